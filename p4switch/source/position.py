@@ -1,0 +1,58 @@
+"""Where a piece of P4 source stands, and errors that show it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A place in P4 source: file as given, line and column from 1."""
+
+    file: str
+    line: int
+    column: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}"
+
+
+NOWHERE = Position("<none>", 0, 0)
+
+
+class P4Error(Exception):
+    """A P4 program is wrong, or uses what is not supported yet.
+
+    `message` says what was found and what was expected; `source_line` is the line of
+    source the position points at, if known; `kind` is `error` or `unsupported`.
+    """
+
+    def __init__(
+        self,
+        position: Position,
+        message: str,
+        *,
+        source_line: str | None = None,
+        kind: str = "error",
+    ) -> None:
+        self.position = position
+        self.message = message
+        self.source_line = source_line
+        self.kind = kind
+        super().__init__(message)
+
+    def __str__(self) -> str:
+        text = f"{self.position}: {self.kind}: {self.message}"
+        if self.source_line is not None:
+            caret = " " * (max(self.position.column, 1) - 1) + "^"
+            text += f"\n    {self.source_line.expandtabs(1)}\n    {caret}"
+        return text
+
+
+class UnsupportedError(P4Error):
+    """A construct of the language that p4switch does not support yet."""
+
+    def __init__(
+        self, position: Position, message: str, *, source_line: str | None = None
+    ) -> None:
+        super().__init__(position, message, source_line=source_line, kind="unsupported")

@@ -1,0 +1,277 @@
+"""What an executor of a v1model program offers: packets in and out, and its control-plane state.
+
+The P4Runtime server, the STF runner, the simulator and the tests know executors only through
+`Engine`. Two exist: `execute.interpreter.Interpreter` and `execute.native.NativeEngine`.
+The semantics are those of BMv2's docs/simple_switch.md.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from p4switch.ir import ActionChoice, ExternInstance, Program, Table
+
+Packet = tuple[int, bytes]
+"""A port number (9 bits) and a frame."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyMatch:
+    """What an entry says of one key.
+
+    exact: `value`. lpm: `value` and `prefix_length`. ternary: `value` and `mask`. range: `value`
+    (low) and `high`. optional: `value`, or `any`. A don't-care lpm, ternary, range or
+    optional key has `any` True.
+    """
+
+    value: int = 0
+    mask: int = 0
+    prefix_length: int = 0
+    high: int = 0
+    any: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TableEntry:
+    """An entry: a match a key in the table's order, an action with its data, a priority.
+
+    `priority`: larger wins, as in P4Runtime; 0 where the table has none.
+    `member` or `group`: action profile member or group id instead of an action.
+    """
+
+    matches: tuple[KeyMatch, ...]
+    action: ActionChoice | None
+    priority: int = 0
+    member: int | None = None
+    group: int | None = None
+    constant: bool = False
+    idle_timeout_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """A copy that the replication engine makes: to `port`, with `instance` as egress_rid."""
+
+    port: int
+    instance: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CloneSession:
+    """A clone (mirror) session. `length` truncates the copies to so many bytes; 0 does not."""
+
+    replicas: tuple[Replica, ...]
+    length: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class MeterConfig:
+    """A two-rate three-colour meter: rates in units (bytes or packets) a second, bursts in units."""
+
+    cir: int
+    cburst: int
+    pir: int
+    pburst: int
+
+
+@dataclass(frozen=True, slots=True)
+class CounterValue:
+    """Packets and bytes counted."""
+
+    packets: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """A digest message: the type's name and its field values in order."""
+
+    name: str
+    values: tuple[int, ...]
+
+
+class ControlError(Exception):
+    """A control-plane request that cannot be met.
+
+    `code` is the name of the gRPC status code, e.g. `NOT_FOUND`, `ALREADY_EXISTS`,
+    `INVALID_ARGUMENT`, `PERMISSION_DENIED`, `OUT_OF_RANGE`, `RESOURCE_EXHAUSTED`.
+    """
+
+    def __init__(self, code: str, message: str) -> None:
+        self.code = code
+        super().__init__(message)
+
+
+@dataclass(slots=True)
+class EngineOptions:
+    """How an engine runs.
+
+    `queue_depth`: packets an egress queue (a port and priority) holds, tail-drop beyond it.
+    """
+
+    drop_port: int = 511
+    cpu_port: int | None = None
+    queue_depth: int = 64
+    priority_queues: int = 8
+    seed: int = 0
+    """Of `random()`."""
+
+
+@dataclass(slots=True)
+class EngineStatistics:
+    """What became of packets inside the engine, apart from the program's own counters."""
+
+    queue_drops: int = 0
+    parser_errors: int = 0
+    extra: dict[str, int] = field(default_factory=dict)
+
+
+class Engine(ABC):
+    """A v1model program with its state: tables, registers, counters, replication.
+
+    Every call may come from any thread; an engine locks itself, so that a control-plane
+    write is atomic against a batch of packets.
+    """
+
+    program: Program
+    options: EngineOptions
+
+    # --- packets
+
+    @abstractmethod
+    def process(self, packets: Sequence[Packet], now_us: int = 0) -> list[Packet]:
+        """Take packets in, return packets out, in order a port.
+
+        The batch goes through ingress first and then, queue by queue, through egress.
+        `now_us`: the clock for ingress_global_timestamp and meters, microseconds.
+        """
+
+    @abstractmethod
+    def take_digests(self) -> list[Digest]:
+        """Digests made since the last call."""
+
+    # --- tables. `table` is a fully qualified name; ControlError where a request fails.
+
+    @abstractmethod
+    def insert_entry(self, table: str, entry: TableEntry) -> None:
+        """Add an entry; ALREADY_EXISTS if one with these matches and priority is there."""
+
+    @abstractmethod
+    def modify_entry(self, table: str, entry: TableEntry) -> None:
+        """Change the action of an entry; NOT_FOUND if there is none."""
+
+    @abstractmethod
+    def delete_entry(self, table: str, entry: TableEntry) -> None:
+        """Remove the entry with these matches and priority; NOT_FOUND if there is none."""
+
+    @abstractmethod
+    def entries(self, table: str) -> list[TableEntry]:
+        """All entries, in the order of insertion, those of the program first."""
+
+    @abstractmethod
+    def set_default(self, table: str, action: ActionChoice | None) -> None:
+        """Set the default action; None restores the program's."""
+
+    @abstractmethod
+    def default(self, table: str) -> ActionChoice:
+        """The default action."""
+
+    # --- action profiles
+
+    @abstractmethod
+    def set_member(self, profile: str, member: int, action: ActionChoice | None) -> None:
+        """Create or change a member (the index is into the actions of the profile's tables)."""
+
+    @abstractmethod
+    def members(self, profile: str) -> dict[int, ActionChoice]:
+        """All members."""
+
+    @abstractmethod
+    def set_group(self, profile: str, group: int, members: Sequence[int] | None) -> None:
+        """Create or change a group; None removes it."""
+
+    @abstractmethod
+    def groups(self, profile: str) -> dict[int, tuple[int, ...]]:
+        """All groups."""
+
+    # --- replication
+
+    @abstractmethod
+    def set_multicast_group(self, group: int, replicas: Sequence[Replica] | None) -> None:
+        """Set or (None) remove a multicast group."""
+
+    @abstractmethod
+    def multicast_groups(self) -> dict[int, tuple[Replica, ...]]:
+        """All multicast groups."""
+
+    @abstractmethod
+    def set_clone_session(self, session: int, value: CloneSession | None) -> None:
+        """Set or (None) remove a clone session."""
+
+    @abstractmethod
+    def clone_sessions(self) -> dict[int, CloneSession]:
+        """All clone sessions."""
+
+    # --- registers, counters, meters, value sets; by instance name
+
+    @abstractmethod
+    def read_register(self, name: str, index: int) -> int:
+        """One cell, unsigned."""
+
+    @abstractmethod
+    def write_register(self, name: str, index: int, value: int) -> None:
+        """Set one cell."""
+
+    @abstractmethod
+    def read_counter(self, name: str, index: int) -> CounterValue:
+        """One cell of an indirect counter."""
+
+    @abstractmethod
+    def write_counter(self, name: str, index: int, value: CounterValue) -> None:
+        """Set one cell of an indirect counter."""
+
+    @abstractmethod
+    def read_direct_counter(self, table: str, entry: TableEntry) -> CounterValue:
+        """The direct counter of an entry (of any counter of the table: they count alike)."""
+
+    @abstractmethod
+    def write_direct_counter(self, table: str, entry: TableEntry, value: CounterValue) -> None:
+        """Set the direct counter of an entry."""
+
+    @abstractmethod
+    def set_meter(self, name: str, index: int, config: MeterConfig | None) -> None:
+        """Configure a cell of an indirect meter; None: always green."""
+
+    @abstractmethod
+    def meter(self, name: str, index: int) -> MeterConfig | None:
+        """The configuration of a cell."""
+
+    @abstractmethod
+    def set_value_set(self, name: str, members: Sequence[tuple[KeyMatch, ...]]) -> None:
+        """Replace the members of a parser value set."""
+
+    @abstractmethod
+    def statistics(self) -> EngineStatistics:
+        """Counts of what happened inside."""
+
+    # --- look-ups
+
+    def table(self, name: str) -> Table:
+        """The table of that fully qualified name."""
+        for table in self.program.tables:
+            if table.name == name:
+                return table
+        raise ControlError("NOT_FOUND", f"no table {name!r} in the program")
+
+    def extern(self, name: str) -> ExternInstance:
+        """The extern instance of that fully qualified name."""
+        for instance in self.program.externs:
+            if instance.name == name:
+                return instance
+        raise ControlError("NOT_FOUND", f"no extern instance {name!r} in the program")
+
+    def table_names(self) -> Iterator[str]:
+        """Names of all tables."""
+        return (table.name for table in self.program.tables)
