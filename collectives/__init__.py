@@ -1,0 +1,1 @@
+"""Pure data and functions of collective communication: network, plan, schedule, checker."""

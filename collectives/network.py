@@ -1,0 +1,153 @@
+"""The network as data: hosts, switches, links, and the ports that join them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import networkx as nx
+
+DEFAULT_SLOTS = 4096
+
+
+class NetworkError(ValueError):
+    """A network that cannot be used; the message names the node or link and what was expected."""
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A host. `ip`: dotted IPv4, `mac`: colon form."""
+
+    name: str
+    ip: str
+    mac: str
+
+    @property
+    def ip_bytes(self) -> bytes:
+        """The IPv4 address, 4 bytes."""
+        return bytes(int(part) for part in self.ip.split("."))
+
+    @property
+    def mac_bytes(self) -> bytes:
+        """The MAC address, 6 bytes."""
+        return bytes.fromhex(self.mac.replace(":", ""))
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """A switch. A plain one (`aggregates` False) only forwards; `slots` is its register size."""
+
+    name: str
+    aggregates: bool = True
+    slots: int = DEFAULT_SLOTS
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A full-duplex link between two nodes.
+
+    `a_port`, `b_port`: port numbers at switches (from 1; a host has one port, 0).
+    `bandwidth`: bits per second in each direction, of whole Ethernet frames without FCS;
+    None is unlimited. `latency`: one way, seconds.
+    """
+
+    a: str
+    b: str
+    a_port: int
+    b_port: int
+    bandwidth: float | None = None
+    latency: float = 0.0
+
+
+@dataclass(frozen=True)
+class Network:
+    """Hosts, switches and links. Raises NetworkError when they do not fit together."""
+
+    name: str
+    hosts: Mapping[str, Host]
+    switches: Mapping[str, Switch]
+    links: tuple[Link, ...]
+    _ports: dict[tuple[str, int], tuple[str, int]] = field(
+        init=False, repr=False, compare=False, default_factory=dict
+    )
+
+    def __post_init__(self) -> None:
+        for link in self.links:
+            for node, port, peer, peer_port in (
+                (link.a, link.a_port, link.b, link.b_port),
+                (link.b, link.b_port, link.a, link.a_port),
+            ):
+                if node not in self.hosts and node not in self.switches:
+                    raise NetworkError(f"link {link.a}-{link.b}: there is no node {node!r}")
+                if (node, port) in self._ports:
+                    raise NetworkError(f"link {link.a}-{link.b}: port {port} of {node} is taken")
+                self._ports[node, port] = (peer, peer_port)
+            if link.bandwidth is not None and not link.bandwidth > 0:
+                raise NetworkError(
+                    f"link {link.a}-{link.b}: bandwidth {link.bandwidth}: expected above 0 bit/s"
+                )
+            if not link.latency >= 0:
+                raise NetworkError(
+                    f"link {link.a}-{link.b}: latency {link.latency}: expected 0 s or more"
+                )
+
+    @cached_property
+    def graph(self) -> nx.Graph[str]:
+        """The undirected graph; nodes have `kind`, edges `link`."""
+        graph: nx.Graph[str] = nx.Graph()
+        graph.add_nodes_from(self.hosts, kind="host")
+        graph.add_nodes_from(self.switches, kind="switch")
+        for link in self.links:
+            graph.add_edge(link.a, link.b, link=link)
+        return graph
+
+    @cached_property
+    def _port_to(self) -> dict[tuple[str, str], int]:
+        return {(node, peer): port for (node, port), (peer, _) in self._ports.items()}
+
+    def port(self, node: str, neighbour: str) -> int:
+        """The port of `node` that leads to `neighbour`; NetworkError if they are not linked."""
+        try:
+            return self._port_to[node, neighbour]
+        except KeyError:
+            raise NetworkError(f"no link between {node!r} and {neighbour!r}") from None
+
+    def neighbour(self, node: str, port: int) -> str:
+        """Who is at the other end of a port; NetworkError if nothing is."""
+        try:
+            return self._ports[node, port][0]
+        except KeyError:
+            raise NetworkError(f"{node!r} has no port {port}") from None
+
+    def ports(self, node: str) -> dict[int, str]:
+        """The ports of a node in use, with the neighbour at each, in order of port."""
+        return {p: peer for (n, p), (peer, _) in sorted(self._ports.items()) if n == node}
+
+    def link(self, u: str, v: str) -> Link:
+        """The link between two nodes; NetworkError if there is none."""
+        self.port(u, v)
+        link: Link = self.graph.edges[u, v]["link"]
+        return link
+
+    def directed_links(self) -> Iterator[tuple[str, str]]:
+        """Every link twice, once a direction, in order."""
+        for link in self.links:
+            yield link.a, link.b
+            yield link.b, link.a
+
+    def access_switch(self, host: str) -> str:
+        """The node a host is attached to; NetworkError if it has no link or several."""
+        if host not in self.hosts:
+            raise NetworkError(f"there is no host {host!r}; hosts: {shorten(self.hosts)}")
+        neighbours = list(self.graph.neighbors(host))
+        if len(neighbours) != 1:
+            raise NetworkError(f"host {host!r} has {len(neighbours)} links; expected one")
+        return neighbours[0]
+
+
+def shorten(names: Iterable[str], limit: int = 12) -> str:
+    """Names for an error message, at most `limit` of them."""
+    listed = list(names)
+    more = f", ... ({len(listed)} in all)" if len(listed) > limit else ""
+    return ", ".join(listed[:limit]) + more

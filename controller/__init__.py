@@ -1,0 +1,1 @@
+"""Network state, planners, job manager, P4Runtime driver and gRPC service."""

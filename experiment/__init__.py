@@ -1,0 +1,1 @@
+"""Experiments: description, runner, report, and the hopsum command."""

@@ -1,0 +1,1 @@
+"""Workers and parameter servers: protocol state machines, numbers, packet paths."""

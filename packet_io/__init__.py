@@ -1,0 +1,1 @@
+"""Frames in batches: AF_PACKET sockets, in-process links, pcap files."""

@@ -1,0 +1,42 @@
+"""What can become of a packet at a switch: the cells of the counter `outcomes` in hopsum.p4."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class Outcome(IntEnum):
+    """Index into the counter; the P4 constants `OUTCOME_*` are the same (a test compares)."""
+
+    AGGREGATED = 0
+    """A contribution was added to a slot (or opened it) and the slot is not complete yet."""
+    COMPLETED = 1
+    """A contribution completed its slot: the sum went on."""
+    DUPLICATE = 2
+    """A child that was seen already, in an incomplete slot: dropped."""
+    RE_EMITTED = 3
+    """A child that was seen already, in a complete slot: the stored sum went on again."""
+    STALE = 4
+    """A fragment older than its slot, or of a cleared one: flagged stale and forwarded."""
+    FORWARDED = 5
+    """A contribution of an entry that does not aggregate, or flagged stale on its way."""
+    BYPASSED = 6
+    """A contribution flagged bypass: forwarded."""
+    CLEARED = 7
+    """A result that cleared its slot."""
+    RESULT = 8
+    """A result that cleared nothing (no clear asked for, or the slot holds something else)."""
+    NOT_ADMITTED = 9
+    """No admission entry for its job, tree and port, or a child that may not come in there."""
+    MALFORMED = 10
+    """Not a hopsum packet this switch can take: version, kind, lanes, stack, lengths, fan-in."""
+    OVERFLOW = 11
+    """A sum wrapped around in some lane (counted beside AGGREGATED or COMPLETED)."""
+    INJECTED_LOSS = 12
+    """Dropped on purpose by the fault injector (not only hopsum packets)."""
+    INSPECTED = 13
+    """A slot was read in-band."""
+    TAKEN_OVER = 14
+    """A contribution took a slot over from an unfinished owner (counted beside AGGREGATED)."""
+    PLAIN = 15
+    """A packet that is not hopsum's, forwarded by the plain tables (drops are not counted here)."""

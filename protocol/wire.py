@@ -1,0 +1,310 @@
+"""The packet layout: Ethernet / IPv4 / UDP / hopsum header / hop stack / lanes.
+
+`docs/protocol.md` draws it. Frames of one length are handled as one numpy array of shape
+(n, frame length), uint8; `frame_view` shows such an array as named, big-endian columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum, IntFlag
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+ETHERTYPE_IPV4 = 0x0800
+UDP_PROTOCOL = 17
+UDP_PORT = 0x4853
+"""Destination (and source) port of every hopsum packet: ASCII 'HS'."""
+VERSION = 1
+
+ETHERNET_BYTES = 14
+IPV4_BYTES = 20
+UDP_BYTES = 8
+HEADER_BYTES = 20
+HOP_BYTES = 4
+LANE_BYTES = 4
+MTU = 1500
+"""Of the IPv4 packet: the Ethernet header comes on top."""
+
+LANES_DEFAULT = 256
+LANES_STEP = 32
+LANES_MAX = 352
+MAX_HOPS = 10
+MAX_CHILDREN = 32
+MAX_PORT = 510
+MAX_WORKERS = 0xFFFF
+
+EXPONENT_BIAS = 127
+EXPONENT_MIN = -127
+EXPONENT_MAX = 128
+REPLICATED_MAC = bytes.fromhex("01005e004853")
+REPLICATED_IP = bytes([239, 0, 72, 83])
+"""Destination of results that switches replicate; no host's kernel listens there."""
+
+
+class Kind(IntEnum):
+    """What a packet is."""
+
+    CONTRIBUTION = 1
+    """A worker's fragment, or a sum of some, on its way up."""
+    RESULT = 2
+    """The total on its way to one worker, along the stack."""
+    REPLICATED = 3
+    """The total on its way to all workers, copied by the switches; no stack."""
+    INSPECT = 4
+    """A question about a slot, packet-out and packet-in only."""
+
+
+class Flag(IntFlag):
+    """Flags of the header."""
+
+    OVERFLOW = 0x01
+    """Some lane of the sum wrapped around: the values are not to be used."""
+    STALE = 0x02
+    """A switch found its slot cleared or newer: a question to the server, not a contribution."""
+    BYPASS = 0x04
+    """No switch may aggregate it: one worker's own fragment for the server."""
+    ECN = 0x08
+    """Congestion was met on the way."""
+
+
+class Reduction(IntEnum):
+    """How lanes combine."""
+
+    SUM = 0
+    """Two's complement 32-bit addition, modulo 2^32."""
+    AND = 1
+    """Bitwise and."""
+
+
+class LayoutError(ValueError):
+    """Something does not fit the packet layout; the message says what and what would fit."""
+
+
+def check_lanes(lanes: int) -> int:
+    """Return `lanes` if a packet can have so many, else raise LayoutError."""
+    if not LANES_STEP <= lanes <= LANES_MAX or lanes % LANES_STEP:
+        raise LayoutError(
+            f"lanes: {lanes} is not possible; expected a multiple of {LANES_STEP} "
+            f"from {LANES_STEP} to {LANES_MAX} (frames must fit a {MTU}-byte MTU)"
+        )
+    return lanes
+
+
+def frame_bytes(lanes: int, hops: int) -> int:
+    """Length of a frame in bytes, from the Ethernet header to the last lane, without FCS."""
+    return (
+        ETHERNET_BYTES
+        + IPV4_BYTES
+        + UDP_BYTES
+        + HEADER_BYTES
+        + HOP_BYTES * hops
+        + LANE_BYTES * lanes
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """One entry of the hop stack: what the next switch does (001 S1).
+
+    `child`: this packet's child index at that switch (0..31); `fan_in`: number of children
+    there (1..32); `port`: egress port. Of the server's entry only child and fan_in count.
+    """
+
+    aggregate: bool = False
+    clear: bool = False
+    child: int = 0
+    fan_in: int = 1
+    port: int = 0
+
+    def pack(self) -> int:
+        """The entry as a 32-bit number; LayoutError if a field is out of range."""
+        if not 0 <= self.child < MAX_CHILDREN:
+            raise LayoutError(f"hop child {self.child}: expected 0..{MAX_CHILDREN - 1}")
+        if not 0 <= self.fan_in <= MAX_CHILDREN:
+            raise LayoutError(f"hop fan-in {self.fan_in}: expected 0..{MAX_CHILDREN}")
+        if not 0 <= self.port <= MAX_PORT:
+            raise LayoutError(f"hop port {self.port}: expected 0..{MAX_PORT}")
+        return (
+            self.aggregate << 31
+            | self.clear << 30
+            | self.child << 24
+            | self.fan_in << 16
+            | self.port
+        )
+
+    @classmethod
+    def unpack(cls, word: int) -> Hop:
+        """The entry in a 32-bit number."""
+        return cls(
+            aggregate=bool(word >> 31),
+            clear=bool(word >> 30 & 1),
+            child=word >> 24 & 0x3F,
+            fan_in=word >> 16 & 0xFF,
+            port=word & 0xFFFF,
+        )
+
+
+def pack_stack(hops: Sequence[Hop]) -> bytes:
+    """The stack as bytes, first hop first; LayoutError if it is too long."""
+    if len(hops) > MAX_HOPS:
+        raise LayoutError(f"hop stack of {len(hops)} entries: at most {MAX_HOPS} fit a packet")
+    return b"".join(hop.pack().to_bytes(4, "big") for hop in hops)
+
+
+@lru_cache(maxsize=64)
+def frame_dtype(lanes: int, hops: int) -> np.dtype[np.void]:
+    """The layout of a frame with `hops` stack entries, as a packed big-endian dtype."""
+    dtype = np.dtype(
+        [
+            ("dst_mac", "u1", 6),
+            ("src_mac", "u1", 6),
+            ("ether_type", ">u2"),
+            ("version_ihl", "u1"),
+            ("tos", "u1"),
+            ("total_length", ">u2"),
+            ("identification", ">u2"),
+            ("fragment_offset", ">u2"),
+            ("ttl", "u1"),
+            ("protocol", "u1"),
+            ("ipv4_checksum", ">u2"),
+            ("src_ip", "u1", 4),
+            ("dst_ip", "u1", 4),
+            ("src_port", ">u2"),
+            ("dst_port", ">u2"),
+            ("udp_length", ">u2"),
+            ("udp_checksum", ">u2"),
+            ("version_kind", "u1"),
+            ("flags", "u1"),
+            ("reduction_hops", "u1"),
+            ("exponent", "u1"),
+            ("job", ">u2"),
+            ("tree", "u1"),
+            ("reserved", "u1"),
+            ("epoch", ">u2"),
+            ("worker", ">u2"),
+            ("weight", ">u2"),
+            ("lane_count", ">u2"),
+            ("fragment", ">u4"),
+            ("stack", ">u4", (hops,)),
+            ("lanes", ">i4", (lanes,)),
+        ]
+    )
+    assert dtype.itemsize == frame_bytes(lanes, hops)
+    return dtype
+
+
+def frame_view(frames: NDArray[np.uint8], lanes: int, hops: int) -> NDArray[np.void]:
+    """Show frames (n, frame_bytes(lanes, hops)) as n records of `frame_dtype`, sharing memory."""
+    return frames.view(frame_dtype(lanes, hops))[:, 0]
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A host's addresses: MAC of 6 bytes, IPv4 of 4 bytes."""
+
+    mac: bytes
+    ip: bytes
+
+
+def ipv4_checksum(header: bytes) -> int:
+    """RFC 1071 checksum of an IPv4 header whose checksum field is zero."""
+    total = sum(int.from_bytes(header[i : i + 2], "big") for i in range(0, len(header), 2))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return total ^ 0xFFFF
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """The hopsum header's fields, as numbers; `exponent` as on the wire (biased, 0 = none)."""
+
+    kind: Kind
+    job: int
+    tree: int
+    epoch: int
+    fragment: int
+    worker: int = 0
+    weight: int = 1
+    flags: int = 0
+    reduction: Reduction = Reduction.SUM
+    exponent: int = 0
+
+
+def frame_template(
+    source: Address,
+    destination: Address,
+    header: Header,
+    stack: Sequence[Hop],
+    lanes: int,
+    tos: int = 0,
+) -> NDArray[np.uint8]:
+    """One frame, lanes zero, of shape (frame length,): copy it and fill in what varies.
+
+    The IPv4 checksum covers no field that varies between the fragments of a stream.
+    """
+    check_lanes(lanes)
+    raw_stack = pack_stack(stack)
+    total = frame_bytes(lanes, len(stack)) - ETHERNET_BYTES
+    ipv4 = bytearray(
+        bytes([0x45, tos])
+        + total.to_bytes(2, "big")
+        + bytes([0, 0, 0x40, 0, 64, UDP_PROTOCOL, 0, 0])
+        + source.ip
+        + destination.ip
+    )
+    ipv4[10:12] = ipv4_checksum(bytes(ipv4)).to_bytes(2, "big")
+    udp = (
+        UDP_PORT.to_bytes(2, "big")
+        + UDP_PORT.to_bytes(2, "big")
+        + (total - IPV4_BYTES).to_bytes(2, "big")
+        + b"\0\0"
+    )
+    hopsum = bytes(
+        [
+            VERSION << 4 | header.kind,
+            header.flags,
+            header.reduction << 4 | len(stack),
+            header.exponent,
+        ]
+    )
+    hopsum += header.job.to_bytes(2, "big") + bytes([header.tree, 0])
+    hopsum += header.epoch.to_bytes(2, "big") + header.worker.to_bytes(2, "big")
+    hopsum += header.weight.to_bytes(2, "big") + lanes.to_bytes(2, "big")
+    hopsum += header.fragment.to_bytes(4, "big")
+    frame = (
+        destination.mac
+        + source.mac
+        + ETHERTYPE_IPV4.to_bytes(2, "big")
+        + bytes(ipv4)
+        + udp
+        + hopsum
+        + raw_stack
+        + bytes(LANE_BYTES * lanes)
+    )
+    return np.frombuffer(frame, dtype=np.uint8).copy()
+
+
+def is_hopsum(frames: NDArray[np.uint8]) -> NDArray[np.bool_]:
+    """Which rows (n, length) are hopsum packets of this version: a bool array of shape (n,)."""
+    start = ETHERNET_BYTES + IPV4_BYTES
+    if frames.shape[1] < start + UDP_BYTES + HEADER_BYTES:
+        return np.zeros(len(frames), dtype=np.bool_)
+    matches: NDArray[np.bool_] = (
+        (frames[:, 12] == ETHERTYPE_IPV4 >> 8)
+        & (frames[:, 13] == ETHERTYPE_IPV4 & 0xFF)
+        & (frames[:, 14] == 0x45)
+        & (frames[:, 23] == UDP_PROTOCOL)
+        & (frames[:, start + 2] == UDP_PORT >> 8)
+        & (frames[:, start + 3] == UDP_PORT & 0xFF)
+        & (frames[:, start + UDP_BYTES] >> 4 == VERSION)
+    )
+    return matches
+
+
+def serial_newer(a: int, b: int, bits: int) -> bool:
+    """Whether serial number `a` is newer than `b` (RFC 1982 arithmetic on `bits` bits)."""
+    return 0 < (a - b) % (1 << bits) < 1 << (bits - 1)
