@@ -37,6 +37,8 @@ class KeyMatch:
 class TableEntry:
     """An entry: a match a key in the table's order, an action with its data, a priority.
 
+    Keys of kind `selector` have no match.
+
     `priority`: larger wins, as in P4Runtime; 0 where the table has none.
     `member` or `group`: action profile member or group id instead of an action.
     """
@@ -68,7 +70,7 @@ class CloneSession:
 
 @dataclass(frozen=True, slots=True)
 class MeterConfig:
-    """A two-rate three-colour meter: rates in units (bytes or packets) a second, bursts in units."""
+    """A two-rate three-colour meter: rates in bytes or packets a second, bursts too."""
 
     cir: int
     cburst: int
@@ -178,11 +180,18 @@ class Engine(ABC):
     def default(self, table: str) -> ActionChoice:
         """The default action."""
 
+    @abstractmethod
+    def idle_entries(self, now_us: int) -> Iterator[tuple[str, TableEntry]]:
+        """Entries (with their tables) that matched nothing for their idle timeout."""
+
     # --- action profiles
 
     @abstractmethod
     def set_member(self, profile: str, member: int, action: ActionChoice | None) -> None:
-        """Create or change a member (the index is into the actions of the profile's tables)."""
+        """Create or change a member (the index is into the actions of the profile's tables).
+
+        None removes it.
+        """
 
     @abstractmethod
     def members(self, profile: str) -> dict[int, ActionChoice]:
@@ -190,7 +199,7 @@ class Engine(ABC):
 
     @abstractmethod
     def set_group(self, profile: str, group: int, members: Sequence[int] | None) -> None:
-        """Create or change a group; None removes it."""
+        """Create or change a group; None removes it. A member listed n times weighs n."""
 
     @abstractmethod
     def groups(self, profile: str) -> dict[int, tuple[int, ...]]:
@@ -247,6 +256,14 @@ class Engine(ABC):
     @abstractmethod
     def meter(self, name: str, index: int) -> MeterConfig | None:
         """The configuration of a cell."""
+
+    @abstractmethod
+    def set_direct_meter(self, table: str, entry: TableEntry, config: MeterConfig | None) -> None:
+        """Configure the direct meter of an entry; None: always green."""
+
+    @abstractmethod
+    def direct_meter(self, table: str, entry: TableEntry) -> MeterConfig | None:
+        """The configuration of an entry's direct meter."""
 
     @abstractmethod
     def set_value_set(self, name: str, members: Sequence[tuple[KeyMatch, ...]]) -> None:

@@ -1,0 +1,1 @@
+"""Executors of checked programs: the interpreter and the native one."""
