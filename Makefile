@@ -1,0 +1,61 @@
+# hopsum: `make` alone lists the targets.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/ready
+TEST ?=
+LANES ?= 256
+
+.DEFAULT_GOAL := help
+.PHONY: help setup system build run test bench lint format stop clean
+
+help:  ## print this list
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
+
+setup: $(READY) system  ## virtual environment, locked dependencies, Mininet where possible
+
+$(READY): requirements.lock pyproject.toml protocol/hopsum.proto
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "hopsum needs Python 3.11 or newer; set PYTHON=")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { \
+		echo "cannot make a virtual environment; on Debian: apt-get install python3-venv"; exit 1; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	$(BIN)/python -m protocol.generate
+	@touch $(READY)
+
+system:
+	@tools/install-system-packages
+
+build: setup  ## compile the P4 program (with p4c too where it is installed)
+	@mkdir -p build
+	$(BIN)/p4switch compile p4src/hopsum.p4 -D LANES=$(LANES) --p4runtime-files build/hopsum.p4info.txtpb
+	@if command -v p4c >/dev/null; then \
+		p4c --target bmv2 --arch v1model --std p4-16 -DLANES=$(LANES) \
+			--p4runtime-files build/hopsum.p4c.p4info.txtpb -o build p4src/hopsum.p4 && \
+		echo "p4c: build/hopsum.json"; \
+	else echo "p4c is not installed: skipped (the embedded switch needs none)"; fi
+
+run: setup  ## train a classifier on digits with gradients summed in the switches
+	$(BIN)/hopsum demo --output out/run
+
+test: setup  ## all tests this machine allows; TEST=name runs those that match
+	$(BIN)/python -m pytest -n 2 --dist loadgroup $(if $(TEST),-k '$(TEST)')
+
+bench: setup  ## measure; prints tables, writes out/bench/*.json
+	$(BIN)/python -m benchmarks.run --output out/bench
+
+lint: setup  ## ruff and mypy --strict
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: setup
+	$(BIN)/ruff check --fix --quiet .
+	$(BIN)/ruff format --quiet .
+
+stop:  ## take down what a crashed run left: namespaces, interfaces, processes
+	$(BIN)/hopsum stop
+
+clean:  ## remove build/, out/, logs/, pcaps/ and caches, not the environment
+	rm -rf build out logs pcaps .pytest_cache .mypy_cache .ruff_cache .hypothesis

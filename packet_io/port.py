@@ -1,0 +1,265 @@
+"""A network interface as a source and sink of whole frames, in batches."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import socket
+import struct
+from functools import cache
+from importlib import resources
+from typing import Protocol, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from packet_io.compile import NoCompilerError, compile_shared
+
+ETH_P_ALL = 3
+PACKET_IGNORE_OUTGOING = 23
+SO_ATTACH_FILTER = 26
+SO_SNDBUFFORCE = 32
+SO_RCVBUFFORCE = 33
+SOL_PACKET = 263
+STRIDE = 2048
+"""Bytes kept of a frame: above the 1514 of a full Ethernet frame."""
+BUFFER_BYTES = 8 << 20
+"""Socket buffers: a window of frames of every child may arrive while the agent computes."""
+
+Frames = NDArray[np.uint8]
+
+
+class InterfaceError(OSError):
+    """An interface cannot be opened; the message says which and why."""
+
+
+class FramePort(Protocol):
+    """What an agent needs of its way to the network."""
+
+    def send(self, frames: Frames) -> int:
+        """Send frames (n, length); return how many were taken (fewer when a queue is full)."""
+
+    def receive(self, limit: int = 256) -> list[Frames]:
+        """Frames that wait, at most `limit`, without blocking.
+
+        In order of arrival; neighbours of one length form one array (n, length).
+        """
+
+    def fileno(self) -> int:
+        """A descriptor that becomes readable when frames wait."""
+
+    def close(self) -> None:
+        """Give the port back."""
+
+
+def group_by_length(rows: Frames, lengths: NDArray[np.uint32]) -> list[Frames]:
+    """Split received rows into runs of equal length, each (n, length)."""
+    if not len(rows):
+        return []
+    if (lengths == lengths[0]).all():
+        return [rows[:, : int(lengths[0])]]
+    starts = np.flatnonzero(np.diff(lengths)) + 1
+    return [
+        run[:, : int(run_lengths[0])]
+        for run, run_lengths in zip(np.split(rows, starts), np.split(lengths, starts), strict=True)
+    ]
+
+
+def udp_filter(port: int) -> bytes:
+    """A classic BPF program that keeps IPv4 UDP frames to a port (no options, no fragments)."""
+    code = [
+        (0x28, 0, 0, 12),  # ether type
+        (0x15, 0, 5, 0x0800),
+        (0x28, 0, 0, 14),  # version, header length, type of service
+        (0x54, 0, 0, 0xFF00),
+        (0x15, 0, 2, 0x4500),
+        (0x28, 0, 0, 36),  # UDP destination port
+        (0x15, 1, 0, port),
+        (0x06, 0, 0, 0),
+        (0x06, 0, 0, 0x40000),
+    ]
+    return b"".join(struct.pack("HBBI", *instruction) for instruction in code)
+
+
+def attach_filter(sock: socket.socket, program: bytes) -> None:
+    """Attach a classic BPF program to a socket."""
+    holder = ctypes.create_string_buffer(program)
+    header = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(holder))
+    sock.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, header)
+
+
+def open_packet_socket(interface: str) -> socket.socket:
+    """A non-blocking packet socket that sees what arrives at an interface, not what leaves it.
+
+    Raises InterfaceError without the right to open one, or without the interface.
+    """
+    try:
+        sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+    except PermissionError as error:
+        raise InterfaceError(
+            errno.EPERM,
+            f"packet socket on {interface}: not permitted; run as root (or with CAP_NET_RAW)",
+        ) from error
+    try:
+        sock.setblocking(False)
+        sock.setsockopt(SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)
+        for option in (SO_RCVBUFFORCE, SO_SNDBUFFORCE):
+            sock.setsockopt(socket.SOL_SOCKET, option, BUFFER_BYTES)
+        sock.bind((interface, ETH_P_ALL))
+    except OSError as error:
+        sock.close()
+        raise InterfaceError(
+            error.errno or errno.ENODEV,
+            f"interface {interface!r}: {os.strerror(error.errno or errno.ENODEV)}; "
+            "`ip link` lists the interfaces there are",
+        ) from error
+    return sock
+
+
+@cache
+def _native() -> ctypes.CDLL | None:
+    """The batched system calls, or None without a compiler."""
+    try:
+        text = resources.files("packet_io").joinpath("mmsg.c").read_text()
+        library = ctypes.CDLL(str(compile_shared("mmsg", text)))
+    except NoCompilerError:
+        return None
+    pointer = ctypes.c_void_p
+    number = ctypes.c_uint32
+    library.packet_send.argtypes = (ctypes.c_int, pointer, number, number, number)
+    library.packet_receive.argtypes = (ctypes.c_int, pointer, number, number, pointer)
+    return library
+
+
+class PacketPort:
+    """A FramePort on an interface, over AF_PACKET.
+
+    `udp_port`: receive only IPv4 UDP frames to that port, and keep the kernel from answering
+    them with ICMP port unreachable (a UDP socket is bound there that drops everything).
+    """
+
+    def __init__(self, interface: str, *, udp_port: int | None = None) -> None:
+        self._library = _native()
+        self._socket = open_packet_socket(interface)
+        self._sink: socket.socket | None = None
+        self._rows = np.empty((256, STRIDE), dtype=np.uint8)
+        self._lengths = np.empty(256, dtype=np.uint32)
+        if udp_port is not None:
+            attach_filter(self._socket, udp_filter(udp_port))
+            self._sink = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            self._sink.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            attach_filter(self._sink, struct.pack("HBBI", 0x06, 0, 0, 0))
+            self._sink.bind(("", udp_port))
+
+    def send(self, frames: Frames) -> int:
+        """Send frames (n, length); return how many the kernel took."""
+        if not len(frames):
+            return 0
+        if self._library is None:
+            return self._send_plain(frames)
+        if frames.strides[1] != 1:
+            frames = np.ascontiguousarray(frames)
+        n, length = frames.shape
+        done: int = self._library.packet_send(
+            self._socket.fileno(), frames.ctypes.data, n, length, frames.strides[0]
+        )
+        if done < 0:
+            raise OSError(-done, f"sending frames: {os.strerror(-done)}")
+        return done
+
+    def receive(self, limit: int = 256) -> list[Frames]:
+        """Frames that wait, at most `limit`; the arrays are the caller's."""
+        if limit > len(self._rows):
+            self._rows = np.empty((limit, STRIDE), dtype=np.uint8)
+            self._lengths = np.empty(limit, dtype=np.uint32)
+        if self._library is None:
+            n = self._receive_plain(limit)
+        else:
+            n = self._library.packet_receive(
+                self._socket.fileno(),
+                self._rows.ctypes.data,
+                limit,
+                STRIDE,
+                self._lengths.ctypes.data,
+            )
+            if n < 0:
+                raise OSError(-n, f"receiving frames: {os.strerror(-n)}")
+        lengths = self._lengths[:n]
+        groups = group_by_length(self._rows[:n], np.minimum(lengths, STRIDE))
+        return [group.copy() for group in groups]
+
+    def _send_plain(self, frames: Frames) -> int:
+        for number, frame in enumerate(frames):
+            try:
+                self._socket.send(frame.tobytes())
+            except OSError as error:
+                if error.errno in (errno.EAGAIN, errno.ENOBUFS):
+                    return number
+                raise
+        return len(frames)
+
+    def _receive_plain(self, limit: int) -> int:
+        for number in range(limit):
+            try:
+                self._lengths[number] = self._socket.recv_into(memoryview(self._rows[number]))
+            except BlockingIOError:
+                return number
+        return limit
+
+    def fileno(self) -> int:
+        """The packet socket."""
+        return self._socket.fileno()
+
+    def close(self) -> None:
+        """Close the sockets."""
+        self._socket.close()
+        if self._sink is not None:
+            self._sink.close()
+
+
+class MemoryPort:
+    """One end of an in-process link; `pair()` makes both."""
+
+    def __init__(self) -> None:
+        self._queue: list[Frames] = []
+        self._peer: MemoryPort | None = None
+        self._read, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+
+    @classmethod
+    def pair(cls) -> tuple[MemoryPort, MemoryPort]:
+        """Two ports: what one sends, the other receives."""
+        a, b = cls(), cls()
+        a._peer, b._peer = b, a
+        return a, b
+
+    def send(self, frames: Frames) -> int:
+        """Hand frames (n, length) to the other end; all are taken."""
+        peer = cast(MemoryPort, self._peer)
+        if len(frames):
+            peer._queue.append(np.array(frames))
+            if len(peer._queue) == 1:
+                os.write(peer._write, b"x")
+        return len(frames)
+
+    def receive(self, limit: int = 256) -> list[Frames]:
+        """Frames that wait, at most `limit`."""
+        taken: list[Frames] = []
+        while self._queue and limit > 0:
+            frames = self._queue.pop(0)
+            taken.append(frames[:limit])
+            if len(frames) > limit:
+                self._queue.insert(0, frames[limit:])
+            limit -= len(taken[-1])
+        if taken and not self._queue:
+            os.read(self._read, 1)
+        return taken
+
+    def fileno(self) -> int:
+        """Readable when frames wait."""
+        return self._read
+
+    def close(self) -> None:
+        """Close this end's pipe."""
+        os.close(self._read)
+        os.close(self._write)

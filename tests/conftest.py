@@ -1,0 +1,30 @@
+"""Fixtures that several tiers share."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from itertools import count
+
+import pytest
+
+_numbers = count()
+
+
+@pytest.fixture
+def veth() -> Iterator[tuple[str, str]]:
+    """A veth pair, up, IPv6 off, gone afterwards; needs root."""
+    if os.geteuid() != 0 or shutil.which("ip") is None:
+        pytest.skip("needs root and iproute2 for a veth pair")
+    stem = f"hst{os.getpid() % 100000}{next(_numbers) % 100}"
+    a, b = f"{stem}a", f"{stem}b"
+    subprocess.run(["ip", "link", "add", a, "type", "veth", "peer", "name", b], check=True)
+    try:
+        for name in (a, b):
+            subprocess.run(["sysctl", "-qw", f"net.ipv6.conf.{name}.disable_ipv6=1"], check=True)
+            subprocess.run(["ip", "link", "set", name, "up"], check=True)
+        yield a, b
+    finally:
+        subprocess.run(["ip", "link", "delete", a], check=True)
