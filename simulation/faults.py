@@ -1,0 +1,59 @@
+"""What can go wrong in a simulated network: faults of links and switches, as data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class FaultError(ValueError):
+    """A fault that cannot be; the message says which value and what was expected."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """The link between two nodes loses every frame from `start` to `stop`, seconds."""
+
+    a: str
+    b: str
+    start: float
+    stop: float
+
+
+@dataclass(frozen=True, slots=True)
+class Reboot:
+    """A switch loses its registers and tables at `time` and is back after `downtime` seconds."""
+
+    switch: str
+    time: float
+    downtime: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """Probabilities a frame on every link, in each direction; and what happens when.
+
+    `loss`: it vanishes. `corrupt`: a bit flips, the FCS is wrong, it is dropped at the far end
+    (so it takes its time on the wire). `duplicate`: it arrives twice. `reorder`: it is held
+    back by up to `hold` seconds, so that later ones overtake it.
+    """
+
+    loss: float = 0.0
+    corrupt: float = 0.0
+    duplicate: float = 0.0
+    reorder: float = 0.0
+    hold: float = 0.005
+    cuts: tuple[Cut, ...] = ()
+    reboots: tuple[Reboot, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("loss", "corrupt", "duplicate", "reorder"):
+            value = getattr(self, name)
+            if not 0 <= value <= 1:
+                raise FaultError(f"fault {name} {value}: expected a probability from 0 to 1")
+        if not self.hold >= 0:
+            raise FaultError(f"fault hold {self.hold}: expected 0 s or more")
+
+    @property
+    def random(self) -> bool:
+        """Whether any fault is drawn by chance."""
+        return bool(self.loss or self.corrupt or self.duplicate or self.reorder)

@@ -1,0 +1,278 @@
+"""Switches, hosts and links in virtual time.
+
+Switches are engines that run the real P4 program; hosts run the real sans-I/O agents. Everything
+is decided by the event queue and one seed, so a run repeats exactly.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collectives.network import Network
+from p4switch.v1model.engine import Engine
+from simulation.events import EventQueue
+from simulation.faults import Faults
+
+Frames = NDArray[np.uint8]
+QUEUE_FRAMES = 1000
+"""Frames a sender's queue holds, as Linux's default txqueuelen."""
+
+
+class SimulationError(RuntimeError):
+    """A run that cannot go on: nothing is scheduled any more, or the time limit is reached."""
+
+
+class Agent(Protocol):
+    """A host's protocol logic without I/O: worker, server or ring member."""
+
+    def receive(self, frames: Frames, now: float) -> None:
+        """Take frames (n, length) in."""
+
+    def tick(self, now: float) -> None:
+        """Do what is due by `now`."""
+
+    def take_output(self) -> list[Frames]:
+        """Frames to send, in order."""
+
+    @property
+    def deadline(self) -> float | None:
+        """When tick is wanted next, in seconds; None: not at all."""
+
+
+class Channel:
+    """One direction of a link: a queue, a rate, a latency, faults."""
+
+    def __init__(
+        self,
+        world: World,
+        source: str,
+        target: str,
+        target_port: int,
+        rate: float | None,
+        latency: float,
+        rng: random.Random,
+    ) -> None:
+        self.bytes = 0
+        self.frames = 0
+        self.lost = 0
+        self.queue_drops = 0
+        self._world = world
+        self._ends = (source, target)
+        self._target_port = target_port
+        self._rate = rate
+        self._latency = latency
+        self._rng = rng
+        self._busy_until = 0.0
+        self._departures: deque[float] = deque()
+        self._cuts = [
+            (cut.start, cut.stop) for cut in world.faults.cuts if {cut.a, cut.b} == {source, target}
+        ]
+
+    def transmit(self, frame: bytes) -> None:
+        """Queue a frame; it arrives later, or never."""
+        now = self._world.queue.now
+        departures = self._departures
+        while departures and departures[0] <= now:
+            departures.popleft()
+        if len(departures) >= QUEUE_FRAMES:
+            self.queue_drops += 1
+            return
+        departure = max(now, self._busy_until)
+        if self._rate is not None:
+            departure += len(frame) * 8 / self._rate
+        self._busy_until = departure
+        departures.append(departure)
+        self.bytes += len(frame)
+        self.frames += 1
+        arrival = departure + self._latency
+        faults = self._world.faults
+        if self._cuts and any(start <= departure < stop for start, stop in self._cuts):
+            self.lost += 1
+            return
+        if faults.random:
+            draw = self._rng.random
+            if draw() < faults.loss or draw() < faults.corrupt:
+                self.lost += 1
+                return
+            if draw() < faults.reorder:
+                arrival += draw() * faults.hold
+            if draw() < faults.duplicate:
+                self._world.deliver(arrival, self._ends[1], self._target_port, frame)
+        self._world.deliver(arrival, self._ends[1], self._target_port, frame)
+
+
+@dataclass
+class _Arrivals:
+    """Frames that reach one node at one instant."""
+
+    frames: list[tuple[int, bytes]] = field(default_factory=list)
+
+
+class World:
+    """A network in virtual time.
+
+    `engines`: the engine of every switch. `agents`: those of the hosts that take part; frames
+    to other hosts vanish there. `reinstall`: called with the name of a switch that comes back
+    from a reboot, returns its fresh engine.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        engines: Mapping[str, Engine],
+        agents: Mapping[str, Agent],
+        *,
+        faults: Faults | None = None,
+        seed: int = 0,
+        reinstall: Callable[[str], Engine] | None = None,
+    ) -> None:
+        self.network = network
+        self.queue = EventQueue()
+        self.faults = faults or Faults()
+        self.packet_hops = 0
+        self.engines: dict[str, Engine | None] = dict(engines)
+        self.agents = dict(agents)
+        self._reinstall = reinstall
+        self._pending: dict[tuple[float, str], _Arrivals] = {}
+        self._ticks: dict[str, float] = {}
+        self.channels: dict[tuple[str, str], Channel] = {}
+        self._out: dict[str, dict[int, Channel]] = {
+            name: {} for name in (*network.hosts, *network.switches)
+        }
+        for number, (u, v) in enumerate(network.directed_links()):
+            link = network.link(u, v)
+            channel = Channel(
+                self,
+                u,
+                v,
+                network.port(v, u),
+                link.bandwidth,
+                link.latency,
+                random.Random(f"{seed}/{number}"),
+            )
+            self.channels[u, v] = channel
+            self._out[u][network.port(u, v)] = channel
+        for reboot in self.faults.reboots:
+            self._plan_reboot(reboot.switch, reboot.time, reboot.downtime)
+
+    # --- faults of switches
+
+    def _plan_reboot(self, switch: str, time: float, downtime: float) -> None:
+        if switch not in self.engines:
+            raise SimulationError(f"reboot of {switch!r}: there is no such switch")
+        if self._reinstall is None:
+            raise SimulationError("reboots need a way to reinstall a switch")
+        reinstall = self._reinstall
+
+        def down() -> None:
+            self.engines[switch] = None
+
+        def up() -> None:
+            self.engines[switch] = reinstall(switch)
+
+        self.queue.at(time, down)
+        self.queue.at(time + downtime, up)
+
+    # --- frames
+
+    def deliver(self, time: float, node: str, port: int, frame: bytes) -> None:
+        """Let a frame arrive at a node's port at `time`."""
+        arrivals = self._pending.get((time, node))
+        if arrivals is None:
+            arrivals = self._pending[time, node] = _Arrivals()
+            self.queue.at(time, lambda: self._arrive(time, node))
+        arrivals.frames.append((port, frame))
+
+    def _arrive(self, time: float, node: str) -> None:
+        frames = self._pending.pop((time, node)).frames
+        self.packet_hops += len(frames)
+        if node in self.engines:
+            engine = self.engines[node]
+            if engine is not None:
+                out = self._out[node]
+                for port, frame in engine.process(frames, int(time * 1e6)):
+                    channel = out.get(port)
+                    if channel is not None:
+                        channel.transmit(frame)
+        elif (agent := self.agents.get(node)) is not None:
+            for group in _by_length(frames):
+                agent.receive(group, time)
+            self.flush(node)
+
+    def flush(self, host: str) -> None:
+        """Send what a host's agent has to send, and wake it when it wants."""
+        agent = self.agents[host]
+        channel = next(iter(self._out[host].values()))
+        for frames in agent.take_output():
+            for row in frames:
+                channel.transmit(row.tobytes())
+        deadline = agent.deadline
+        if deadline is None:
+            return
+        planned = self._ticks.get(host)
+        if planned is None or deadline < planned:
+            self._ticks[host] = deadline
+            self.queue.at(deadline, lambda: self._tick(host, deadline))
+
+    def _tick(self, host: str, planned: float) -> None:
+        if self._ticks.get(host) != planned:
+            return
+        del self._ticks[host]
+        agent = self.agents[host]
+        deadline = agent.deadline
+        if deadline is not None and deadline <= self.queue.now:
+            agent.tick(self.queue.now)
+        self.flush(host)
+
+    # --- running
+
+    def run(self, done: Callable[[], bool], limit: float) -> float:
+        """Run until `done()`; return the time. SimulationError past `limit` virtual seconds."""
+        for host in self.agents:
+            self.flush(host)
+        while not done():
+            next_time = self.queue.next_time
+            if next_time is None:
+                raise SimulationError(
+                    f"nothing is left to happen at {self.queue.now:.6f} s and the run is not done"
+                )
+            if next_time > limit:
+                raise SimulationError(
+                    f"not done after {limit} s of virtual time; see the agents' statistics for "
+                    "what is missing, or raise the time limit"
+                )
+            self.queue.step()
+        return self.queue.now
+
+    def drain(self) -> None:
+        """Let frames under way arrive; timers and what they would send are left out."""
+        while self._pending:
+            time, node = min(self._pending)
+            self.queue.now = time
+            frames = self._pending.pop((time, node)).frames
+            self.packet_hops += len(frames)
+            engine = self.engines.get(node)
+            if engine is not None:
+                for port, frame in engine.process(frames, int(time * 1e6)):
+                    if (channel := self._out[node].get(port)) is not None:
+                        channel.transmit(frame)
+
+
+def _by_length(frames: Iterable[tuple[int, bytes]]) -> list[Frames]:
+    """Neighbouring frames of one length as arrays (n, length)."""
+    groups: list[list[bytes]] = []
+    for _, frame in frames:
+        if groups and len(groups[-1][-1]) == len(frame):
+            groups[-1].append(frame)
+        else:
+            groups.append([frame])
+    return [
+        np.frombuffer(b"".join(group), dtype=np.uint8).reshape(len(group), -1) for group in groups
+    ]
