@@ -39,6 +39,8 @@ class _Stream:
     """Transfers with one peer in one direction, and where we are in them."""
 
     parts: list[_Progress]
+    missing: int = 0
+    """Bytes that are still to come in."""
     index: int = 0
     waiting: bytearray = field(default_factory=bytearray)
 
@@ -93,6 +95,10 @@ class Execution:
             peer: _Stream([r for r in receives if r.transfer.source == peer])
             for peer in dict.fromkeys(r.transfer.source for r in receives)
         }
+        for stream in self._in.values():
+            stream.missing = values.itemsize * sum(
+                part.transfer.stop - part.transfer.start for part in stream.parts
+            )
 
     @property
     def targets(self) -> tuple[int, ...]:
@@ -127,10 +133,14 @@ class Execution:
             self._apply()
         return b"".join(taken)
 
-    def incoming(self, peer: int, data: bytes) -> None:
-        """Take the next bytes of `peer`'s stream."""
-        self._in[peer].waiting += data
+    def incoming(self, peer: int, data: bytes) -> bytes:
+        """Take the next bytes of `peer`'s stream; returns those that belong to a later schedule."""
+        stream = self._in[peer]
+        kept = min(len(data), stream.missing)
+        stream.waiting += data[:kept]
+        stream.missing -= kept
         self._apply()
+        return data[kept:]
 
     def _apply(self) -> None:
         item = self.values.itemsize

@@ -1,0 +1,303 @@
+"""Schedules over reliable byte streams in virtual time: what TCP does for the ring, in packets.
+
+Segments and acknowledgements are Ethernet/IPv4/TCP frames of the sizes Linux sends (timestamp
+option, 1448 bytes of data at most), forwarded by the switches' plain tables. Congestion control is
+Reno's (RFC 5681) with the timeout of RFC 6298; the TCP checksum is left zero, since a link that
+corrupts a frame drops it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collectives.execution import Execution
+from protocol.wire import ETHERNET_BYTES, ETHERTYPE_IPV4, IPV4_BYTES, Address, ipv4_checksum
+
+Frames = NDArray[np.uint8]
+
+TCP_PROTOCOL = 6
+TCP_BYTES = 32
+HEADER_BYTES = ETHERNET_BYTES + IPV4_BYTES + TCP_BYTES
+SEGMENT_BYTES = 1448
+BASE_PORT = 0x4854
+INITIAL_WINDOW = 10.0
+MAX_WINDOW = 256.0
+DELAYED_ACK = 0.04
+MIN_TIMEOUT = 0.2
+MAX_TIMEOUT = 60.0
+_SEQUENCE = ETHERNET_BYTES + IPV4_BYTES + 4
+_SOURCE_PORT = ETHERNET_BYTES + IPV4_BYTES
+
+
+def segment(
+    source: Address, target: Address, rank: int, sequence: int, acknowledged: int, data: bytes
+) -> bytes:
+    """One frame; the source port tells the sender's rank, sequences count bytes from 0."""
+    total = IPV4_BYTES + TCP_BYTES + len(data)
+    ipv4 = bytearray(
+        struct.pack(">BBHHHBBH", 0x45, 0, total, 0, 0x4000, 64, TCP_PROTOCOL, 0)
+        + source.ip
+        + target.ip
+    )
+    ipv4[10:12] = ipv4_checksum(bytes(ipv4)).to_bytes(2, "big")
+    tcp = struct.pack(
+        ">HHIIBBHHH12x",
+        BASE_PORT + rank,
+        BASE_PORT,
+        sequence & 0xFFFFFFFF,
+        acknowledged & 0xFFFFFFFF,
+        TCP_BYTES // 4 << 4,
+        0x10,
+        0xFFFF,
+        0,
+        0,
+    )
+    return target.mac + source.mac + ETHERTYPE_IPV4.to_bytes(2, "big") + ipv4 + tcp + data
+
+
+class Sender:
+    """One direction's sending side. Sequences are absolute byte numbers."""
+
+    def __init__(self) -> None:
+        self.unacknowledged = 0
+        self.next = 0
+        self.retransmissions = 0
+        self.window = INITIAL_WINDOW
+        self._threshold = MAX_WINDOW
+        self._segments: dict[int, bytes] = {}
+        self._sent_at: dict[int, float] = {}
+        self._duplicates = 0
+        self._recover = 0
+        self._srtt: float | None = None
+        self._rttvar = 0.0
+        self._timeout = 1.0
+        self.deadline: float | None = None
+
+    @property
+    def room(self) -> bool:
+        """Whether another segment may be sent."""
+        return len(self._segments) < int(self.window)
+
+    def send(self, data: bytes, now: float) -> tuple[int, bytes]:
+        """Note a new segment; returns its sequence and data."""
+        sequence = self.next
+        self._segments[sequence] = data
+        self._sent_at[sequence] = now
+        self.next += len(data)
+        if self.deadline is None:
+            self.deadline = now + self._timeout
+        return sequence, data
+
+    def acknowledge(self, upto: int, now: float) -> list[tuple[int, bytes]]:
+        """Take an acknowledgement; returns segments to send again."""
+        if upto > self.unacknowledged:
+            return self._advance(upto, now)
+        if upto == self.unacknowledged and self._segments:
+            self._duplicates += 1
+            if self._duplicates == 3 and upto >= self._recover:
+                self._threshold = max(len(self._segments) / 2, 2.0)
+                self.window = self._threshold
+                self._recover = self.next
+                return self._again()
+        return []
+
+    def _advance(self, upto: int, now: float) -> list[tuple[int, bytes]]:
+        sent_at = self._sent_at.get(self.unacknowledged)
+        if sent_at is not None:
+            self._measure(now - sent_at)
+        for sequence in [s for s in self._segments if s < upto]:
+            del self._segments[sequence]
+            self._sent_at.pop(sequence, None)
+            if self.window < self._threshold:
+                self.window = min(self.window + 1, MAX_WINDOW)
+            else:
+                self.window = min(self.window + 1 / self.window, MAX_WINDOW)
+        self.unacknowledged = upto
+        self._duplicates = 0
+        self.deadline = now + self._timeout if self._segments else None
+        # RFC 6582: a partial acknowledgement during recovery shows the next hole.
+        return self._again() if self._segments and upto < self._recover else []
+
+    def _measure(self, rtt: float) -> None:
+        if self._srtt is None:
+            self._srtt, self._rttvar = rtt, rtt / 2
+        else:
+            self._rttvar += (abs(self._srtt - rtt) - self._rttvar) / 4
+            self._srtt += (rtt - self._srtt) / 8
+        self._timeout = min(max(self._srtt + 4 * self._rttvar, MIN_TIMEOUT), MAX_TIMEOUT)
+
+    def _again(self) -> list[tuple[int, bytes]]:
+        sequence = min(self._segments)
+        self._sent_at.pop(sequence, None)  # Karn: no sample from what was sent twice
+        self.retransmissions += 1
+        return [(sequence, self._segments[sequence])]
+
+    def expire(self, now: float) -> list[tuple[int, bytes]]:
+        """The timer went off: the first segment again, window 1, timeout doubled."""
+        self._threshold = max(len(self._segments) / 2, 2.0)
+        self.window = 1.0
+        self._recover = self.next
+        self._timeout = min(self._timeout * 2, MAX_TIMEOUT)
+        self.deadline = now + self._timeout
+        return self._again()
+
+
+class Receiver:
+    """One direction's receiving side."""
+
+    def __init__(self) -> None:
+        self.expected = 0
+        self._early: dict[int, bytes] = {}
+        self._unanswered = 0
+        self.acknowledge_now = False
+        self.deadline: float | None = None
+
+    def take(self, sequence: int, data: bytes, now: float) -> bytes:
+        """Take a segment; returns the bytes that are now in order."""
+        if sequence != self.expected:
+            self.acknowledge_now = True
+            if sequence > self.expected:
+                self._early[sequence] = data
+            return b""
+        in_order = [data]
+        self.expected += len(data)
+        while (early := self._early.pop(self.expected, None)) is not None:
+            in_order.append(early)
+            self.expected += len(early)
+        self._unanswered += len(in_order)
+        if self._unanswered >= 2 or len(data) < SEGMENT_BYTES or self._early:
+            self.acknowledge_now = True
+        elif self.deadline is None:
+            self.deadline = now + DELAYED_ACK
+        return b"".join(in_order)
+
+    def answered(self) -> None:
+        """An acknowledgement is on its way."""
+        self._unanswered = 0
+        self.acknowledge_now = False
+        self.deadline = None
+
+
+class StreamMember:
+    """One rank of a schedule as a host agent of the simulator."""
+
+    def __init__(self, rank: int, addresses: Mapping[int, Address], start: float = 0.0) -> None:
+        self.rank = rank
+        self._addresses = addresses
+        self._now = start
+        self._execution: Execution | None = None
+        self._senders: dict[int, Sender] = {}
+        self._receivers: dict[int, Receiver] = {}
+        self._early: dict[int, bytearray] = {}
+        self._output: list[bytes] = []
+
+    @property
+    def retransmissions(self) -> int:
+        """Segments sent again."""
+        return sum(sender.retransmissions for sender in self._senders.values())
+
+    @property
+    def done(self) -> bool:
+        """Whether the schedule in hand is done and all it sent has arrived."""
+        return (self._execution is None or self._execution.done) and all(
+            sender.unacknowledged == sender.next for sender in self._senders.values()
+        )
+
+    def start(self, execution: Execution, now: float) -> None:
+        """Begin a schedule; the streams of an earlier one go on."""
+        self._execution = execution
+        self._now = now
+        for peer in execution.targets:
+            self._senders.setdefault(peer, Sender())
+        for peer in execution.sources:
+            self._receivers.setdefault(peer, Receiver())
+            if early := self._early.pop(peer, None):
+                self._pass_on(peer, bytes(early))
+        self._fill()
+
+    def receive(self, frames: Frames, now: float) -> None:
+        """Take frames (n, length) in."""
+        self._now = now
+        for row in frames:
+            frame = row.tobytes()
+            if len(frame) < HEADER_BYTES or frame[23] != TCP_PROTOCOL:
+                continue
+            peer = int.from_bytes(frame[_SOURCE_PORT : _SOURCE_PORT + 2], "big") - BASE_PORT
+            sequence, acknowledged = struct.unpack_from(">II", frame, _SEQUENCE)
+            data = frame[HEADER_BYTES:]
+            if data:
+                self._take(peer, sequence, data, now)
+            elif (sender := self._senders.get(peer)) is not None:
+                upto = _absolute(acknowledged, sender.unacknowledged)
+                self._send_again(peer, sender.acknowledge(upto, now))
+        self._fill()
+        for peer, receiver in self._receivers.items():
+            if receiver.acknowledge_now:
+                self._acknowledge(peer, receiver)
+
+    def _take(self, peer: int, sequence: int, data: bytes, now: float) -> None:
+        receiver = self._receivers.setdefault(peer, Receiver())
+        in_order = receiver.take(_absolute(sequence, receiver.expected), data, now)
+        if not in_order:
+            return
+        self._pass_on(peer, in_order)
+
+    def _pass_on(self, peer: int, data: bytes) -> None:
+        # A neighbour may be a schedule ahead: its bytes wait until ours begins.
+        if self._execution is not None and peer in self._execution.sources:
+            data = self._execution.incoming(peer, data)
+        if data:
+            self._early.setdefault(peer, bytearray()).extend(data)
+
+    def tick(self, now: float) -> None:
+        """Timers: retransmission and delayed acknowledgement."""
+        self._now = now
+        for peer, sender in self._senders.items():
+            if sender.deadline is not None and sender.deadline <= now:
+                self._send_again(peer, sender.expire(now))
+        for peer, receiver in self._receivers.items():
+            if receiver.deadline is not None and receiver.deadline <= now:
+                self._acknowledge(peer, receiver)
+
+    @property
+    def deadline(self) -> float | None:
+        """The next timer."""
+        times = [s.deadline for s in self._senders.values()]
+        times += [r.deadline for r in self._receivers.values()]
+        return min((time for time in times if time is not None), default=None)
+
+    def take_output(self) -> list[Frames]:
+        """Frames to send, in order."""
+        output, self._output = self._output, []
+        return [np.frombuffer(frame, dtype=np.uint8).reshape(1, -1) for frame in output]
+
+    def _frame(self, peer: int, sequence: int, data: bytes) -> bytes:
+        receiver = self._receivers.get(peer)
+        expected = receiver.expected if receiver is not None else 0
+        here, there = self._addresses[self.rank], self._addresses[peer]
+        return segment(here, there, self.rank, sequence, expected, data)
+
+    def _acknowledge(self, peer: int, receiver: Receiver) -> None:
+        receiver.answered()
+        self._output.append(self._frame(peer, 0, b""))
+
+    def _send_again(self, peer: int, segments: list[tuple[int, bytes]]) -> None:
+        self._output += [self._frame(peer, sequence, data) for sequence, data in segments]
+
+    def _fill(self) -> None:
+        execution = self._execution
+        if execution is None:
+            return
+        for peer in execution.targets:
+            sender = self._senders[peer]
+            while sender.room and (data := execution.outgoing(peer, SEGMENT_BYTES)):
+                self._output.append(self._frame(peer, *sender.send(data, self._now)))
+
+
+def _absolute(wire: int, near: int) -> int:
+    """The byte number whose low 32 bits are `wire` and that lies nearest to `near`."""
+    return near + (wire - near + (1 << 31)) % (1 << 32) - (1 << 31)
