@@ -1,0 +1,267 @@
+"""A network of switch processes and host namespaces, up for the time of a `with` block."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+from collectives.network import Network, NetworkError
+from mininet_topos.loader import load_mininet
+from mininet_topos.record import RunRecord
+from mininet_topos.shaping import neighbour_lines, offload_command, shaping_lines
+
+ENGINES = ("embedded", "bmv2")
+PREFIX_LENGTH = 8
+COUNTERS = Path("/sys/class/net")
+
+
+class EmulationError(RuntimeError):
+    """The emulation could not be brought up; the message says what failed."""
+
+
+class Emulation:
+    """A running Mininet network.
+
+    `engine`: `embedded` or `bmv2`. Links with a bandwidth are shaped at both ends; latency cannot
+    be emulated here. Use as a context manager: on leaving, however that happens, every process,
+    namespace and interface is gone. Raises MininetUnavailable, EmulationError, SwitchFailed.
+    """
+
+    def __init__(
+        self, network: Network, *, engine: str = "embedded", log_folder: Path = Path("logs")
+    ) -> None:
+        if engine not in ENGINES:
+            raise EmulationError(f"engine {engine!r}: expected one of {', '.join(ENGINES)}")
+        too_long = [n for n in (*network.hosts, *network.switches) if len(n) > 9]
+        if too_long:
+            raise NetworkError(
+                f"node {too_long[0]!r}: a name longer than 9 characters makes interface names "
+                "that Linux refuses"
+            )
+        self.network = network
+        self.engine = engine
+        self._log_folder = log_folder
+        self._net: Any = None
+        self._record: RunRecord | None = None
+        self._logs: list[IO[bytes]] = []
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    # --- up and down
+
+    def __enter__(self) -> Emulation:
+        load_mininet()
+        self._record = RunRecord.create()
+        try:
+            self._build()
+            self._prepare_interfaces()
+            self._start_switches()
+        except BaseException:
+            self._tear_down()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._tear_down()
+
+    def _build(self) -> None:
+        from mininet.link import Link
+        from mininet.log import setLogLevel
+        from mininet.net import Mininet
+
+        from mininet_topos.switches import SWITCHES
+
+        setLogLevel("critical")
+        net = Mininet(controller=None, link=Link, waitConnected=False)
+        self._net = net
+        assert self._record is not None
+        for number, name in enumerate(self.network.switches, start=1):
+            net.addSwitch(
+                name,
+                cls=SWITCHES[self.engine],
+                device_id=number,
+                log_folder=str(self._log_folder),
+            )
+        for host in self.network.hosts.values():
+            net.addHost(host.name, ip=f"{host.ip}/{PREFIX_LENGTH}", mac=host.mac)
+        for node in (*net.switches, *net.hosts):
+            self._record.add_process(node.pid)
+        self._record.interfaces = [
+            f"{switch}-eth{port}"
+            for switch in self.network.switches
+            for port in self.network.ports(switch)
+        ]
+        self._record.write()
+        for link in self.network.links:
+            net.addLink(
+                link.a,
+                link.b,
+                port1=link.a_port,
+                port2=link.b_port,
+                addr1=self._mac(link.a, link.a_port),
+                addr2=self._mac(link.b, link.b_port),
+            )
+        net.build()
+
+    def _mac(self, node: str, port: int) -> str:
+        host = self.network.hosts.get(node)
+        if host is not None:
+            return host.mac
+        number = list(self.network.switches).index(node) + 1
+        return f"02:ff:{number >> 8:02x}:{number & 0xFF:02x}:00:{port:02x}"
+
+    def interface(self, node: str, neighbour: str) -> str:
+        """The name of a node's interface towards a neighbour."""
+        return f"{node}-eth{self.network.port(node, neighbour)}"
+
+    def _prepare_interfaces(self) -> None:
+        """Offloads and IPv6 off, neighbours known, links shaped, in few processes."""
+        root_lines: list[str] = []
+        for switch in self.network.switches:
+            for port, neighbour in self.network.ports(switch).items():
+                interface = f"{switch}-eth{port}"
+                self._check(["sysctl", "-qw", f"net.ipv6.conf.{interface}.disable_ipv6=1"])
+                self._check(["ip", "link", "set", interface, "arp", "off", "up"])
+                self._offloads_off(interface, None)
+                rate = self.network.link(switch, neighbour).bandwidth
+                if rate is not None:
+                    root_lines += shaping_lines(interface, rate)
+        self._check(["tc", "-batch", "-"], stdin="\n".join(root_lines))
+        for host in self.network.hosts.values():
+            self._prepare_host(host.name)
+
+    def _prepare_host(self, name: str) -> None:
+        self._check(["sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=1"], host=name)
+        others = [(o.ip, o.mac) for o in self.network.hosts.values() if o.name != name]
+        neighbours: list[str] = []
+        shaping: list[str] = []
+        for port, peer in self.network.ports(name).items():
+            interface = f"{name}-eth{port}"
+            self._offloads_off(interface, name)
+            neighbours += neighbour_lines(interface, others)
+            rate = self.network.link(name, peer).bandwidth
+            if rate is not None:
+                shaping += shaping_lines(interface, rate)
+        self._check(["ip", "-batch", "-"], host=name, stdin="\n".join(neighbours))
+        self._check(["tc", "-batch", "-"], host=name, stdin="\n".join(shaping))
+
+    def _offloads_off(self, interface: str, host: str | None) -> None:
+        # Some features are fixed on some kernels: ethtool then says so and sets the others.
+        subprocess.run(
+            self._command(offload_command(interface), host), capture_output=True, check=False
+        )
+
+    def _start_switches(self) -> None:
+        assert self._record is not None
+        for switch in self._net.switches:
+            switch.start([])
+            self._record.add_process(switch.process.pid)
+        self._record.write()
+        for switch in self._net.switches:
+            switch.wait_until_ready()
+
+    def _tear_down(self) -> None:
+        for process in self._processes:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+        if self._net is not None:
+            for switch in self._net.switches:
+                switch.end_process()
+            for link in self._net.links:
+                link.stop()
+            for node in (*self._net.hosts, *self._net.switches):
+                node.terminate()
+            self._net = None
+        for log in self._logs:
+            log.close()
+        if self._record is not None:
+            self._record.forget()
+
+    # --- commands
+
+    def _command(self, arguments: Sequence[str], host: str | None) -> list[str]:
+        if host is None:
+            return list(arguments)
+        return ["mnexec", "-a", str(self._net.get(host).pid), *arguments]
+
+    def _check(self, arguments: Sequence[str], *, host: str | None = None, stdin: str = "") -> None:
+        done = subprocess.run(
+            self._command(arguments, host), input=stdin, capture_output=True, text=True, check=False
+        )
+        if done.returncode != 0:
+            where = f" in {host}" if host else ""
+            raise EmulationError(
+                f"`{' '.join(arguments)}`{where} failed: {done.stderr.strip() or done.stdout}"
+            )
+
+    def popen(self, host: str, arguments: Sequence[str]) -> subprocess.Popen[bytes]:
+        """Start a program in a host's namespace; its output goes to `<log folder>/<host>.log`.
+
+        It is ended with the emulation, if it has not ended by then.
+        """
+        assert self._record is not None
+        self._log_folder.mkdir(parents=True, exist_ok=True)
+        log = (self._log_folder / f"{host}.log").open("ab")
+        self._logs.append(log)
+        process = subprocess.Popen(
+            self._command(arguments, host), stdin=subprocess.DEVNULL, stdout=log, stderr=log
+        )
+        self._processes.append(process)
+        self._record.add_process(process.pid)
+        self._record.write()
+        return process
+
+    def run(self, host: str, arguments: Sequence[str], timeout: float = 30) -> str:
+        """Run a program in a host's namespace; returns what it printed on standard output."""
+        return subprocess.run(
+            self._command(arguments, host),
+            capture_output=True, text=True, check=True, timeout=timeout,
+        ).stdout  # fmt: skip
+
+    # --- switches and counters
+
+    @property
+    def grpc_addresses(self) -> dict[str, str]:
+        """Where each switch speaks P4Runtime."""
+        return {switch.name: switch.grpc_address for switch in self._net.switches}
+
+    @property
+    def device_ids(self) -> dict[str, int]:
+        """Each switch's P4Runtime device id."""
+        return {switch.name: switch.device_id for switch in self._net.switches}
+
+    def kill_switch(self, name: str) -> None:
+        """End a switch process at once, as a crash would."""
+        self._net.get(name).end_process(kill=True)
+
+    def start_switch(self, name: str) -> None:
+        """Start a switch process that was killed; returns when it answers."""
+        assert self._record is not None
+        switch = self._net.get(name)
+        switch.start([])
+        self._record.add_process(switch.process.pid)
+        self._record.write()
+        switch.wait_until_ready()
+
+    def link_bytes(self) -> dict[tuple[str, str], int]:
+        """Bytes sent over every link, by direction, as the kernel's interface counters have them.
+
+        Read at the switch's end (of two switches, the sender's), in the root namespace.
+        """
+        counted = {}
+        for u, v in self.network.directed_links():
+            if u in self.network.switches:
+                interface, name = self.interface(u, v), "tx_bytes"
+            else:
+                interface, name = self.interface(v, u), "rx_bytes"
+            path = COUNTERS / interface / "statistics" / name
+            counted[u, v] = int(path.read_text())
+        return counted

@@ -1,0 +1,53 @@
+"""Bring in the distribution's Mininet, and nothing else of the distribution.
+
+PyPI's mininet lacks mnexec, so Mininet comes as a system package, outside the virtual environment.
+Its folder as a whole on sys.path would shadow or leak other packages; loading that one package by
+its own location does not.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import sys
+from pathlib import Path
+
+CANDIDATES = (
+    Path("/usr/lib/python3/dist-packages/mininet"),
+    Path("/usr/local/lib/python3/dist-packages/mininet"),
+)
+
+
+class MininetUnavailable(RuntimeError):
+    """Mininet cannot be used here; the message says what is missing and what to do."""
+
+
+def why_unavailable() -> str | None:
+    """Why Mininet cannot be used here; None if it can."""
+    if os.geteuid() != 0:
+        return "Mininet needs root (network namespaces); run as root, or use --world simulation"
+    if not any((folder / "net.py").exists() for folder in CANDIDATES):
+        return "Mininet is not installed; apt-get install --no-install-recommends mininet"
+    for command in ("mnexec", "ethtool", "tc", "ip"):
+        if shutil.which(command) is None:
+            return f"{command} is not installed; apt-get install mininet ethtool iproute2"
+    return None
+
+
+def load_mininet() -> None:
+    """Make `import mininet.net` and its siblings work. Raises MininetUnavailable."""
+    if "mininet" in sys.modules:
+        return
+    reason = why_unavailable()
+    if reason is not None:
+        raise MininetUnavailable(reason)
+    folder = next(folder for folder in CANDIDATES if (folder / "net.py").exists())
+    spec = importlib.util.spec_from_file_location(
+        "mininet", folder / "__init__.py", submodule_search_locations=[str(folder)]
+    )
+    if spec is None or spec.loader is None:
+        raise MininetUnavailable(f"Mininet in {folder} is not a package; reinstall it")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["mininet"] = module
+    spec.loader.exec_module(module)

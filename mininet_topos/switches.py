@@ -1,0 +1,175 @@
+"""Mininet switch classes that run a P4 program: the embedded switch, and BMv2.
+
+Only the standard library and Mininet are imported, so that `mn --custom` can use this file under
+the system's Python. Programs and tables come from a controller over P4Runtime.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import socket
+import subprocess
+from functools import cache
+from pathlib import Path
+
+from mininet.node import Switch
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+CPU_PORT = 510
+GRPC_BASE_PORT = 50000
+THRIFT_BASE_PORT = 51000
+READY_SECONDS = 60.0
+
+
+class SwitchFailed(RuntimeError):
+    """A switch process did not come up; the message has the end of its log."""
+
+
+class P4Switch(Switch):
+    """A switch process in the root namespace with a P4Runtime port on the loopback interface."""
+
+    def __init__(self, name, device_id=None, grpc_port=None, log_folder="logs", **parameters):
+        """`device_id` (from 1) also chooses the default ports; by default the name's number."""
+        if device_id is None:
+            digits = re.findall(r"\d+", name)
+            device_id = int(digits[0]) if digits else 1
+        parameters.setdefault("dpid", f"{device_id:016x}")
+        parameters["inNamespace"] = False
+        super().__init__(name, **parameters)
+        self.device_id = device_id
+        self.grpc_port = grpc_port or GRPC_BASE_PORT + device_id
+        self.log_path = Path(log_folder) / f"{name}.log"
+        self.process = None
+
+    @property
+    def grpc_address(self):
+        """Where P4Runtime is spoken."""
+        return f"127.0.0.1:{self.grpc_port}"
+
+    def interfaces(self):
+        """`port@interface` for every port with a link."""
+        return [
+            f"{port}@{interface.name}"
+            for port, interface in sorted(self.intfs.items())
+            if interface.name != "lo"
+        ]
+
+    def switch_command(self):
+        """The command line that runs the switch."""
+        raise AttributeError("a subclass of P4Switch names its command")
+
+    def start(self, controllers):
+        """Start the process; `wait_until_ready` waits for it."""
+        taken = _listener(self.grpc_port)
+        if taken:
+            raise SwitchFailed(
+                f"switch {self.name}: gRPC port {self.grpc_port} is taken by another process; "
+                "`make stop` takes down what a crashed run left"
+            )
+        self.log_path.parent.mkdir(parents=True, exist_ok=True)
+        with self.log_path.open("w") as log:
+            self.process = subprocess.Popen(
+                self.switch_command(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def wait_until_ready(self, seconds=READY_SECONDS):
+        """Return when P4Runtime answers; SwitchFailed if the process ends or stays silent."""
+        assert self.process is not None, "start() comes first"
+        attempts = int(seconds / 0.02)
+        for _ in range(attempts):
+            if _listener(self.grpc_port):
+                return
+            try:
+                code = self.process.wait(0.02)
+            except subprocess.TimeoutExpired:
+                continue
+            raise SwitchFailed(f"switch {self.name} ended with code {code}:\n{self.log_tail()}")
+        raise SwitchFailed(
+            f"switch {self.name}: nothing listens on {self.grpc_address} after {seconds:g} s:\n"
+            f"{self.log_tail()}"
+        )
+
+    def connected(self):
+        """Whether P4Runtime answers (Mininet asks)."""
+        return _listener(self.grpc_port)
+
+    def log_tail(self, lines=15):
+        """The end of the switch's log."""
+        try:
+            return "\n".join(self.log_path.read_text(errors="replace").splitlines()[-lines:])
+        except OSError as error:
+            return f"(no log: {error})"
+
+    def end_process(self, kill=False):
+        """End the process, gently unless `kill`; it is gone when this returns."""
+        if self.process is None:
+            return
+        if self.process.poll() is None:
+            if kill:
+                self.process.kill()
+            else:
+                self.process.terminate()
+            try:
+                self.process.wait(5)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        self.process = None
+
+    def stop(self, deleteIntfs=True):
+        """End the process and remove the interfaces."""
+        self.end_process()
+        super().stop(deleteIntfs)
+
+
+class EmbeddedSwitch(P4Switch):
+    """p4switch, from the checkout's virtual environment."""
+
+    def switch_command(self):
+        """`p4switch run` with simple_switch_grpc's flags."""
+        command = [str(CHECKOUT / ".venv" / "bin" / "p4switch"), "run", "--no-p4"]
+        command += ["--device-id", str(self.device_id), "--cpu-port", str(CPU_PORT)]
+        command += ["--grpc-server-addr", self.grpc_address]
+        for interface in self.interfaces():
+            command += ["-i", interface]
+        return command
+
+
+class Bmv2Switch(P4Switch):
+    """BMv2's simple_switch_grpc, from PATH."""
+
+    def switch_command(self):
+        """`simple_switch_grpc --no-p4`, with a Thrift port of its own where it has Thrift."""
+        path = shutil.which("simple_switch_grpc")
+        if path is None:
+            raise SwitchFailed(
+                "simple_switch_grpc is not on PATH; install BMv2 or use the embedded engine"
+            )
+        command = [path, "--no-p4", "--device-id", str(self.device_id)]
+        if _has_thrift(path):
+            command += ["--thrift-port", str(THRIFT_BASE_PORT + self.device_id)]
+        for interface in self.interfaces():
+            command += ["-i", interface]
+        command += ["--", "--grpc-server-addr", self.grpc_address, "--cpu-port", str(CPU_PORT)]
+        return command
+
+
+SWITCHES = {"embedded": EmbeddedSwitch, "bmv2": Bmv2Switch}
+
+
+def _listener(port):
+    """Whether something listens on a loopback port."""
+    with socket.socket() as sock:
+        sock.settimeout(0.5)
+        return sock.connect_ex(("127.0.0.1", port)) == 0
+
+
+@cache
+def _has_thrift(path):
+    printed = subprocess.run([path, "--help"], capture_output=True, text=True, check=False)
+    return "--thrift-port" in printed.stdout + printed.stderr
