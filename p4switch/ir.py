@@ -67,7 +67,7 @@ class Annotation:
 class TypeName:
     """How the source named a field's type, where P4Info wants to know.
 
-    `kind`: `newtype`, `enum` (serialisable or not), `error`, `bool` or `` for plain bits.
+    `kind`: `newtype`, `enum`, `serialisable_enum`, `error`, `bool` or `` for plain bits.
     `translation`: (uri, bit width or None for a string) of `@p4runtime_translation`.
     """
 
