@@ -1,7 +1,8 @@
 """The syntax tree of P4_16 (specification 1.2.5, appendix G), as the parser builds it.
 
 Nothing is resolved here: names are strings, types are written as in the source. Every node
-carries the position of its first token.
+carries the position of its first token; an annotated declaration that of the first token
+after its annotations, a parenthesised expression that of what the parentheses hold.
 """
 
 from __future__ import annotations
@@ -193,6 +194,15 @@ class Slice(Expression):
 
 
 @dataclass(slots=True, eq=False)
+class PlusSlice(Expression):
+    """`base[low +: width]`."""
+
+    base: Expression
+    low: Expression
+    width: Expression
+
+
+@dataclass(slots=True, eq=False)
 class Unary(Expression):
     """`-`, `+`, `!`, `~`."""
 
@@ -262,6 +272,11 @@ class RecordExpression(Expression):
 @dataclass(slots=True, eq=False)
 class InvalidHeader(Expression):
     """`{#}`."""
+
+
+@dataclass(slots=True, eq=False)
+class Dots(Expression):
+    """`...` as an initializer of its own: the default value of the type."""
 
 
 @dataclass(slots=True, eq=False)
@@ -384,16 +399,21 @@ class For(Statement):
     condition: Expression
     update: list[Statement]
     body: Statement
+    annotations: list[Annotation] = field(default_factory=list)
 
 
 @dataclass(slots=True, eq=False)
 class ForIn(Statement):
-    """`for (type name in collection) body`; `type` None when `name` is declared outside."""
+    """`for (type name in collection) body`; `type` None when `name` is declared outside.
+
+    A range `low .. high` is a RangeKeyset as the `collection`.
+    """
 
     type: TypeRef | None
     name: str
     collection: Expression
     body: Statement
+    annotations: list[Annotation] = field(default_factory=list)
 
 
 @dataclass(slots=True, eq=False)
@@ -599,7 +619,7 @@ class ValueSetDeclaration(Declaration):
 
 @dataclass(slots=True, eq=False)
 class SelectCase(Node):
-    """`keys: state;`."""
+    """`keys: state;`; `(a, b): s;` has two keys, `(a &&& b): s;` and `a: s;` have one."""
 
     keys: list[Expression]
     state: str
