@@ -64,8 +64,8 @@ def given_id(kind: IdKind, annotations: Iterable[Annotation]) -> int | None:
 def assign_ids(kind: IdKind, names: Mapping[str, Iterable[Annotation]]) -> dict[str, int]:
     """Ids for the objects of one kind: fully qualified name -> annotations, to name -> id."""
     ids: dict[str, int] = {}
-    for name, annotations in names.items():
-        value = given_id(kind, annotations)
+    for name, written in names.items():
+        value = given_id(kind, written)
         if value is None:
             continue
         if value in ids.values():

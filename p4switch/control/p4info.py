@@ -30,8 +30,8 @@ from p4switch.ir import (
     ValueSet,
     Varbit,
 )
+from p4switch.v1model.matches import match_keys, scalar_width, table_size
 
-DEFAULT_SIZE = 1024
 EXTERN_KINDS = {
     "action_profile": IdKind.ACTION_PROFILE,
     "action_selector": IdKind.ACTION_PROFILE,
@@ -76,9 +76,7 @@ def _is_controller_header(header: Header) -> bool:
 
 def controller_headers(program: Program) -> list[Header]:
     """The types of packet_in and packet_out headers."""
-    return [
-        t for t in program.types.values() if isinstance(t, Header) and _is_controller_header(t)
-    ]
+    return [t for t in program.types.values() if isinstance(t, Header) and _is_controller_header(t)]
 
 
 def controller_name(header: Header) -> str:
@@ -106,24 +104,13 @@ def field_ids(items: Sequence[_Annotated]) -> list[int]:
     return ids
 
 
-def width_of(kind: Type) -> int:
-    """Bits that P4Runtime needs for a value of a scalar type."""
-    if isinstance(kind, Bits):
-        return kind.width
-    if isinstance(kind, Varbit):
-        return kind.max_width
-    return 1
-
-
 class Names:
     """Ids and aliases of everything in a program, by kind and fully qualified name."""
 
     def __init__(self, program: Program) -> None:
         self.tables = [t for t in program.tables if not hidden(t)]
         self.actions = [a for a in _unique(program.actions) if not hidden(a)]
-        self.externs = [
-            e for e in program.externs if e.extern in EXTERN_KINDS and not hidden(e)
-        ]
+        self.externs = [e for e in program.externs if e.extern in EXTERN_KINDS and not hidden(e)]
         self.value_sets = [v for v in program.value_sets if not hidden(v)]
         self.headers = controller_headers(program)
         self.digests = digest_types(program)
@@ -233,7 +220,11 @@ class _Builder:
                 self._info.pkg_info.annotations.append(annotation_text(item))
 
     def _preamble(
-        self, message: Any, kind: IdKind, item: Any, skip: Function[[str], bool] = CONSUMED.__contains__
+        self,
+        message: Any,
+        kind: IdKind,
+        item: Any,
+        skip: Function[[str], bool] = CONSUMED.__contains__,
     ) -> None:
         preamble = message.preamble
         preamble.id = self._names.id(kind, item.name)
@@ -254,17 +245,17 @@ class _Builder:
         if type_name.kind == "enum":
             message.type_name.name = type_name.name
             return
-        message.bitwidth = width_of(kind)
+        message.bitwidth = scalar_width(kind)
         if not type_name.name or type_name.kind in ("bool", "error"):
             return
         message.type_name.name = type_name.name
         types = self._info.type_info
         if type_name.kind == "serialisable_enum":
-            self._serialisable_enum(type_name.name, width_of(kind))
+            self._serialisable_enum(type_name.name, scalar_width(kind))
             return
         spec = types.new_types[type_name.name]
         if type_name.translation is None:
-            spec.original_type.bitstring.bit.bitwidth = width_of(kind)
+            spec.original_type.bitstring.bit.bitwidth = scalar_width(kind)
             return
         uri, bits = type_name.translation
         spec.translated_type.uri = uri
@@ -286,15 +277,14 @@ class _Builder:
     def _table(self, table: Table) -> None:
         message = self._info.tables.add()
         self._preamble(message, IdKind.TABLE, table)
-        message.size = table.size or DEFAULT_SIZE
-        for key, number in zip(table.keys, field_ids(table.keys), strict=True):
+        message.size = table_size(table)
+        keys = match_keys(table)
+        for key, number in zip(keys, field_ids(keys), strict=True):
             self._key(message, key, number)
         for item in table.actions:
             if hidden(item.action):
                 continue
-            reference = message.action_refs.add(
-                id=self._names.id(IdKind.ACTION, item.action.name)
-            )
+            reference = message.action_refs.add(id=self._names.id(IdKind.ACTION, item.action.name))
             self._annotations(reference, item.annotations)
             if item.table_only:
                 reference.scope = p4i.ActionRef.TABLE_ONLY
@@ -325,7 +315,7 @@ class _Builder:
             action.data, field_ids(action.data), table.default_action.arguments, strict=True
         ):
             message.initial_default_action.arguments.add(
-                param_id=param_id, value=encode(value, width_of(parameter.variable.type))
+                param_id=param_id, value=encode(value, scalar_width(parameter.variable.type))
             )
 
     def _key(self, message: p4i.Table, key: Key, number: int) -> None:
@@ -334,9 +324,6 @@ class _Builder:
         self._typed(field, key.type_name, key.expression.type)
         if key.match_kind in MATCH_TYPES:
             field.match_type = MATCH_TYPES[key.match_kind]
-        elif key.match_kind == "selector":
-            # A selector's hash inputs are no match fields.
-            del message.match_fields[-1]
         else:
             field.other_match_type = key.match_kind
 
@@ -420,7 +407,7 @@ class _Builder:
         for number, (kind, match) in enumerate(zip(kinds, value_set.match_kinds, strict=True), 1):
             name = value_set.field_names[number - 1] if value_set.field_names else ""
             message.match.add(
-                id=number, name=name, bitwidth=width_of(kind), match_type=MATCH_TYPES[match]
+                id=number, name=name, bitwidth=scalar_width(kind), match_type=MATCH_TYPES[match]
             )
 
     def _digest(self, digest: Struct) -> None:
