@@ -1,0 +1,551 @@
+"""STF, the simple test framework of p4c: packets in, packets expected, table entries between.
+
+The commands and their meaning are those of p4c's tools/stf and backends/bmv2/bmv2stf.py:
+
+    packet PORT HEX                      send a packet
+    expect PORT [HEX]                    expect one; `*` is any nibble; a trailing `$` forbids
+                                         further bytes; without HEX any packets may come
+    add TABLE [PRIORITY] KEY:VALUE... ACTION(ARG:VALUE, ...) [= ID]
+    setdefault TABLE ACTION(ARG:VALUE, ...)
+    remove all
+    check_counter NAME(INDEX or $ID) [packets|bytes OP NUMBER]
+    mirroring_add SESSION PORT           and mirroring_add_mc SESSION GROUP, mirroring_delete
+    mc_mgrp_create GROUP, mc_node_create RID PORT..., mc_node_associate GROUP NODE
+    register_read|write|reset, counter_write, meter_set_rates, meter_array_set_rates
+    wait
+
+and one of ours, `check_register NAME(INDEX) == NUMBER`. Names match by suffix, if only one does.
+Of two matching entries the one with the smaller PRIORITY wins. Values are decimal, 0x, 0b or
+0o; `*` digits are don't-care; `V/LENGTH` is a prefix, `V&&&MASK` a ternary and `LOW..HIGH` a
+range match. Order of packets counts port by port; packets out of ports the file does not
+mention are ignored.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from p4switch.ir import ActionChoice, ExternInstance, Key, Program, Table
+from p4switch.v1model.engine import (
+    CloneSession,
+    ControlError,
+    CounterValue,
+    Engine,
+    KeyMatch,
+    MeterConfig,
+    Replica,
+    TableEntry,
+)
+from p4switch.v1model.matches import match_keys, needs_priority
+
+LARGEST_PRIORITY = 10_000
+"""An entry of STF priority p gets this minus p, for in P4Runtime the larger one wins."""
+
+PACKET_GAP_US = 1_000
+WAIT_US = 1_000_000
+
+EngineFactory = Callable[[Program], Engine]
+
+COMPARISONS: Mapping[str, Callable[[int, int], bool]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<=": operator.le,
+    "<": operator.lt,
+    ">=": operator.ge,
+    ">": operator.gt,
+}
+
+
+class StfError(Exception):
+    """An STF file that cannot be run: bad syntax, an unknown name, a refused entry."""
+
+
+@dataclass(slots=True)
+class Line:
+    """A command: its words, and where it stands."""
+
+    command: str
+    rest: str
+    where: str
+
+
+@dataclass(slots=True)
+class ActionCall:
+    """`action(name: value, ...)`."""
+
+    name: str
+    arguments: dict[str, str]
+
+
+_NUMBER = r"(?:0[xX][0-9a-fA-F*]+|0[bB][01*]+|0[oO][0-7*]+|[0-9]+)"
+_VALUE = rf"{_NUMBER}(?:\s*(?:/|&&&|\.\.|->)\s*{_NUMBER})?|\*"
+_NAME = r'"[^"]+"|[A-Za-z_$][\w$.\[\]]*'
+_CALL = re.compile(rf"(?P<name>{_NAME})\s*\((?P<arguments>[^)]*)\)\s*(?:=\s*(?P<id>\w+))?\s*$")
+_ADD = re.compile(rf"(?P<table>{_NAME})\s+(?:(?P<priority>[0-9]+)\s+)?(?P<rest>.*)$")
+_KEY = re.compile(rf"(?P<name>{_NAME})\s*:\s*(?P<value>{_VALUE})\s*")
+_ARGUMENT = re.compile(rf"\s*(?P<name>{_NAME})\s*:\s*(?P<value>{_NUMBER})\s*$")
+_CELL = re.compile(
+    rf"(?P<name>{_NAME})\s*\(\s*(?P<index>\$?\w+)\s*\)\s*"
+    r"(?:(?P<unit>packets|bytes)?\s*(?P<compare>==|!=|<=|<|>=|>)\s*(?P<number>\w+))?\s*$"
+)
+
+
+def parse_lines(text: str, name: str) -> list[Line]:
+    """The commands of an STF file; `name` goes into messages."""
+    lines = []
+    for number, raw in enumerate(text.splitlines(), 1):
+        words = raw.split("#", 1)[0].strip().split(None, 1)
+        if words:
+            rest = words[1] if len(words) > 1 else ""
+            lines.append(Line(words[0].lower(), rest, f"{name}:{number}"))
+    return lines
+
+
+def parse_number(text: str) -> int:
+    """A number without don't-care digits."""
+    lowered = text.lower()
+    for prefix, base in (("0x", 16), ("0b", 2), ("0o", 8)):
+        if lowered.startswith(prefix):
+            return int(lowered[2:], base)
+    return int(lowered)
+
+
+def _starred(text: str) -> tuple[int, int, int]:
+    """(value, mask, leading digits' bits) of a number whose `*` digits are don't-care."""
+    bits = {"0x": 4, "0b": 1, "0o": 3}.get(text[:2].lower())
+    if bits is None:
+        return int(text), -1, 0
+    digits = text[2:]
+    full = (1 << bits) - 1
+    value = mask = 0
+    for digit in digits:
+        value <<= bits
+        mask <<= bits
+        if digit != "*":
+            value |= int(digit, 16)
+            mask |= full
+    return value, mask, (len(digits) - digits.count("*")) * bits
+
+
+def parse_match(text: str, key: Key) -> KeyMatch:
+    """What an entry says of a key; StfError if the match kind does not allow it."""
+    full = (1 << key.width) - 1
+    kind = key.match_kind
+    text = "".join(text.split())
+    if text == "*":
+        return KeyMatch(any=True)
+    parts = re.split(r"(/|&&&|\.\.|->)", text)
+    if len(parts) == 3:
+        first, second = parse_number(parts[0]), parse_number(parts[2])
+        if parts[1] == "/" and kind in ("lpm", "ternary"):
+            mask = full & ~(full >> second)
+            if kind == "lpm":
+                return KeyMatch(first & mask, prefix_length=second)
+            return KeyMatch(first & mask, mask=mask)
+        if parts[1] == "&&&" and kind == "ternary":
+            return KeyMatch(first & second, mask=second)
+        if parts[1] in ("..", "->") and kind == "range":
+            return KeyMatch(first, high=second)
+        raise StfError(f"{text!r} does not fit key {key.name!r}, which is {kind}")
+    value, mask, leading = _starred(text)
+    if kind == "ternary":
+        # digits that are not written are zeros that must match, unless the value is starred
+        mask = full if "*" not in text else mask & full
+        return KeyMatch(value & mask, mask=mask)
+    if kind == "lpm":
+        length = leading if "*" in text else key.width
+        return KeyMatch(value, prefix_length=length)
+    if "*" in text:
+        raise StfError(f"{text!r} does not fit key {key.name!r}, which is {kind}")
+    if kind == "range":
+        return KeyMatch(value, high=value)
+    return KeyMatch(value)
+
+
+def parse_call(text: str) -> tuple[ActionCall, str | None]:
+    """An action call and the entry's id, if it has one."""
+    found = _CALL.match(text)
+    if found is None:
+        raise StfError(f"expected ACTION(ARG:VALUE, ...), found {text!r}")
+    arguments = {}
+    for part in found["arguments"].split(","):
+        if part.strip():
+            argument = _ARGUMENT.match(part)
+            if argument is None:
+                raise StfError(f"expected ARG:VALUE, found {part.strip()!r}")
+            arguments[argument["name"]] = argument["value"]
+    return ActionCall(_unquoted(found["name"]), arguments), found["id"]
+
+
+def _unquoted(name: str) -> str:
+    return name.strip('"')
+
+
+def by_suffix(name: str, names: Iterable[str], what: str) -> str:
+    """The one name that is `name` or ends in it; StfError if there is none or more than one."""
+    known = list(names)
+    if name in known:
+        return name
+    for ending in (f".{name}", name):
+        found = [known_name for known_name in known if known_name.endswith(ending)]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise StfError(f"{what} name {name!r} is ambiguous: {', '.join(found)}")
+    raise StfError(f"no {what} {name!r}; there are {', '.join(known) or 'none'}")
+
+
+def _match_names(key: Key) -> set[str]:
+    """The names an STF file may use for a key."""
+    name = key.name
+    names = {name, name.removesuffix("$")}
+    for ending in (".isValid()", ".$valid$"):
+        if name.endswith(ending):
+            stem = name.removesuffix(ending)
+            names |= {stem, f"{stem}.valid", f"{stem}.$valid$", f"{stem}.$valid"}
+    return names
+
+
+def find_key(name: str, table: Table) -> int:
+    """Index of the key that `name` stands for; `stack$2.x` is `stack[2].x`."""
+    keys = match_keys(table)
+    wanted = re.sub(r"\$(\d+)", r"[\1]", name)
+    exact = [i for i, key in enumerate(keys) if wanted in _match_names(key)]
+    ending = [
+        i
+        for i, key in enumerate(keys)
+        if any(known.endswith(f".{wanted}") for known in _match_names(key))
+    ]
+    for found in (exact, ending):
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise StfError(f"key {name!r} of table {table.name!r} is ambiguous")
+    known = ", ".join(key.name for key in keys) or "none"
+    raise StfError(f"table {table.name!r} has no key {name!r}; it has {known}")
+
+
+def compare_packet(expected: str, received: bytes) -> str | None:
+    """What differs, or None. `expected` is hexadecimal with `*` and perhaps a trailing `$`."""
+    exact = expected.endswith("$")
+    wanted = expected.removesuffix("$").lower()
+    got = received.hex()
+    if len(got) < len(wanted) or (exact and len(got) > len(wanted)):
+        return f"length {len(got) / 2:g} bytes, expected {len(wanted) / 2:g}: got {got}"
+    for place, (want, have) in enumerate(zip(wanted, got, strict=False)):
+        if want not in ("*", have):
+            return f"nibble {place} is {have}, expected {want}:\n  got  {got}\n  want {wanted}"
+    return None
+
+
+@dataclass(slots=True)
+class _Expected:
+    """What a port should send: packets in order, or (`any`) whatever."""
+
+    packets: list[tuple[str, str]] = field(default_factory=list)
+    any: bool = False
+
+
+class _Run:
+    """One STF file on one engine."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.failures: list[str] = []
+        self._now_us = 0
+        self._sent: dict[int, list[bytes]] = {}
+        self._expected: dict[int, _Expected] = {}
+        self._ports: set[int] = set()
+        self._entries: dict[str, tuple[str, TableEntry]] = {}
+        self._nodes: list[tuple[int, tuple[int, ...]]] = []
+        self._groups: dict[int, list[int]] = {}
+        self._group_sessions: dict[int, int] = {}
+
+    def run(self, lines: Sequence[Line]) -> None:
+        """Run all commands, then compare what came out; StfError names the line."""
+        for line in lines:
+            run = getattr(self, f"_do_{line.command}", None)
+            if run is None:
+                raise StfError(f"{line.where}: unknown command {line.command!r}")
+            try:
+                run(line)
+            except (StfError, ControlError, ValueError) as error:
+                raise StfError(f"{line.where}: {error}") from error
+        self._compare()
+
+    # --- packets
+
+    def _do_packet(self, line: Line) -> None:
+        port, data = self._port_and_data(line)
+        self._now_us += PACKET_GAP_US
+        for out_port, frame in self.engine.process([(port, bytes.fromhex(data))], self._now_us):
+            self._sent.setdefault(out_port, []).append(frame)
+
+    def _do_expect(self, line: Line) -> None:
+        port, data = self._port_and_data(line)
+        expected = self._expected.setdefault(port, _Expected())
+        if data:
+            expected.packets.append((line.where, data))
+        else:
+            expected.any = True
+
+    def _port_and_data(self, line: Line) -> tuple[int, str]:
+        words = line.rest.split()
+        if not words:
+            raise StfError(f"{line.command} needs a port")
+        port = int(words[0])
+        self._ports.add(port)
+        return port, "".join(words[1:])
+
+    def _do_no_packet(self, line: Line) -> None:
+        """Nothing to do: whatever is not expected is a failure anyway."""
+
+    def _do_wait(self, line: Line) -> None:
+        self._now_us += WAIT_US
+
+    def _compare(self) -> None:
+        for port in sorted(self._ports):
+            expected = self._expected.get(port, _Expected())
+            if expected.any:
+                continue
+            sent = self._sent.get(port, [])
+            for (where, want), have in zip(expected.packets, sent, strict=False):
+                difference = compare_packet(want, have)
+                if difference is not None:
+                    self.failures.append(f"{where}: port {port}: {difference}")
+            if len(sent) != len(expected.packets):
+                extra = "".join(f"\n  got {f.hex()}" for f in sent[len(expected.packets) :])
+                self.failures.append(
+                    f"port {port}: {len(sent)} packets, expected {len(expected.packets)}{extra}"
+                )
+
+    # --- tables
+
+    def _table(self, name: str) -> Table:
+        names = list(self.engine.table_names())
+        return self.engine.table(by_suffix(_unquoted(name), names, "table"))
+
+    def _choice(self, table: Table, call: ActionCall) -> ActionChoice:
+        names = [action.action.name for action in table.actions]
+        index = names.index(by_suffix(call.name, names, f"action of table {table.name!r}"))
+        data = table.actions[index].action.data
+        unknown = set(call.arguments) - {parameter.name for parameter in data}
+        missing = [p.name for p in data if p.name not in call.arguments]
+        if unknown or missing:
+            raise StfError(
+                f"action {names[index]!r}: unknown arguments {sorted(unknown)}, "
+                f"missing {missing}"
+            )
+        values = (parse_number(call.arguments[parameter.name]) for parameter in data)
+        return ActionChoice(index, tuple(values))
+
+    def _do_add(self, line: Line) -> None:
+        found = _ADD.match(line.rest)
+        if found is None:
+            raise StfError("expected add TABLE [PRIORITY] KEY:VALUE... ACTION(...)")
+        table = self._table(found["table"])
+        keys = match_keys(table)
+        matches = [KeyMatch(any=key.match_kind != "exact") for key in keys]
+        rest = found["rest"]
+        while (pair := _KEY.match(rest)) is not None:
+            index = find_key(_unquoted(pair["name"]), table)
+            matches[index] = parse_match(pair["value"], keys[index])
+            rest = rest[pair.end() :]
+        call, identifier = parse_call(rest)
+        priority = 0
+        if needs_priority(table):
+            priority = LARGEST_PRIORITY - int(found["priority"] or 0)
+        entry = TableEntry(tuple(matches), self._choice(table, call), priority)
+        self.engine.insert_entry(table.name, entry)
+        if identifier is not None:
+            self._entries[identifier] = (table.name, entry)
+
+    def _do_setdefault(self, line: Line) -> None:
+        table_name, _, rest = line.rest.partition(" ")
+        table = self._table(table_name)
+        call, _ = parse_call(rest.strip())
+        self.engine.set_default(table.name, self._choice(table, call))
+
+    def _do_remove(self, line: Line) -> None:
+        if line.rest.strip().lower() != "all":
+            raise StfError("expected remove all")
+        for name in self.engine.table_names():
+            for entry in self.engine.entries(name):
+                if not entry.constant:
+                    self.engine.delete_entry(name, entry)
+
+    # --- counters, registers, meters
+
+    def _extern(self, name: str, *kinds: str) -> ExternInstance:
+        instances = [x.name for x in self.engine.program.externs if x.extern in kinds]
+        return self.engine.extern(by_suffix(_unquoted(name), instances, kinds[0]))
+
+    def _do_check_counter(self, line: Line) -> None:
+        found = _CELL.match(line.rest)
+        if found is None:
+            raise StfError("expected check_counter NAME(INDEX) [packets|bytes == NUMBER]")
+        instance = self._extern(found["name"], "counter", "direct_counter")
+        index = found["index"]
+        if instance.extern == "counter":
+            value = self.engine.read_counter(instance.name, parse_number(index))
+        elif index.removeprefix("$") in self._entries:
+            value = self.engine.read_direct_counter(*self._entries[index.removeprefix("$")])
+        else:
+            raise StfError(f"no entry {index!r}")
+        if found["compare"] is not None:
+            number = value.bytes if found["unit"] == "bytes" else value.packets
+            self._check(line, found["compare"], number, parse_number(found["number"]))
+
+    def _do_check_register(self, line: Line) -> None:
+        found = _CELL.match(line.rest)
+        if found is None or found["compare"] is None:
+            raise StfError("expected check_register NAME(INDEX) == NUMBER")
+        instance = self._extern(found["name"], "register")
+        value = self.engine.read_register(instance.name, parse_number(found["index"]))
+        self._check(line, found["compare"], value, parse_number(found["number"]))
+
+    def _check(self, line: Line, compare: str, value: int, number: int) -> None:
+        if not COMPARISONS[compare](value, number):
+            self.failures.append(f"{line.where}: {line.rest.strip()}: it is {value}")
+
+    def _do_register_read(self, line: Line) -> None:
+        name, index = line.rest.split()[:2]
+        self.engine.read_register(self._extern(name, "register").name, parse_number(index))
+
+    def _do_register_write(self, line: Line) -> None:
+        name, index, value = line.rest.split()[:3]
+        instance = self._extern(name, "register")
+        self.engine.write_register(instance.name, parse_number(index), parse_number(value))
+
+    def _do_register_reset(self, line: Line) -> None:
+        instance = self._extern(line.rest.strip(), "register")
+        for index in range(int(instance.arguments[0])):
+            self.engine.write_register(instance.name, index, 0)
+
+    def _do_counter_read(self, line: Line) -> None:
+        name, index = line.rest.split()[:2]
+        self.engine.read_counter(self._extern(name, "counter").name, parse_number(index))
+
+    def _do_counter_write(self, line: Line) -> None:
+        name, *numbers = line.rest.split()
+        index, packets, octets = (parse_number(number) for number in numbers)
+        instance = self._extern(name, "counter")
+        self.engine.write_counter(instance.name, index, CounterValue(packets, octets))
+
+    def _do_meter_get_rates(self, line: Line) -> None:
+        name, index = line.rest.split()[:2]
+        self.engine.meter(self._extern(name, "meter").name, parse_number(index))
+
+    def _do_meter_set_rates(self, line: Line) -> None:
+        name, index, *rates = line.rest.split()
+        instance = self._extern(name, "meter")
+        self.engine.set_meter(instance.name, parse_number(index), _meter_config(rates))
+
+    def _do_meter_array_set_rates(self, line: Line) -> None:
+        name, *rates = line.rest.split()
+        instance = self._extern(name, "meter")
+        for index in range(int(instance.arguments[0])):
+            self.engine.set_meter(instance.name, index, _meter_config(rates))
+
+    # --- replication
+
+    def _do_mirroring_add(self, line: Line) -> None:
+        session, port = (int(word) for word in line.rest.split())
+        self._group_sessions.pop(session, None)
+        self.engine.set_clone_session(session, CloneSession((Replica(port),)))
+
+    def _do_mirroring_add_mc(self, line: Line) -> None:
+        session, group = (int(word) for word in line.rest.split())
+        self._group_sessions[session] = group
+        self._renew(group)
+
+    def _do_mirroring_delete(self, line: Line) -> None:
+        session = int(line.rest)
+        self._group_sessions.pop(session, None)
+        self.engine.set_clone_session(session, None)
+
+    def _do_mirroring_get(self, line: Line) -> None:
+        if int(line.rest) not in self.engine.clone_sessions():
+            raise StfError(f"no clone session {line.rest}")
+
+    def _do_mc_mgrp_create(self, line: Line) -> None:
+        self._groups[int(line.rest)] = []
+        self._renew(int(line.rest))
+
+    def _do_mc_node_create(self, line: Line) -> None:
+        instance, *ports = (int(word) for word in line.rest.split())
+        self._nodes.append((instance, tuple(ports)))
+
+    def _do_mc_node_update(self, line: Line) -> None:
+        node, *ports = (int(word) for word in line.rest.split())
+        self._nodes[node] = (self._nodes[node][0], tuple(ports))
+        for group in self._groups:
+            self._renew(group)
+
+    def _do_mc_node_associate(self, line: Line) -> None:
+        group, node = (int(word) for word in line.rest.split())
+        if group not in self._groups or node >= len(self._nodes):
+            raise StfError(f"no multicast group {group} or no node {node}")
+        self._groups[group].append(node)
+        self._renew(group)
+
+    def _renew(self, group: int) -> None:
+        """Tell the engine a group's replicas, and those of the clone sessions that use it."""
+        replicas = [
+            Replica(port, instance)
+            for instance, ports in (self._nodes[node] for node in self._groups.get(group, []))
+            for port in ports
+        ]
+        self.engine.set_multicast_group(group, replicas)
+        for session, used in self._group_sessions.items():
+            if used == group:
+                self.engine.set_clone_session(session, CloneSession(tuple(replicas)))
+
+
+def _meter_config(rates: Sequence[str]) -> MeterConfig:
+    """`CIR:BURST PIR:BURST`, the rates in units a microsecond, as in BMv2's CLI."""
+    if len(rates) != 2:
+        raise StfError(f"a meter needs two RATE:BURST pairs, not {len(rates)}")
+    (cir, cburst), (pir, pburst) = (rate.split(":") for rate in rates)
+    return MeterConfig(
+        round(float(cir) * 1e6), int(cburst), round(float(pir) * 1e6), int(pburst)
+    )
+
+
+def run_stf(engine_factory: EngineFactory, program: Program, stf_path: Path) -> list[str]:
+    """Run an STF file on a fresh engine; what failed, one message each. StfError: cannot run."""
+    lines = parse_lines(stf_path.read_text(encoding="utf-8"), stf_path.name)
+    run = _Run(engine_factory(program))
+    run.run(lines)
+    return run.failures
+
+
+def engine_factory(executor: str) -> EngineFactory:
+    """The factory of `interpreter` or `native`; StfError for another name."""
+    if executor == "interpreter":
+        from p4switch.execute.interpreter import Interpreter
+
+        return Interpreter
+    if executor == "native":
+        from p4switch.execute.native.engine import NativeEngine
+
+        return NativeEngine
+    raise StfError(f"no executor {executor!r}: there are interpreter and native")
+
+
+def run_file(
+    program_path: Path,
+    stf_path: Path,
+    executor: str = "interpreter",
+    include_paths: Sequence[Path] = (),
+    defines: Mapping[str, str] | None = None,
+) -> list[str]:
+    """Compile a program and run an STF file on it; see `run_stf`. P4Error: does not compile."""
+    from p4switch.check import compile_file
+
+    program = compile_file(program_path, include_paths, dict(defines or {}))
+    return run_stf(engine_factory(executor), program, stf_path)
