@@ -69,6 +69,10 @@ class TreePlan:
     worker number w, from the worker's side and from the server's; `up[w]` ends with the server's
     entry, `down[w]` has one entry a switch. `server_children[c]`: the workers whose contributions
     an unflagged packet of child c of the server sums. `share`: its part of the tensor, 0..1.
+
+    More flows than MAX_CHILDREN can only reach the server when no switch sums; then the server's
+    entry in every `up[w]` has fan_in 0, every worker flags all its contributions bypass, and the
+    server knows them by the header's worker number (`singles` is True).
     """
 
     tree: int
@@ -79,6 +83,11 @@ class TreePlan:
     down: tuple[tuple[Hop, ...], ...]
     server_children: tuple[tuple[int, ...], ...]
     share: float = 1.0
+
+    @property
+    def singles(self) -> bool:
+        """Whether workers flag every contribution bypass."""
+        return bool(self.up) and self.up[0][-1].fan_in == 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,3 +106,40 @@ class JobPlan:
     window: int
     results: Results = Results.REPLICATED
     reduction: Reduction = Reduction.SUM
+
+
+def tensor_ranges(plan: JobPlan, length: int) -> tuple[tuple[int, int], ...]:
+    """Which elements (start, stop) of a flat tensor each tree of the plan sums, in tree order.
+
+    Whole fragments, in proportion to the trees' shares; the last tree gets the broken fragment.
+    Raises PlanError where the shares say nothing.
+    """
+    total = sum(tree.share for tree in plan.trees)
+    if not total > 0 or any(tree.share < 0 for tree in plan.trees):
+        raise PlanError(
+            f"job {plan.job}: shares {[tree.share for tree in plan.trees]} of its trees: "
+            f"expected none below 0 and a sum above 0"
+        )
+    fragments = -(-length // plan.lanes)
+    ranges = []
+    start = 0
+    taken = 0.0
+    for tree in plan.trees:
+        taken += tree.share
+        stop = length
+        if tree is not plan.trees[-1]:
+            stop = min(length, round(fragments * taken / total) * plan.lanes)
+        ranges.append((start, stop))
+        start = stop
+    return tuple(ranges)
+
+
+def fragment_count(length: int, lanes: int, data_type: DataType) -> int:
+    """Fragments that one all-reduce of `length` elements takes on one tree.
+
+    Of float32 tensors one more: the prologue, which carries the first exponents.
+    """
+    fragments = -(-length // lanes)
+    if fragments and data_type is DataType.FLOAT32:
+        fragments += 1
+    return fragments

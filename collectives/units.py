@@ -1,0 +1,65 @@
+"""Rates and times as people write them: `100M`, `1Gbit/s`, `5ms`."""
+
+from __future__ import annotations
+
+import re
+
+_NUMBER = r"\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*"
+_RATE = re.compile(_NUMBER + r"([kKMGT]?)(?:bit(?:/s)?|bps|b/s)?\s*")
+_TIME = re.compile(_NUMBER + r"(s|ms|us|µs|ns)?\s*")
+_RATE_STEPS = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+_TIME_STEPS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
+
+
+def parse_rate(value: str | float) -> float:
+    """Bits per second of a number or a text such as `100M`; ValueError if it is none above 0."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        rate = float(value)
+    else:
+        match = _RATE.fullmatch(str(value))
+        if not match:
+            raise ValueError(f"rate {value!r}: expected bits per second such as 1e8, 100M or 1Gbit")
+        rate = float(match[1]) * _RATE_STEPS[match[2]]
+    if not 0 < rate < float("inf"):
+        raise ValueError(f"rate {value!r}: expected above 0 bit/s")
+    return rate
+
+
+def parse_time(value: str | float, unit: str = "s") -> float:
+    """Seconds of a number (in `unit`) or a text such as `5ms`; ValueError if it is none."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        seconds = float(value) * _TIME_STEPS[unit]
+    else:
+        match = _TIME.fullmatch(str(value))
+        if not match:
+            raise ValueError(f"time {value!r}: expected a time such as 0.005, 5ms or 20us")
+        seconds = float(match[1]) * _TIME_STEPS[match[2] or unit]
+    if not 0 <= seconds < float("inf"):
+        raise ValueError(f"time {value!r}: expected 0 s or more")
+    return seconds
+
+
+def format_rate(rate: float | None) -> str:
+    """A rate in bits per second for people; None is 'unlimited'."""
+    if rate is None:
+        return "unlimited"
+    for step, name in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if rate >= step:
+            return f"{rate / step:g} {name}bit/s"
+    return f"{rate:g} bit/s"
+
+
+def format_bytes(count: float) -> str:
+    """A number of bytes for people, in powers of 1000."""
+    for step, name in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if count >= step:
+            return f"{count / step:.4g} {name}"
+    return f"{count:.4g} B"
+
+
+def format_time(seconds: float) -> str:
+    """A time in seconds for people."""
+    for step, name in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
+        if seconds >= step:
+            return f"{seconds / step:.4g} {name}"
+    return f"{seconds * 1e9:.4g} ns"

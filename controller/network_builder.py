@@ -1,0 +1,159 @@
+"""Builds a Network node by node: names, addresses and port numbers by one rule.
+
+Host number i (from 1) of a network gets the address 10.0.x.y with x = (i-1) // 250 and
+y = (i-1) % 250 + 1, and the MAC address 02:00 followed by the four bytes of its IPv4 address.
+A switch's ports count from 1 in the order of its links, a host's from 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import networkx as nx
+
+from collectives.network import (
+    DEFAULT_SLOTS,
+    Host,
+    Link,
+    Network,
+    NetworkError,
+    Switch,
+    shorten,
+)
+from protocol.wire import MAX_PORT
+
+MAX_HOSTS = 250 * 256
+"""As many addresses 10.0.x.y as the rule gives."""
+
+
+def host_ip(number: int) -> str:
+    """The IPv4 address of host `number` (from 1); NetworkError beyond MAX_HOSTS."""
+    if not 1 <= number <= MAX_HOSTS:
+        raise NetworkError(f"host number {number}: at most {MAX_HOSTS} hosts have an address")
+    return f"10.0.{(number - 1) // 250}.{(number - 1) % 250 + 1}"
+
+
+def mac_of(ip: str) -> str:
+    """The MAC address made from an IPv4 address."""
+    return "02:00:" + ":".join(f"{int(part):02x}" for part in ip.split("."))
+
+
+@dataclass
+class NetworkBuilder:
+    """Collects nodes and links; `build` returns the Network.
+
+    `bandwidth` (bit/s, None: unlimited) and `latency` (s) hold for links that name none.
+    """
+
+    name: str
+    bandwidth: float | None = None
+    latency: float = 0.0
+    slots: int = DEFAULT_SLOTS
+    hosts: dict[str, Host] = field(default_factory=dict)
+    switches: dict[str, Switch] = field(default_factory=dict)
+    links: list[Link] = field(default_factory=list)
+    _taken: dict[str, set[int]] = field(default_factory=dict)
+    _pairs: set[frozenset[str]] = field(default_factory=set)
+    _addresses: set[str] = field(default_factory=set)
+
+    def add_switch(self, name: str, aggregates: bool = True, slots: int | None = None) -> str:
+        """Add a switch and return its name; NetworkError if the name is taken."""
+        self._claim(name)
+        self.switches[name] = Switch(name, aggregates, self.slots if slots is None else slots)
+        return name
+
+    def add_host(self, name: str | None = None, ip: str | None = None, mac: str = "") -> str:
+        """Add a host (by default h1, h2, ... with the addresses of its number); return its name."""
+        name = f"h{len(self.hosts) + 1}" if name is None else name
+        self._claim(name)
+        if ip is None:
+            ip = self._free_ip()
+        self._addresses.add(ip)
+        self.hosts[name] = Host(name, ip, mac or mac_of(ip))
+        return name
+
+    def _free_ip(self) -> str:
+        number = len(self.hosts) + 1
+        while host_ip(number) in self._addresses:
+            number += 1
+        return host_ip(number)
+
+    def _claim(self, name: str) -> None:
+        if name in self._taken:
+            raise NetworkError(f"node {name!r} is named twice; every host and switch needs a name")
+        self._taken[name] = set()
+
+    def link(
+        self,
+        a: str,
+        b: str,
+        bandwidth: float | None = None,
+        latency: float | None = None,
+        a_port: int | None = None,
+        b_port: int | None = None,
+    ) -> None:
+        """Join two nodes; NetworkError for a self-loop, a second link of a pair, a taken port."""
+        for node in (a, b):
+            if node not in self._taken:
+                raise NetworkError(
+                    f"link {a}-{b}: there is no node {node!r}; nodes: {shorten(self._taken)}"
+                )
+        if a == b:
+            raise NetworkError(f"link {a}-{b}: a node cannot be linked to itself")
+        pair = frozenset((a, b))
+        if pair in self._pairs:
+            raise NetworkError(f"link {a}-{b}: these two are linked already; one link a pair")
+        self._pairs.add(pair)
+        self.links.append(
+            Link(
+                a,
+                b,
+                self._port(a, a_port, f"link {a}-{b}"),
+                self._port(b, b_port, f"link {a}-{b}"),
+                self.bandwidth if bandwidth is None else bandwidth,
+                self.latency if latency is None else latency,
+            )
+        )
+
+    def _port(self, node: str, wanted: int | None, where: str) -> int:
+        taken = self._taken[node]
+        first = 1 if node in self.switches else 0
+        if wanted is None:
+            wanted = next(p for p in range(first, len(taken) + 2) if p not in taken)
+        elif wanted in taken:
+            raise NetworkError(f"{where}: port {wanted} of {node} is taken")
+        if not first <= wanted < MAX_PORT:
+            raise NetworkError(
+                f"{where}: port {wanted} of {node}: expected {first}..{MAX_PORT - 1}"
+            )
+        taken.add(wanted)
+        return wanted
+
+    def add_servers(self, count: int, switches: list[str]) -> None:
+        """Add server hosts (`ps`, or `ps1`, `ps2`, ... if several), on the switches in turn."""
+        for i in range(count):
+            name = self.add_host("ps" if count == 1 else f"ps{i + 1}")
+            self.link(name, switches[i % len(switches)])
+
+    def build(self) -> Network:
+        """The Network; NetworkError if it is empty, in several pieces, or shares an address."""
+        network = Network(self.name, dict(self.hosts), dict(self.switches), tuple(self.links))
+        if not network.hosts:
+            raise NetworkError(f"network {self.name}: no hosts; expected at least one")
+        pieces = [sorted(piece) for piece in nx.connected_components(network.graph)]
+        if len(pieces) > 1:
+            raise NetworkError(
+                f"network {self.name}: in {len(pieces)} pieces; expected one. "
+                f"Cut off: {shorten(min(pieces, key=len))}"
+            )
+        for what in ("ip", "mac"):
+            owners: dict[str, str] = {}
+            for host in network.hosts.values():
+                address = getattr(host, what)
+                if address in owners:
+                    raise NetworkError(
+                        f"network {self.name}: hosts {owners[address]} and {host.name} "
+                        f"share the {what} address {address}"
+                    )
+                owners[address] = host.name
+        return network

@@ -1,0 +1,28 @@
+"""Planners by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from collectives.network import Network
+from collectives.plan import JobPlan, PlanError
+from controller.allocation import Allocator
+from controller.planner_multi_hop import plan_multi_hop
+from controller.planning import Planner, PlanRequest
+
+PLANNERS: Mapping[str, Planner] = {"multi-hop": plan_multi_hop}
+
+
+def make_plan(
+    network: Network,
+    request: PlanRequest,
+    allocator: Allocator | None = None,
+    planner: str = "multi-hop",
+) -> JobPlan:
+    """Plan a job with a planner by name; PlanError if no plan meets the request.
+
+    `allocator` keeps the slots and groups of several jobs; without it the job is alone.
+    """
+    if planner not in PLANNERS:
+        raise PlanError(f"there is no planner {planner!r}; planners: {', '.join(PLANNERS)}")
+    return PLANNERS[planner](network, request, allocator or Allocator(network))

@@ -1,0 +1,46 @@
+"""What is asked of a planner, and the form of one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from collectives.network import Network
+from collectives.plan import WINDOW_EMBEDDED, JobPlan, Results
+from controller.allocation import Allocator
+from protocol.wire import LANES_DEFAULT, Reduction
+
+
+class Algorithm(StrEnum):
+    """What the switches do for a job."""
+
+    IN_NETWORK = "in-network"
+    """They sum wherever two flows meet (001 S3)."""
+    SERVER = "server"
+    """They only forward: the parameter server sums every worker's own flow. The baseline."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRequest:
+    """What a job asks for.
+
+    `servers`: one tree for each, rooted there. `shares`: the part of the data on each tree (None:
+    equal). `results` None: replicated by the switches if they sum, else one packet a worker (the
+    honest parameter server). `window`: fragments in flight on a tree, a power of two.
+    """
+
+    job: int
+    epoch: int
+    workers: tuple[str, ...]
+    servers: tuple[str, ...]
+    algorithm: Algorithm = Algorithm.IN_NETWORK
+    lanes: int = LANES_DEFAULT
+    window: int = WINDOW_EMBEDDED
+    results: Results | None = None
+    reduction: Reduction = Reduction.SUM
+    shares: tuple[float, ...] | None = None
+
+
+Planner = Callable[[Network, PlanRequest, Allocator], JobPlan]
+"""A pure function: the allocator is the one thing it changes, and only when it succeeds."""
