@@ -619,7 +619,7 @@ class ValueSetDeclaration(Declaration):
 
 @dataclass(slots=True, eq=False)
 class SelectCase(Node):
-    """`keys: state;`; `(a, b): s;` has two keys, `(a &&& b): s;` and `a: s;` have one."""
+    """`keys: state;`; `(a, b): s;` and `{ a, b }: s;` have two keys, `(a): s;` has one."""
 
     keys: list[Expression]
     state: str

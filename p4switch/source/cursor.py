@@ -6,7 +6,7 @@ declared before their use, so the parser knows: it keeps which visible names are
 
 from __future__ import annotations
 
-from p4switch.source.lexer import IDENTIFIER, NAME_KEYWORDS, describe
+from p4switch.source.lexer import END, IDENTIFIER, NAME_KEYWORDS, describe
 from p4switch.source.position import P4Error, Position
 from p4switch.source.preprocessor import Preprocessed
 
@@ -85,7 +85,19 @@ class Cursor:
 
     def unexpected(self, expected: str) -> P4Error:
         """Return the error for a current token that does not fit."""
-        return self.error(f"expected {expected}, found {self.found()}")
+        message = f"expected {expected}, found {self.found()}"
+        if expected.startswith("';'") and self.index > 0:
+            # What lacks is at the end of the line before, not where the next one begins.
+            last = self._marks[self.index - 1]
+            position = self._sources.position(last)
+            if position.line < self.position().line or self.kinds[self.index] == END:
+                column = position.column + len(self.texts[self.index - 1])
+                return P4Error(
+                    Position(position.file, position.line, column),
+                    message,
+                    source_line=self._sources.line_text(last),
+                )
+        return self.error(message)
 
     def found(self) -> str:
         """Return how an error names the current token."""

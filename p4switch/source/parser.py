@@ -12,6 +12,8 @@ from p4switch.source.parser_tables import TableParser
 from p4switch.source.position import Position
 from p4switch.source.preprocessor import Preprocessed, preprocess, preprocess_text
 
+_NOT_IN_STATES = frozenset(["return", "exit", "break", "continue", "switch", "for"])
+
 
 def parse_program(
     path: Path,
@@ -135,7 +137,8 @@ class _Parser(TableParser):
             return True
         if not self.take(","):
             raise self.unexpected(f"',' or '}}' after {what}")
-        return self.take("}")
+        # Alone among these lists that of errors cannot end in a comma.
+        return what != "a member of error" and self.take("}")
 
     def _symbols(
         self, annotations: list[ast.Annotation]
@@ -214,10 +217,16 @@ class _Parser(TableParser):
         if self.texts[self.index] == owner and self.kinds[self.index + 1] == "(":
             self.index += 1
         else:
+            start = self.index
             returns = self.type(what)
             if owner is not None and self.kinds[self.index] == "(":
-                message = f"the constructor of extern '{owner}' must have its name"
-                raise self.error(message, self.index - 1)
+                if self.texts[start] == owner:
+                    raise self.error("a constructor cannot have type parameters", start)
+                raise self.error(
+                    f"'{self.texts[start]}' lacks the type it returns, or 'void'; only a"
+                    f" constructor, named '{owner}', has none",
+                    start,
+                )
             name = self.name("the name of a function")
         assert name is not None
         if owner is None:
@@ -369,8 +378,9 @@ class _Parser(TableParser):
                 transition = self._transition(name)
                 self.expect("}", f" after the transition of state '{name}'")
                 break
-            if self.kinds[self.index] == END:
-                raise self.unexpected(f"a statement, 'transition' or '}}' in state '{name}'")
+            kind = self.kinds[self.index]
+            if kind == END or kind in _NOT_IN_STATES:
+                raise self.unexpected(f"a statement of a parser or 'transition' in state '{name}'")
             body.append(self.statement_or_declaration())
         self.end_scope(scope)
         return ast.ParserState(position, annotations, name, body, transition)

@@ -230,6 +230,10 @@ class ExpressionParser(Cursor):
         """Return a type as the beginning of an expression."""
         if self.kinds[self.index] not in (".", "("):
             raise self.unexpected("'.' or '(' after a type in an expression")
+        if not isinstance(type_ref, (ast.NamedType, ast.SpecializedType)) and not (
+            isinstance(type_ref, ast.SimpleType) and type_ref.name == "error"
+        ):
+            raise self.error("this type cannot stand in an expression; a cast is (type) value")
         return ast.TypeExpression(type_ref.position, type_ref)
 
     def _primary(self) -> ast.Expression:
@@ -268,7 +272,7 @@ class ExpressionParser(Cursor):
         if kind == "...":
             self.index = index + 1
             return ast.Dots(position)
-        if kind in _TYPE_KEYWORDS:
+        if kind == "error":
             return self._type_expression(self.type())
         raise self.unexpected("an expression")
 
@@ -399,7 +403,9 @@ class ExpressionParser(Cursor):
     def keyset(self) -> list[ast.Expression]:
         """Parse what stands before the `:` of a select case or a table entry."""
         if self.kinds[self.index] != "(":
-            return [self._simple_keyset()]
+            key = self._simple_keyset()
+            # `{ a, b }` is the same as `(a, b)`.
+            return key.elements if isinstance(key, ast.ListExpression) else [key]
         position = self.position()
         self.index += 1
         if self._at_type_in_brackets():

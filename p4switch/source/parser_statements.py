@@ -126,10 +126,12 @@ class StatementParser(ExpressionParser):
                 raise self.error(f"expected an l-value before '{operator}'", start)
             self.index += 1
             return ast.Assignment(target.position, target, operator, self.expression())
-        if isinstance(target, ast.Call):
+        if isinstance(target, ast.Call) and self._is_lvalue(target.function):
             return ast.CallStatement(target.position, target)
         if isinstance(target, ast.Name) and self.kinds[self.index] in NAME_KINDS:
             raise self.error(f"'{target.name}' is not a type that is declared here", start)
+        if isinstance(target, ast.Call):
+            raise self.error("what a call returns cannot be called, nor its methods", start)
         raise self.unexpected("an assignment or a call: '=' or '('")
 
     def _is_lvalue(self, target: ast.Expression) -> bool:
@@ -137,7 +139,8 @@ class StatementParser(ExpressionParser):
             if isinstance(target, (ast.Name, ast.This)):
                 return True
             target = target.base
-        return False
+        # As in `Control.apply()`.
+        return isinstance(target, ast.TypeExpression)
 
     def _condition(self, keyword: str) -> ast.Expression:
         self.index += 1
@@ -204,8 +207,8 @@ class StatementParser(ExpressionParser):
             init: list[ast.Statement | ast.Declaration] = [
                 self._variable_value(start, inner, type_ref, name)
             ]
-        elif inner:
-            raise self.unexpected("a type after annotations")
+        elif inner or self.kinds[self.index + 1] == "in":
+            raise self.unexpected("the type of the loop's variable")
         else:
             init = []
             if self.kinds[self.index] != ";":
