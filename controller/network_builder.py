@@ -142,9 +142,10 @@ class NetworkBuilder:
             raise NetworkError(f"network {self.name}: no hosts; expected at least one")
         pieces = [sorted(piece) for piece in nx.connected_components(network.graph)]
         if len(pieces) > 1:
+            smallest = min(pieces, key=len)
             raise NetworkError(
                 f"network {self.name}: in {len(pieces)} pieces; expected one. "
-                f"Cut off: {shorten(min(pieces, key=len))}"
+                f"Cut off: {shorten(smallest)}"
             )
         for what in ("ip", "mac"):
             owners: dict[str, str] = {}

@@ -102,13 +102,9 @@ def _check(network: Network, request: PlanRequest) -> None:
                     f"{role} {name!r}: there is no such host in {network.name}; "
                     f"hosts: {shorten(network.hosts)}"
                 )
-        twice = (
-            [name for name in names if names.count(name) > 1]
-            if len(set(names)) < len(names)
-            else []
-        )
-        if twice:
-            raise PlanError(f"{role} {twice[0]!r} is named twice; a host has one place in a job")
+        name, count = Counter(names).most_common(1)[0]
+        if count > 1:
+            raise PlanError(f"{role} {name!r} is named twice; a host has one place in a job")
     both = sorted(set(request.workers) & set(request.servers))
     if both:
         raise PlanError(f"host {both[0]!r} cannot be worker and server of one job")
