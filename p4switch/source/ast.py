@@ -675,8 +675,10 @@ class PackageDeclaration(Declaration):
 class SourceProgram:
     """A whole translation unit, in order of declaration.
 
-    `lines` gives the source lines of every file read, for error messages.
+    `lines` gives the source lines of every file read, for error messages; `warnings` what
+    the preprocessor has to say.
     """
 
     declarations: list[Declaration]
     lines: dict[str, list[str]] = field(default_factory=dict)
+    warnings: list[tuple[Position, str]] = field(default_factory=list)

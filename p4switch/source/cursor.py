@@ -58,10 +58,6 @@ class Cursor:
         self.index = index + 1
         return self.texts[index]
 
-    def open_angle(self) -> bool:
-        """Consume a `<` if it is the next token, and say whether it was."""
-        return self.take("<")
-
     def close_angle(self, what: str) -> None:
         """Consume the `>` that ends `what`, also the first half of a `>>`."""
         index = self.index

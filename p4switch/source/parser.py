@@ -35,7 +35,7 @@ def _parse(source: Preprocessed) -> ast.SourceProgram:
         declarations = parser.program()
     except RecursionError:
         raise parser.error("the program is nested too deeply here") from None
-    return ast.SourceProgram(declarations, source.sources.lines())
+    return ast.SourceProgram(declarations, source.sources.lines(), source.warnings)
 
 
 class _Parser(TableParser):

@@ -1,23 +1,18 @@
-"""Types, expressions, arguments and annotations of P4_16 (appendix G of the specification)."""
+"""Types, expressions, arguments and key sets of P4_16 (appendix G of the specification)."""
 
 from __future__ import annotations
 
 from p4switch.source import ast
 from p4switch.source.cursor import NAME_KINDS, Cursor
 from p4switch.source.lexer import (
-    END,
-    END_PRAGMA,
     IDENTIFIER,
     INTEGER,
-    PRAGMA,
     STRING,
     decode_integer,
     decode_string,
 )
-from p4switch.source.position import P4Error
 
-# Section 8.1 has no table of precedences: this is the one of the grammar. Unlike in C, the
-# bitwise operators bind more tightly than comparisons.
+# The grammar's precedences. Unlike in C, bitwise operators bind more tightly than comparisons.
 _PRECEDENCE = {
     "||": 1,
     "&&": 2,
@@ -52,7 +47,7 @@ _TYPE_KEYWORDS = frozenset(["bit", "int", "varbit", "tuple", *_SIMPLE_TYPES])
 
 
 class ExpressionParser(Cursor):
-    """Parses types, expressions, arguments and annotations."""
+    """Parses types, expressions, arguments and key sets."""
 
     # --- Types -------------------------------------------------------------------------------
 
@@ -159,7 +154,7 @@ class ExpressionParser(Cursor):
 
     def continued(self, left: ast.Expression) -> ast.Expression:
         """Parse the rest of an expression that begins with the primary `left`."""
-        left = self._postfix(left)
+        left = self.postfix(left)
         return self._conditions(self._binary(left, 1, _PRECEDENCE), _PRECEDENCE)
 
     def _ternary(self, table: dict[str, int]) -> ast.Expression:
@@ -204,7 +199,7 @@ class ExpressionParser(Cursor):
             return ast.Unary(position, kind, self._unary())
         if kind == "(":
             return self._parenthesised()
-        return self._postfix(self._primary())
+        return self.postfix(self.primary())
 
     def _parenthesised(self) -> ast.Expression:
         position = self.position()
@@ -217,7 +212,7 @@ class ExpressionParser(Cursor):
         else:
             expression = self.expression()
         self.expect(")", " to close '('")
-        return self._postfix(expression)
+        return self.postfix(expression)
 
     def _at_type_in_brackets(self) -> bool:
         """Return whether a type, rather than an expression, begins after a `(`."""
@@ -236,7 +231,8 @@ class ExpressionParser(Cursor):
             raise self.error("this type cannot stand in an expression; a cast is (type) value")
         return ast.TypeExpression(type_ref.position, type_ref)
 
-    def _primary(self) -> ast.Expression:
+    def primary(self) -> ast.Expression:
+        """Parse an expression without operators around it."""
         index = self.index
         kind = self.kinds[index]
         if kind == INTEGER:
@@ -284,7 +280,7 @@ class ExpressionParser(Cursor):
             raise self.error(str(error), index) from None
         return ast.IntLiteral(position, value, width, signed)
 
-    def _postfix(self, base: ast.Expression, statement: bool = False) -> ast.Expression:
+    def postfix(self, base: ast.Expression, statement: bool = False) -> ast.Expression:
         """Parse `.f`, `[i]`, `<T>` and `(...)` after `base`.
 
         In a statement a `<` can only begin type arguments.
@@ -360,13 +356,14 @@ class ExpressionParser(Cursor):
                 defaults = True
                 self.take(",")
                 break
-            self._named_field(fields)
+            self.named_field(fields)
             if not self.take(","):
                 break
         self.expect("}", " to close '{'")
         return fields, defaults
 
-    def _named_field(self, fields: dict[str, ast.Expression]) -> None:
+    def named_field(self, fields: dict[str, ast.Expression]) -> None:
+        """Parse `name = value` into `fields`."""
         index = self.index
         name = self.name("a field's name")
         if name in fields:
@@ -412,7 +409,7 @@ class ExpressionParser(Cursor):
             type_ref = self.type()
             if self.take(")"):
                 return [self._rest_of_keyset(ast.Cast(position, type_ref, self._unary()))]
-            first = self._mask_or_range(self.continued(self._type_expression(type_ref)))
+            first = self.mask_or_range(self.continued(self._type_expression(type_ref)))
         else:
             first = self._simple_keyset()
         if self.kinds[self.index] == ",":
@@ -430,7 +427,7 @@ class ExpressionParser(Cursor):
         return [self._rest_of_keyset(first)]
 
     def _rest_of_keyset(self, primary: ast.Expression) -> ast.Expression:
-        return self._mask_or_range(self.continued(primary))
+        return self.mask_or_range(self.continued(primary))
 
     def _simple_keyset(self) -> ast.Expression:
         kind = self.kinds[self.index]
@@ -442,147 +439,12 @@ class ExpressionParser(Cursor):
             position = self.position()
             self.index += 1
             return ast.DontCare(position)
-        return self._mask_or_range(self.expression())
+        return self.mask_or_range(self.expression())
 
-    def _mask_or_range(self, left: ast.Expression) -> ast.Expression:
+    def mask_or_range(self, left: ast.Expression) -> ast.Expression:
+        """Parse the `&&& mask` or `.. high` that may follow `left`."""
         if self.take("&&&"):
             return ast.MaskKeyset(left.position, left, self.expression())
         if self.take(".."):
             return ast.RangeKeyset(left.position, left, self.expression())
         return left
-
-    # --- Annotations -------------------------------------------------------------------------
-
-    def annotations(self) -> list[ast.Annotation]:
-        """Parse any number of annotations."""
-        annotations: list[ast.Annotation] = []
-        while True:
-            kind = self.kinds[self.index]
-            if kind == "@":
-                annotations.append(self._annotation())
-            elif kind == PRAGMA:
-                annotations.append(self._pragma())
-            else:
-                return annotations
-
-    def _annotation_name(self) -> str:
-        # Any word will do, keywords too.
-        text = self.texts[self.index]
-        if not (text[:1].isalpha() or text[:1] == "_"):
-            raise self.unexpected("the name of an annotation")
-        self.index += 1
-        return text
-
-    def _annotation(self) -> ast.Annotation:
-        position = self.position()
-        self.index += 1
-        annotation = ast.Annotation(position, self._annotation_name())
-        if self.take("["):
-            self._structured(annotation)
-        elif self.take("("):
-            self._unstructured(annotation)
-        return annotation
-
-    def _structured(self, annotation: ast.Annotation) -> None:
-        start = self.index
-        self._annotation_values(annotation, "]")
-        annotation.tokens = self.texts[start : self.index]
-        self.expect("]", " to close '['")
-
-    def _annotation_values(self, annotation: ast.Annotation, end: str) -> None:
-        """Parse an expression list or a key-value list up to the token `end`."""
-        pairs = self.kinds[self.index] in NAME_KINDS and self.kinds[self.index + 1] == "="
-        while self.kinds[self.index] != end:
-            if pairs:
-                self._named_field(annotation.pairs)
-            else:
-                annotation.arguments.append(self.expression())
-            if not self.take(","):
-                break
-
-    def _unstructured(self, annotation: ast.Annotation) -> None:
-        """Parse the body of `@name(...)`: any tokens with balanced parentheses."""
-        start = self.index
-        depth = 0
-        while depth or self.kinds[self.index] != ")":
-            kind = self.kinds[self.index]
-            if kind == "(":
-                depth += 1
-            elif kind == ")":
-                depth -= 1
-            elif kind == END:
-                raise self.error("expected ')' to close the '(' of an annotation", start - 1)
-            self.index += 1
-        end = self.index
-        self._body_values(annotation, start, end, ")")
-        self.index = end + 1
-
-    def _body_values(self, annotation: ast.Annotation, start: int, end: int, closing: str) -> None:
-        """Keep the tokens of a body, and what they are as expressions if they are that."""
-        annotation.tokens = self.texts[start:end]
-        # Parsing may split a `>>`.
-        kinds = self.kinds[start:end]
-        self.index = start
-        try:
-            self._annotation_values(annotation, closing)
-            parsed = self.index == end
-        except P4Error:
-            parsed = False
-        if not parsed:
-            annotation.arguments = []
-            annotation.pairs = {}
-        self.kinds[start:end] = kinds
-        self.texts[start:end] = annotation.tokens
-
-    def _pragma(self) -> ast.Annotation:
-        """Parse `@pragma name tokens`, which ends with the line."""
-        position = self.position()
-        self.index += 1
-        annotation = ast.Annotation(position, self._annotation_name())
-        start = self.index
-        while self.kinds[self.index] not in (END_PRAGMA, END):
-            self.index += 1
-        end = self.index
-        self._body_values(annotation, start, end, END_PRAGMA)
-        self.index = end + 1
-        return annotation
-
-    # --- Parameters --------------------------------------------------------------------------
-
-    def parameters(self) -> list[ast.Parameter]:
-        """Parse `(parameters)` and declare them in the current scope."""
-        self.expect("(", " before parameters")
-        parameters: list[ast.Parameter] = []
-        if self.take(")"):
-            return parameters
-        while True:
-            parameters.append(self._parameter())
-            if self.take(")"):
-                break
-            if not self.take(","):
-                raise self.unexpected("',' or ')' after a parameter")
-        for parameter in parameters:
-            self.declare(parameter.name, is_type=False)
-        return parameters
-
-    def _parameter(self) -> ast.Parameter:
-        annotations = self.annotations()
-        position = self.position()
-        kind = self.kinds[self.index]
-        direction = ast.Direction.NONE
-        if kind in ("in", "out", "inout"):
-            direction = ast.Direction(kind)
-            self.index += 1
-        type_ref = self.type("the type of a parameter")
-        name, type_ref = self.declarator("a parameter's name", type_ref)
-        default = self.expression() if self.take("=") else None
-        return ast.Parameter(position, annotations, name, direction, type_ref, default)
-
-    def declarator(self, what: str, type_ref: ast.TypeRef) -> tuple[str, ast.TypeRef]:
-        """Parse a declared name; `T name[n]`, which p4c takes too, is `T[n] name`."""
-        name = self.name(what)
-        while self.take("["):
-            size = self.expression()
-            self.expect("]", " after the size of a header stack")
-            type_ref = ast.StackType(type_ref.position, type_ref, size)
-        return name, type_ref

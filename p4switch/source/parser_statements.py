@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from p4switch.source import ast
 from p4switch.source.cursor import NAME_KINDS
-from p4switch.source.parser_expressions import ExpressionParser
+from p4switch.source.lexer import END
+from p4switch.source.parser_annotations import AnnotationParser
 from p4switch.source.position import Position
 
 _ASSIGNMENTS = frozenset(
@@ -13,7 +14,7 @@ _ASSIGNMENTS = frozenset(
 _LVALUES = (ast.Name, ast.This, ast.Member, ast.Index, ast.Slice, ast.PlusSlice)
 
 
-class StatementParser(ExpressionParser):
+class StatementParser(AnnotationParser):
     """Parses statements, constants, variables and instantiations."""
 
     def block(self, annotations: list[ast.Annotation] | None = None) -> ast.Block:
@@ -32,7 +33,7 @@ class StatementParser(ExpressionParser):
         return ast.Block(position, annotations, body)
 
     def _in_block(self, opening: int) -> None:
-        if self.kinds[self.index] == "END":
+        if self.kinds[self.index] == END:
             raise self.error("expected '}' to close this '{', found end of file", opening)
 
     def statement_or_declaration(self) -> ast.Statement | ast.Declaration:
@@ -63,7 +64,7 @@ class StatementParser(ExpressionParser):
                 depth += 1
             elif kind == ">" or kind == ">>":
                 depth -= len(kind)
-            elif kind in ("END", ";", "{", "}"):
+            elif kind in (END, ";", "{", "}"):
                 return index
             index += 1
             if depth <= 0:
@@ -115,11 +116,11 @@ class StatementParser(ExpressionParser):
         if kind == "(":
             # Brackets around an l-value.
             self.index += 1
-            target = self._postfix(self._primary(), True)
+            target = self.postfix(self.primary(), True)
             self.expect(")", " to close '('")
-            target = self._postfix(target, True)
+            target = self.postfix(target, True)
         else:
-            target = self._postfix(self._primary(), True)
+            target = self.postfix(self.primary(), True)
         operator = self.kinds[self.index]
         if operator in _ASSIGNMENTS:
             if not self._is_lvalue(target):
@@ -197,7 +198,7 @@ class StatementParser(ExpressionParser):
             name, type_ref = self.declarator("the name of a variable", type_ref)
             self.declare(name, is_type=False)
             if self.take("in"):
-                collection = self._mask_or_range(self.expression())
+                collection = self.mask_or_range(self.expression())
                 self.expect(")", " after what 'for' runs over")
                 body = self.statement()
                 self.end_scope(scope)
@@ -207,7 +208,9 @@ class StatementParser(ExpressionParser):
             init: list[ast.Statement | ast.Declaration] = [
                 self._variable_value(start, inner, type_ref, name)
             ]
-        elif inner or self.kinds[self.index + 1] == "in":
+        elif inner or (
+            self.kinds[self.index] in NAME_KINDS and self.kinds[self.index + 1] == "in"
+        ):
             raise self.unexpected("the type of the loop's variable")
         else:
             init = []

@@ -41,7 +41,7 @@ from p4switch.source.source_map import SourceMap
 SYSTEM_INCLUDES = Path(__file__).resolve().parent.parent / "v1model" / "include"
 """Where `core.p4` and `v1model.p4` are found when no include path has them."""
 
-_MAX_INCLUDE_DEPTH = 200
+_MAX_INCLUDE_DEPTH = 100
 
 
 @dataclass(slots=True)
@@ -178,7 +178,8 @@ class _Preprocessor:
         try:
             self._run_file(path, name, text)
         except RecursionError:
-            raise self._error(self._use, "macro calls are nested too deeply") from None
+            message = "macro calls or conditions are nested too deeply"
+            raise self._error(self._use, message) from None
         output = self._output
         output.kinds.append(END)
         output.texts.append("")
@@ -521,6 +522,8 @@ class _Preprocessor:
         for kind, text, _, _ in self._table.expand_use(name, file):
             if kind in (IDENTIFIER, PAINTED):
                 kind = WORD_KIND.get(text, IDENTIFIER)
+            elif kind == PRAGMA:
+                self._in_pragma = True
             output.kinds.append(kind)
             output.texts.append(text)
             output.marks.append(mark)
