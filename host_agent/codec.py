@@ -1,0 +1,170 @@
+"""Batches of hopsum frames: which of them are ours, and frames from a header and lanes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collectives.network import Network
+from protocol.wire import (
+    ETHERNET_BYTES,
+    HEADER_BYTES,
+    HOP_BYTES,
+    IPV4_BYTES,
+    LANE_BYTES,
+    UDP_BYTES,
+    Address,
+    Flag,
+    Header,
+    Hop,
+    frame_bytes,
+    frame_dtype,
+    frame_template,
+)
+
+Frames = NDArray[np.uint8]
+"""Frames of one length: shape (n, length)."""
+
+HEADER_START = ETHERNET_BYTES + IPV4_BYTES + UDP_BYTES
+STACK_START = HEADER_START + HEADER_BYTES
+JOB_START = HEADER_START + 4
+TREE_AT = HEADER_START + 6
+_KIND_AT = HEADER_START
+_FLAGS_AT = HEADER_START + 1
+
+_FIRST = 10
+_LAST = 66
+"""The bytes _FIRST.._LAST of a frame are looked at as seven words of 64 bits. They hold all
+headers from the Ethernet type on, and four bytes of what follows them."""
+
+_IDENTITY = {
+    "ether_type": (12, 2),
+    "version_ihl": (14, 1),
+    "total_length": (16, 2),
+    "protocol": (23, 1),
+    "ports": (34, 4),
+    "udp_length": (38, 2),
+    "version_kind": (42, 1),
+    "reduction_hops": (44, 1),
+    "job": (46, 2),
+    "tree": (48, 1),
+    "lane_count": (56, 2),
+}
+"""Offset and size of what makes a frame one of a stream's."""
+_EPOCH_AT = HEADER_START + 8
+_WEIGHT_AT = HEADER_START + 12
+
+
+class Matcher:
+    """Tells a stream's frames from others', and the plain ones from those to look at closely.
+
+    A frame belongs when its lengths, ports, version, reduction, number of hops, job, tree and
+    lanes are those of `template` and its kind is the template's (with `either_result`: RESULT or
+    REPLICATED). It is plain when, on top, it is of the template's epoch, has no flag of
+    `unusual_flags`, and (with `weighed`) the template's weight.
+    """
+
+    def __init__(
+        self,
+        template: Frames,
+        *,
+        either_result: bool = False,
+        weighed: bool = False,
+        unusual_flags: int = 0xFF,
+    ) -> None:
+        belongs = np.zeros(_LAST, dtype=np.uint8)
+        for start, size in _IDENTITY.values():
+            belongs[start : start + size] = 0xFF
+        if either_result:
+            belongs[_KIND_AT] = 0xFE
+        plain = belongs.copy()
+        plain[_FLAGS_AT] = unusual_flags
+        plain[_EPOCH_AT : _EPOCH_AT + 2] = 0xFF
+        if weighed:
+            plain[_WEIGHT_AT : _WEIGHT_AT + 2] = 0xFF
+        self._length = template.shape[-1]
+        self._expected = template[..., _FIRST:_LAST].copy().view(np.uint64)
+        self._belongs = belongs[_FIRST:].view(np.uint64)
+        self._plain = plain[_FIRST:].view(np.uint64)
+
+    def all_plain(self, frames: Frames) -> bool:
+        """Whether every frame of a batch is a plain one of the stream's."""
+        if frames.shape[1] != self._length:
+            return False
+        difference = frames[:, _FIRST:_LAST].view(np.uint64) ^ self._expected
+        difference &= self._plain
+        return not difference.any()
+
+    def sift(self, frames: Frames) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Which frames are plain, and which belong without being plain: two masks (n,)."""
+        if frames.shape[1] != self._length:
+            none = np.zeros(len(frames), dtype=np.bool_)
+            return none, none
+        difference = frames[:, _FIRST:_LAST].view(np.uint64) ^ self._expected
+        belongs: NDArray[np.bool_] = np.logical_not(np.any(difference & self._belongs, axis=1))
+        plain: NDArray[np.bool_] = np.logical_not(np.any(difference & self._plain, axis=1))
+        return plain, belongs & ~plain
+
+
+class Form:
+    """One form of frame: everything fixed but fragment, flags, exponent and lanes.
+
+    `records` shows frames of this form as named columns (`protocol.wire.frame_dtype`).
+    """
+
+    def __init__(
+        self,
+        source: Address,
+        destination: Address,
+        header: Header,
+        stack: Sequence[Hop],
+        lanes: int,
+    ) -> None:
+        self.template = frame_template(source, destination, header, stack, lanes)
+        self.length = frame_bytes(lanes, len(stack))
+        self.lanes_start = STACK_START + HOP_BYTES * len(stack)
+        self._prefix = self.template[: self.lanes_start]
+        self._dtype = frame_dtype(lanes, len(stack))
+
+    def records(self, frames: Frames) -> NDArray[np.void]:
+        """The frames as records that share their memory."""
+        return frames.view(self._dtype)[:, 0]
+
+    def make(self, fragments: Any, exponents: Any, flags: Any = 0) -> Frames:
+        """New frames of this form whose lanes are still to be filled in.
+
+        `fragments`: numbers (n,), modulo 2^32; `exponents`, `flags`: (n,) or one for all.
+        """
+        frames = np.empty((len(fragments), self.length), dtype=np.uint8)
+        frames[:, : self.lanes_start] = self._prefix
+        records = self.records(frames)
+        records["fragment"] = fragments
+        records["exponent"] = exponents
+        records["flags"] = flags
+        return frames
+
+    def values(self, frames: Frames) -> NDArray[np.int32]:
+        """The lanes of frames as big-endian numbers (n, lanes), sharing memory."""
+        values: NDArray[np.int32] = frames[:, self.lanes_start :].view(">i4")
+        return values
+
+    def raw(self, frames: Frames) -> Frames:
+        """The lanes of frames as they are on the wire: bytes (n, 4 * lanes), sharing memory."""
+        return frames[:, self.lanes_start :]
+
+
+def raw_lanes(lanes: int, rows: int) -> Frames:
+    """Room for the lanes of `rows` fragments as they are on the wire."""
+    return np.zeros((rows, LANE_BYTES * lanes), dtype=np.uint8)
+
+
+def address_of(network: Network, host: str) -> Address:
+    """A host's addresses as they stand in frames."""
+    return Address(network.hosts[host].mac_bytes, network.hosts[host].ip_bytes)
+
+
+UNUSUAL_UPWARD = int(Flag.STALE | Flag.BYPASS)
+"""Flags that make a contribution more than a sum to add."""

@@ -1,0 +1,20 @@
+"""What ends a job at an agent."""
+
+from __future__ import annotations
+
+
+class JobFailed(RuntimeError):
+    """A job cannot go on at this worker; the message says which fragment, where, and what to do.
+
+    `job`, `tree`, `fragment`: the first fragment concerned (the number on the wire).
+    """
+
+    def __init__(self, job: int, tree: int, fragment: int, message: str) -> None:
+        super().__init__(f"job {job}, tree {tree}, fragment {fragment}: {message}")
+        self.job = job
+        self.tree = tree
+        self.fragment = fragment
+
+
+class CallError(ValueError):
+    """A call that cannot be made: the message says what was wrong and what was expected."""

@@ -1,0 +1,166 @@
+"""Float32 tensors as 32-bit integers that switches can add, and back.
+
+A fragment is scaled by a power of two that all workers share. With e such that every |x| < 2^e in
+the fragments of all N workers, and s = ceil(log2 N), the integers are
+
+    q = clip(rint(x * 2^(31 - s - e)), -M, M)        M = 2^(31 - s) - 1
+
+so that N of them add up to at most N * M < 2^31: no sum of a job can wrap. The result is
+Q * 2^(e + s - 31), rounded to float32, with Q the integer sum. The scale depends on e and on the
+job's worker count alone, not on how much of a sum a packet holds.
+
+Error of a lane against the exact sum S of the float32 inputs, with step = 2^(e + s - 31):
+
+- `rint` moves an input by at most step/2. The clip acts only where rint(x / step) = M + 1. A
+  float32 below 2^e is at most 2^e - 2^(e-24), so this happens only from s = 8 on, and moves an
+  input by at most (1 - 2^(7-s)) * step in all: step/2 for s = 8 (N <= 256), below one step beyond.
+- int32 -> float32 rounds by at most 2^-24 * |Q * step|, or 2^-150 where the result is denormal,
+  and |Q * step| <= |S| + N * step.
+
+So |result - S| <= N * c * step * (1 + 2^-24) + 2^-24 * |S| + 2^-150, with c = 1/2 for N <= 256 and
+1 for more: DESIGN's N * 2^(e + s - 31) + 2^-24 * |S| or better (`error_bound`). It holds as long as
+the sum plus this bound is within float32; a sum beyond its range becomes infinite, as in float32.
+
+On the wire e travels as one byte, clip(e, -127, 128) + 127; 0 also stands for a fragment of zeros.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protocol.wire import EXPONENT_BIAS, MAX_WORKERS
+
+_MAGNITUDE = np.int32(0x7FFFFFFF)
+_INFINITY = 0x7F800000
+_HALF_LEAST_NORMAL = 0x00400000
+"""Bits of 2^-127: below it the exponent byte is 0."""
+_LEAST_FAST_CODE = 32
+"""From this exponent byte on, all scale factors of any job are normal float32 numbers."""
+_BLOCK = 1 << 14
+"""Values looked at together: 64 KB stay in a core's second-level cache."""
+
+
+class NumbersError(ValueError):
+    """A tensor cannot be summed; the message names it and the element."""
+
+
+def worker_bits(workers: int) -> int:
+    """ceil(log2 workers): the bits of headroom that the sum of so many workers needs."""
+    if not 1 <= workers <= MAX_WORKERS:
+        raise NumbersError(f"{workers} workers: expected 1 to {MAX_WORKERS}")
+    return (workers - 1).bit_length()
+
+
+def exponent_codes(values: NDArray[np.float32], lanes: int, name: str) -> NDArray[np.uint8]:
+    """Exponent byte of each fragment of `lanes` values of a flat tensor, shape (ceil(n / lanes),).
+
+    Raises NumbersError, naming `name` and the element, at the first NaN or infinity.
+    """
+    rows = max(1, _BLOCK // lanes)
+    full = len(values) // lanes
+    whole = values[: full * lanes].view(np.int32).reshape(full, lanes)
+    peaks = np.empty(-(-len(values) // lanes), dtype=np.int32)
+    for start in range(0, full, rows):
+        block = whole[start : start + rows] & _MAGNITUDE
+        np.maximum.reduce(block, axis=1, out=peaks[start : start + len(block)])
+    if full < len(peaks):
+        peaks[full] = np.max(values[full * lanes :].view(np.int32) & _MAGNITUDE)
+    if len(peaks) and np.max(peaks) >= _INFINITY:
+        row = int(np.argmax(peaks >= _INFINITY))
+        fragment = values[row * lanes : (row + 1) * lanes]
+        index = row * lanes + int(np.argmax(~np.isfinite(fragment)))
+        raise NumbersError(
+            f"{name}: element {index} is {values[index]}; only finite values can be summed "
+            f"(look for a diverged gradient, or clip it before the all-reduce)"
+        )
+    codes: NDArray[np.uint8] = ((peaks >> 23) + (peaks >= _HALF_LEAST_NORMAL)).astype(np.uint8)
+    return codes
+
+
+@lru_cache(maxsize=32)
+def _factors(bits: int) -> tuple[NDArray[np.float64], NDArray[np.float32], NDArray[np.float32]]:
+    """By exponent byte: the step in float64; 1/step and step in float32 where they are normal."""
+    exponents = np.arange(256) - EXPONENT_BIAS + bits - 31
+    step = np.ldexp(1.0, exponents)
+    fast = np.arange(256) >= _LEAST_FAST_CODE
+    up = np.where(fast, 1.0 / step, 1.0).astype(np.float32)
+    return step, up, np.where(fast, step, 1.0).astype(np.float32)
+
+
+def quantise(rows: NDArray[np.float32], codes: NDArray[np.uint8], bits: int) -> NDArray[np.int32]:
+    """Scale fragments (n, lanes) by their common exponent bytes (n,) to integers (n, lanes).
+
+    `bits`: `worker_bits` of the job. Every value must lie within its row's exponent.
+    """
+    step, up, _ = _factors(bits)
+    scaled = rows * up[codes][:, None]
+    np.rint(scaled, out=scaled)
+    if bits > 7:
+        limit = np.float32(2 ** (31 - bits) - 1)
+        np.minimum(scaled, limit, out=scaled)
+        np.maximum(scaled, -limit, out=scaled)
+    quantised = scaled.astype(np.int32)
+    tiny = codes < _LEAST_FAST_CODE
+    if tiny.any():
+        top = 2 ** (31 - bits) - 1
+        exact = np.rint(rows[tiny].astype(np.float64) / step[codes[tiny]][:, None])
+        quantised[tiny] = np.clip(exact, -top, top).astype(np.int32)
+    return quantised
+
+
+def dequantise(sums: NDArray[np.int32], codes: NDArray[np.uint8], bits: int) -> NDArray[np.float32]:
+    """Turn integer sums (n, lanes) back into float32 with the exponent bytes they were made with.
+
+    `sums` may be big-endian. A sum beyond float32's range becomes infinite.
+    """
+    step, _, down = _factors(bits)
+    values = sums.astype(np.float32)
+    with np.errstate(over="ignore"):
+        values *= down[codes][:, None]
+        tiny = codes < _LEAST_FAST_CODE
+        if tiny.any():
+            values[tiny] = sums[tiny].astype(np.float64) * step[codes[tiny]][:, None]
+    return values
+
+
+def error_bound(code: int, workers: int, sums: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Largest possible |result - sum| of lanes whose exact sums are `sums` (module docstring).
+
+    `code`: the exponent byte of the fragment, common to all workers.
+    """
+    bits = worker_bits(workers)
+    step = float(_factors(bits)[0][code])
+    per_worker = step / 2 if workers <= 256 else step
+    bound: NDArray[np.float64] = (
+        workers * per_worker * (1 + 2.0**-24) + 2.0**-24 * np.abs(sums) + 2.0**-150
+    )
+    return bound
+
+
+def switch_error_bound(
+    tensors: Sequence[NDArray[np.float32]],
+    exact: NDArray[np.float64],
+    lanes: int,
+    window: int,
+    ranges: Sequence[tuple[int, int]] | None = None,
+) -> NDArray[np.float64]:
+    """The bound of every element of an all-reduce: flat tensors, one a worker, and exact sums.
+
+    The first `window` fragments of a tree share one exponent (docs/protocol.md). `ranges`: the
+    elements of each tree (`collectives.plan.tensor_ranges`); None: one tree.
+    """
+    bound = 2.0**-24 * np.abs(exact)
+    for start, stop in ranges or [(0, len(exact))]:
+        codes = np.maximum.reduce(
+            [exponent_codes(tensor[start:stop], lanes, "tensor") for tensor in tensors]
+        )
+        if len(codes):
+            codes[:window] = codes[:window].max()
+            fixed = {code: error_bound(code, len(tensors), np.zeros(1))[0] for code in set(codes)}
+            per_fragment = np.array([fixed[code] for code in codes])
+            bound[start:stop] += np.repeat(per_fragment, lanes)[: stop - start]
+    return bound

@@ -1,0 +1,117 @@
+"""A call and its parts: what one tree sums of one tensor, fragment by fragment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Tensor = NDArray[Any]
+"""float32 or int32."""
+
+
+@dataclass(slots=True)
+class Call:
+    """One all-reduce of one tensor. `open_parts`: trees whose part is not done."""
+
+    number: int
+    name: str
+    result: Tensor
+    open_parts: int
+
+
+class Segment:
+    """The range start..stop of a call's flat tensor, as `count` fragments of one tree's stream.
+
+    The first is fragment `first` of the stream: the prologue of a float32 tensor, else data.
+    Data fragments are counted from 0. A fragment's exponent byte on the wire speaks of the data
+    fragment one window later, the prologue's of the first window (docs/protocol.md). `codes`: the
+    exponent bytes of the data fragments (`numbers.exponent_codes`; not read for int32).
+    """
+
+    def __init__(
+        self,
+        call: Call,
+        source: Tensor,
+        result: Tensor,
+        start: int,
+        stop: int,
+        first: int,
+        lanes: int,
+        window: int,
+        codes: NDArray[np.uint8],
+    ) -> None:
+        self.call = call
+        self.start = start
+        self.stop = stop
+        self.first = first
+        self.scaled = source.dtype == np.float32
+        self.prologue = 1 if self.scaled else 0
+        self._lanes = lanes
+        self._source = source[start:stop]
+        self._result = result[start:stop]
+        self._full = (stop - start) // lanes
+        whole = self._full * lanes
+        self._whole_source = self._source[:whole].reshape(self._full, lanes)
+        self._whole_result = self._result[:whole].reshape(self._full, lanes)
+        data = -(-(stop - start) // lanes)
+        self.data = data
+        self.count = data + self.prologue
+        self.end = first + self.count
+        self.open = self.count
+        self.first_window_code: int | None = None
+        """Result of the prologue; the window's fragments can be scaled once it is known."""
+        self._announced = np.zeros(data + 1, dtype=np.uint8)
+        if self.scaled:
+            self._announced[0] = codes[:window].max()
+            self._announced[1 : 1 + len(codes[window:])] = codes[window:]
+
+    def announced(self, fragments: NDArray[np.int64]) -> NDArray[np.uint8]:
+        """The exponent bytes to send with fragments of the stream."""
+        return self._announced[fragments - self.first + (1 - self.prologue)]
+
+    def _is_run(self, data: NDArray[np.int64]) -> bool:
+        """Whether these are consecutive full fragments."""
+        low = int(data[0])
+        high = int(data[-1])
+        return (
+            low >= 0
+            and high < self._full
+            and high - low == len(data) - 1
+            and (low == high or bool((np.diff(data) == 1).all()))
+        )
+
+    def values(self, data: NDArray[np.int64]) -> Tensor:
+        """Data fragments (n,) as rows (n, lanes); the last is padded with zeros. Read only."""
+        if self._is_run(data):
+            low = int(data[0])
+            return self._whole_source[low : low + len(data)]
+        rows = np.zeros((len(data), self._lanes), dtype=self._source.dtype)
+        inside = (data >= 0) & (data < self._full)
+        rows[inside] = self._whole_source[data[inside]]
+        for row in np.flatnonzero(data == self._full):
+            rest = self._source[self._full * self._lanes :]
+            rows[row, : len(rest)] = rest
+        return rows
+
+    def store(self, data: NDArray[np.int64], rows: Tensor) -> None:
+        """Put the results of data fragments (n,) in place."""
+        if self._is_run(data):
+            low = int(data[0])
+            self._whole_result[low : low + len(data)] = rows
+            return
+        inside = (data >= 0) & (data < self._full)
+        self._whole_result[data[inside]] = rows[inside]
+        for row in np.flatnonzero(data == self._full):
+            rest = self._result[self._full * self._lanes :]
+            rest[:] = rows[row, : len(rest)]
+
+    def elements(self, fragment: int) -> str:
+        """Which elements of the tensor a fragment of the stream holds, for messages."""
+        data = fragment - self.first - self.prologue
+        if data < 0:
+            return "the exponents of its first window"
+        low = self.start + data * self._lanes
+        return f"elements {low} to {min(self.stop, low + self._lanes) - 1}"

@@ -1,0 +1,472 @@
+"""The parameter server of one (job, tree): completes the sums, answers for a window of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collectives.network import Network
+from collectives.plan import JobPlan, PlanError, Results, TreePlan
+from host_agent.codec import UNUSUAL_UPWARD, Form, Frames, Matcher, address_of, raw_lanes
+from host_agent.worker import check_same_job
+from protocol.wire import (
+    REPLICATED_IP,
+    REPLICATED_MAC,
+    Address,
+    Flag,
+    Header,
+    Hop,
+    Kind,
+    Reduction,
+    frame_template,
+    serial_newer,
+)
+
+_EMPTY = -1
+_OVERFLOW = np.uint8(Flag.OVERFLOW)
+
+
+@dataclass(slots=True)
+class ServerStatistics:
+    """What a server has counted, in packets."""
+
+    received: int = 0
+    """Contributions of its job and tree."""
+    sums: int = 0
+    """Complete sums of a child's subtree taken in."""
+    singles: int = 0
+    """Bypassed contributions of one worker taken in."""
+    repeats: int = 0
+    """Contributions held or covered already."""
+    handed_over: int = 0
+    """Totals taken over from workers' last windows."""
+    results: int = 0
+    """Fragments finished."""
+    result_frames: int = 0
+    """Frames sent for them at their completion."""
+    answered: int = 0
+    """Packets of finished fragments answered from the history."""
+    stale: int = 0
+    """Questions about fragments that are not finished: ignored."""
+    older: int = 0
+    """Packets of an older epoch, or of a fragment older than the history: ignored."""
+    newer: int = 0
+    """Packets of an epoch this server has not adopted yet: dropped."""
+    refused: int = 0
+    """Packets that do not fit the plan: unknown child or worker, or another weight."""
+    foreign: int = 0
+    """Frames that are no contributions of this job and tree."""
+    overflowed: int = 0
+    """Fragments finished whose sum wrapped around."""
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """The oldest unfinished fragment: its number, since when (seconds), and who is missing."""
+
+    fragment: int
+    since: float
+    workers: tuple[str, ...]
+
+
+class Server:
+    """The server of one tree of a job: frames in, frames out; it has no timers of its own.
+
+    Per slot it holds the fragment that is being summed (which children's sums are in, and
+    singles of workers that bypassed the switches) and the last one finished, its history.
+    """
+
+    def __init__(self, plan: JobPlan, tree: int, network: Network) -> None:
+        self._network = network
+        self.statistics = ServerStatistics()
+        window = plan.window
+        self._window = window
+        self._lanes = plan.lanes
+        self._combine_and = plan.reduction is Reduction.AND
+        self._output: list[Frames] = []
+        self._last = np.zeros(window, dtype=np.intp)
+
+        self._fragment = np.full(window, _EMPTY, dtype=np.int64)
+        self._since = np.zeros(window)
+        self._held = np.zeros((window, 0), dtype=np.bool_)
+        self._covered = np.zeros(window, dtype=np.int64)
+        self._flags = np.zeros(window, dtype=np.uint8)
+        self._code = np.zeros(window, dtype=np.uint8)
+        self._sum = np.zeros((window, plan.lanes), dtype=np.int32)
+        self._singles: dict[int, dict[int, NDArray[np.int32]]] = {}
+
+        self._done = np.full(window, _EMPTY, dtype=np.int64)
+        self._done_lanes = raw_lanes(plan.lanes, window)
+        self._done_code = np.zeros(window, dtype=np.uint8)
+        self._done_flags = np.zeros(window, dtype=np.uint8)
+        self._bind(plan, tree)
+
+    def _bind(self, plan: JobPlan, tree_number: int) -> None:
+        """Take children, stacks and epoch from a plan."""
+        trees = {tree.tree: tree for tree in plan.trees}
+        if tree_number not in trees:
+            raise PlanError(f"job {plan.job} has no tree {tree_number}; its trees: {sorted(trees)}")
+        tree: TreePlan = trees[tree_number]
+        self.plan = plan
+        self.tree = tree
+        self._workers = workers = len(plan.workers)
+        own = address_of(self._network, tree.server)
+        self._held = np.zeros((self._window, len(tree.server_children)), dtype=np.bool_)
+        self._sizes = np.array([len(group) for group in tree.server_children], dtype=np.int64)
+        self._child_of = np.full(workers, _EMPTY, dtype=np.int64)
+        for child, covered in enumerate(tree.server_children):
+            self._child_of[list(covered)] = child
+        if (self._child_of == _EMPTY).any() or int(self._sizes.sum()) != workers:
+            raise PlanError(
+                f"job {plan.job}, tree {tree.tree}: the server's children "
+                f"{tree.server_children} do not cover its {workers} workers exactly once"
+            )
+
+        def header(kind: Kind, worker: int = 0) -> Header:
+            return Header(
+                kind,
+                plan.job,
+                tree.tree,
+                plan.epoch,
+                0,
+                worker=worker,
+                weight=workers,
+                reduction=plan.reduction,
+            )
+
+        self._up = Form(own, own, header(Kind.CONTRIBUTION), (Hop(),), plan.lanes)
+        if tree.singles:
+            single = replace(header(Kind.CONTRIBUTION), weight=1, flags=int(Flag.BYPASS))
+            template = frame_template(own, own, single, (Hop(),), plan.lanes)
+            self._matcher = Matcher(template, weighed=True, unusual_flags=UNUSUAL_UPWARD)
+        else:
+            self._matcher = Matcher(self._up.template, unusual_flags=UNUSUAL_UPWARD)
+        self._unicast = [
+            Form(
+                own,
+                address_of(self._network, name),
+                header(Kind.RESULT, worker),
+                tree.down[worker],
+                plan.lanes,
+            )
+            for worker, name in enumerate(plan.workers)
+        ]
+        group = Address(REPLICATED_MAC, REPLICATED_IP)
+        self._replicated = Form(own, group, header(Kind.REPLICATED), (), plan.lanes)
+
+    # -- frames and time
+
+    def receive(self, frames: Frames, now: float) -> None:
+        """Take in frames (n, length), of any kind and content."""
+        statistics = self.statistics
+        if not self._matcher.all_plain(frames):
+            frames = self._sift(frames, now)
+            if not len(frames):
+                return
+        else:
+            statistics.received += len(frames)
+        records = self._up.records(frames)
+        fragments = records["fragment"].astype(np.int64)
+        slots = fragments & (self._window - 1)
+        finished = self._done[slots] == fragments
+        if finished.any():
+            self._answer(slots[finished], records["worker"][finished])
+            rows = ~finished
+            frames, records = frames[rows], records[rows]
+            fragments, slots = fragments[rows], slots[rows]
+            if not len(frames):
+                return
+        weights = records["weight"].astype(np.int64)
+        if self.tree.singles:
+            speakers = records["worker"].astype(np.int64)
+            fits = speakers < self._workers
+            children = self._child_of[np.minimum(speakers, self._workers - 1)]
+        else:
+            children = (records["stack"][:, 0] >> 24).astype(np.int64) & 0x3F
+            fits = children < len(self._sizes)
+            fits &= self._sizes[np.minimum(children, len(self._sizes) - 1)] == weights
+        if not fits.all():
+            statistics.refused += int((~fits).sum())
+            frames, fragments, slots = frames[fits], fragments[fits], slots[fits]
+            children, weights = children[fits], weights[fits]
+        while len(frames):
+            # A step takes each slot once, so that its array operations do not collide.
+            rows = np.arange(len(frames))
+            self._last[slots[::-1]] = rows[::-1]
+            first = self._last[slots] == rows
+            if first.all():
+                self._add(frames, fragments, slots, children, weights, now)
+                return
+            self._add(
+                frames[first], fragments[first], slots[first], children[first], weights[first], now
+            )
+            rest = ~first
+            frames, fragments, slots = frames[rest], fragments[rest], slots[rest]
+            children, weights = children[rest], weights[rest]
+
+    def tick(self, now: float) -> None:
+        """Nothing: a server only answers."""
+
+    @property
+    def deadline(self) -> float | None:
+        """None: a server only answers."""
+        return None
+
+    def take_output(self) -> list[Frames]:
+        """The frames to send, in order; each batch has one length."""
+        output = self._output[:]
+        self._output.clear()
+        return output
+
+    # -- sums
+
+    def _add(
+        self,
+        frames: Frames,
+        fragments: NDArray[np.int64],
+        slots: NDArray[np.int64],
+        children: NDArray[np.int64],
+        weights: NDArray[np.int64],
+        now: float,
+    ) -> None:
+        """Take in sums of unfinished fragments, each slot once."""
+        usable = self._take_over(fragments, slots, now)
+        new = usable & ~self._held[slots, children]
+        if not new.all():
+            self.statistics.repeats += int((usable & ~new).sum())
+            frames, fragments, slots = frames[new], fragments[new], slots[new]
+            children, weights = children[new], weights[new]
+            if not len(frames):
+                return
+        self.statistics.sums += len(frames)
+        records = self._up.records(frames)
+        flags = records["flags"] & _OVERFLOW
+        codes = records["exponent"]
+        if self._singles:
+            self._drop_covered(slots, children)
+        alone = weights == self._workers
+        if alone.all():
+            self._finish(slots, fragments, self._up.raw(frames), codes, flags)
+            return
+        values = self._up.values(frames)
+        empty = ~self._held[slots].any(axis=1)
+        if empty.all():
+            self._sum[slots] = values
+        else:
+            into = slots[~empty]
+            total, wrapped = self._combined(self._sum[into], values[~empty].astype(np.int32))
+            self._sum[into] = total
+            flags[~empty] |= wrapped
+            self._sum[slots[empty]] = values[empty]
+        self._held[slots, children] = True
+        self._covered[slots] += weights
+        self._flags[slots] |= flags
+        self._code[slots] = np.maximum(self._code[slots], codes)
+        complete = self._covered[slots] == self._workers
+        if complete.any():
+            self._complete(slots[complete])
+
+    def _take_over(
+        self, fragments: NDArray[np.int64], slots: NDArray[np.int64], now: float
+    ) -> NDArray[np.bool_]:
+        """Open slots for newer fragments; which fragments are those of their slots now.
+
+        One that is older than its slot's or its history is one that somebody has the result of;
+        they are ignored.
+        """
+        held = self._fragment[slots]
+        same: NDArray[np.bool_] = held == fragments
+        if same.all():
+            return same
+        done = self._done[slots]
+        newer = ~same & ((held == _EMPTY) | _is_newer(fragments, held))
+        newer &= (done == _EMPTY) | _is_newer(fragments, done)
+        opened = slots[newer]
+        self._fragment[opened] = fragments[newer]
+        self._since[opened] = now
+        self._held[opened] = False
+        self._covered[opened] = 0
+        self._flags[opened] = 0
+        self._code[opened] = 0
+        if self._singles:
+            for slot in opened:
+                self._singles.pop(int(slot), None)
+        usable: NDArray[np.bool_] = same | newer
+        self.statistics.older += len(slots) - int(usable.sum())
+        return usable
+
+    def _combined(
+        self, left: NDArray[np.int32], right: NDArray[np.int32]
+    ) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
+        """Rows combined lane by lane, and the flags of rows in which a lane wrapped around."""
+        if self._combine_and:
+            return left & right, np.zeros(len(left), dtype=np.uint8)
+        total = left + right
+        wrapped = (((left ^ total) & (right ^ total)) < 0).any(axis=1)
+        return total, np.where(wrapped, _OVERFLOW, np.uint8(0))
+
+    def _complete(self, slots: NDArray[np.int64]) -> None:
+        """Everything of these slots' fragments is covered."""
+        for slot in self._singles.keys() & set(slots.tolist()) if self._singles else ():
+            started = bool(self._held[slot].any())
+            for values in self._singles[slot].values():
+                if started:
+                    total, wrapped = self._combined(self._sum[slot : slot + 1], values[None])
+                    self._sum[slot] = total[0]
+                    self._flags[slot] |= wrapped[0]
+                else:
+                    self._sum[slot] = values
+                started = True
+        raw = self._sum[slots].astype(">i4").view(np.uint8)
+        self._finish(slots, self._fragment[slots], raw, self._code[slots], self._flags[slots])
+
+    def _finish(
+        self,
+        slots: NDArray[np.int64],
+        fragments: NDArray[np.int64],
+        raw: Frames,
+        codes: NDArray[np.uint8],
+        flags: NDArray[np.uint8],
+    ) -> None:
+        """Fragments are finished: they replace the history of their slots and go to all."""
+        self._done[slots] = fragments
+        self._done_lanes[slots] = raw
+        self._done_code[slots] = codes
+        self._done_flags[slots] = flags
+        held = self._fragment[slots]
+        over = slots[(held != _EMPTY) & ~_is_newer(held, fragments)]
+        self._fragment[over] = _EMPTY
+        if self._singles:
+            for slot in over:
+                self._singles.pop(int(slot), None)
+        self.statistics.results += len(slots)
+        if flags.any():
+            self.statistics.overflowed += int(np.count_nonzero(flags))
+        forms = [self._replicated] if self.plan.results is Results.REPLICATED else self._unicast
+        for form in forms:
+            frames = form.make(fragments, codes, flags)
+            form.raw(frames)[...] = raw
+            self._output.append(frames)
+            self.statistics.result_frames += len(frames)
+
+    # -- the rest
+
+    def _sift(self, frames: Frames, now: float) -> Frames:
+        """The sums to add, of frames that are not all plain ones; what else there is, is done."""
+        plain, unusual = self._matcher.sift(frames)
+        belongs = int(plain.sum()) + int(unusual.sum())
+        self.statistics.received += belongs
+        self.statistics.foreign += len(frames) - belongs
+        for row in np.flatnonzero(unusual):
+            self._receive_unusual(frames[row : row + 1], now)
+        return frames[plain]
+
+    def _receive_unusual(self, frame: Frames, now: float) -> None:
+        """A packet of another epoch, a question, a single, or a total handed over."""
+        statistics = self.statistics
+        record = self._up.records(frame)[0]
+        epoch, fragment = int(record["epoch"]), int(record["fragment"])
+        slot = fragment & (self._window - 1)
+        if serial_newer(epoch, self.plan.epoch, 16):
+            statistics.newer += 1
+        elif int(self._done[slot]) == fragment:
+            self._answer(np.array([slot]), np.array([int(record["worker"])]))
+        elif epoch != self.plan.epoch:
+            statistics.older += 1
+        elif int(record["flags"]) & Flag.STALE:
+            statistics.stale += 1
+        else:
+            self._receive_bypassed(frame, record, fragment, slot, now)
+
+    def _receive_bypassed(
+        self, frame: Frames, record: np.void, fragment: int, slot: int, now: float
+    ) -> None:
+        statistics = self.statistics
+        worker, weight = int(record["worker"]), int(record["weight"])
+        if worker >= self._workers or weight not in (1, self._workers):
+            statistics.refused += 1
+            return
+        fragments, slots = np.array([fragment]), np.array([slot])
+        flags = self._up.records(frame)["flags"] & _OVERFLOW
+        codes = self._up.records(frame)["exponent"]
+        if weight == self._workers:
+            if self._done[slot] != _EMPTY and not _is_newer(fragments, self._done[slots])[0]:
+                statistics.older += 1
+                return
+            statistics.handed_over += 1
+            self._finish(slots, fragments, self._up.raw(frame), codes, flags)
+            return
+        if not self._take_over(fragments, slots, now)[0]:
+            return
+        held = self._singles.setdefault(slot, {})
+        if worker in held or self._held[slot, self._child_of[worker]]:
+            statistics.repeats += 1
+            return
+        statistics.singles += 1
+        held[worker] = self._up.values(frame)[0].astype(np.int32)
+        self._covered[slot] += 1
+        self._flags[slot] |= flags[0]
+        self._code[slot] = max(int(self._code[slot]), int(codes[0]))
+        if int(self._covered[slot]) == self._workers:
+            self._complete(slots)
+
+    def _drop_covered(self, slots: NDArray[np.int64], children: NDArray[np.int64]) -> None:
+        """Sums arrive: the singles of the workers they cover give way to them."""
+        for slot, child in zip(slots.tolist(), children.tolist(), strict=True):
+            held = self._singles.get(slot)
+            if held is None:
+                continue
+            for worker in self.tree.server_children[child]:
+                if held.pop(worker, None) is not None:
+                    self._covered[slot] -= 1
+
+    def _answer(self, slots: NDArray[np.int64], workers: NDArray[np.int64]) -> None:
+        """Send finished fragments to those who ask, under this server's epoch and paths."""
+        for worker in np.unique(workers):
+            if worker >= self._workers:
+                self.statistics.refused += int((workers == worker).sum())
+                continue
+            asked = slots[workers == worker]
+            form = self._unicast[int(worker)]
+            frames = form.make(self._done[asked], self._done_code[asked], self._done_flags[asked])
+            form.raw(frames)[...] = self._done_lanes[asked]
+            self._output.append(frames)
+            self.statistics.answered += len(asked)
+
+    def adopt(self, plan: JobPlan) -> None:
+        """Go on under a newer epoch: unfinished fragments are dropped, the history stays.
+
+        An older or the same epoch is ignored. Raises PlanError for a plan that changes what is
+        fixed for a job's life.
+        """
+        if not serial_newer(plan.epoch, self.plan.epoch, 16):
+            return
+        check_same_job(self.plan, plan)
+        self._bind(plan, self.tree.tree)
+        self._fragment[:] = _EMPTY
+        self._singles.clear()
+
+    def missing(self) -> Missing | None:
+        """What the oldest unfinished fragment waits for; None if there is none."""
+        open_slots = np.flatnonzero(self._fragment != _EMPTY)
+        if not len(open_slots):
+            return None
+        slot = int(open_slots[np.argmin(self._since[open_slots])])
+        here = set(self._singles.get(slot, ()))
+        for child, group in enumerate(self.tree.server_children):
+            if self._held[slot, child]:
+                here.update(group)
+        return Missing(
+            int(self._fragment[slot]),
+            float(self._since[slot]),
+            tuple(name for w, name in enumerate(self.plan.workers) if w not in here),
+        )
+
+
+def _is_newer(a: NDArray[np.int64], b: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Whether fragment numbers are newer, as serial numbers of 32 bits."""
+    distance = (a - b) & 0xFFFFFFFF
+    newer: NDArray[np.bool_] = (distance > 0) & (distance < 1 << 31)
+    return newer

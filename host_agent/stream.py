@@ -1,0 +1,499 @@
+"""A worker's half of the protocol on one tree: what is in flight, and what comes next."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collectives.network import Network
+from collectives.plan import JobPlan, TreePlan
+from host_agent.codec import Form, Frames, Matcher, address_of, raw_lanes
+from host_agent.failure import JobFailed
+from host_agent.numbers import dequantise, quantise
+from host_agent.segment import Segment
+from host_agent.timeout import RoundTrip
+from protocol.wire import Flag, Header, Kind
+
+_NEVER = float("inf")
+_IDLE = -1
+
+
+@dataclass(slots=True)
+class WorkerStatistics:
+    """What a worker has counted, in packets."""
+
+    sent: int = 0
+    """Fragments sent for the first time."""
+    retransmissions: int = 0
+    """Fragments sent again, bypassed ones and those after a new epoch included."""
+    timeouts: int = 0
+    """Fragments whose timeout passed."""
+    bypassed: int = 0
+    """Those of the retransmissions that no switch may aggregate."""
+    handed_over: int = 0
+    """Results handed to a server that may not have them."""
+    accepted: int = 0
+    """Results of fragments in flight."""
+    stale_results: int = 0
+    """Results of nothing in flight, or of an older epoch."""
+    refused: int = 0
+    """Results that overflowed, or whose weight is not the number of workers."""
+    foreign: int = 0
+    """Frames that are no results of this job."""
+    ecn: int = 0
+    """Results flagged with congestion."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerOptions:
+    """How a worker times and scales. Times in seconds."""
+
+    initial_timeout: float = 0.25
+    """Timeout before the first round trip is measured."""
+    min_timeout: float = 0.02
+    max_timeout: float = 4.0
+    bypass_after: int = 6
+    """So many unanswered tries of a fragment go through the switches' slots; later ones do not."""
+    deadline: float = 60.0
+    """A fragment without a result for so long ends the job."""
+    scale_workers: int | None = None
+    """Worker count that the float32 scale is made for; None: that of the worker's first plan.
+    The same at every worker for the life of the job, and never below the worker count."""
+
+
+class Stream:
+    """The fragments of one (job, tree), from 0 on, one in flight per slot of the window.
+
+    Slot f mod W sends f + W once it has the result of f, whatever the other slots do, so that
+    one loss holds up one slot. Per slot: `_fragment`, the one in flight or the next one;
+    `_wire`, its number on the wire while it is in flight, else _IDLE; the frame that went out;
+    and the last result, for a server that starts empty.
+    """
+
+    def __init__(
+        self,
+        plan: JobPlan,
+        tree: TreePlan,
+        worker: int,
+        network: Network,
+        options: WorkerOptions,
+        bits: int,
+        output: list[Frames],
+        statistics: WorkerStatistics,
+    ) -> None:
+        self._options = options
+        self._bits = bits
+        self._output = output
+        self._statistics = statistics
+        self._window = window = plan.window
+        self._lanes = plan.lanes
+        self.failure: JobFailed | None = None
+
+        self._segments: list[Segment] = []
+        self._starts: list[int] = []
+        self._end = 0
+
+        self._fragment = np.arange(window, dtype=np.int64)
+        self._wire = np.full(window, _IDLE, dtype=np.int64)
+        self._open = 0
+        self._code = np.zeros(window, dtype=np.uint8)
+        self._sent_at = np.zeros(window)
+        self._first_sent_at = np.zeros(window)
+        self._due = np.full(window, _NEVER)
+        self._next_due = _NEVER
+        self._tries = np.zeros(window, dtype=np.int32)
+        self._last = np.zeros(window, dtype=np.intp)
+        self._round_trip = RoundTrip(
+            options.initial_timeout, options.min_timeout, options.max_timeout
+        )
+
+        self._result_wire = np.full(window, _IDLE, dtype=np.int64)
+        self._result_lanes = raw_lanes(plan.lanes, window)
+        self._result_code = np.zeros(window, dtype=np.uint8)
+        self._handing = np.zeros(window, dtype=np.bool_)
+        self._handing_due = _NEVER
+        self._handing_since = 0.0
+        self._handing_timeout = 0.0
+
+        self._bind(plan, tree, worker, network)
+        self._frames = self._up.make(np.zeros(window), 0)
+
+    def _bind(self, plan: JobPlan, tree: TreePlan, worker: int, network: Network) -> None:
+        """Take addresses, stacks and epoch from a plan."""
+        self.plan = plan
+        self.tree = tree
+        self._worker = worker
+        here = address_of(network, plan.workers[worker])
+        there = address_of(network, tree.server)
+        weight = len(plan.workers)
+        up = Header(
+            Kind.CONTRIBUTION,
+            plan.job,
+            tree.tree,
+            plan.epoch,
+            0,
+            worker=worker,
+            reduction=plan.reduction,
+        )
+        total = replace(up, weight=weight)
+        result = replace(total, kind=Kind.RESULT)
+        self._flags = int(Flag.BYPASS) if tree.singles else 0
+        self._up = Form(here, there, up, tree.up[worker], plan.lanes)
+        self._total = Form(here, there, total, tree.up[worker], plan.lanes)
+        self._down = Form(there, here, result, (), plan.lanes)
+        self._matcher = Matcher(self._down.template, either_result=True, weighed=True)
+
+    @property
+    def deadline(self) -> float | None:
+        """When `tick` has something to do, at the latest; None: nothing waits."""
+        due = min(self._next_due if self._open else _NEVER, self._handing_due)
+        return None if due == _NEVER else due
+
+    @property
+    def end(self) -> int:
+        """The number the next fragment submitted will have (it runs on over tensors)."""
+        return self._end
+
+    @property
+    def in_flight(self) -> int:
+        """Fragments sent whose results are not here."""
+        return self._open
+
+    def submit(self, segment: Segment, now: float) -> None:
+        """Add a tensor's part behind those under way; it starts at `end`."""
+        self._starts.append(segment.first)
+        self._segments.append(segment)
+        self._end = segment.end
+        self._pump_idle(now)
+
+    # -- sending
+
+    def _pump_idle(self, now: float) -> None:
+        slots = np.flatnonzero((self._wire == _IDLE) & (self._fragment < self._end))
+        if len(slots):
+            self._pump(slots[np.argsort(self._fragment[slots])], now)
+
+    def _pump(self, slots: NDArray[np.intp], now: float) -> None:
+        """Send the next fragments of idle slots, as far as they exist and can be scaled."""
+        fragments = self._fragment[slots]
+        if int(fragments.max()) >= self._end:
+            exist = fragments < self._end
+            slots, fragments = slots[exist], fragments[exist]
+            if not len(slots):
+                return
+        for segment, rows in self._by_segment(fragments):
+            if rows is None:
+                self._send(segment, slots, fragments, now)
+            else:
+                self._send(segment, slots[rows], fragments[rows], now)
+
+    def _by_segment(
+        self, fragments: NDArray[np.int64]
+    ) -> list[tuple[Segment, NDArray[np.bool_] | None]]:
+        """The open segments that fragments belong to, with the rows of each (None: all)."""
+        starts = self._starts
+        low = bisect_right(starts, int(fragments.min())) - 1
+        high = bisect_left(starts, int(fragments.max()) + 1, low)
+        if high - low == 1:
+            return [(self._segments[low], None)]
+        parts: list[tuple[Segment, NDArray[np.bool_] | None]] = []
+        for segment in self._segments[low:high]:
+            rows = (fragments >= segment.first) & (fragments < segment.end)
+            if rows.any():
+                parts.append((segment, rows))
+        return parts
+
+    def _send(
+        self,
+        segment: Segment,
+        slots: NDArray[np.intp],
+        fragments: NDArray[np.int64],
+        now: float,
+    ) -> None:
+        """Send fragments of one segment for the first time."""
+        data = fragments - (segment.first + segment.prologue)
+        if segment.scaled:
+            if int(data.min()) < self._window:
+                early = data < self._window
+                code = segment.first_window_code
+                if code is None:
+                    ready = ~early | (data < 0)
+                    slots, fragments, data = slots[ready], fragments[ready], data[ready]
+                    if not len(slots):
+                        return
+                else:
+                    self._code[slots[early]] = code
+            values = quantise(segment.values(data), self._code[slots], self._bits)
+        else:
+            values = segment.values(data)
+        wire = fragments & 0xFFFFFFFF
+        frames = self._up.make(wire, segment.announced(fragments), self._flags)
+        self._up.values(frames)[...] = values
+        self._frames[slots] = frames
+        self._output.append(frames)
+        self._wire[slots] = wire
+        self._open += len(slots)
+        self._tries[slots] = 1
+        self._first_sent_at[slots] = now
+        self._stamp(slots, now)
+        self._statistics.sent += len(slots)
+
+    def _stamp(self, slots: NDArray[np.intp], now: float) -> None:
+        """Fragments of these slots are sent now: set their timers."""
+        self._sent_at[slots] = now
+        due = now + min(self._round_trip.timeout, self._options.deadline)
+        self._due[slots] = due
+        self._next_due = min(self._next_due, due)
+
+    # -- results
+
+    def receive(self, frames: Frames, now: float) -> None:
+        """Take in frames of one length."""
+        if not self._matcher.all_plain(frames):
+            frames = self._sift(frames)
+            if not len(frames):
+                return
+        records = self._down.records(frames)
+        wire = records["fragment"].astype(np.int64)
+        slots = wire & (self._window - 1)
+        expected = self._wire[slots] == wire
+        if len(frames) > 1:
+            rows = np.arange(len(frames))
+            self._last[slots] = rows
+            expected &= self._last[slots] == rows
+        if not expected.all():
+            self._unexpected(slots[~expected], wire[~expected])
+            frames, records = frames[expected], records[expected]
+            slots, wire = slots[expected], wire[expected]
+            if not len(frames):
+                return
+        self._accept(frames, records["exponent"], slots, wire, now)
+
+    def _accept(
+        self,
+        frames: Frames,
+        codes: NDArray[np.uint8],
+        slots: NDArray[np.intp],
+        wire: NDArray[np.int64],
+        now: float,
+    ) -> None:
+        """Take results of fragments in flight, each slot once."""
+        once = self._tries[slots] == 1
+        if once.all():
+            self._round_trip.sample(now - float(self._sent_at[slots].min()))
+        elif once.any():
+            self._round_trip.sample(now - float(self._sent_at[slots[once]].min()))
+        fragments = self._fragment[slots]
+        used = self._code[slots]
+        values = self._down.values(frames)
+        self._result_wire[slots] = wire
+        self._result_lanes[slots] = self._down.raw(frames)
+        self._result_code[slots] = codes
+        self._code[slots] = codes
+        self._wire[slots] = _IDLE
+        self._due[slots] = _NEVER
+        self._fragment[slots] = fragments + self._window
+        self._open -= len(slots)
+        self._statistics.accepted += len(slots)
+        if self._handing_due != _NEVER:
+            self._handed(slots)
+        opened = False
+        for segment, rows in self._by_segment(fragments):
+            if rows is None:
+                opened |= self._store(segment, fragments, values, used, codes)
+            else:
+                opened |= self._store(
+                    segment, fragments[rows], values[rows], used[rows], codes[rows]
+                )
+        if opened:
+            self._pump_idle(now)
+        else:
+            self._pump(slots, now)
+
+    def _store(
+        self,
+        segment: Segment,
+        fragments: NDArray[np.int64],
+        values: NDArray[np.int32],
+        used: NDArray[np.uint8],
+        codes: NDArray[np.uint8],
+    ) -> bool:
+        """Put results of one segment in place; whether its first window has its scale now."""
+        opened = False
+        segment.open -= len(fragments)
+        data = fragments - (segment.first + segment.prologue)
+        if segment.scaled:
+            if segment.first_window_code is None:
+                # Data of the first window waits for the prologue, so it is alone here.
+                segment.first_window_code = int(codes[0])
+                opened = True
+            else:
+                segment.store(data, dequantise(values, used, self._bits))
+        else:
+            segment.store(data, values)
+        if not segment.open:
+            index = self._segments.index(segment)
+            del self._segments[index], self._starts[index]
+            segment.call.open_parts -= 1
+        return opened
+
+    def _sift(self, frames: Frames) -> Frames:
+        """The results to look at, of frames that are not all plain ones; the rest is counted."""
+        plain, belongs = self._matcher.sift(frames)
+        statistics = self._statistics
+        statistics.foreign += len(frames) - int(plain.sum()) - int(belongs.sum())
+        keep = plain
+        if belongs.any():
+            keep = plain.copy()
+            records = self._down.records(frames)
+            for row in np.flatnonzero(belongs):
+                if self._usable(records[row]):
+                    keep[row] = True
+        return frames[keep]
+
+    def _usable(self, record: np.void) -> bool:
+        """Whether a result of another epoch, flags or weight than usual is one to look at."""
+        statistics = self._statistics
+        if 0 < (self.plan.epoch - int(record["epoch"])) % 0x10000 < 0x8000:
+            statistics.stale_results += 1
+            return False
+        if int(record["weight"]) != len(self.plan.workers):
+            statistics.refused += 1
+            return False
+        flags = int(record["flags"])
+        if flags & Flag.ECN:
+            statistics.ecn += 1
+        if flags & Flag.OVERFLOW:
+            statistics.refused += 1
+            wire = int(record["fragment"])
+            slot = wire & (self._window - 1)
+            if int(self._wire[slot]) == wire:
+                self._fail(
+                    slot,
+                    "the sum of its int32 values wrapped around at a switch or the server "
+                    "(overflow flag); send smaller values, or float32, which is scaled to fit",
+                )
+            return False
+        return True
+
+    def _unexpected(self, slots: NDArray[np.intp], wire: NDArray[np.int64]) -> None:
+        """Results of nothing in flight: old news, or the answer to a hand-over."""
+        self._statistics.stale_results += len(slots)
+        if self._handing_due != _NEVER:
+            self._handed(slots[self._result_wire[slots] == wire])
+
+    # -- time
+
+    def tick(self, now: float) -> None:
+        """Send again what has waited too long."""
+        if self._handing_due <= now:
+            self._hand_over(now)
+        if self._next_due > now:
+            return
+        slots = np.flatnonzero(self._due <= now)
+        if len(slots):
+            self._expire(slots, now)
+        self._next_due = float(self._due.min())
+
+    def _expire(self, slots: NDArray[np.intp], now: float) -> None:
+        waited = now - self._first_sent_at[slots]
+        if float(waited.max()) >= self._options.deadline:
+            slot = int(slots[np.argmax(waited)])
+            self._fail(
+                slot,
+                f"no result for {waited.max():.3g} s after {self._tries[slot]} tries "
+                f"({self._open} of the window's {self._window} fragments are in flight); some "
+                f"worker's part has not reached the server, or the server does not answer: "
+                f"ask the server which workers are missing, and look at the switches between",
+            )
+            return
+        self._round_trip.back_off(now, float(self._sent_at[slots].max()))
+        self._tries[slots] += 1
+        self._statistics.timeouts += len(slots)
+        bypass = slots[self._tries[slots] > self._options.bypass_after]
+        if len(bypass):
+            self._up.records(self._frames)["flags"][bypass] = Flag.BYPASS
+            self._statistics.bypassed += len(bypass)
+        self._send_again(slots, now)
+
+    def _send_again(self, slots: NDArray[np.intp], now: float) -> None:
+        slots = slots[np.argsort(self._fragment[slots])]
+        self._output.append(self._frames[slots])
+        self._stamp(slots, now)
+        latest = self._first_sent_at[slots] + self._options.deadline
+        self._due[slots] = np.minimum(self._due[slots], latest)
+        self._statistics.retransmissions += len(slots)
+
+    def _fail(self, slot: int, why: str) -> None:
+        """End the job over the fragment in flight in a slot."""
+        fragment = int(self._fragment[slot])
+        [(segment, _)] = self._by_segment(np.array([fragment]))
+        self._fail_with(
+            int(self._wire[slot]),
+            f"{segment.call.name} ({segment.elements(fragment)}), worker "
+            f"{self._worker}, server {self.tree.server}, epoch {self.plan.epoch}: {why}",
+        )
+
+    def _fail_with(self, wire: int, message: str) -> None:
+        if self.failure is None:
+            self.failure = JobFailed(self.plan.job, self.tree.tree, wire, message)
+        self._due[:] = _NEVER
+        self._next_due = self._handing_due = _NEVER
+
+    # -- epochs
+
+    def adopt(
+        self,
+        plan: JobPlan,
+        tree: TreePlan,
+        worker: int,
+        network: Network,
+        now: float,
+        *,
+        server_kept: bool,
+    ) -> None:
+        """Go on under a new epoch: send again what is in flight, hand over the last results."""
+        exponents = self._up.records(self._frames)["exponent"].copy()
+        lanes = self._up.raw(self._frames)
+        self._bind(plan, tree, worker, network)
+        self._frames = self._up.make(np.maximum(self._wire, 0), exponents, self._flags)
+        self._up.raw(self._frames)[...] = lanes
+        slots = np.flatnonzero(self._wire != _IDLE)
+        if len(slots):
+            self._tries[slots] = 2
+            self._first_sent_at[slots] = now
+            self._send_again(slots, now)
+        if not server_kept and (self._result_wire != _IDLE).any():
+            self._handing[:] = self._result_wire != _IDLE
+            self._handing_since = now
+            self._handing_timeout = self._round_trip.timeout
+            self._hand_over(now)
+
+    def _hand_over(self, now: float) -> None:
+        """Send the last results that the new server has not answered yet."""
+        slots = np.flatnonzero(self._handing)
+        if now - self._handing_since >= self._options.deadline:
+            wire = int(self._result_wire[slots[0]])
+            self._fail_with(
+                wire,
+                f"server {self.tree.server} has not taken over the last results for "
+                f"{self._options.deadline:.3g} s (epoch {self.plan.epoch}): is it running?",
+            )
+            return
+        frames = self._total.make(self._result_wire[slots], self._result_code[slots], Flag.BYPASS)
+        self._total.raw(frames)[...] = self._result_lanes[slots]
+        self._output.append(frames)
+        self._statistics.handed_over += len(slots)
+        self._handing_due = min(
+            now + self._handing_timeout, self._handing_since + self._options.deadline
+        )
+        self._handing_timeout = min(2 * self._handing_timeout, self._options.max_timeout)
+
+    def _handed(self, slots: NDArray[np.intp]) -> None:
+        """The new server knows the last results of these slots, or newer ones."""
+        self._handing[slots] = False
+        if not self._handing.any():
+            self._handing_due = _NEVER

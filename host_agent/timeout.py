@@ -1,0 +1,36 @@
+"""When to send again: RFC 6298's adaptive timeout."""
+
+from __future__ import annotations
+
+
+class RoundTrip:
+    """The smoothed round-trip time of one stream, and the timeout it leads to (RFC 6298).
+
+    Karn's rule is the caller's: only fragments sent once are samples. `back_off` doubles the
+    timeout at most once a round, however many fragments expire in it; the next sample ends it.
+    Times in seconds.
+    """
+
+    def __init__(self, initial: float, least: float, most: float) -> None:
+        self.timeout = initial
+        self.smoothed: float | None = None
+        self._variation = 0.0
+        self._least = least
+        self._most = most
+        self._backed_off_at = float("-inf")
+
+    def sample(self, seconds: float) -> None:
+        """Take in one measured round trip."""
+        if self.smoothed is None:
+            self.smoothed = seconds
+            self._variation = seconds / 2
+        else:
+            self._variation += (abs(self.smoothed - seconds) - self._variation) / 4
+            self.smoothed += (seconds - self.smoothed) / 8
+        self.timeout = min(self._most, max(self._least, self.smoothed + 4 * self._variation))
+
+    def back_off(self, now: float, last_sent: float) -> None:
+        """Something sent last at `last_sent` has timed out: double the timeout."""
+        if last_sent >= self._backed_off_at:
+            self.timeout = min(self._most, 2 * self.timeout)
+            self._backed_off_at = now

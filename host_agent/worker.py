@@ -1,0 +1,246 @@
+"""A worker: sums tensors with the other workers of its job, over the trees of its plan."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from collectives.network import Network
+from collectives.plan import JobPlan, PlanError, TreePlan, tensor_ranges
+from host_agent.codec import TREE_AT, Frames
+from host_agent.failure import CallError, JobFailed
+from host_agent.numbers import exponent_codes, worker_bits
+from host_agent.segment import Call, Segment, Tensor
+from host_agent.stream import Stream, WorkerOptions, WorkerStatistics
+from protocol.wire import Reduction, frame_bytes, serial_newer
+
+
+class Worker:
+    """Worker number `index` of a job: frames and time in, frames and the next deadline out.
+
+    All workers of a job submit tensors of the same lengths and types in the same order; calls are
+    numbered from 0. Times are seconds of one monotonic clock, the caller's. It keeps no thread,
+    socket or clock. Frames it is given may be reused after the call; those it gives are the
+    caller's.
+    """
+
+    def __init__(
+        self,
+        plan: JobPlan,
+        index: int,
+        network: Network,
+        options: WorkerOptions | None = None,
+    ) -> None:
+        if not 0 <= index < len(plan.workers):
+            raise PlanError(
+                f"job {plan.job}: there is no worker {index}; expected 0 to {len(plan.workers) - 1}"
+            )
+        options = options or WorkerOptions()
+        self.plan = plan
+        self.host = plan.workers[index]
+        self.statistics = WorkerStatistics()
+        self._network = network
+        self._scale_workers = options.scale_workers or len(plan.workers)
+        self._check_scale(plan)
+        self._output: list[Frames] = []
+        self._calls: dict[int, Call] = {}
+        self._next_call = 0
+        bits = worker_bits(self._scale_workers)
+        self._streams = {
+            tree.tree: Stream(
+                plan, tree, index, network, options, bits, self._output, self.statistics
+            )
+            for tree in plan.trees
+        }
+        [*self._all] = self._streams.values()
+        self._length = frame_bytes(plan.lanes, 0)
+
+    # -- calls
+
+    def submit(
+        self, tensor: Tensor, now: float, *, out: Tensor | None = None, name: str | None = None
+    ) -> int:
+        """Start summing a tensor (float32 or int32, any shape); return the number of the call.
+
+        The tensor is read until the call is done and must not change before. `out` (C-contiguous,
+        same shape and type) takes the result; it may be the tensor itself. Raises CallError for a
+        tensor that cannot be sent, NumbersError at a NaN or infinity (nothing is sent then).
+        """
+        number = self._next_call
+        name = name or f"tensor of call {number}"
+        if tensor.dtype not in (np.float32, np.int32):
+            raise CallError(f"{name}: type {tensor.dtype}; expected float32 or int32")
+        scaled = tensor.dtype == np.float32
+        if scaled and self.plan.reduction is not Reduction.SUM:
+            raise CallError(
+                f"{name}: float32 in a job whose reduction is {self.plan.reduction.name}; "
+                f"expected int32"
+            )
+        if out is None:
+            out = np.empty(tensor.shape, tensor.dtype)
+        elif out.shape != tensor.shape or out.dtype != tensor.dtype or not out.flags.c_contiguous:
+            raise CallError(
+                f"{name}: out is {out.dtype} {out.shape}; expected a C-contiguous array like the "
+                f"tensor, {tensor.dtype} {tensor.shape}"
+            )
+        flat = np.ascontiguousarray(tensor).reshape(-1)
+        lanes = self.plan.lanes
+        codes = exponent_codes(flat, lanes, name) if scaled else np.zeros(0, dtype=np.uint8)
+        call = Call(number, name, out, 0)
+        parts = []
+        for stream, (start, stop) in zip(
+            self._all, tensor_ranges(self.plan, len(flat)), strict=True
+        ):
+            if start < stop:
+                segment = Segment(
+                    call,
+                    flat,
+                    out.reshape(-1),
+                    start,
+                    stop,
+                    stream.end,
+                    lanes,
+                    self.plan.window,
+                    codes[start // lanes : -(-stop // lanes)],
+                )
+                parts.append((stream, segment))
+        call.open_parts = len(parts)
+        self._calls[number] = call
+        self._next_call += 1
+        for stream, segment in parts:
+            stream.submit(segment, now)
+        return number
+
+    def done(self, call: int) -> bool:
+        """Whether a call's result is complete. Raises JobFailed once the job has failed."""
+        open_parts = self._call(call).open_parts
+        if open_parts and self.failure is not None:
+            raise self.failure
+        return not open_parts
+
+    def result(self, call: int) -> Tensor | None:
+        """The sum, or None while it is incomplete; the call is forgotten with its sum.
+
+        Raises JobFailed once the job has failed.
+        """
+        if not self.done(call):
+            return None
+        return self._calls.pop(call).result
+
+    def _call(self, call: int) -> Call:
+        try:
+            return self._calls[call]
+        except KeyError:
+            raise CallError(
+                f"there is no call {call}; open calls: {list(self._calls) or 'none'}"
+            ) from None
+
+    @property
+    def idle(self) -> bool:
+        """Whether every call is complete."""
+        return all(not stream.in_flight for stream in self._all)
+
+    @property
+    def failure(self) -> JobFailed | None:
+        """What ended the job at this worker, if anything."""
+        return next((stream.failure for stream in self._all if stream.failure), None)
+
+    # -- frames and time
+
+    def receive(self, frames: Frames, now: float) -> None:
+        """Take in frames (n, length), of any kind and content."""
+        if not len(frames):
+            return
+        if frames.shape[1] != self._length:
+            self.statistics.foreign += len(frames)
+            return
+        if self.failure is not None:
+            return
+        trees = frames[:, TREE_AT]
+        first = int(trees[0])
+        if len(self._all) == 1 or len(frames) == 1 or (trees == first).all():
+            self._receive_tree(first, frames, now)
+            return
+        for tree in np.unique(trees):
+            self._receive_tree(int(tree), frames[trees == tree], now)
+
+    def _receive_tree(self, tree: int, frames: Frames, now: float) -> None:
+        stream = self._streams.get(tree)
+        if stream is None:
+            self.statistics.foreign += len(frames)
+        else:
+            stream.receive(frames, now)
+
+    def tick(self, now: float) -> None:
+        """Do what is due: send again, or give up (`failure`)."""
+        for stream in self._all:
+            stream.tick(now)
+
+    def take_output(self) -> list[Frames]:
+        """The frames to send, in order; each batch has one length."""
+        output = self._output[:]
+        self._output.clear()
+        return output
+
+    @property
+    def deadline(self) -> float | None:
+        """When to call `tick`, at the latest; None: nothing waits."""
+        if len(self._all) == 1:
+            return self._all[0].deadline
+        deadlines = [d for stream in self._all if (d := stream.deadline) is not None]
+        return min(deadlines, default=None)
+
+    # -- epochs
+
+    def adopt(self, plan: JobPlan, now: float, *, server_kept: bool = False) -> None:
+        """Go on under a newer epoch of the plan; an older or the same one is ignored.
+
+        What is in flight is sent again; unless `server_kept` (every server of the plan has run
+        on since the last epoch), the last window of results is handed to the server, which may
+        be a new one without history. Raises PlanError for a plan that changes what is fixed for
+        a job's life, or leaves this host out.
+        """
+        if not serial_newer(plan.epoch, self.plan.epoch, 16):
+            return
+        check_same_job(self.plan, plan)
+        if self.host not in plan.workers:
+            raise PlanError(
+                f"job {plan.job}, epoch {plan.epoch}: {self.host} is no longer one of its workers"
+            )
+        self._check_scale(plan)
+        self.plan = plan
+        index = plan.workers.index(self.host)
+        for tree in plan.trees:
+            self._streams[tree.tree].adopt(
+                plan, tree, index, self._network, now, server_kept=server_kept
+            )
+
+    def _check_scale(self, plan: JobPlan) -> None:
+        if len(plan.workers) > self._scale_workers:
+            raise PlanError(
+                f"job {plan.job}, epoch {plan.epoch}: {len(plan.workers)} workers, but its float32 "
+                f"scale was made for {self._scale_workers}; set scale_workers to the most the job "
+                f"can have"
+            )
+
+
+def check_same_job(old: JobPlan, new: JobPlan) -> None:
+    """Raise PlanError if a new epoch changes what is fixed for the life of a job."""
+
+    def fixed(plan: JobPlan) -> dict[str, object]:
+        trees: tuple[TreePlan, ...] = plan.trees
+        return {
+            "job": plan.job,
+            "window": plan.window,
+            "lanes": plan.lanes,
+            "reduction": plan.reduction,
+            "trees": [tree.tree for tree in trees],
+            "shares": [tree.share for tree in trees],
+        }
+
+    before, after = fixed(old), fixed(new)
+    for key, value in before.items():
+        if after[key] != value:
+            raise PlanError(
+                f"job {old.job}, epoch {new.epoch}: {key} {after[key]}; expected {value} as in "
+                f"epoch {old.epoch}, it is fixed for the life of a job"
+            )
