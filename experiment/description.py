@@ -1,0 +1,113 @@
+"""An experiment as data: what runs where, and every choice that decides its outcome."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from collectives.plan import WINDOW_BMV2, WINDOW_EMBEDDED, DataType, Results
+from protocol.wire import LANES_DEFAULT, LayoutError, check_lanes
+
+
+class Algorithm(StrEnum):
+    """How gradients are summed."""
+
+    IN_NETWORK = "in-network"
+    """In the switches, hop by hop."""
+    SERVER = "server"
+    """By a parameter server; no switch aggregates."""
+    RING = "ring"
+    """By a ring all-reduce among the workers, over TCP."""
+
+
+class WorldKind(StrEnum):
+    """Where it runs."""
+
+    SIMULATION = "simulation"
+    """Virtual time, one process, no root."""
+    MININET = "mininet"
+    """Real processes and links on this machine, as root."""
+
+
+class Engine(StrEnum):
+    """Which switch runs the P4 program."""
+
+    EMBEDDED = "embedded"
+    BMV2 = "bmv2"
+
+
+class PacketIo(StrEnum):
+    """How agents build and move packets."""
+
+    FAST = "fast"
+    SCAPY = "scapy"
+
+
+class ExperimentError(ValueError):
+    """An experiment that cannot be run; the message says which choice and what was expected."""
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """One all-reduce experiment. Rates in bits per second, times in seconds.
+
+    `train`: train on this data set instead of summing random tensors; `rounds` is then the
+    number of epochs. `results` None: replicated, but unicast for the parameter server. `window`
+    None: what suits the engine. `limit`: give up after so many seconds (virtual ones in
+    simulation).
+    """
+
+    topology: str = "fat-tree:4"
+    workers: int = 8
+    elements: int = 1_000_000
+    rounds: int = 3
+    algorithm: Algorithm = Algorithm.IN_NETWORK
+    world: WorldKind = WorldKind.SIMULATION
+    engine: Engine = Engine.EMBEDDED
+    dtype: DataType = DataType.FLOAT32
+    results: Results | None = None
+    link_rate: float | None = 25e6
+    latency: float | None = None
+    loss: float = 0.0
+    seed: int = 1
+    lanes: int = LANES_DEFAULT
+    window: int | None = None
+    servers: int = 1
+    planner: str = "multi-hop"
+    packet_io: PacketIo = PacketIo.FAST
+    train: str | None = None
+    limit: float = 600.0
+
+    def __post_init__(self) -> None:
+        for name, least in (("workers", 1), ("elements", 0), ("rounds", 1), ("servers", 1)):
+            value = getattr(self, name)
+            if value < least:
+                raise ExperimentError(f"{name} {value}: expected at least {least}")
+        if not 0 <= self.loss < 1:
+            raise ExperimentError(f"loss {self.loss}: expected a probability from 0 to below 1")
+        if self.window is not None and (self.window < 1 or self.window & (self.window - 1)):
+            raise ExperimentError(f"window {self.window}: expected a power of two")
+        if self.train not in (None, "digits"):
+            raise ExperimentError(f"train {self.train!r}: expected `digits`")
+        if self.train and self.dtype is not DataType.FLOAT32:
+            raise ExperimentError("train: gradients are float32; leave --dtype out")
+        if self.engine is Engine.BMV2 and self.world is WorldKind.SIMULATION:
+            raise ExperimentError(
+                "engine bmv2: BMv2 runs in real time only; use --world mininet, or the embedded "
+                "engine in simulation"
+            )
+        if self.packet_io is PacketIo.SCAPY and self.world is WorldKind.SIMULATION:
+            raise ExperimentError("packet-io scapy: the simulator has no sockets; use mininet")
+        try:
+            check_lanes(self.lanes)
+        except LayoutError as error:
+            raise ExperimentError(str(error)) from None
+
+    @property
+    def resolved(self) -> Experiment:
+        """The same with every choice made that was left open."""
+        results = self.results or (
+            Results.UNICAST if self.algorithm is Algorithm.SERVER else Results.REPLICATED
+        )
+        window = self.window or (WINDOW_BMV2 if self.engine is Engine.BMV2 else WINDOW_EMBEDDED)
+        return replace(self, results=results, window=window)

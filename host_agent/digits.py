@@ -1,0 +1,152 @@
+"""A small classifier for handwritten digits, trained data-parallel.
+
+The data are scikit-learn's 1,797 real 8x8 images (UCI optical recognition of handwritten digits);
+the model is a perceptron with one hidden layer, trained by gradient descent with momentum.
+Everything is float32 numpy, so that a sum of gradients from anywhere can be put in.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cache
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float32]
+
+
+class Digits:
+    """Sizes: of the data, the model and the training."""
+
+    INPUTS: ClassVar = 64
+    HIDDEN: ClassVar = 128
+    CLASSES: ClassVar = 10
+    TEST_IMAGES: ClassVar = 360
+    TRAIN_IMAGES: ClassVar = 1437
+    BATCH: ClassVar = 128
+    STEPS_PER_EPOCH: ClassVar = TRAIN_IMAGES // BATCH
+    SHAPES: ClassVar = ((INPUTS, HIDDEN), (HIDDEN,), (HIDDEN, CLASSES), (CLASSES,))
+    PARAMETERS: ClassVar = INPUTS * HIDDEN + HIDDEN + HIDDEN * CLASSES + CLASSES
+
+
+@dataclass(frozen=True, slots=True)
+class Images:
+    """Images (n, 64) scaled to 0..1, and their classes (n,)."""
+
+    train: Floats
+    train_classes: NDArray[np.int64]
+    test: Floats
+    test_classes: NDArray[np.int64]
+
+
+@cache
+def load_images() -> Images:
+    """Scikit-learn's digits, shuffled once with a fixed seed and split."""
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
+    order = np.random.default_rng(0).permutation(len(bunch.target))
+    images = (bunch.data[order] / 16).astype(np.float32)
+    classes = bunch.target[order].astype(np.int64)
+    split = Digits.TRAIN_IMAGES
+    return Images(images[:split], classes[:split], images[split:], classes[split:])
+
+
+@dataclass
+class DigitsTraining:
+    """One replica of the model and its place in the training; replicas of one seed stay equal.
+
+    `finished` after `epochs` epochs; `losses` holds the mean training loss of every epoch.
+    """
+
+    seed: int
+    epochs: int
+    rate: float = 0.3
+    momentum: float = 0.9
+    losses: list[float] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        generator = np.random.default_rng([self.seed, 1])
+        weights = [
+            generator.normal(0, (2 / shape[0]) ** 0.5, shape)
+            if len(shape) == 2
+            else np.zeros(shape)
+            for shape in Digits.SHAPES
+        ]
+        self.parameters: Floats = np.concatenate([w.ravel() for w in weights]).astype(np.float32)
+        self._velocity = np.zeros_like(self.parameters)
+        self._order_generator = np.random.default_rng([self.seed, 2])
+        self._order = self._order_generator.permutation(Digits.TRAIN_IMAGES)
+        self._step = 0
+
+    @property
+    def finished(self) -> bool:
+        """Whether all epochs are done."""
+        return self._step == self.epochs * Digits.STEPS_PER_EPOCH
+
+    def _unpack(self, flat: Floats) -> list[Floats]:
+        parts = []
+        start = 0
+        for shape in Digits.SHAPES:
+            size = int(np.prod(shape))
+            parts.append(flat[start : start + size].reshape(shape))
+            start += size
+        return parts
+
+    def _forward(self, images: Floats) -> tuple[Floats, Floats]:
+        """Hidden activations (n, 128) and class probabilities (n, 10)."""
+        w1, b1, w2, b2 = self._unpack(self.parameters)
+        hidden = np.maximum(images @ w1 + b1, 0)
+        scores = hidden @ w2 + b2
+        scores -= scores.max(axis=1, keepdims=True)
+        np.exp(scores, out=scores)
+        scores /= scores.sum(axis=1, keepdims=True)
+        return hidden, scores
+
+    def gradient(self, start: int, stop: int) -> Floats:
+        """Part start..stop of the current batch's mean-loss gradient, flat (PARAMETERS,).
+
+        The parts of a partition of 0..BATCH add up to the whole batch's gradient.
+        """
+        position = self._step % Digits.STEPS_PER_EPOCH * Digits.BATCH
+        chosen = self._order[position + start : position + stop]
+        images, classes = load_images().train[chosen], load_images().train_classes[chosen]
+        _, _, w2, _ = self._unpack(self.parameters)
+        hidden, delta = self._forward(images)
+        delta[np.arange(len(chosen)), classes] -= 1
+        delta /= np.float32(Digits.BATCH)
+        back = (delta @ w2.T) * (hidden > 0)
+        parts = (images.T @ back, back.sum(axis=0), hidden.T @ delta, delta.sum(axis=0))
+        return np.concatenate([part.ravel() for part in parts]).astype(np.float32, copy=False)
+
+    def step(self, gradient: Floats) -> None:
+        """Descend along a batch's whole gradient and go to the next batch."""
+        self._velocity *= np.float32(self.momentum)
+        self._velocity -= np.float32(self.rate) * gradient
+        self.parameters += self._velocity
+        self._step += 1
+        if self._step % Digits.STEPS_PER_EPOCH == 0:
+            self.losses.append(self._loss())
+            self._order = self._order_generator.permutation(Digits.TRAIN_IMAGES)
+
+    def _loss(self) -> float:
+        images = load_images()
+        _, probabilities = self._forward(images.train)
+        chosen = probabilities[np.arange(len(images.train)), images.train_classes]
+        return float(-np.log(np.maximum(chosen, 1e-12)).mean())
+
+    def accuracy(self) -> float:
+        """Share of the test images whose class is found."""
+        images = load_images()
+        _, probabilities = self._forward(images.test)
+        return float((probabilities.argmax(axis=1) == images.test_classes).mean())
+
+
+def train_alone(seed: int, epochs: int) -> DigitsTraining:
+    """Train in one process, for comparison: the same batches, no all-reduce."""
+    training = DigitsTraining(seed, epochs)
+    while not training.finished:
+        training.step(training.gradient(0, Digits.BATCH))
+    return training
