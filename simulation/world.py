@@ -120,7 +120,8 @@ class World:
 
     `engines`: the engine of every switch. `agents`: those of the hosts that take part; frames
     to other hosts vanish there. `reinstall`: called with the name of a switch that comes back
-    from a reboot, returns its fresh engine.
+    from a reboot, returns its fresh engine; `on_reboot`: with a switch's name and engine before
+    that is lost.
     """
 
     def __init__(
@@ -132,6 +133,7 @@ class World:
         faults: Faults | None = None,
         seed: int = 0,
         reinstall: Callable[[str], Engine] | None = None,
+        on_reboot: Callable[[str, Engine], None] | None = None,
     ) -> None:
         self.network = network
         self.queue = EventQueue()
@@ -140,6 +142,7 @@ class World:
         self.engines: dict[str, Engine | None] = dict(engines)
         self.agents = dict(agents)
         self._reinstall = reinstall
+        self._on_reboot = on_reboot
         self._pending: dict[tuple[float, str], _Arrivals] = {}
         self._ticks: dict[str, float] = {}
         self.channels: dict[tuple[str, str], Channel] = {}
@@ -172,6 +175,9 @@ class World:
         reinstall = self._reinstall
 
         def down() -> None:
+            engine = self.engines[switch]
+            if engine is not None and self._on_reboot is not None:
+                self._on_reboot(switch, engine)
             self.engines[switch] = None
 
         def up() -> None:

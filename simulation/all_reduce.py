@@ -1,0 +1,135 @@
+"""A whole all-reduce job in virtual time: plan, switches, agents, links, faults."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from collectives.network import Network
+from collectives.plan import JobPlan
+from controller.rules import SwitchRules, rules_for
+from host_agent.server import Server
+from host_agent.stream import WorkerOptions
+from host_agent.worker import Worker
+from host_agent.workload import Interval, Workload, reduce_seconds
+from p4switch.v1model.engine import Engine
+from protocol.wire import Address
+from simulation.faults import Faults
+from simulation.install import install, read_outcomes
+from simulation.members import InNetworkMember, RingMember
+from simulation.world import Agent, SimulationError, World
+
+MakeEngine = Callable[[], Engine]
+MakeWorkload = Callable[[int], Workload]
+
+
+@dataclass
+class SimulatedRun:
+    """What a simulated job gave. `links`: bytes by direction; times in virtual seconds."""
+
+    seconds: float
+    links: dict[tuple[str, str], int]
+    switches: dict[str, dict[str, int]]
+    retransmissions: int
+    workloads: Sequence[Workload]
+    packet_hops: int
+    finished_at: float
+    intervals: list[list[Interval]] = field(default_factory=list)
+
+
+def simulate_plan(
+    network: Network,
+    plan: JobPlan,
+    make_engine: MakeEngine,
+    make_workload: MakeWorkload,
+    *,
+    faults: Faults | None = None,
+    seed: int = 0,
+    limit: float = 600.0,
+    options: WorkerOptions | None = None,
+) -> SimulatedRun:
+    """Run a job's workload through the switches.
+
+    Raises JobFailed if an agent gives up, SimulationError past `limit` virtual seconds.
+    """
+    rules = rules_for(network, [plan])
+    members = [
+        InNetworkMember(Worker(plan, index, network, options), make_workload(index))
+        for index in range(len(plan.workers))
+    ]
+    agents: dict[str, Agent] = dict(zip(plan.workers, members, strict=True))
+    for tree in plan.trees:
+        agents[tree.server] = Server(plan, tree.tree, network)
+    return _run(network, rules, make_engine, agents, members, faults, seed, limit)
+
+
+def simulate_ring(
+    network: Network,
+    workers: Sequence[str],
+    make_engine: MakeEngine,
+    make_workload: MakeWorkload,
+    *,
+    faults: Faults | None = None,
+    seed: int = 0,
+    limit: float = 600.0,
+) -> SimulatedRun:
+    """Run the workload as a ring all-reduce of the workers, through plain forwarding."""
+    addresses = {
+        rank: Address(network.hosts[name].mac_bytes, network.hosts[name].ip_bytes)
+        for rank, name in enumerate(workers)
+    }
+    members = [RingMember(rank, addresses, make_workload(rank)) for rank in range(len(workers))]
+    agents: dict[str, Agent] = dict(zip(workers, members, strict=True))
+    return _run(network, rules_for(network), make_engine, agents, members, faults, seed, limit)
+
+
+def _run(
+    network: Network,
+    rules: dict[str, SwitchRules],
+    make_engine: MakeEngine,
+    agents: dict[str, Agent],
+    members: Sequence[InNetworkMember | RingMember],
+    faults: Faults | None,
+    seed: int,
+    limit: float,
+) -> SimulatedRun:
+    outcomes = {name: dict[str, int]() for name in network.switches}
+
+    def switch(name: str) -> Engine:
+        engine = make_engine()
+        install(engine, rules[name])
+        return engine
+
+    def keep_outcomes(name: str, engine: Engine) -> None:
+        for outcome, count in read_outcomes(engine).items():
+            outcomes[name][outcome] = outcomes[name].get(outcome, 0) + count
+
+    world = World(
+        network,
+        {name: switch(name) for name in network.switches},
+        agents,
+        faults=faults,
+        seed=seed,
+        reinstall=switch,
+        on_reboot=keep_outcomes,
+    )
+    try:
+        finished_at = world.run(lambda: all(member.done for member in members), limit)
+    except SimulationError as error:
+        waiting = [host for host, agent in agents.items() if not getattr(agent, "done", True)]
+        raise SimulationError(f"{error}; workers not done: {', '.join(waiting)}") from error
+    world.drain()
+    for name, engine in world.engines.items():
+        if engine is not None:
+            keep_outcomes(name, engine)
+    intervals = [member.intervals for member in members]
+    return SimulatedRun(
+        seconds=reduce_seconds(intervals),
+        links={link: channel.bytes for link, channel in world.channels.items()},
+        switches=outcomes,
+        retransmissions=sum(member.retransmissions for member in members),
+        workloads=[member.workload for member in members],
+        packet_hops=world.packet_hops,
+        finished_at=finished_at,
+        intervals=intervals,
+    )

@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from collectives.network import Host, Link, Network
+from collectives.plan import DataType
+from host_agent.workload import WorkloadSpec, make_workload
+from protocol.wire import Address
+from simulation.events import EventQueue
+from simulation.faults import Cut, FaultError, Faults, Reboot
+from simulation.members import RingMember
+from simulation.world import Frames, SimulationError, World
+
+
+def two_hosts(bandwidth: float | None = 8e6, latency: float = 0.001) -> Network:
+    hosts = {
+        name: Host(name, f"10.0.0.{number}", f"02:00:00:00:00:0{number}")
+        for number, name in enumerate(("h1", "h2"), start=1)
+    }
+    return Network("pair", hosts, {}, (Link("h1", "h2", 0, 0, bandwidth, latency),))
+
+
+class Sender:
+    """Sends frames at given times and notes when frames arrive."""
+
+    def __init__(self, times: list[float], frame: bytes = bytes(1000)) -> None:
+        self.times = times
+        self.frame = np.frombuffer(frame, np.uint8).reshape(1, -1)
+        self.arrivals: list[float] = []
+        self._output: list[Frames] = []
+
+    def receive(self, frames: Frames, now: float) -> None:
+        self.arrivals += [now] * len(frames)
+
+    def tick(self, now: float) -> None:
+        self.times.pop(0)
+        self._output.append(self.frame)
+
+    def take_output(self) -> list[Frames]:
+        output, self._output = self._output, []
+        return output
+
+    @property
+    def deadline(self) -> float | None:
+        return self.times[0] if self.times else None
+
+
+def run_pair(times: list[float], faults: Faults | None = None) -> tuple[World, Sender]:
+    sender, receiver = Sender(times), Sender([])
+    world = World(two_hosts(), {}, {"h1": sender, "h2": receiver}, faults=faults, seed=3)
+    world.run(lambda: not sender.times and world.queue.next_time is None, 100)
+    return world, receiver
+
+
+def test_frames_take_their_time_and_wait_for_each_other() -> None:
+    world, receiver = run_pair([1.0, 1.0, 2.0])
+    assert receiver.arrivals == pytest.approx([1.002, 1.003, 2.002])
+    assert world.channels["h1", "h2"].bytes == 3000
+    assert world.channels["h2", "h1"].bytes == 0
+
+
+def test_a_cut_link_loses_frames_for_its_time() -> None:
+    _, receiver = run_pair([1.0, 2.0, 3.0], Faults(cuts=(Cut("h2", "h1", 1.5, 2.5),)))
+    assert receiver.arrivals == pytest.approx([1.002, 3.002])
+
+
+@pytest.mark.parametrize(
+    ("faults", "expected"),
+    [(Faults(loss=1), 0), (Faults(corrupt=1), 0), (Faults(duplicate=1), 40)],
+)
+def test_faults_of_probability_one(faults: Faults, expected: int) -> None:
+    _, receiver = run_pair([float(i) for i in range(20)], faults)
+    assert len(receiver.arrivals) == expected
+
+
+def test_faults_repeat_with_the_seed_and_reorder() -> None:
+    faults = Faults(loss=0.3, reorder=0.5, hold=3.0)
+    runs = [run_pair([i / 10 for i in range(50)], faults)[1].arrivals for _ in range(2)]
+    assert runs[0] == runs[1]
+    assert 20 < len(runs[0]) < 50
+
+
+def test_events_run_in_order_of_time_then_of_scheduling() -> None:
+    queue = EventQueue()
+    seen: list[int] = []
+    queue.at(2, lambda: seen.append(3))
+    queue.at(1, lambda: seen.append(1))
+    queue.at(1, lambda: seen.append(2))
+    while queue.step():
+        pass
+    assert seen == [1, 2, 3]
+    assert queue.now == 2
+
+
+def test_a_run_that_cannot_end_says_so() -> None:
+    world = World(two_hosts(), {}, {"h1": Sender([])})
+    with pytest.raises(SimulationError, match="nothing is left to happen"):
+        world.run(lambda: False, 1)
+    world = World(two_hosts(), {}, {"h1": Sender([5.0])})
+    with pytest.raises(SimulationError, match="not done after 1 s of virtual time"):
+        world.run(lambda: False, 1)
+
+
+def test_impossible_faults_are_refused() -> None:
+    with pytest.raises(FaultError, match=r"loss 1\.5: expected a probability"):
+        Faults(loss=1.5)
+    with pytest.raises(SimulationError, match="'s9': there is no such switch"):
+        World(two_hosts(), {}, {}, faults=Faults(reboots=(Reboot("s9", 1.0),)))
+
+
+@pytest.mark.parametrize("loss", [0.0, 0.02, 0.1])
+@pytest.mark.parametrize("dtype", list(DataType))
+def test_a_ring_over_lossy_streams_is_exact(loss: float, dtype: DataType) -> None:
+    network = two_hosts()
+    spec = WorkloadSpec("random", 2, 30_001, 2, dtype, seed=5)
+    addresses = {
+        rank: Address(host.mac_bytes, host.ip_bytes)
+        for rank, host in enumerate(network.hosts.values())
+    }
+    members = [RingMember(rank, addresses, make_workload(spec, rank, None)) for rank in range(2)]
+    world = World(
+        network,
+        {},
+        dict(zip(network.hosts, members, strict=True)),
+        faults=Faults(loss=loss, duplicate=loss, reorder=loss),
+        seed=1,
+    )
+    world.run(lambda: all(m.done for m in members), 1000)
+    for member in members:
+        verdict = member.workload.verdict()
+        assert (verdict.checked, verdict.wrong) == (60_002, 0)
+        assert len(member.intervals) == 2
+    if loss == 0:
+        assert sum(m.retransmissions for m in members) == 0
+        data = 30_001 * 4 * 2
+        sent = world.channels["h1", "h2"].bytes
+        assert data < sent < 1.1 * data
+    else:
+        assert sum(m.retransmissions for m in members) > 0
