@@ -1,8 +1,8 @@
 // The core library of P4_16, as the language specification 1.2.5 gives it (appendix D):
 // what every program may use on every architecture.
 
-#ifndef P4SWITCH_CORE_P4
-#define P4SWITCH_CORE_P4
+#ifndef _CORE_P4_
+#define _CORE_P4_
 
 error {
     NoError,

@@ -4,8 +4,8 @@
 // V1MODEL_VERSION chooses between two forms, as with p4c: from 20200408 on the index of a
 // counter, meter or register has a type parameter of its own (I) and ports have a type name.
 
-#ifndef P4SWITCH_V1MODEL_P4
-#define P4SWITCH_V1MODEL_P4
+#ifndef _V1_MODEL_P4_
+#define _V1_MODEL_P4_
 
 #include "core.p4"
 

@@ -1,0 +1,156 @@
+"""Entries of tables written in the source."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from p4switch import ir
+from p4switch.check import constants, convert, expressions, parsers, resolve, tables, types
+from p4switch.source import ast
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from p4switch.check.unit import Body
+
+_EXACT_ONLY = ("exact",)
+
+
+def entries(
+    body: Body,
+    node: ast.TableDeclaration,
+    keys: Sequence[ir.Key],
+    listed: Sequence[tables.Listed],
+    properties: tables.Properties,
+) -> tuple[ir.Entry, ...]:
+    """Lower the entries of a table, with the priorities the specification gives them."""
+    if not node.entries:
+        return ()
+    assert node.keys is not None or not keys
+    kinds = [_key_type(body, element) for element in node.keys or []]
+    made = []
+    priorities = _priorities(body, node, keys, properties)
+    for item, priority in zip(node.entries, priorities, strict=True):
+        action = item.action
+        if item.constant and node.entries_constant:
+            raise body.error(item.position, "all entries are const already")
+        choice = tables.choose(body, listed, action.name, action.arguments or (), action.position)
+        made.append(
+            ir.Entry(
+                _keys(body, item, keys, kinds),
+                choice,
+                item.constant or node.entries_constant,
+                priority,
+                resolve.folded_annotations(body.compiler, item.annotations, body.scope),
+                item.position,
+            )
+        )
+    return tuple(made)
+
+
+def _key_type(body: Body, element: ast.KeyElement) -> types.Type:
+    with body.capture():
+        return convert.plain(body, expressions.evaluate(body, element.expression)).type
+
+
+def _priorities(
+    body: Body,
+    node: ast.TableDeclaration,
+    keys: Sequence[ir.Key],
+    properties: tables.Properties,
+) -> list[int | None]:
+    """Work out priorities (specification 1.2.5, section 14.2.1.4)."""
+    written = [
+        None if item.priority is None else constants.integer(body, item.priority, "a priority")
+        for item in node.entries
+    ]
+    if all(key.match_kind in ("exact", "lpm") for key in keys):
+        for item in node.entries:
+            if item.priority is not None:
+                raise body.error(
+                    item.priority.position,
+                    "entries of a table with exact and lpm keys only have no priority",
+                )
+        return list(written)
+    if node.entries_constant and not any(p is not None for p in written):
+        return list(written)
+    step = properties.priority_delta
+    result: list[int | None] = []
+    if properties.largest_priority_wins:
+        step = -step
+    previous: int | None = None
+    for item, priority in zip(node.entries, written, strict=True):
+        if priority is None:
+            if previous is not None:
+                priority = previous + step
+            else:
+                priority = 1 if step > 0 else (len(written) - 1) * -step + 1
+        if priority < 0:
+            raise body.error(item.position, f"the priority of this entry would be {priority}")
+        result.append(priority)
+        previous = priority
+    return result
+
+
+def _keys(
+    body: Body,
+    item: ast.TableEntry,
+    keys: Sequence[ir.Key],
+    kinds: Sequence[types.Type],
+) -> tuple[ir.ConstKey, ...]:
+    given = item.keys
+    if len(given) == 1 and isinstance(given[0], (ast.DontCare, ast.DefaultKeyset)):
+        given = [given[0]] * len(keys)
+    if len(given) != len(keys):
+        raise body.error(
+            item.position,
+            f"the table has {len(keys)} key{'s' * (len(keys) != 1)}, this entry has {len(given)}",
+        )
+    return tuple(
+        _key(body, expression, key, kind)
+        for expression, key, kind in zip(given, keys, kinds, strict=True)
+    )
+
+
+def _key(body: Body, expression: ast.Expression, key: ir.Key, kind: types.Type) -> ir.ConstKey:
+    (keyset,) = parsers.keyset(body, expression, kind)
+    full = (1 << key.width) - 1
+    match_kind = key.match_kind
+    if isinstance(keyset, ir.Anything):
+        if match_kind in _EXACT_ONLY:
+            raise body.error(expression.position, "an exact key needs a value, not '_'")
+        return ir.ConstKey(0, 0, full if match_kind == "range" else None, any=True)
+    if isinstance(keyset, ir.Exactly):
+        value = _number(body, keyset.value, expression) & full
+        return ir.ConstKey(value, full, value if match_kind == "range" else None)
+    if isinstance(keyset, ir.Masked):
+        value = _number(body, keyset.value, expression) & full
+        mask = _number(body, keyset.mask, expression) & full
+        _check_mask(body, expression, match_kind, mask, full)
+        return ir.ConstKey(value & mask, mask)
+    assert isinstance(keyset, ir.Between)
+    if match_kind != "range":
+        raise body.error(expression.position, f"a range cannot be matched by a {match_kind} key")
+    low = _number(body, keyset.low, expression)
+    high = _number(body, keyset.high, expression)
+    if low > high:
+        raise body.error(expression.position, f"the range {low}..{high} is empty")
+    return ir.ConstKey(low & full, full, high & full)
+
+
+def _check_mask(
+    body: Body, expression: ast.Expression, match_kind: str, mask: int, full: int
+) -> None:
+    if match_kind in ("exact", "range", "optional") and mask != full:
+        raise body.error(expression.position, f"a mask cannot be used with a {match_kind} key")
+    inverted = mask ^ full
+    if match_kind == "lpm" and inverted & (inverted + 1):
+        raise body.error(
+            expression.position, f"the mask of an lpm key must be a prefix; {mask:#x} is none"
+        )
+
+
+def _number(body: Body, value: ir.Expression, expression: ast.Expression) -> int:
+    if not isinstance(value, ir.Const) or isinstance(value.value, str):
+        raise body.error(expression.position, "a key of an entry must be known when compiling")
+    return int(value.value)

@@ -1,0 +1,187 @@
+"""What of a program can be reached from `main`, in the order P4Info lists it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from p4switch import ir
+from p4switch.check import scope
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from p4switch.check.unit import Compiler, Unit
+
+
+class _Walk:
+    """Collects what code refers to."""
+
+    def __init__(self) -> None:
+        self.blocks: dict[ir.Block, None] = {}
+        self.callables: dict[ir.Callable, None] = {}
+        self.tables: dict[ir.Table, None] = {}
+        self.externs: dict[ir.ExternInstance, None] = {}
+        self.value_sets: dict[ir.ValueSet, None] = {}
+        self.variables: dict[ir.Variable, None] = {}
+        self.table_actions: dict[ir.Callable, None] = {}
+
+    def block(self, block: ir.Block) -> None:
+        if block in self.blocks:
+            return
+        self.blocks[block] = None
+        for parameter in block.parameters:
+            self.variables[parameter.variable] = None
+        self.code(block.body)
+        for state in block.states.values():
+            self.code(state.body)
+            if isinstance(state.transition, ir.Select):
+                for keysets, _ in state.transition.cases:
+                    for keyset in keysets:
+                        if isinstance(keyset, ir.InValueSet):
+                            self.value_sets[keyset.value_set] = None
+
+    def callable(self, item: ir.Callable) -> None:
+        if item in self.callables:
+            return
+        self.callables[item] = None
+        for parameter in item.parameters:
+            self.variables[parameter.variable] = None
+        if item.result is not None:
+            self.variables[item.result] = None
+        self.code(item.body)
+
+    def table(self, table: ir.Table) -> None:
+        if table in self.tables:
+            return
+        self.tables[table] = None
+        self.code(table.key_code)
+        for action in table.actions:
+            self.code(action.copy_in)
+            self.code(action.copy_out)
+            self.table_actions[action.action] = None
+            self.callable(action.action)
+        for instance in (table.implementation, *table.counters, *table.meters):
+            if instance is not None:
+                self.externs[instance] = None
+
+    def code(self, statements: Iterable[ir.Statement]) -> None:
+        for statement in statements:
+            self.statement(statement)
+
+    def statement(self, statement: ir.Statement) -> None:
+        if isinstance(statement, ir.Assign):
+            self._root(statement.target)
+        elif isinstance(statement, ir.Declare):
+            self.variables[statement.variable] = None
+        elif isinstance(statement, ir.If):
+            self.code(statement.then)
+            self.code(statement.other)
+        elif isinstance(statement, ir.CallExtern):
+            if statement.instance is not None:
+                self.externs[statement.instance] = None
+            if statement.result is not None:
+                self.variables[statement.result] = None
+            for argument in statement.arguments:
+                if argument.direction in ("out", "inout"):
+                    self._root(argument.value)
+        elif isinstance(statement, ir.Call):
+            if isinstance(statement.callee, ir.Block):
+                self.block(statement.callee)
+            else:
+                self.callable(statement.callee)
+            self.code(statement.copy_out)
+        elif isinstance(statement, ir.ApplyTable):
+            self.table(statement.table)
+            for variable in (statement.hit, statement.action_run):
+                if variable is not None:
+                    self.variables[variable] = None
+        elif isinstance(statement, ir.Switch):
+            for _, body in statement.cases:
+                self.code(body)
+            self.code(statement.default)
+        elif isinstance(statement, ir.Loop):
+            self.code(statement.condition_code)
+            self.code(statement.body)
+            self.code(statement.update)
+        elif isinstance(statement, (ir.Extract, ir.Lookahead, ir.PacketLength)):
+            self._root(statement.target)
+
+    def _root(self, target: ir.Expression) -> None:
+        while not isinstance(target, ir.Read):
+            if not isinstance(target, (ir.Field, ir.Element, ir.Slice, ir.StackNext, ir.StackLast)):
+                return
+            target = target.base
+        self.variables[target.variable] = None
+
+
+def program(
+    compiler: Compiler,
+    main: scope.PackageEntity,
+    blocks: dict[str, ir.Block],
+    units: Sequence[scope.BlockUnit],
+) -> ir.Program:
+    """Put the program together out of what `main`'s blocks reach."""
+    walk = _Walk()
+    for block in blocks.values():
+        walk.block(block)
+    order = _Order(walk)
+    order.unit(compiler.top, only_externs=True)
+    for unit in units:
+        order.block(unit)
+    declared = compiler.lowering.declared
+    return ir.Program(
+        ir.Package(main.type.name, blocks),
+        tuple(compiler.errors),
+        {name: tuple(kind.members.items()) for name, kind in compiler.enums.items()},
+        tuple(order.tables),
+        tuple(order.actions),
+        tuple(order.externs),
+        tuple(order.value_sets),
+        tuple(walk.blocks),
+        tuple(c for c in walk.callables if not c.is_action),
+        tuple(walk.variables),
+        dict(declared),
+        main.annotations,
+    )
+
+
+class _Order:
+    """Puts what is reached in order of declaration, instance by instance."""
+
+    def __init__(self, walk: _Walk) -> None:
+        self.walk = walk
+        self.tables: dict[ir.Table, None] = {}
+        self.actions: dict[ir.Callable, None] = {}
+        self.externs: dict[ir.ExternInstance, None] = {}
+        self.value_sets: dict[ir.ValueSet, None] = {}
+
+    def block(self, unit: scope.BlockUnit) -> None:
+        # Actions of the top level are listed with the first control that uses them, before
+        # its own.
+        own = {item for item in unit.unit.contents if isinstance(item, ir.Callable)}
+        for item in unit.unit.contents:
+            if isinstance(item, ir.Table) and item in self.walk.tables:
+                for action in item.actions:
+                    if action.action not in own:
+                        self.actions[action.action] = None
+        self.unit(unit.unit)
+
+    def unit(self, unit: Unit, only_externs: bool = False) -> None:
+        for item in unit.contents:
+            if isinstance(item, ir.ExternInstance):
+                self.externs[item] = None
+            elif only_externs:
+                continue
+            elif isinstance(item, ir.Table):
+                if item in self.walk.tables:
+                    self.tables[item] = None
+            elif isinstance(item, ir.Callable):
+                if item in self.walk.callables:
+                    self.actions[item] = None
+            elif isinstance(item, ir.ValueSet):
+                if item in self.walk.value_sets:
+                    self.value_sets[item] = None
+            elif isinstance(item, scope.BlockEntity):
+                for made in item.blocks.values():
+                    if made.block in self.walk.blocks:
+                        self.block(made)
