@@ -21,7 +21,6 @@ from protocol.wire import (
     Header,
     Hop,
     frame_bytes,
-    frame_dtype,
     frame_template,
 )
 
@@ -34,6 +33,12 @@ JOB_START = HEADER_START + 4
 TREE_AT = HEADER_START + 6
 _KIND_AT = HEADER_START
 _FLAGS_AT = HEADER_START + 1
+_EXPONENT_AT = HEADER_START + 3
+_WORKER_AT = HEADER_START + 10
+_FRAGMENT_AT = HEADER_START + 16
+_U16 = np.dtype(">u2")
+_U32 = np.dtype(">u4")
+_I32 = np.dtype(">i4")
 
 _FIRST = 10
 _LAST = 66
@@ -56,6 +61,54 @@ _IDENTITY = {
 """Offset and size of what makes a frame one of a stream's."""
 _EPOCH_AT = HEADER_START + 8
 _WEIGHT_AT = HEADER_START + 12
+
+
+def some(mask: NDArray[np.bool_]) -> bool:
+    """Whether any is true; four times as fast as `any` on one frame's worth."""
+    return bool(np.count_nonzero(mask))
+
+
+def every(mask: NDArray[np.bool_]) -> bool:
+    """Whether all are true."""
+    return bool(np.count_nonzero(mask) == len(mask))
+
+
+# Columns of frames. (A view as records costs three times as much on one frame.)
+
+
+def fragments_of(frames: Frames) -> NDArray[np.int64]:
+    """Fragment numbers, modulo 2^32."""
+    return frames[:, _FRAGMENT_AT : _FRAGMENT_AT + 4].view(_U32)[:, 0].astype(np.int64)
+
+
+def flags_of(frames: Frames) -> NDArray[np.uint8]:
+    """Flags, sharing memory."""
+    return frames[:, _FLAGS_AT]
+
+
+def exponents_of(frames: Frames) -> NDArray[np.uint8]:
+    """Exponent bytes, sharing memory."""
+    return frames[:, _EXPONENT_AT]
+
+
+def epochs_of(frames: Frames) -> NDArray[np.int64]:
+    """Epochs."""
+    return frames[:, _EPOCH_AT : _EPOCH_AT + 2].view(_U16)[:, 0].astype(np.int64)
+
+
+def workers_of(frames: Frames) -> NDArray[np.int64]:
+    """Worker numbers."""
+    return frames[:, _WORKER_AT : _WORKER_AT + 2].view(_U16)[:, 0].astype(np.int64)
+
+
+def weights_of(frames: Frames) -> NDArray[np.int64]:
+    """Weights: workers summed."""
+    return frames[:, _WEIGHT_AT : _WEIGHT_AT + 2].view(_U16)[:, 0].astype(np.int64)
+
+
+def children_of(frames: Frames) -> NDArray[np.int64]:
+    """Child indices in the first stack entry."""
+    return (frames[:, STACK_START] & 0x3F).astype(np.int64)
 
 
 class Matcher:
@@ -96,7 +149,7 @@ class Matcher:
             return False
         difference = frames[:, _FIRST:_LAST].view(np.uint64) ^ self._expected
         difference &= self._plain
-        return not difference.any()
+        return not np.count_nonzero(difference)
 
     def sift(self, frames: Frames) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Which frames are plain, and which belong without being plain: two masks (n,)."""
@@ -110,10 +163,7 @@ class Matcher:
 
 
 class Form:
-    """One form of frame: everything fixed but fragment, flags, exponent and lanes.
-
-    `records` shows frames of this form as named columns (`protocol.wire.frame_dtype`).
-    """
+    """One form of frame: everything fixed but fragment, flags, exponent and lanes."""
 
     def __init__(
         self,
@@ -127,11 +177,6 @@ class Form:
         self.length = frame_bytes(lanes, len(stack))
         self.lanes_start = STACK_START + HOP_BYTES * len(stack)
         self._prefix = self.template[: self.lanes_start]
-        self._dtype = frame_dtype(lanes, len(stack))
-
-    def records(self, frames: Frames) -> NDArray[np.void]:
-        """The frames as records that share their memory."""
-        return frames.view(self._dtype)[:, 0]
 
     def make(self, fragments: Any, exponents: Any, flags: Any = 0) -> Frames:
         """New frames of this form whose lanes are still to be filled in.
@@ -140,15 +185,14 @@ class Form:
         """
         frames = np.empty((len(fragments), self.length), dtype=np.uint8)
         frames[:, : self.lanes_start] = self._prefix
-        records = self.records(frames)
-        records["fragment"] = fragments
-        records["exponent"] = exponents
-        records["flags"] = flags
+        frames[:, _FRAGMENT_AT : _FRAGMENT_AT + 4].view(_U32)[:, 0] = fragments
+        frames[:, _EXPONENT_AT] = exponents
+        frames[:, _FLAGS_AT] = flags
         return frames
 
     def values(self, frames: Frames) -> NDArray[np.int32]:
         """The lanes of frames as big-endian numbers (n, lanes), sharing memory."""
-        values: NDArray[np.int32] = frames[:, self.lanes_start :].view(">i4")
+        values: NDArray[np.int32] = frames[:, self.lanes_start :].view(_I32)
         return values
 
     def raw(self, frames: Frames) -> Frames:

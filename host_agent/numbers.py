@@ -39,7 +39,8 @@ _INFINITY = 0x7F800000
 _HALF_LEAST_NORMAL = 0x00400000
 """Bits of 2^-127: below it the exponent byte is 0."""
 _LEAST_FAST_CODE = 32
-"""From this exponent byte on, all scale factors of any job are normal float32 numbers."""
+"""From this exponent byte on, all scale factors of any job are normal float32 numbers; up to
+255 - bits no sum leaves float32's range. Other fragments are converted in float64."""
 _BLOCK = 1 << 14
 """Values looked at together: 64 KB stay in a core's second-level cache."""
 
@@ -83,12 +84,12 @@ def exponent_codes(values: NDArray[np.float32], lanes: int, name: str) -> NDArra
 
 @lru_cache(maxsize=32)
 def _factors(bits: int) -> tuple[NDArray[np.float64], NDArray[np.float32], NDArray[np.float32]]:
-    """By exponent byte: the step in float64; 1/step and step in float32 where they are normal."""
+    """By exponent byte: the step in float64; 1/step and step in float32, 0 for special bytes."""
     exponents = np.arange(256) - EXPONENT_BIAS + bits - 31
     step = np.ldexp(1.0, exponents)
-    fast = np.arange(256) >= _LEAST_FAST_CODE
-    up = np.where(fast, 1.0 / step, 1.0).astype(np.float32)
-    return step, up, np.where(fast, step, 1.0).astype(np.float32)
+    fast = (np.arange(256) >= _LEAST_FAST_CODE) & (np.arange(256) < 255 - bits)
+    up = np.where(fast, 1.0 / step, 0.0).astype(np.float32)
+    return step, up, np.where(fast, step, 0.0).astype(np.float32)
 
 
 def quantise(rows: NDArray[np.float32], codes: NDArray[np.uint8], bits: int) -> NDArray[np.int32]:
@@ -104,11 +105,11 @@ def quantise(rows: NDArray[np.float32], codes: NDArray[np.uint8], bits: int) -> 
         np.minimum(scaled, limit, out=scaled)
         np.maximum(scaled, -limit, out=scaled)
     quantised = scaled.astype(np.int32)
-    tiny = codes < _LEAST_FAST_CODE
-    if tiny.any():
+    special = (codes < _LEAST_FAST_CODE) | (codes >= 255 - bits)
+    if np.count_nonzero(special):
         top = 2 ** (31 - bits) - 1
-        exact = np.rint(rows[tiny].astype(np.float64) / step[codes[tiny]][:, None])
-        quantised[tiny] = np.clip(exact, -top, top).astype(np.int32)
+        exact = np.rint(rows[special].astype(np.float64) / step[codes[special]][:, None])
+        quantised[special] = np.clip(exact, -top, top).astype(np.int32)
     return quantised
 
 
@@ -119,11 +120,12 @@ def dequantise(sums: NDArray[np.int32], codes: NDArray[np.uint8], bits: int) -> 
     """
     step, _, down = _factors(bits)
     values = sums.astype(np.float32)
-    with np.errstate(over="ignore"):
-        values *= down[codes][:, None]
-        tiny = codes < _LEAST_FAST_CODE
-        if tiny.any():
-            values[tiny] = sums[tiny].astype(np.float64) * step[codes[tiny]][:, None]
+    values *= down[codes][:, None]
+    special = (codes < _LEAST_FAST_CODE) | (codes >= 255 - bits)
+    if np.count_nonzero(special):
+        exact = sums[special].astype(np.float64) * step[codes[special]][:, None]
+        with np.errstate(over="ignore"):
+            values[special] = exact
     return values
 
 

@@ -9,7 +9,23 @@ from numpy.typing import NDArray
 
 from collectives.network import Network
 from collectives.plan import JobPlan, PlanError, Results, TreePlan
-from host_agent.codec import UNUSUAL_UPWARD, Form, Frames, Matcher, address_of, raw_lanes
+from host_agent.codec import (
+    UNUSUAL_UPWARD,
+    Form,
+    Frames,
+    Matcher,
+    address_of,
+    children_of,
+    epochs_of,
+    every,
+    exponents_of,
+    flags_of,
+    fragments_of,
+    raw_lanes,
+    some,
+    weights_of,
+    workers_of,
+)
 from host_agent.worker import check_same_job
 from protocol.wire import (
     REPLICATED_IP,
@@ -114,7 +130,10 @@ class Server:
         self._workers = workers = len(plan.workers)
         own = address_of(self._network, tree.server)
         self._held = np.zeros((self._window, len(tree.server_children)), dtype=np.bool_)
-        self._sizes = np.array([len(group) for group in tree.server_children], dtype=np.int64)
+        groups = [len(group) for group in tree.server_children]
+        self._sizes = np.zeros(max(64, len(groups)), dtype=np.int64)
+        self._sizes[: len(groups)] = groups
+        self._all_single = tree.singles
         self._child_of = np.full(workers, _EMPTY, dtype=np.int64)
         for child, covered in enumerate(tree.server_children):
             self._child_of[list(covered)] = child
@@ -137,7 +156,7 @@ class Server:
             )
 
         self._up = Form(own, own, header(Kind.CONTRIBUTION), (Hop(),), plan.lanes)
-        if tree.singles:
+        if self._all_single:
             single = replace(header(Kind.CONTRIBUTION), weight=1, flags=int(Flag.BYPASS))
             template = frame_template(own, own, single, (Hop(),), plan.lanes)
             self._matcher = Matcher(template, weighed=True, unusual_flags=UNUSUAL_UPWARD)
@@ -167,44 +186,42 @@ class Server:
                 return
         else:
             statistics.received += len(frames)
-        records = self._up.records(frames)
-        fragments = records["fragment"].astype(np.int64)
+        fragments = fragments_of(frames)
         slots = fragments & (self._window - 1)
         finished = self._done[slots] == fragments
-        if finished.any():
-            self._answer(slots[finished], records["worker"][finished])
-            rows = ~finished
-            frames, records = frames[rows], records[rows]
-            fragments, slots = fragments[rows], slots[rows]
+        if some(finished):
+            self._answer(slots[finished], workers_of(frames)[finished])
+            rest = ~finished
+            frames, fragments, slots = frames[rest], fragments[rest], slots[rest]
             if not len(frames):
                 return
-        weights = records["weight"].astype(np.int64)
-        if self.tree.singles:
-            speakers = records["worker"].astype(np.int64)
+        weights = weights_of(frames)
+        if self._all_single:
+            speakers = workers_of(frames)
             fits = speakers < self._workers
             children = self._child_of[np.minimum(speakers, self._workers - 1)]
         else:
-            children = (records["stack"][:, 0] >> 24).astype(np.int64) & 0x3F
-            fits = children < len(self._sizes)
-            fits &= self._sizes[np.minimum(children, len(self._sizes) - 1)] == weights
-        if not fits.all():
+            children = children_of(frames)
+            fits = self._sizes[children] == weights
+        if not every(fits):
             statistics.refused += int((~fits).sum())
             frames, fragments, slots = frames[fits], fragments[fits], slots[fits]
             children, weights = children[fits], weights[fits]
-        while len(frames):
+        while len(frames) > 1:
             # A step takes each slot once, so that its array operations do not collide.
             rows = np.arange(len(frames))
             self._last[slots[::-1]] = rows[::-1]
             first = self._last[slots] == rows
-            if first.all():
-                self._add(frames, fragments, slots, children, weights, now)
-                return
+            if every(first):
+                break
             self._add(
                 frames[first], fragments[first], slots[first], children[first], weights[first], now
             )
             rest = ~first
             frames, fragments, slots = frames[rest], fragments[rest], slots[rest]
             children, weights = children[rest], weights[rest]
+        if len(frames):
+            self._add(frames, fragments, slots, children, weights, now)
 
     def tick(self, now: float) -> None:
         """Nothing: a server only answers."""
@@ -234,26 +251,29 @@ class Server:
         """Take in sums of unfinished fragments, each slot once."""
         usable = self._take_over(fragments, slots, now)
         new = usable & ~self._held[slots, children]
-        if not new.all():
+        if not every(new):
             self.statistics.repeats += int((usable & ~new).sum())
             frames, fragments, slots = frames[new], fragments[new], slots[new]
             children, weights = children[new], weights[new]
             if not len(frames):
                 return
         self.statistics.sums += len(frames)
-        records = self._up.records(frames)
-        flags = records["flags"] & _OVERFLOW
-        codes = records["exponent"]
+        flags = flags_of(frames) & _OVERFLOW
+        codes = exponents_of(frames)
         if self._singles:
             self._drop_covered(slots, children)
         alone = weights == self._workers
-        if alone.all():
+        if every(alone):
             self._finish(slots, fragments, self._up.raw(frames), codes, flags)
             return
         values = self._up.values(frames)
-        empty = ~self._held[slots].any(axis=1)
-        if empty.all():
+        empty = self._covered[slots] == 0
+        if every(empty):
             self._sum[slots] = values
+        elif not some(empty):
+            total, wrapped = self._combined(self._sum[slots], values.astype(np.int32))
+            self._sum[slots] = total
+            flags |= wrapped
         else:
             into = slots[~empty]
             total, wrapped = self._combined(self._sum[into], values[~empty].astype(np.int32))
@@ -265,7 +285,7 @@ class Server:
         self._flags[slots] |= flags
         self._code[slots] = np.maximum(self._code[slots], codes)
         complete = self._covered[slots] == self._workers
-        if complete.any():
+        if some(complete):
             self._complete(slots[complete])
 
     def _take_over(
@@ -278,7 +298,7 @@ class Server:
         """
         held = self._fragment[slots]
         same: NDArray[np.bool_] = held == fragments
-        if same.all():
+        if every(same):
             return same
         done = self._done[slots]
         newer = ~same & ((held == _EMPTY) | _is_newer(fragments, held))
@@ -304,7 +324,10 @@ class Server:
         if self._combine_and:
             return left & right, np.zeros(len(left), dtype=np.uint8)
         total = left + right
-        wrapped = (((left ^ total) & (right ^ total)) < 0).any(axis=1)
+        left ^= total
+        right ^= total
+        left &= right
+        wrapped = left.min(axis=1) < 0
         return total, np.where(wrapped, _OVERFLOW, np.uint8(0))
 
     def _complete(self, slots: NDArray[np.int64]) -> None:
@@ -342,8 +365,7 @@ class Server:
             for slot in over:
                 self._singles.pop(int(slot), None)
         self.statistics.results += len(slots)
-        if flags.any():
-            self.statistics.overflowed += int(np.count_nonzero(flags))
+        self.statistics.overflowed += int(np.count_nonzero(flags))
         forms = [self._replicated] if self.plan.results is Results.REPLICATED else self._unicast
         for form in forms:
             frames = form.make(fragments, codes, flags)
@@ -366,31 +388,28 @@ class Server:
     def _receive_unusual(self, frame: Frames, now: float) -> None:
         """A packet of another epoch, a question, a single, or a total handed over."""
         statistics = self.statistics
-        record = self._up.records(frame)[0]
-        epoch, fragment = int(record["epoch"]), int(record["fragment"])
+        epoch, fragment = int(epochs_of(frame)[0]), int(fragments_of(frame)[0])
         slot = fragment & (self._window - 1)
         if serial_newer(epoch, self.plan.epoch, 16):
             statistics.newer += 1
         elif int(self._done[slot]) == fragment:
-            self._answer(np.array([slot]), np.array([int(record["worker"])]))
+            self._answer(np.array([slot]), workers_of(frame))
         elif epoch != self.plan.epoch:
             statistics.older += 1
-        elif int(record["flags"]) & Flag.STALE:
+        elif int(flags_of(frame)[0]) & Flag.STALE:
             statistics.stale += 1
         else:
-            self._receive_bypassed(frame, record, fragment, slot, now)
+            self._receive_bypassed(frame, fragment, slot, now)
 
-    def _receive_bypassed(
-        self, frame: Frames, record: np.void, fragment: int, slot: int, now: float
-    ) -> None:
+    def _receive_bypassed(self, frame: Frames, fragment: int, slot: int, now: float) -> None:
         statistics = self.statistics
-        worker, weight = int(record["worker"]), int(record["weight"])
+        worker, weight = int(workers_of(frame)[0]), int(weights_of(frame)[0])
         if worker >= self._workers or weight not in (1, self._workers):
             statistics.refused += 1
             return
         fragments, slots = np.array([fragment]), np.array([slot])
-        flags = self._up.records(frame)["flags"] & _OVERFLOW
-        codes = self._up.records(frame)["exponent"]
+        flags = flags_of(frame) & _OVERFLOW
+        codes = exponents_of(frame)
         if weight == self._workers:
             if self._done[slot] != _EMPTY and not _is_newer(fragments, self._done[slots])[0]:
                 statistics.older += 1
