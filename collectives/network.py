@@ -106,6 +106,13 @@ class Network:
     def _port_to(self) -> dict[tuple[str, str], int]:
         return {(node, peer): port for (node, port), (peer, _) in self._ports.items()}
 
+    @cached_property
+    def _ports_of(self) -> dict[str, dict[int, str]]:
+        ports: dict[str, dict[int, str]] = {}
+        for (node, port), (peer, _) in sorted(self._ports.items()):
+            ports.setdefault(node, {})[port] = peer
+        return ports
+
     def port(self, node: str, neighbour: str) -> int:
         """The port of `node` that leads to `neighbour`; NetworkError if they are not linked."""
         try:
@@ -122,7 +129,7 @@ class Network:
 
     def ports(self, node: str) -> dict[int, str]:
         """The ports of a node in use, with the neighbour at each, in order of port."""
-        return {p: peer for (n, p), (peer, _) in sorted(self._ports.items()) if n == node}
+        return dict(self._ports_of.get(node, {}))
 
     def link(self, u: str, v: str) -> Link:
         """The link between two nodes; NetworkError if there is none."""

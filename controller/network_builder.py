@@ -20,7 +20,6 @@ from collectives.network import (
     Switch,
     shorten,
 )
-from protocol.wire import MAX_PORT
 
 MAX_HOSTS = 250 * 256
 """As many addresses 10.0.x.y as the rule gives."""
@@ -103,30 +102,31 @@ class NetworkBuilder:
         pair = frozenset((a, b))
         if pair in self._pairs:
             raise NetworkError(f"link {a}-{b}: these two are linked already; one link a pair")
-        self._pairs.add(pair)
-        self.links.append(
-            Link(
-                a,
-                b,
-                self._port(a, a_port, f"link {a}-{b}"),
-                self._port(b, b_port, f"link {a}-{b}"),
-                self.bandwidth if bandwidth is None else bandwidth,
-                self.latency if latency is None else latency,
-            )
+        where = f"link {a}-{b}"
+        link = Link(
+            a,
+            b,
+            self._port(a, a_port, where),
+            self._port(b, b_port, where),
+            self.bandwidth if bandwidth is None else bandwidth,
+            self.latency if latency is None else latency,
         )
+        self._pairs.add(pair)
+        self._taken[a].add(link.a_port)
+        self._taken[b].add(link.b_port)
+        self.links.append(link)
 
     def _port(self, node: str, wanted: int | None, where: str) -> int:
         taken = self._taken[node]
         first = 1 if node in self.switches else 0
         if wanted is None:
-            wanted = next(p for p in range(first, len(taken) + 2) if p not in taken)
+            wanted = len(taken) + first
+            while wanted in taken:
+                wanted += 1
         elif wanted in taken:
             raise NetworkError(f"{where}: port {wanted} of {node} is taken")
-        if not first <= wanted < MAX_PORT:
-            raise NetworkError(
-                f"{where}: port {wanted} of {node}: expected {first}..{MAX_PORT - 1}"
-            )
-        taken.add(wanted)
+        if wanted < first:
+            raise NetworkError(f"{where}: port {wanted} of {node}: expected {first} or more")
         return wanted
 
     def add_servers(self, count: int, switches: list[str]) -> None:

@@ -17,7 +17,15 @@ from collectives.plan import JobPlan, PlanError, Results, SwitchPart, TreePlan
 from controller.allocation import Allocator, Grant, TreeNeeds
 from controller.planning import Algorithm, PlanRequest
 from controller.steiner import SwitchGraph, candidates
-from protocol.wire import MAX_CHILDREN, MAX_HOPS, MAX_WORKERS, Hop, LayoutError, check_lanes
+from protocol.wire import (
+    MAX_CHILDREN,
+    MAX_HOPS,
+    MAX_PORT,
+    MAX_WORKERS,
+    Hop,
+    LayoutError,
+    check_lanes,
+)
 
 MAX_TREES = 256
 MAX_WINDOW = 1 << 30
@@ -168,6 +176,7 @@ def _choose_route(
             f"at most {MAX_HOPS - 1} fit a packet's stack of {MAX_HOPS} entries"
         )
     route = best[1]
+    _check_ports(network, route)
     children = len(route.meetings[server].flows)
     if children > MAX_CHILDREN and request.algorithm is Algorithm.IN_NETWORK:
         raise PlanError(
@@ -175,6 +184,17 @@ def _choose_route(
             "Let more switches aggregate, use several servers, or the algorithm `server`"
         )
     return route
+
+
+def _check_ports(network: Network, route: Route) -> None:
+    for name, meeting in route.meetings.items():
+        if name in network.switches:
+            for peer in (route.parents[name], *(flow.via for flow in meeting.flows)):
+                if not 1 <= network.port(name, peer) < MAX_PORT:
+                    raise PlanError(
+                        f"switch {name}, port {network.port(name, peer)} (to {peer}): "
+                        f"packets can only take ports 1 to {MAX_PORT - 1}"
+                    )
 
 
 def _depth(parents: Mapping[str, str], worker: str, server: str) -> int:
