@@ -1,0 +1,117 @@
+/*
+ * hopsum: a switch that sums gradients on their way through the network.
+ *
+ *             +----------------------------- ingress -----------------------------+   +- egress -+
+ *             |                                                                   |   |          |
+ *   parser -> | faults -> admission -> read slot -> transition -> lanes ->        | ->|  faults  | ->
+ *             |       \                         \-> results                       |   |          |
+ *             |        \      conclusion -> write slot -> stack forwarding        |   +----------+
+ *             |         \                                                         |
+ *             |          +-> plain forwarding                                     |
+ *             +-------------------------------------------------------------------+
+ *
+ * Contributions travel up, from children to the server, and join in slots; results travel down
+ * and clear them. The stack of hop entries in a packet says what each switch does with it, tables
+ * say what it may do. The protocol is docs/protocol.md; packets are protocol/wire.py.
+ */
+#include <core.p4>
+#include <v1model.p4>
+
+#include "include/config.p4"
+#include "include/types.p4"
+#include "include/outcomes.p4"
+#include "include/headers.p4"
+#include "include/metadata.p4"
+#include "include/parser.p4"
+#include "include/checksums.p4"
+#include "include/faults.p4"
+#include "include/admission.p4"
+#include "include/slot_memory.p4"
+#include "include/slots.p4"
+#include "include/results.p4"
+#include "include/inspector.p4"
+#include "include/forwarding.p4"
+#include "include/deparser.p4"
+
+control HopsumIngress(inout headers_t hdr,
+                      inout metadata_t meta,
+                      inout standard_metadata_t standard_metadata) {
+    IngressFaults() faults;
+    Admission() admission;
+    ReadSlot() read_slot;
+    SlotTransition() slot_machine;
+    Results() results;
+    Lanes() lanes;
+    SlotConclusion() conclusion;
+    WriteSlot() write_slot;
+    Inspector() inspector;
+    StackForwarding() stack_forwarding;
+    PlainForwarding() plain_forwarding;
+
+    apply {
+        mark_to_drop(standard_metadata);  // until some stage says where to
+        faults.apply(meta, standard_metadata);
+
+        if (meta.lost) {
+            outcomes.count(OUTCOME_INJECTED_LOSS);
+        } else if (standard_metadata.parser_error != error.NoError
+                   || standard_metadata.checksum_error == 1) {
+            outcomes.count(OUTCOME_MALFORMED);
+        } else if (hdr.hopsum.isValid()) {
+            admission.apply(hdr, meta, standard_metadata);
+            if (meta.task != task_t.DISCARD && meta.task != task_t.PASS) {
+                read_slot.apply(meta);
+                if (meta.task == task_t.AGGREGATE) {
+                    slot_machine.apply(hdr, meta);
+                } else if (meta.task == task_t.DELIVER) {
+                    results.apply(hdr, meta, standard_metadata);
+                }
+                lanes.apply(hdr.lanes, meta.lanes_operation, hdr.hopsum.reduction,
+                            meta.slot_index, meta.wrapped);
+                if (meta.task == task_t.AGGREGATE) {
+                    conclusion.apply(hdr, meta);
+                } else if (meta.task == task_t.INSPECT) {
+                    inspector.apply(hdr, meta, standard_metadata);
+                }
+                if (meta.slot_changed) {
+                    write_slot.apply(meta);
+                }
+            }
+            if (meta.follows_stack) {
+                stack_forwarding.apply(hdr, standard_metadata);
+            }
+        } else if (hdr.packet_out.isValid()) {
+            standard_metadata.egress_spec = hdr.packet_out.port;
+        } else {
+            plain_forwarding.apply(hdr, standard_metadata);
+        }
+    }
+}  // control HopsumIngress
+
+control HopsumEgress(inout headers_t hdr,
+                     inout metadata_t meta,
+                     inout standard_metadata_t standard_metadata) {
+    EgressFaults() faults;
+
+    apply {
+        if (standard_metadata.instance_type == INSTANCE_TYPE_REPLICATION
+            && standard_metadata.egress_port == standard_metadata.ingress_port) {
+            mark_to_drop(standard_metadata);  // a flood never goes back to where it came from
+        } else {
+            faults.apply(meta, standard_metadata);
+            if (meta.lost) {
+                outcomes.count(OUTCOME_INJECTED_LOSS);
+                mark_to_drop(standard_metadata);
+            }
+        }
+    }
+}  // control HopsumEgress
+
+V1Switch(
+    HopsumParser(),
+    HopsumVerifyChecksum(),
+    HopsumIngress(),
+    HopsumEgress(),
+    HopsumComputeChecksum(),
+    HopsumDeparser()
+) main;

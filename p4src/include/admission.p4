@@ -1,0 +1,138 @@
+/*
+ * Admission: whether a packet may speak for its job here, and what is to be done with it.
+ *
+ * Decided from the port it came in at, its kind and flags, and the first entry of its stack. A port
+ * below this switch speaks for some children of a job's tree; the port towards the server sends
+ * results. Nobody else reaches the job's slots, and nobody reaches another job's.
+ *
+ *     (job, tree, port) -> admission -> sender, slot --+
+ *     (kind, flags, first entry) ----------------------+-> purpose -> task
+ */
+#ifndef HOPSUM_ADMISSION_P4_
+#define HOPSUM_ADMISSION_P4_
+
+#include "headers.p4"
+#include "metadata.p4"
+#include "outcomes.p4"
+
+control Admission(inout headers_t hdr,
+                  inout metadata_t meta,
+                  in standard_metadata_t standard_metadata) {
+
+    // -- Who speaks, and which slot ------------------------------------------
+
+    // A job's slots are slot_base .. slot_base + window_mask, its fragments take turns in them.
+    action choose_slot(slot_index_t slot_base, fragment_t window_mask) {
+        meta.slot_index = (slot_base + (hdr.hopsum.fragment & window_mask)) & SLOT_MASK;
+    }
+
+    // `children` may come in here, of `fan_in` that there are. A switch that does not aggregate
+    // for the tree has none of either.
+    action admit_children(slot_index_t slot_base,
+                          fragment_t window_mask,
+                          fan_in_t fan_in,
+                          children_t children) {
+        meta.sender = sender_t.CHILD;
+        meta.admitted_fan_in = fan_in;
+        meta.admitted_children = children;
+        choose_slot(slot_base, window_mask);
+    }
+
+    // Results come in here.
+    action admit_results(slot_index_t slot_base, fragment_t window_mask) {
+        meta.sender = sender_t.SERVER;
+        choose_slot(slot_base, window_mask);
+    }
+
+    action not_admitted() {
+        meta.sender = sender_t.STRANGER;
+    }
+
+    table admission {
+        key = {
+            hdr.hopsum.job                 : exact @name("job");
+            hdr.hopsum.tree                : exact @name("tree");
+            standard_metadata.ingress_port : exact @name("ingress_port");
+        }
+        actions = {
+            admit_children;
+            admit_results;
+            @defaultonly not_admitted;
+        }
+        const default_action = not_admitted();
+        size = ADMISSION_SIZE;
+    }
+
+    // -- What for ------------------------------------------------------------
+
+    action refuse(outcome_t outcome) {
+        outcomes.count(outcome);
+        meta.task = task_t.DISCARD;
+    }
+
+    action pass(outcome_t outcome) {
+        outcomes.count(outcome);
+        meta.task = task_t.PASS;
+        meta.follows_stack = true;
+    }
+
+    action aggregate() {
+        meta.task = task_t.AGGREGATE;
+        meta.child = (children_t)1 << hdr.hops[0].child;  // no bit at all from 32 on
+    }
+
+    action deliver() {
+        meta.task = task_t.DELIVER;
+    }
+
+    table purpose {
+        key = {
+            hdr.hopsum.kind       : exact   @name("kind");
+            meta.sender           : exact   @name("sender");
+            hdr.hops[0].aggregate : ternary @name("aggregate");
+            hdr.hopsum.stale      : ternary @name("stale");
+            hdr.hopsum.bypass     : ternary @name("bypass");
+        }
+        actions = {
+            refuse;
+            pass;
+            aggregate;
+            deliver;
+        }
+        const default_action = refuse(OUTCOME_NOT_ADMITTED);
+        const entries = {
+            // kind                sender           aggregate stale bypass
+            (kind_t.CONTRIBUTION, sender_t.CHILD,  _, _, 1) : pass(OUTCOME_BYPASSED);
+            (kind_t.CONTRIBUTION, sender_t.CHILD,  _, 1, _) : pass(OUTCOME_FORWARDED);
+            (kind_t.CONTRIBUTION, sender_t.CHILD,  0, _, _) : pass(OUTCOME_FORWARDED);
+            (kind_t.CONTRIBUTION, sender_t.CHILD,  1, 0, 0) : aggregate();
+            (kind_t.RESULT,       sender_t.SERVER, _, _, _) : deliver();
+            (kind_t.REPLICATED,   sender_t.SERVER, _, _, _) : deliver();
+        }
+    }
+
+    apply {
+        if (hdr.packet_out.isValid()) {
+            // The parser let nothing but an inspection through.
+            meta.task = task_t.INSPECT;
+            meta.slot_index = hdr.packet_out.slot & SLOT_MASK;
+            meta.lanes_operation = lanes_operation_t.LOAD;
+        } else if (hdr.hops[0].isValid()
+                   && (hdr.hops[0].port > (bit<16>)MAX_PORT || hdr.hops[0].port == CPU_PORT)) {
+            refuse(OUTCOME_MALFORMED);
+        } else {
+            admission.apply();
+            purpose.apply();
+            if (meta.task == task_t.AGGREGATE) {
+                if (meta.admitted_children & meta.child == 0) {
+                    refuse(OUTCOME_NOT_ADMITTED);
+                } else if (meta.admitted_fan_in != hdr.hops[0].fan_in) {
+                    // The worker and the controller have different plans in mind.
+                    refuse(OUTCOME_MALFORMED);
+                }
+            }
+        }
+    }
+}  // control Admission
+
+#endif  // HOPSUM_ADMISSION_P4_

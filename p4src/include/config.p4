@@ -1,0 +1,42 @@
+/*
+ * What is chosen when the program is compiled.
+ *
+ *   -DLANES=256           32-bit values in a packet: 32 to 352, a multiple of 32
+ *   -DSLOTS=4096          aggregation slots: a power of two
+ *   -DCPU_PORT=510        the controller's port, as given to the switch
+ *   -DPER_LANE_REGISTERS  one register a lane instead of wide words: the same packets, see lanes_*.p4
+ */
+#ifndef HOPSUM_CONFIG_P4_
+#define HOPSUM_CONFIG_P4_
+
+#ifndef LANES
+#define LANES 256
+#endif
+
+#ifndef SLOTS
+#define SLOTS 4096
+#endif
+
+#ifndef CPU_PORT
+#define CPU_PORT 510
+#endif
+
+#if LANES < 32 || LANES > 352 || LANES % 32 != 0
+#error "LANES: expected a multiple of 32 from 32 to 352 (frames must fit a 1500-byte MTU)"
+#endif
+
+#if SLOTS < 1 || (SLOTS & (SLOTS - 1)) != 0
+#error "SLOTS: expected a power of two (slot numbers are masked, never compared)"
+#endif
+
+// Entries of a hop stack. Ten switches span every topology the planner knows.
+#define MAX_HOPS 10
+
+// Table sizes. Admission holds an entry for each (job, tree, port) that speaks for a job here.
+#define ADMISSION_SIZE 4096
+#define REPLICATION_SIZE 4096
+#define ROUTE_SIZE 4096
+#define L2_SIZE 4096
+#define PORTS 512
+
+#endif  // HOPSUM_CONFIG_P4_

@@ -1,0 +1,63 @@
+/*
+ * The drop injector: whether a packet is lost on purpose.
+ *
+ * Decided from the port and a die of 2^32 sides. It stands for the link, so it takes any
+ * packet, hopsum's or not, before anything else looks at it in ingress and after everything
+ * else in egress, where each copy of a replicated packet throws its own die. The controller's
+ * port loses nothing.
+ */
+#ifndef HOPSUM_FAULTS_P4_
+#define HOPSUM_FAULTS_P4_
+
+#include "metadata.p4"
+
+// Lose a packet with probability threshold / 2^32.
+action lose(inout bool lost, bit<32> threshold) {
+    bit<32> die;
+    random(die, 0, 0xFFFFFFFF);
+    lost = die < threshold;
+}
+
+control IngressFaults(inout metadata_t meta, in standard_metadata_t standard_metadata) {
+    table ingress_loss {
+        key = {
+            standard_metadata.ingress_port : exact @name("ingress_port");
+        }
+        actions = {
+            lose(meta.lost);
+            @defaultonly NoAction;
+        }
+        const default_action = NoAction();
+        size = PORTS;
+    }
+
+    apply {
+        meta.lost = false;
+        if (standard_metadata.ingress_port != CPU_PORT) {
+            ingress_loss.apply();
+        }
+    }
+}  // control IngressFaults
+
+control EgressFaults(inout metadata_t meta, in standard_metadata_t standard_metadata) {
+    table egress_loss {
+        key = {
+            standard_metadata.egress_port : exact @name("egress_port");
+        }
+        actions = {
+            lose(meta.lost);
+            @defaultonly NoAction;
+        }
+        const default_action = NoAction();
+        size = PORTS;
+    }
+
+    apply {
+        meta.lost = false;
+        if (standard_metadata.egress_port != CPU_PORT) {
+            egress_loss.apply();
+        }
+    }
+}  // control EgressFaults
+
+#endif  // HOPSUM_FAULTS_P4_

@@ -1,0 +1,105 @@
+/*
+ * The lanes, one register each: which operation a slot's lanes and a packet's undergo.
+ *
+ * This is the form that real pipelines need, where a register's access unit is as wide as one
+ * number. Packets are the same as those of lanes_wide.p4.
+ *
+ * A lane's name is its group of 32 and its number in the group, in octal: lane_0_00, ..., lane_0_37,
+ * lane_1_00, and so on.
+ */
+#ifndef HOPSUM_LANES_P4_
+#define HOPSUM_LANES_P4_
+
+#include "types.p4"
+
+// FOR_EACH_LANE(X): X(name) for each lane of a packet.
+
+#define GROUP_8(X, p) X(p##0) X(p##1) X(p##2) X(p##3) X(p##4) X(p##5) X(p##6) X(p##7)
+#define GROUP(X, p) GROUP_8(X, p##0) GROUP_8(X, p##1) GROUP_8(X, p##2) GROUP_8(X, p##3)
+
+#define LANES_TO_32(X)  GROUP(X, lane_0_)
+#define LANES_TO_64(X)  LANES_TO_32(X)  GROUP(X, lane_1_)
+#define LANES_TO_96(X)  LANES_TO_64(X)  GROUP(X, lane_2_)
+#define LANES_TO_128(X) LANES_TO_96(X)  GROUP(X, lane_3_)
+#define LANES_TO_160(X) LANES_TO_128(X) GROUP(X, lane_4_)
+#define LANES_TO_192(X) LANES_TO_160(X) GROUP(X, lane_5_)
+#define LANES_TO_224(X) LANES_TO_192(X) GROUP(X, lane_6_)
+#define LANES_TO_256(X) LANES_TO_224(X) GROUP(X, lane_7_)
+#define LANES_TO_288(X) LANES_TO_256(X) GROUP(X, lane_8_)
+#define LANES_TO_320(X) LANES_TO_288(X) GROUP(X, lane_9_)
+#define LANES_TO_352(X) LANES_TO_320(X) GROUP(X, lane_10_)
+
+#define PASTE(a, b) a##b
+#define LANES_TO(lanes) PASTE(LANES_TO_, lanes)
+#define FOR_EACH_LANE(X) LANES_TO(LANES)(X)
+
+#define LANE_FIELD(lane) bit<32> lane;
+
+header lanes_t {
+    FOR_EACH_LANE(LANE_FIELD)
+}
+
+#define LANE_REGISTER(lane) register<bit<32>>(SLOTS) lane##_cells;
+
+#define STORE_LANE(lane) lane##_cells.write(slot, lanes.lane);
+
+#define LOAD_LANE(lane) lane##_cells.read(lanes.lane, slot);
+
+// A lane wraps around if both operands have one sign and the sum has the other.
+#define ADD_LANE(lane)                                                   \
+    lane##_cells.read(a, slot);                                          \
+    b = lanes.lane;                                                      \
+    lanes.lane = a + b;                                                  \
+    lane##_cells.write(slot, lanes.lane);                                \
+    signs = signs | (~(a ^ b) & (a ^ lanes.lane));
+
+#define AND_LANE(lane)                                                   \
+    lane##_cells.read(a, slot);                                          \
+    lanes.lane = lanes.lane & a;                                         \
+    lane##_cells.write(slot, lanes.lane);
+
+control Lanes(inout lanes_t lanes,
+              in lanes_operation_t operation,
+              in reduction_t reduction,
+              in slot_index_t slot,
+              out bool wrapped) {
+    FOR_EACH_LANE(LANE_REGISTER)
+
+    action store() {
+        FOR_EACH_LANE(STORE_LANE)
+    }
+
+    action load() {
+        FOR_EACH_LANE(LOAD_LANE)
+    }
+
+    action add() {
+        bit<32> a;
+        bit<32> b;
+        bit<32> signs = 0;
+        FOR_EACH_LANE(ADD_LANE)
+        wrapped = signs[31:31] == 1;
+    }
+
+    action bitwise_and() {
+        bit<32> a;
+        FOR_EACH_LANE(AND_LANE)
+    }
+
+    apply {
+        wrapped = false;
+        if (operation == lanes_operation_t.STORE) {
+            store();
+        } else if (operation == lanes_operation_t.LOAD) {
+            load();
+        } else if (operation == lanes_operation_t.COMBINE) {
+            if (reduction == reduction_t.SUM) {
+                add();
+            } else {
+                bitwise_and();
+            }
+        }
+    }
+}  // control Lanes
+
+#endif  // HOPSUM_LANES_P4_

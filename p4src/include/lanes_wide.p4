@@ -1,0 +1,115 @@
+/*
+ * The lanes, 64 to a word: which operation a slot's lanes and a packet's undergo.
+ *
+ * A word is bit<2048>, the widest that p4c takes; 32 lanes left over make half a word. All lanes
+ * of a word are added at once. The sign bits stay out of the addition, so that no carry
+ * leaves its lane, and join by exclusive or, which is addition of one bit without a carry:
+ *
+ *     sum = ((a & rest) + (b & rest)) ^ ((a ^ b) & sign)
+ *
+ * A lane wrapped around if both operands have one sign and the sum has the other.
+ */
+#ifndef HOPSUM_LANES_P4_
+#define HOPSUM_LANES_P4_
+
+#include "types.p4"
+
+// FOR_EACH_WORD(X): X(name, width) for each word of a packet. The number in a name counts lanes.
+
+#define HALF(X) X(half_word, 1024)
+
+#define WORDS_OF_32(X)  HALF(X)
+#define WORDS_OF_64(X)  X(word0, 2048)
+#define WORDS_OF_96(X)  WORDS_OF_64(X) HALF(X)
+#define WORDS_OF_128(X) WORDS_OF_64(X) X(word1, 2048)
+#define WORDS_OF_160(X) WORDS_OF_128(X) HALF(X)
+#define WORDS_OF_192(X) WORDS_OF_128(X) X(word2, 2048)
+#define WORDS_OF_224(X) WORDS_OF_192(X) HALF(X)
+#define WORDS_OF_256(X) WORDS_OF_192(X) X(word3, 2048)
+#define WORDS_OF_288(X) WORDS_OF_256(X) HALF(X)
+#define WORDS_OF_320(X) WORDS_OF_256(X) X(word4, 2048)
+#define WORDS_OF_352(X) WORDS_OF_320(X) HALF(X)
+
+#define PASTE(a, b) a##b
+#define WORDS_OF(lanes) PASTE(WORDS_OF_, lanes)
+#define FOR_EACH_WORD(X) WORDS_OF(LANES)(X)
+
+// The sign bit of each lane of a word.
+const bit<32>   SIGN = 0x80000000;
+const bit<128>  SIGN_X4 = SIGN ++ SIGN ++ SIGN ++ SIGN;
+const bit<512>  SIGN_X16 = SIGN_X4 ++ SIGN_X4 ++ SIGN_X4 ++ SIGN_X4;
+const bit<2048> SIGN_X64 = SIGN_X16 ++ SIGN_X16 ++ SIGN_X16 ++ SIGN_X16;
+
+#define WORD_FIELD(word, width) bit<width> word;
+
+header lanes_t {
+    FOR_EACH_WORD(WORD_FIELD)
+}
+
+#define WORD_REGISTER(word, width) register<bit<width>>(SLOTS) word##_cells;
+
+#define STORE_WORD(word, width) word##_cells.write(slot, lanes.word);
+
+#define LOAD_WORD(word, width) word##_cells.read(lanes.word, slot);
+
+#define ADD_WORD(word, width)                                            \
+    {                                                                    \
+        const bit<width> sign = (bit<width>)SIGN_X64;                    \
+        const bit<width> rest = ~sign;                                   \
+        bit<width> a;                                                    \
+        bit<width> b = lanes.word;                                       \
+        word##_cells.read(a, slot);                                      \
+        lanes.word = ((a & rest) + (b & rest)) ^ ((a ^ b) & sign);       \
+        word##_cells.write(slot, lanes.word);                            \
+        wrapped = wrapped                                                \
+            || (~(a ^ b) & (a ^ lanes.word) & sign) != 0;                \
+    }
+
+#define AND_WORD(word, width)                                            \
+    {                                                                    \
+        bit<width> a;                                                    \
+        word##_cells.read(a, slot);                                      \
+        lanes.word = lanes.word & a;                                     \
+        word##_cells.write(slot, lanes.word);                            \
+    }
+
+control Lanes(inout lanes_t lanes,
+              in lanes_operation_t operation,
+              in reduction_t reduction,
+              in slot_index_t slot,
+              out bool wrapped) {
+    FOR_EACH_WORD(WORD_REGISTER)
+
+    action store() {
+        FOR_EACH_WORD(STORE_WORD)
+    }
+
+    action load() {
+        FOR_EACH_WORD(LOAD_WORD)
+    }
+
+    action add() {
+        FOR_EACH_WORD(ADD_WORD)
+    }
+
+    action bitwise_and() {
+        FOR_EACH_WORD(AND_WORD)
+    }
+
+    apply {
+        wrapped = false;
+        if (operation == lanes_operation_t.STORE) {
+            store();
+        } else if (operation == lanes_operation_t.LOAD) {
+            load();
+        } else if (operation == lanes_operation_t.COMBINE) {
+            if (reduction == reduction_t.SUM) {
+                add();
+            } else {
+                bitwise_and();
+            }
+        }
+    }
+}  // control Lanes
+
+#endif  // HOPSUM_LANES_P4_

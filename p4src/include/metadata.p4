@@ -1,0 +1,47 @@
+/*
+ * What the stages tell each other about a packet.
+ */
+#ifndef HOPSUM_METADATA_P4_
+#define HOPSUM_METADATA_P4_
+
+#include "types.p4"
+
+// A slot's state but for its lanes: one register cell, see slot_memory.p4.
+struct slot_t {
+    // The owner stays when the slot is cleared, so that whatever is late is recognised.
+    job_t       job;
+    tree_t      tree;
+    epoch_t     epoch;
+    fragment_t  fragment;
+    // Of the sum so far.
+    children_t  children;   // seen
+    fan_in_t    count;      // how many of them
+    fan_in_t    fan_in;     // how many there will be
+    weight_t    weight;
+    exponent_t  exponent;
+    reduction_t reduction;
+    bit<1>      cleared;
+    bit<1>      overflow;
+    bit<1>      ecn;
+}
+
+struct metadata_t {
+    // faults.p4
+    bool              lost;
+    // admission.p4
+    sender_t          sender;
+    children_t        admitted_children;
+    fan_in_t          admitted_fan_in;
+    task_t            task;
+    slot_index_t      slot_index;
+    // slots.p4, results.p4
+    children_t        child;          // this packet's, as a bit
+    slot_t            slot;           // as it was read, then as it will be written
+    bool              slot_changed;
+    lanes_operation_t lanes_operation;
+    bool              wrapped;        // some lane, in this addition
+    bool              sum_goes_on;    // the packet becomes the slot's sum
+    bool              follows_stack;  // the packet leaves where its stack says
+}
+
+#endif  // HOPSUM_METADATA_P4_

@@ -1,0 +1,31 @@
+/*
+ * One counter says what became of every packet.
+ *
+ * The cells are those of protocol/outcomes.py. It lives outside the controls because
+ * ingress and egress both count.
+ */
+#ifndef HOPSUM_OUTCOMES_P4_
+#define HOPSUM_OUTCOMES_P4_
+
+typedef bit<32> outcome_t;
+
+const outcome_t OUTCOME_AGGREGATED = 0;      // joined a slot that is not complete yet
+const outcome_t OUTCOME_COMPLETED = 1;       // completed its slot: the sum went on
+const outcome_t OUTCOME_DUPLICATE = 2;       // its child was seen already: dropped
+const outcome_t OUTCOME_RE_EMITTED = 3;      // the stored sum went on again
+const outcome_t OUTCOME_STALE = 4;           // came too late: flagged and forwarded
+const outcome_t OUTCOME_FORWARDED = 5;       // not aggregated here, or stale before
+const outcome_t OUTCOME_BYPASSED = 6;        // no switch may aggregate it
+const outcome_t OUTCOME_CLEARED = 7;         // a result that cleared its slot
+const outcome_t OUTCOME_RESULT = 8;          // a result that cleared nothing
+const outcome_t OUTCOME_NOT_ADMITTED = 9;    // nobody here speaks for that job or child
+const outcome_t OUTCOME_MALFORMED = 10;      // not a packet that this switch can take
+const outcome_t OUTCOME_OVERFLOW = 11;       // a lane wrapped around (beside 0 or 1)
+const outcome_t OUTCOME_INJECTED_LOSS = 12;  // dropped on purpose
+const outcome_t OUTCOME_INSPECTED = 13;      // a slot was shown to the controller
+const outcome_t OUTCOME_TAKEN_OVER = 14;     // an unfinished owner lost its slot (beside 0 or 1)
+const outcome_t OUTCOME_PLAIN = 15;          // not hopsum's: forwarded by the plain tables
+
+counter(16, CounterType.packets) outcomes;
+
+#endif  // HOPSUM_OUTCOMES_P4_

@@ -1,0 +1,133 @@
+/*
+ * The parser: which packets are hopsum's, and whether they are whole.
+ *
+ * Whatever is wrong with a hopsum packet leaves a parser error, which ingress counts and drops:
+ * a failed `verify`, a combination that no row of a select lists (NoMatch), too few bytes.
+ * All other packets are looked at as far as the plain tables need.
+ */
+#ifndef HOPSUM_PARSER_P4_
+#define HOPSUM_PARSER_P4_
+
+#include "headers.p4"
+#include "metadata.p4"
+
+error {
+    Ipv4Options,
+    HopsumVersion,
+    HopsumReduction,
+    HopsumOwner,
+    LaneCount,
+    Length
+}
+
+parser HopsumParser(packet_in packet,
+                    out headers_t hdr,
+                    inout metadata_t meta,
+                    inout standard_metadata_t standard_metadata) {
+    bit<16> bytes_in_front = 0;  // of the Ethernet header
+    bit<1> from_controller = 0;
+    bit<16> ipv4_bytes;
+    bit<4> hops_left;
+
+    state start {
+        transition select(standard_metadata.ingress_port) {
+            CPU_PORT: parse_packet_out;
+            default: parse_ethernet;
+        }
+    }
+
+    state parse_packet_out {
+        packet.extract(hdr.packet_out);
+        bytes_in_front = PACKET_OUT_BYTES;
+        from_controller = 1;
+        transition select(hdr.packet_out.opcode) {
+            opcode_t.SEND: accept;  // the frame behind it is nobody's business here
+            opcode_t.INSPECT: parse_ethernet;
+        }
+    }
+
+    state parse_ethernet {
+        packet.extract(hdr.ethernet);
+        transition select(hdr.ethernet.ether_type) {
+            ETHERTYPE_IPV4: parse_ipv4;
+            default: accept;
+        }
+    }
+
+    state parse_ipv4 {
+        packet.extract(hdr.ipv4);
+        transition select(hdr.ipv4.version, hdr.ipv4.ihl) {
+            (IPV4_VERSION, IPV4_IHL_PLAIN): parse_transport;
+            (IPV4_VERSION, 6 .. 15): parse_ipv4_options;
+        }
+    }
+
+    state parse_ipv4_options {
+        packet.extract(hdr.ipv4_options, ((bit<32>)hdr.ipv4.ihl - 5) << 5);
+        transition parse_transport;
+    }
+
+    state parse_transport {
+        transition select(hdr.ipv4.protocol, hdr.ipv4.fragment_offset) {
+            (UDP_PROTOCOL, 0): parse_udp;
+            default: accept;
+        }
+    }
+
+    state parse_udp {
+        packet.extract(hdr.udp);
+        transition select(hdr.udp.dst_port) {
+            UDP_PORT: parse_hopsum;
+            default: accept;
+        }
+    }
+
+    state parse_hopsum {
+        packet.extract(hdr.hopsum);
+        verify(hdr.ipv4.ihl == IPV4_IHL_PLAIN, error.Ipv4Options);
+        verify(hdr.hopsum.version == VERSION, error.HopsumVersion);
+        verify(hdr.hopsum.reduction == reduction_t.SUM
+               || hdr.hopsum.reduction == reduction_t.AND, error.HopsumReduction);
+        verify(hdr.hopsum.lane_count == LANE_COUNT, error.LaneCount);
+
+        // Four lengths must agree: the frame's, IPv4's, UDP's, and what the header announces.
+        ipv4_bytes = IPV4_BYTES + UDP_BYTES + HEADER_BYTES + LANE_BYTES * LANE_COUNT
+            + HOP_BYTES * (bit<16>)hdr.hopsum.hops;
+        verify(hdr.ipv4.total_length == ipv4_bytes, error.Length);
+        verify(hdr.udp.udp_length == ipv4_bytes - IPV4_BYTES, error.Length);
+        verify(standard_metadata.packet_length
+               == (bit<32>)(bytes_in_front + ETHERNET_BYTES + ipv4_bytes), error.Length);
+
+        hops_left = hdr.hopsum.hops;
+        transition select(from_controller, hdr.hopsum.kind, hdr.hopsum.hops) {
+            (0, kind_t.CONTRIBUTION, 2 .. MAX_HOPS): parse_owner;  // ours and the server's
+            (0, kind_t.RESULT, 1 .. MAX_HOPS): parse_owner;
+            (0, kind_t.REPLICATED, 0): parse_owner;
+            (1, kind_t.INSPECT, 0): parse_lanes;
+        }
+    }
+
+    state parse_owner {
+        verify(hdr.hopsum.job != 0 && hdr.hopsum.epoch != 0, error.HopsumOwner);
+        transition select(hops_left) {
+            0: parse_lanes;
+            default: parse_hop;
+        }
+    }
+
+    state parse_hop {
+        packet.extract(hdr.hops.next);
+        hops_left = hops_left - 1;
+        transition select(hops_left) {
+            0: parse_lanes;
+            default: parse_hop;
+        }
+    }
+
+    state parse_lanes {
+        packet.extract(hdr.lanes);
+        transition accept;
+    }
+}  // parser HopsumParser
+
+#endif  // HOPSUM_PARSER_P4_

@@ -1,0 +1,60 @@
+/*
+ * The memory behind a slot but for its lanes: one register cell.
+ *
+ * All of it is read before the state machine decides and written after it, in ingress, which
+ * BMv2 runs in one thread, one packet after the other. An all-zero cell is an empty slot: jobs are
+ * numbered from 1.
+ *
+ *     151      135    127     111        79         47      39       31       15         7
+ *     | job 16 | tree | epoch | fragment | children | count | fan-in | weight | exponent |
+ *                                           | reduction | cleared | overflow | ecn | 0 ... |
+ *                                           7           3         2          1     0
+ */
+#ifndef HOPSUM_SLOT_MEMORY_P4_
+#define HOPSUM_SLOT_MEMORY_P4_
+
+#include "metadata.p4"
+
+typedef bit<152> slot_cell_t;
+
+register<slot_cell_t>(SLOTS) slot_cells;
+
+control ReadSlot(inout metadata_t meta) {
+    action read_slot() {
+        slot_cell_t cell;
+        slot_cells.read(cell, meta.slot_index);
+        meta.slot.job = cell[151:136];
+        meta.slot.tree = cell[135:128];
+        meta.slot.epoch = cell[127:112];
+        meta.slot.fragment = cell[111:80];
+        meta.slot.children = cell[79:48];
+        meta.slot.count = cell[47:40];
+        meta.slot.fan_in = cell[39:32];
+        meta.slot.weight = cell[31:16];
+        meta.slot.exponent = cell[15:8];
+        meta.slot.reduction = (reduction_t)cell[7:4];
+        meta.slot.cleared = cell[3:3];
+        meta.slot.overflow = cell[2:2];
+        meta.slot.ecn = cell[1:1];
+    }
+
+    apply {
+        read_slot();
+    }
+}  // control ReadSlot
+
+control WriteSlot(in metadata_t meta) {
+    action write_slot() {
+        slot_cells.write(meta.slot_index,
+            meta.slot.job ++ meta.slot.tree ++ meta.slot.epoch ++ meta.slot.fragment
+            ++ meta.slot.children ++ meta.slot.count ++ meta.slot.fan_in
+            ++ meta.slot.weight ++ meta.slot.exponent ++ (bit<4>)meta.slot.reduction
+            ++ meta.slot.cleared ++ meta.slot.overflow ++ meta.slot.ecn ++ 1w0);
+    }
+
+    apply {
+        write_slot();
+    }
+}  // control WriteSlot
+
+#endif  // HOPSUM_SLOT_MEMORY_P4_

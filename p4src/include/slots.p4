@@ -1,0 +1,199 @@
+/*
+ * The state machine of a slot: what a contribution does to it.
+ *
+ * Decided from the slot's owner, the children it has seen and whether it is cleared:
+ *
+ *     owner, packet's (job, tree, epoch, fragment) -> fragment_age -> age --+
+ *     cleared?  child seen?  complete? -------------------------------------+-> slot_transition
+ *
+ * Between the two controls of this file the lanes do what `slot_transition` says.
+ * The rules and what breaks without each: docs/protocol.md.
+ */
+#ifndef HOPSUM_SLOTS_P4_
+#define HOPSUM_SLOTS_P4_
+
+#include "headers.p4"
+#include "metadata.p4"
+#include "outcomes.p4"
+
+control SlotTransition(inout headers_t hdr, inout metadata_t meta) {
+    age_t age;
+    bit<1> vacant;
+    bit<1> same_job;
+    epoch_t epoch_lead;
+    fragment_t fragment_lead;
+    bit<1> seen;
+    bit<1> complete;
+
+    // -- How old is the fragment? --------------------------------------------
+
+    action set_age(age_t value) {
+        age = value;
+    }
+
+    // (epoch, fragment) in this order, each a serial number (RFC 1982): ahead by less than half
+    // of its range is newer, so the top bit of the lead means older.
+    table fragment_age {
+        key = {
+            vacant        : ternary @name("vacant");
+            same_job      : ternary @name("same_job");
+            epoch_lead    : ternary @name("epoch_lead");
+            fragment_lead : ternary @name("fragment_lead");
+        }
+        actions = {
+            set_age;
+        }
+        const default_action = set_age(age_t.OLDER);
+        const entries = {
+            // vacant same_job epoch_lead  fragment_lead
+            (1, _, _,                     _)                             : set_age(age_t.VACANT);
+            (0, 0, _,                     _)                             : set_age(age_t.FOREIGN);
+            (0, 1, 0x8000 &&& 0x8000,     _)                             : set_age(age_t.OLDER);
+            (0, 1, 0,                     0x80000000 &&& 0x80000000)     : set_age(age_t.OLDER);
+            (0, 1, 0,                     0)                             : set_age(age_t.SAME);
+            (0, 1, _,                     _)                             : set_age(age_t.NEWER);
+        }
+    }
+
+    // -- What becomes of slot and packet? ------------------------------------
+
+    // The packet opens the slot for its fragment; whatever was there is gone.
+    action take_over() {
+        meta.slot.job = hdr.hopsum.job;
+        meta.slot.tree = hdr.hopsum.tree;
+        meta.slot.epoch = hdr.hopsum.epoch;
+        meta.slot.fragment = hdr.hopsum.fragment;
+        meta.slot.children = meta.child;
+        meta.slot.count = 1;
+        meta.slot.fan_in = hdr.hops[0].fan_in;
+        meta.slot.weight = hdr.hopsum.weight;
+        meta.slot.exponent = hdr.hopsum.exponent;
+        meta.slot.reduction = hdr.hopsum.reduction;
+        meta.slot.cleared = 0;
+        meta.slot.overflow = hdr.hopsum.overflow;
+        meta.slot.ecn = hdr.hopsum.ecn;
+        meta.slot_changed = true;
+        meta.lanes_operation = lanes_operation_t.STORE;
+    }
+
+    // The same, and somebody's unfinished sum is lost with it.
+    action oust() {
+        outcomes.count(OUTCOME_TAKEN_OVER);
+        take_over();
+    }
+
+    action add() {
+        meta.slot.children = meta.slot.children | meta.child;
+        meta.slot.count = meta.slot.count + 1;
+        meta.slot.weight = meta.slot.weight + hdr.hopsum.weight;
+        meta.slot.exponent = hdr.hopsum.exponent > meta.slot.exponent
+            ? hdr.hopsum.exponent : meta.slot.exponent;
+        meta.slot.overflow = meta.slot.overflow | hdr.hopsum.overflow;
+        meta.slot.ecn = meta.slot.ecn | hdr.hopsum.ecn;
+        meta.slot_changed = true;
+        meta.lanes_operation = lanes_operation_t.COMBINE;
+    }
+
+    // The sum may have been lost above: it goes out again in place of what came in.
+    action re_emit() {
+        outcomes.count(OUTCOME_RE_EMITTED);
+        meta.lanes_operation = lanes_operation_t.LOAD;
+        meta.sum_goes_on = true;
+    }
+
+    // Too late to count. Not too late to ask: the server has the result, or soon will.
+    action mark_stale() {
+        outcomes.count(OUTCOME_STALE);
+        hdr.hopsum.stale = 1;
+        meta.follows_stack = true;
+    }
+
+    action discard(outcome_t outcome) {
+        outcomes.count(outcome);
+    }
+
+    table slot_transition {
+        key = {
+            age               : exact   @name("age");
+            meta.slot.cleared : ternary @name("cleared");
+            seen              : ternary @name("seen");
+            complete          : ternary @name("complete");
+        }
+        actions = {
+            take_over;
+            oust;
+            add;
+            re_emit;
+            mark_stale;
+            discard;
+        }
+        const default_action = discard(OUTCOME_MALFORMED);
+        const entries = {
+            // age      cleared seen complete
+            // A slot goes to whoever is newer; only an incomplete sum is a loss.
+            (age_t.VACANT,  _, _, _) : take_over();
+            (age_t.FOREIGN, 0, _, 0) : oust();
+            (age_t.FOREIGN, _, _, _) : take_over();
+            (age_t.NEWER,   0, _, 0) : oust();
+            (age_t.NEWER,   _, _, _) : take_over();
+            // The slot has moved on, or the result has been here.
+            (age_t.OLDER,   _, _, _) : mark_stale();
+            (age_t.SAME,    1, _, _) : mark_stale();
+            // The fragment that the slot is about.
+            (age_t.SAME,    0, 0, 0) : add();
+            (age_t.SAME,    0, 0, 1) : discard(OUTCOME_MALFORMED);  // one child too many
+            (age_t.SAME,    0, 1, 0) : discard(OUTCOME_DUPLICATE);
+            (age_t.SAME,    0, 1, 1) : re_emit();
+        }
+    }
+
+    apply {
+        vacant = meta.slot.job == 0 ? 1w1 : 0;
+        same_job = meta.slot.job == hdr.hopsum.job && meta.slot.tree == hdr.hopsum.tree ? 1w1 : 0;
+        epoch_lead = hdr.hopsum.epoch - meta.slot.epoch;
+        fragment_lead = hdr.hopsum.fragment - meta.slot.fragment;
+        fragment_age.apply();
+
+        seen = meta.slot.children & meta.child != 0 ? 1w1 : 0;
+        complete = meta.slot.count == meta.slot.fan_in ? 1w1 : 0;
+        if (age == age_t.SAME && meta.slot.cleared == 0
+            && (meta.slot.fan_in != hdr.hops[0].fan_in
+                || meta.slot.reduction != hdr.hopsum.reduction)) {
+            // Siblings that do not agree on the sum they make.
+            discard(OUTCOME_MALFORMED);
+        } else {
+            slot_transition.apply();
+        }
+    }
+}  // control SlotTransition
+
+control SlotConclusion(inout headers_t hdr, inout metadata_t meta) {
+    // The packet speaks for all children that the slot has seen.
+    action become_the_sum() {
+        hdr.hopsum.weight = meta.slot.weight;
+        hdr.hopsum.exponent = meta.slot.exponent;
+        hdr.hopsum.overflow = meta.slot.overflow;
+        hdr.hopsum.ecn = meta.slot.ecn;
+        meta.follows_stack = true;
+    }
+
+    apply {
+        if (meta.wrapped) {
+            outcomes.count(OUTCOME_OVERFLOW);
+            meta.slot.overflow = 1;
+        }
+        if (meta.slot_changed) {
+            if (meta.slot.count == meta.slot.fan_in) {
+                outcomes.count(OUTCOME_COMPLETED);
+                meta.sum_goes_on = true;
+            } else {
+                outcomes.count(OUTCOME_AGGREGATED);
+            }
+        }
+        if (meta.sum_goes_on) {
+            become_the_sum();
+        }
+    }
+}  // control SlotConclusion
+
+#endif  // HOPSUM_SLOTS_P4_

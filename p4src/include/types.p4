@@ -1,0 +1,105 @@
+/*
+ * The widths and the codes that the other files speak of.
+ *
+ * Codes on the wire are those of protocol/wire.py.
+ */
+#ifndef HOPSUM_TYPES_P4_
+#define HOPSUM_TYPES_P4_
+
+#include "config.p4"
+
+// -- Widths ------------------------------------------------------------------
+
+typedef bit<9>  port_t;
+typedef bit<48> mac_addr_t;
+typedef bit<32> ipv4_addr_t;
+
+typedef bit<16> job_t;       // from 1: a job 0 would look like an empty register
+typedef bit<8>  tree_t;
+typedef bit<16> epoch_t;     // from 1, a serial number
+typedef bit<32> fragment_t;  // from 0, a serial number that is never reset
+typedef bit<32> children_t;  // a bit a child of this switch
+typedef bit<8>  fan_in_t;    // how many children there are
+typedef bit<16> weight_t;    // workers in a sum
+typedef bit<8>  exponent_t;  // biased, so that the larger number is the larger exponent
+typedef bit<32> slot_index_t;
+
+// -- Codes on the wire -------------------------------------------------------
+
+const bit<16> ETHERTYPE_IPV4 = 0x0800;
+const bit<4>  IPV4_VERSION = 4;
+const bit<4>  IPV4_IHL_PLAIN = 5;  // a header without options
+const bit<8>  UDP_PROTOCOL = 17;
+const bit<16> UDP_PORT = 0x4853;   // ASCII "HS"
+const bit<4>  VERSION = 1;
+
+enum bit<4> kind_t {
+    CONTRIBUTION = 1,  // up: a worker's fragment, or a sum of some
+    RESULT = 2,        // down to one worker, along the stack
+    REPLICATED = 3,    // down to all workers, copied by the switches
+    INSPECT = 4        // a question about a slot, from the CPU port only
+}
+
+enum bit<4> reduction_t {
+    SUM = 0,  // two's complement, modulo 2^32
+    AND = 1   // bitwise
+}
+
+enum bit<8> opcode_t {
+    SEND = 0,    // packet-out: send the frame behind the header out of a port
+    INSPECT = 1  // packet-out: read a slot; packet-in: what was read
+}
+
+// -- Lengths in bytes --------------------------------------------------------
+
+const bit<16> LANE_COUNT = LANES;
+const bit<16> ETHERNET_BYTES = 14;
+const bit<16> IPV4_BYTES = 20;
+const bit<16> UDP_BYTES = 8;
+const bit<16> HEADER_BYTES = 20;
+const bit<16> HOP_BYTES = 4;
+const bit<16> LANE_BYTES = 4;
+const bit<16> PACKET_OUT_BYTES = 7;
+
+// -- Numbers of the switch ---------------------------------------------------
+
+const slot_index_t SLOT_MASK = SLOTS - 1;
+const port_t  MAX_PORT = 510;                  // 511 is where v1model drops
+const bit<32> INSTANCE_TYPE_REPLICATION = 5;   // BMv2 docs/simple_switch.md, instance_type
+
+// -- What passes between the stages ------------------------------------------
+
+// Who a packet comes from, by admission.
+enum bit<2> sender_t {
+    STRANGER = 0,  // nobody that may speak for this job here
+    CHILD = 1,     // a port below this switch in the job's tree
+    SERVER = 2     // the port towards the job's server
+}
+
+// What is to be done with a packet.
+enum bit<3> task_t {
+    DISCARD = 0,
+    PASS = 1,        // forward it and touch nothing
+    AGGREGATE = 2,   // a contribution for a slot
+    DELIVER = 3,     // a result; it may clear a slot
+    INSPECT = 4      // show a slot to the controller
+}
+
+// How a packet's fragment compares with the one in its slot.
+enum bit<3> age_t {
+    VACANT = 0,   // nothing was ever there
+    FOREIGN = 1,  // another job's, or another tree's
+    NEWER = 2,
+    SAME = 3,
+    OLDER = 4
+}
+
+// What happens to the lanes.
+enum bit<2> lanes_operation_t {
+    KEEP = 0,     // the slot's and the packet's stay as they are
+    STORE = 1,    // the packet's overwrite the slot's
+    COMBINE = 2,  // the packet's join the slot's, and both hold the outcome
+    LOAD = 3      // the slot's overwrite the packet's
+}
+
+#endif  // HOPSUM_TYPES_P4_
