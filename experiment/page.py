@@ -1,0 +1,75 @@
+"""One self-contained HTML page about a demo: summary, the tree, the bytes on each link."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+STYLE = """
+:root { --ink: #1d2733; --soft: #5b6b7b; --line: #d5dde5; --accent: #0b7285; --good: #2b8a3e;
+        --bad: #c92a2a; }
+body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); margin: 2rem auto;
+       max-width: 72rem; padding: 0 1rem; }
+h1 { font-size: 1.7rem; margin-bottom: .2rem; } h2 { margin-top: 2.2rem; font-size: 1.2rem; }
+p.lead { color: var(--soft); margin-top: 0; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+th, td { padding: .25rem .8rem; border-bottom: 1px solid var(--line); text-align: right; }
+th:first-child, td:first-child { text-align: left; }
+th { color: var(--soft); font-weight: 600; }
+.good { color: var(--good); } .bad { color: var(--bad); font-weight: 600; }
+figure { margin: 1rem 0; overflow-x: auto; } figcaption { color: var(--soft); }
+details { margin: .8rem 0; } summary { cursor: pointer; color: var(--accent); }
+"""
+
+
+def page(title: str, lead: str, sections: Sequence[tuple[str, str]]) -> str:
+    """A whole page; `sections` are headings with their HTML."""
+    body = "\n".join(f"<h2>{html.escape(h)}</h2>\n{content}" for h, content in sections)
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        f"<title>{html.escape(title)}</title><style>{STYLE}</style></head>\n"
+        f'<body><h1>{html.escape(title)}</h1><p class="lead">{html.escape(lead)}</p>\n'
+        f"{body}\n</body></html>\n"
+    )
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """An HTML table; cells that start with `<` are HTML already."""
+
+    def cell(value: object, tag: str) -> str:
+        text = str(value)
+        return f"<{tag}>{text if text.startswith('<') else html.escape(text)}</{tag}>"
+
+    lines = ["<tr>" + "".join(cell(h, "th") for h in head) + "</tr>"]
+    lines += ["<tr>" + "".join(cell(value, "td") for value in row) + "</tr>" for row in rows]
+    return "<table>" + "\n".join(lines) + "</table>"
+
+
+def links_table(run: Mapping[str, Any]) -> str:
+    """Predicted beside measured bytes on every link that carries any."""
+    rows = []
+    for link in run["links"]:
+        expected, measured = link["predicted_bytes"], link["measured_bytes"]
+        if not expected and not measured:
+            continue
+        same = expected == measured
+        difference = (
+            '<span class="good">equal</span>'
+            if same
+            else f'<span class="{"bad" if run["problems"] else ""}">{measured - expected:+,}</span>'
+        )
+        rows.append(
+            (f"{link['from']} → {link['to']}", f"{expected:,}", f"{measured:,}", difference)
+        )
+    return table(("link", "predicted bytes", "measured bytes", "difference"), rows)
+
+
+def figure(content: str, caption: str) -> str:
+    """A figure with a caption; `content` is SVG or an image element."""
+    return f"<figure>{content}<figcaption>{html.escape(caption)}</figcaption></figure>"
+
+
+def folded(summary: str, content: str) -> str:
+    """Content that opens on demand."""
+    return f"<details><summary>{html.escape(summary)}</summary>{content}</details>"

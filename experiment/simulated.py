@@ -1,0 +1,70 @@
+"""Run an experiment in virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+from experiment.description import Algorithm
+from experiment.prepare import Prepared, worker_options
+from experiment.result import Measured
+from host_agent.workload import Verdict, make_workload
+from p4switch.v1model.engine import Engine
+from simulation.all_reduce import SimulatedRun, simulate_plan, simulate_ring
+from simulation.faults import Faults
+
+PROGRAM = Path(__file__).resolve().parent.parent / "p4src" / "hopsum.p4"
+
+
+@cache
+def _engine_maker(lanes: int, slots: int) -> Callable[[], Engine]:
+    """A maker of engines that run hopsum.p4: native where there is a compiler."""
+    from p4switch.execute.choose import engine_maker
+
+    return engine_maker(PROGRAM, defines={"LANES": str(lanes), "SLOTS": str(slots)})
+
+
+def run_simulated(prepared: Prepared) -> Measured:
+    """Run in virtual time; see `simulation.all_reduce` for what it raises."""
+    experiment, network = prepared.experiment, prepared.network
+    slots = max((switch.slots for switch in network.switches.values()), default=0)
+    make_engine = _engine_maker(experiment.lanes, slots)
+    faults = Faults(loss=experiment.loss)
+    if experiment.algorithm is Algorithm.RING or prepared.plan is None:
+        run = simulate_ring(
+            network,
+            prepared.placement.workers,
+            make_engine,
+            lambda worker: make_workload(prepared.workload, worker, None),
+            faults=faults,
+            seed=experiment.seed,
+            limit=experiment.limit,
+        )
+    else:
+        plan = prepared.plan
+        run = simulate_plan(
+            network,
+            plan,
+            make_engine,
+            lambda worker: make_workload(prepared.workload, worker, plan),
+            faults=faults,
+            seed=experiment.seed,
+            limit=experiment.limit,
+            options=worker_options(prepared),
+        )
+    return _measured(run)
+
+
+def _measured(run: SimulatedRun) -> Measured:
+    verdict = Verdict()
+    for workload in run.workloads:
+        verdict.merge(workload.verdict())
+    return Measured(
+        seconds=run.seconds,
+        links=run.links,
+        switches=run.switches,
+        retransmissions=run.retransmissions,
+        verdict=verdict,
+        outcome=run.workloads[0].outcome(),
+    )
