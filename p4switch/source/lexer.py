@@ -31,7 +31,7 @@ KEYWORDS = frozenset(
         "string", "struct", "switch", "table", "this", "transition", "true", "tuple", "type",
         "typedef", "value_set", "varbit", "void", "_",
     ]
-)
+)  # fmt: skip
 
 # Keywords that may also be names (nonTypeName of the grammar, and `list`).
 NAME_KEYWORDS = frozenset(
@@ -47,7 +47,7 @@ _PUNCTUATION = [
     "%=", "&=", "|=", "^=", "<<", ">>", "<=", ">=", "==", "!=", "&&", "||", "++", "..", "##",
     "+", "-", "*", "/", "%", "&", "|", "^", "~", "!", "<", ">", "=", "(", ")", "[", "]", "{",
     "}", ":", ",", ";", "?", ".", "@", "#",
-]
+]  # fmt: skip
 
 _TOKEN = re.compile(
     r"""

@@ -169,9 +169,7 @@ def _parse_body(macro: Macro) -> list[_Part]:
             index += 1
         elif place < 0:
             parts.append((_TOKEN, token, -1, pasted))
-        elif (
-            pasted and macro.variadic and place == len(parameters) - 1 and parts[-1][1][0] == ","
-        ):
+        elif pasted and macro.variadic and place == len(parameters) - 1 and parts[-1][1][0] == ",":
             parts[-1] = (_COMMA, parts[-1][1], place, parts[-1][3])
             parts.append((_RAW, token, place, False))
         else:
@@ -270,9 +268,7 @@ class MacroTable:
         macro.disabled = True
         return True
 
-    def _collect(
-        self, macro: Macro, streams: list[Stream], source: Source | None
-    ) -> _Arguments:
+    def _collect(self, macro: Macro, streams: list[Stream], source: Source | None) -> _Arguments:
         """Return the arguments of a call whose `(` has been read."""
         assert macro.parameters is not None
         macros = self.macros
@@ -295,8 +291,8 @@ class MacroTable:
                 if depth == 0:
                     break
                 depth -= 1
-            elif kind == "," and depth == 0 and not (
-                macro.variadic and len(arguments) == count - 1
+            elif (
+                kind == "," and depth == 0 and not (macro.variadic and len(arguments) == count - 1)
             ):
                 arguments.append(current)
                 current = []

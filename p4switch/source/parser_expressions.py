@@ -172,9 +172,7 @@ class ExpressionParser(Cursor):
             left = ast.Ternary(left.position, left, then, other)
         return left
 
-    def _binary(
-        self, left: ast.Expression, minimum: int, table: dict[str, int]
-    ) -> ast.Expression:
+    def _binary(self, left: ast.Expression, minimum: int, table: dict[str, int]) -> ast.Expression:
         kinds = self.kinds
         while True:
             operator = kinds[self.index]
@@ -419,9 +417,7 @@ class ExpressionParser(Cursor):
             self.expect(")", " to close '('")
             return keys
         self.expect(")", " to close '('")
-        if isinstance(
-            first, (ast.MaskKeyset, ast.RangeKeyset, ast.DefaultKeyset, ast.DontCare)
-        ):
+        if isinstance(first, (ast.MaskKeyset, ast.RangeKeyset, ast.DefaultKeyset, ast.DontCare)):
             return [first]
         # Brackets around a mere expression, as in `(a + b) &&& c`.
         return [self._rest_of_keyset(first)]

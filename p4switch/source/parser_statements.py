@@ -202,15 +202,11 @@ class StatementParser(AnnotationParser):
                 self.expect(")", " after what 'for' runs over")
                 body = self.statement()
                 self.end_scope(scope)
-                return ast.ForIn(
-                    position, type_ref, name, collection, body, annotations + inner
-                )
+                return ast.ForIn(position, type_ref, name, collection, body, annotations + inner)
             init: list[ast.Statement | ast.Declaration] = [
                 self._variable_value(start, inner, type_ref, name)
             ]
-        elif inner or (
-            self.kinds[self.index] in NAME_KINDS and self.kinds[self.index + 1] == "in"
-        ):
+        elif inner or (self.kinds[self.index] in NAME_KINDS and self.kinds[self.index + 1] == "in"):
             raise self.unexpected("the type of the loop's variable")
         else:
             init = []

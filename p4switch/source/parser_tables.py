@@ -15,9 +15,7 @@ class TableParser(StatementParser):
         self.index += 1
         name = self.name("the name of a table")
         self.expect("{", f" before the properties of table '{name}'")
-        table = ast.TableDeclaration(
-            position, annotations, name, None, [], [], False, []
-        )
+        table = ast.TableDeclaration(position, annotations, name, None, [], [], False, [])
         seen: set[str] = set()
         while not self.take("}"):
             self._property(table, seen)
@@ -96,7 +94,5 @@ class TableParser(StatementParser):
             action = self._action_ref([])
             annotations = self.annotations()
             self.expect(";", " after an entry")
-            entries.append(
-                ast.TableEntry(position, annotations, keys, action, constant, priority)
-            )
+            entries.append(ast.TableEntry(position, annotations, keys, action, constant, priority))
         return entries
