@@ -1,0 +1,402 @@
+"""The engine that runs a program as native code."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from p4switch.execute.native.build import build
+from p4switch.execute.native.layout import Layout, RecordLayout
+from p4switch.execute.native.library import BatchResult, Library, open_library
+from p4switch.ir import ActionChoice, ExternInstance, Program
+from p4switch.v1model.engine import (
+    CloneSession,
+    CounterValue,
+    Digest,
+    EngineOptions,
+    EngineStatistics,
+    KeyMatch,
+    MeterConfig,
+    Packet,
+    Replica,
+    TableEntry,
+)
+from p4switch.v1model.matches import ternary_form
+from p4switch.v1model.state import ControlState
+
+Words = ctypes.Array[ctypes.c_uint64]
+
+log = logging.getLogger(__name__)
+
+ENTRY_ACTION, ENTRY_MEMBER, ENTRY_GROUP = range(3)
+"""tables.h"""
+
+
+@dataclass(frozen=True, slots=True)
+class Frames:
+    """A batch of frames: frame i is `data[offsets[i] : offsets[i] + lengths[i]]`.
+
+    ports uint16, offsets uint64, lengths uint32, data uint8, all one-dimensional.
+    """
+
+    ports: NDArray[np.uint16]
+    offsets: NDArray[np.uint64]
+    lengths: NDArray[np.uint32]
+    data: NDArray[np.uint8]
+
+    def __len__(self) -> int:
+        return len(self.ports)
+
+    @classmethod
+    def of(cls, packets: Sequence[Packet]) -> Frames:
+        """From single packets."""
+        lengths = np.array([len(data) for _, data in packets], np.uint32)
+        offsets = np.zeros(len(packets), np.uint64)
+        np.cumsum(lengths[:-1], out=offsets[1:])
+        data = np.frombuffer(b"".join(data for _, data in packets), np.uint8)
+        return cls(np.array([port for port, _ in packets], np.uint16), offsets, lengths, data)
+
+    def packets(self) -> list[Packet]:
+        """As single packets."""
+        data = self.data.tobytes()
+        return [
+            (port, data[offset : offset + length])
+            for port, offset, length in zip(
+                self.ports.tolist(), self.offsets.tolist(), self.lengths.tolist(), strict=True
+            )
+        ]
+
+
+class Slots:
+    """Small numbers for what the control plane knows by other ids."""
+
+    def __init__(self) -> None:
+        self._slots: dict[int, int] = {}
+        self._free: list[int] = []
+
+    def take(self, number: int) -> int:
+        """The slot of an id, a new one if it has none."""
+        if number not in self._slots:
+            self._slots[number] = self._free.pop() if self._free else len(self._slots)
+        return self._slots[number]
+
+    def release(self, number: int) -> None:
+        """Give the slot of an id back."""
+        self._free.append(self._slots.pop(number))
+
+    def __getitem__(self, number: int) -> int:
+        return self._slots[number]
+
+
+class NativeEngine(ControlState):
+    """An `Engine` in C. NoCompilerError without a C compiler, UnsupportedError from `generate`.
+
+    `compiled`: a shared object from `build.load`, else the program is compiled (or found in
+    the cache). `extra_flags` go to the compiler.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        options: EngineOptions | None = None,
+        *,
+        compiled: tuple[Layout, Path] | None = None,
+        extra_flags: Sequence[str] = (),
+    ) -> None:
+        super().__init__(program, options)
+        if compiled is None:
+            generated, path = build(program, extra_flags)
+            compiled = generated.layout, path
+        self.layout, self.path = compiled
+        self.library: Library = open_library(self.path)
+        self.switch = self.library.create(
+            self.options.drop_port,
+            self.options.queue_depth,
+            self.options.priority_queues,
+            self.options.seed & (1 << 64) - 1,
+        )
+        if not self.switch:
+            raise MemoryError("no memory for the switch")
+        self._member_slots = [Slots() for _ in self.profile_states]
+        self._group_slots = [Slots() for _ in self.profile_states]
+        self._registers = {name: i for i, name in enumerate(self.layout.registers)}
+        self._counters = {name: i for i, name in enumerate(self.layout.counters)}
+        self._meters = {name: i for i, name in enumerate(self.layout.meters)}
+        self._load_program()
+
+    def close(self) -> None:
+        """Free the switch; the engine cannot be used afterwards."""
+        with self.lock:
+            switch, self.switch = self.switch, None
+            if switch:
+                self.library.destroy(switch)
+
+    def __del__(self) -> None:
+        if getattr(self, "switch", None):
+            self.close()
+
+    # --- packets
+
+    def process(self, packets: Sequence[Packet], now_us: int = 0) -> list[Packet]:
+        """See `Engine`."""
+        if not packets:
+            return []
+        return self.process_frames(Frames.of(packets), now_us).packets()
+
+    def process_frames(self, frames: Frames, now_us: int = 0) -> Frames:
+        """`process` for a whole batch in arrays; MemoryError if frames were lost for want of it."""
+        with self.lock:
+            self.now_us = now_us
+            result = BatchResult()
+            failed = self.library.process(
+                self.switch,
+                len(frames),
+                frames.ports.ctypes.data,
+                frames.offsets.ctypes.data,
+                frames.lengths.ctypes.data,
+                frames.data.ctypes.data,
+                now_us,
+                log.isEnabledFor(logging.INFO),
+                ctypes.byref(result),
+            )
+            if failed:
+                raise MemoryError("no memory for a batch of packets")
+            self._log_messages()
+            return Frames(
+                _array(result.ports, result.count, np.uint16),
+                _array(result.offsets, result.count, np.uint64),
+                _array(result.lengths, result.count, np.uint32),
+                _array(result.data, result.bytes, np.uint8),
+            )
+
+    def take_digests(self) -> list[Digest]:
+        """See `Engine`."""
+        with self.lock:
+            records = self._records(self.library.take_digests, self.layout.digests)
+            return [Digest(layout.name, values) for layout, values in records]
+
+    def _log_messages(self) -> None:
+        if not self.layout.messages:
+            return
+        for layout, values in self._records(self.library.take_messages, self.layout.messages):
+            if layout.name == "log_msg":
+                log.info("%s", fill_in(layout.text, values))
+            else:
+                log.error("%s: %s failed", layout.position, layout.name)
+
+    def _records(
+        self, take: ctypes._NamedFuncPointer, layouts: list[RecordLayout]
+    ) -> list[tuple[RecordLayout, tuple[int, ...]]]:
+        count = take(self.switch, None, 0)
+        if not count:
+            return []
+        words = (ctypes.c_uint64 * count)()
+        take(self.switch, words, count)
+        found = []
+        at = 0
+        while at < count:
+            size, identity = words[at], words[at + 1]
+            layout = layouts[identity]
+            found.append((layout, layout.values(words[at + 2 : at + 2 + size])))
+            at += 2 + size
+        return found
+
+    def statistics(self) -> EngineStatistics:
+        """See `Engine`."""
+        values = (ctypes.c_uint64 * 5)()
+        with self.lock:
+            self.library.statistics(self.switch, values)
+        names = ("endless_turns", "failed_assertions", "lost_digests")
+        extra = {name: value for name, value in zip(names, values[2:], strict=True) if value}
+        return EngineStatistics(values[0], values[1], extra)
+
+    # --- hooks of ControlState
+
+    def _action(self, table: int, entry: TableEntry) -> tuple[int, int, int, Words]:
+        """Kind, reference, action and argument words of an entry."""
+        layout = self.layout.tables[table]
+        if entry.action is not None:
+            words = _words(layout.pack_arguments(entry.action))
+            return ENTRY_ACTION, 0, entry.action.index, words
+        implementation = self.program.tables[table].implementation
+        assert implementation is not None
+        profile = self._profile_index[implementation.name]
+        nothing = _words([0] * max(layout.argument_words, 1))
+        if entry.member is not None:
+            return ENTRY_MEMBER, self._member_slots[profile][entry.member], 0, nothing
+        assert entry.group is not None
+        return ENTRY_GROUP, self._group_slots[profile][entry.group], 0, nothing
+
+    def _on_insert(self, table: int, handle: int, entry: TableEntry) -> None:
+        values, masks = self.layout.tables[table].pack(entry)
+        failed = self.library.table_insert(
+            self.switch,
+            table,
+            handle,
+            _words(values),
+            _words(masks),
+            min(entry.priority, 0xFFFFFFFF),
+            *self._action(table, entry),
+            self.now_us,
+        )
+        _check(failed)
+
+    def _on_modify(self, table: int, handle: int, entry: TableEntry) -> None:
+        self.library.table_modify(self.switch, table, handle, *self._action(table, entry))
+
+    def _on_delete(self, table: int, handle: int, entry: TableEntry) -> None:
+        self.library.table_delete(self.switch, table, handle)
+
+    def _on_default(self, table: int, choice: ActionChoice) -> None:
+        words = _words(self.layout.tables[table].pack_arguments(choice))
+        self.library.table_default(self.switch, table, choice.index, words)
+
+    def _on_member(self, profile: int, member: int, choice: ActionChoice | None) -> None:
+        slots = self._member_slots[profile]
+        if choice is None:
+            slots.release(member)
+            return
+        users = self.profile_states[profile].tables
+        words = [0]
+        if users:
+            layouts = [self.layout.tables[table] for table in users]
+            words = max((layout.pack_arguments(choice) for layout in layouts), key=len)
+        _check(
+            self.library.profile_member(
+                self.switch, profile, slots.take(member), choice.index, _words(words)
+            )
+        )
+
+    def _on_group(self, profile: int, group: int, members: tuple[int, ...] | None) -> None:
+        slots = self._group_slots[profile]
+        if members is None:
+            slots.release(group)
+            return
+        places = [self._member_slots[profile][member] for member in members]
+        _check(
+            self.library.profile_group(
+                self.switch,
+                profile,
+                slots.take(group),
+                len(places),
+                (ctypes.c_uint32 * len(places))(*places),
+            )
+        )
+
+    def _on_multicast_group(self, group: int, replicas: tuple[Replica, ...] | None) -> None:
+        count, pairs = _pairs(replicas)
+        _check(self.library.group(self.switch, group, count, pairs))
+
+    def _on_clone_session(self, session: int, value: CloneSession | None) -> None:
+        count, pairs = _pairs(value.replicas if value is not None else None)
+        length = value.length if value is not None else 0
+        _check(self.library.session(self.switch, session, count, pairs, length))
+
+    def _on_value_set(self, index: int, members: tuple[tuple[KeyMatch, ...], ...]) -> None:
+        rows: list[int] = []
+        for member in members:
+            rows += self._value_set_row(index, member)
+        _check(self.library.value_set(self.switch, index, len(members), _words(rows)))
+
+    def _value_set_row(self, index: int, member: tuple[KeyMatch, ...]) -> list[int]:
+        """Low, high, value and mask of each word (actions.h, value_set_has)."""
+        row: list[int] = []
+        for part in self.layout.value_sets[index]:
+            match = member[part.place]
+            full = (1 << part.width) - 1
+            low, high, value, mask = 0, full, 0, 0
+            if part.match_kind == "range" and not match.any:
+                low, high = match.value, match.high
+            else:
+                value, mask = ternary_form(match, part.match_kind, part.width)
+            for shift in range(0, max(part.width, 1), 64):
+                if part.width > 64:
+                    low, high = 0, (1 << 64 * (shift // 64 + 1)) - 1
+                row += [x >> shift & (1 << 64) - 1 for x in (low, high, value, mask)]
+        return row
+
+    def _read_register(self, instance: ExternInstance, index: int) -> int:
+        number = self._registers[instance.name]
+        size = self.library.register_bytes(number)
+        cell = ctypes.create_string_buffer(size)
+        self.library.register_read(self.switch, number, index, 1, cell)
+        return int.from_bytes(cell.raw, "little")
+
+    def _write_register(self, instance: ExternInstance, index: int, value: int) -> None:
+        number = self._registers[instance.name]
+        size = self.library.register_bytes(number)
+        self.library.register_write(self.switch, number, index, value.to_bytes(size, "little"))
+
+    def _read_counter(self, instance: ExternInstance, index: int) -> CounterValue:
+        values = (ctypes.c_uint64 * 2)()
+        self.library.counter_read(self.switch, self._counters[instance.name], index, values)
+        return CounterValue(*values)
+
+    def _write_counter(self, instance: ExternInstance, index: int, value: CounterValue) -> None:
+        number = self._counters[instance.name]
+        self.library.counter_write(self.switch, number, index, value.packets, value.bytes)
+
+    def _entry(self, table: int, handle: int) -> list[int]:
+        values = (ctypes.c_uint64 * 3)()
+        self.library.entry_read(self.switch, table, handle, values)
+        return list(values)
+
+    def _read_direct_counter(self, table: int, handle: int) -> CounterValue:
+        return CounterValue(*self._entry(table, handle)[:2])
+
+    def _write_direct_counter(self, table: int, handle: int, value: CounterValue) -> None:
+        self.library.entry_count(self.switch, table, handle, value.packets, value.bytes)
+
+    def _set_meter(self, instance: ExternInstance, index: int, config: MeterConfig | None) -> None:
+        self.library.meter(self.switch, self._meters[instance.name], index, _rates(config))
+
+    def _set_direct_meter(self, table: int, handle: int, config: MeterConfig | None) -> None:
+        self.library.entry_meter(self.switch, table, handle, _rates(config))
+
+    def _last_hit_us(self, table: int, handle: int) -> int:
+        return self._entry(table, handle)[2]
+
+
+def fill_in(text: str, values: Sequence[int]) -> str:
+    """A message with its values in place of each `{}`."""
+    pieces = text.split("{}")
+    filled = [str(value) for value in values] + ["{}"] * len(pieces)
+    return "".join(map("".join, zip(pieces, [*filled[: len(pieces) - 1], ""], strict=True)))
+
+
+def _check(failed: int) -> None:
+    if failed:
+        raise MemoryError("no memory for a control-plane request")
+
+
+def _words(values: Sequence[int]) -> Words:
+    return (ctypes.c_uint64 * max(len(values), 1))(*values)
+
+
+def _rates(config: MeterConfig | None) -> ctypes.Array[ctypes.c_int64] | None:
+    if config is None:
+        return None
+    return (ctypes.c_int64 * 4)(config.cir, config.cburst, config.pir, config.pburst)
+
+
+def _pairs(
+    replicas: Sequence[Replica] | None,
+) -> tuple[int, ctypes.Array[ctypes.c_uint16] | None]:
+    if replicas is None:
+        return 0, None
+    flat = [number for replica in replicas for number in (replica.port, replica.instance)]
+    return len(replicas), (ctypes.c_uint16 * max(len(flat), 1))(*flat)
+
+
+def _array(address: int | None, count: int, kind: type[np.generic]) -> NDArray:  # type: ignore[type-arg]
+    """A copy of an array that lies in the switch."""
+    if not address or not count:
+        return np.zeros(0, kind)
+    size = count * np.dtype(kind).itemsize
+    return np.frombuffer(ctypes.string_at(address, size), kind)

@@ -1,0 +1,64 @@
+/* The hash algorithms of v1model (BMv2's src/bm_sim/calculations.cpp), over whole bytes. */
+#ifndef P4_HASHES_H
+#define P4_HASHES_H
+
+#include "base.h"
+
+/* Tables of the reflected polynomials: 0xEDB88320 and 0xA001. */
+static u32 crc32_table[256];
+static u16 crc16_table[256];
+
+/* Idempotent, so that several threads may do it at once. */
+UNUSED static void hashes_start(void) {
+    for (u32 i = 0; i < 256; i++) {
+        u32 wide = i, narrow = i;
+        for (int bit = 0; bit < 8; bit++) {
+            wide = wide >> 1 ^ (wide & 1 ? 0xedb88320u : 0);
+            narrow = narrow >> 1 ^ (narrow & 1 ? 0xa001u : 0);
+        }
+        crc32_table[i] = wide;
+        crc16_table[i] = (u16)narrow;
+    }
+}
+
+UNUSED static u64 hash_crc32(const u8 *bytes, size_t n) {
+    u32 crc = 0xffffffffu;
+    for (size_t i = 0; i < n; i++) crc = crc >> 8 ^ crc32_table[(crc ^ bytes[i]) & 0xff];
+    return crc ^ 0xffffffffu;
+}
+
+UNUSED static u64 hash_crc16(const u8 *bytes, size_t n) {
+    u16 crc = 0;
+    for (size_t i = 0; i < n; i++) crc = (u16)(crc >> 8 ^ crc16_table[(crc ^ bytes[i]) & 0xff]);
+    return crc;
+}
+
+/* The Internet checksum; `sum` carries on from an even number of bytes. */
+INLINE u64 sum16(u64 sum, const u8 *bytes, size_t n) {
+    size_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        u64 v = load_be64(bytes + i);
+        sum += (v >> 32) + (v & 0xffffffffu);
+    }
+    for (; i + 2 <= n; i += 2) sum += load_be16(bytes + i);
+    if (i < n) sum += (u64)bytes[i] << 8;
+    return sum;
+}
+INLINE u64 fold16(u64 sum) {
+    while (sum >> 16) sum = (sum >> 16) + (sum & 0xffff);
+    return ~sum & 0xffff;
+}
+UNUSED static u64 hash_csum16(const u8 *bytes, size_t n) { return fold16(sum16(0, bytes, n)); }
+
+UNUSED static u64 hash_xor16(const u8 *bytes, size_t n) {
+    u64 x = 0;
+    for (size_t i = 0; i < n; i++) x ^= (u64)bytes[i] << (i % 2 ? 0 : 8);
+    return x;
+}
+
+/* The first eight bytes as a number. */
+UNUSED static u64 hash_identity(const u8 *bytes, size_t n) {
+    return load_be(bytes, n < 8 ? (u32)n : 8);
+}
+
+#endif

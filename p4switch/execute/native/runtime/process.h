@@ -1,0 +1,299 @@
+/* What happens to a packet around the program's blocks, as v1model/pipeline.py has it.
+
+   Order and names follow BMv2's docs/simple_switch.md, "Pseudocode for what happens at the end of
+   ingress and egress processing", and simple_switch.cpp. */
+#ifndef P4_PROCESS_H
+#define P4_PROCESS_H
+
+#include "actions.h"
+
+/* Resubmissions and recirculations of one packet; one more and it is dropped and counted. */
+#define TURNS_LIMIT 1000
+
+/* --- queues */
+
+UNUSED static void enqueue(p4_switch *sw, packet *p, u32 port) {
+    u32 priority = (u32)std_get_priority(p);
+    if (UNLIKELY(port >= PORTS || priority >= sw->priorities
+                 || sw->queues[port][priority].count + sw->staged[port] >= sw->queue_depth)) {
+        sw->statistics.queue_drops++;
+        packet_free(sw, p);
+        return;
+    }
+    queue *q = &sw->queues[port][priority];
+    p->enqueued = sw->now;
+    std_set_enq_timestamp(p, sw->now);
+    std_set_enq_qdepth(p, q->count);
+    p->next = NULL;
+    if (q->count++ == 0) q->last = &q->first;
+    *q->last = p;
+    q->last = &p->next;
+    sw->busy_ports[port / 64] |= 1ull << (port % 64);
+}
+
+/* The next packet of a port, the highest priority first; NULL and not busy if there is none. */
+UNUSED static packet *dequeue(p4_switch *sw, u32 port) {
+    for (u32 priority = sw->priorities; priority-- > 0;) {
+        queue *q = &sw->queues[port][priority];
+        packet *p = q->first;
+        if (!q->count) continue;
+        q->first = p->next;
+        if (--q->count == 0) q->last = &q->first;
+        std_set_deq_qdepth(p, q->count);
+        return p;
+    }
+    sw->busy_ports[port / 64] &= ~(1ull << (port % 64));
+    return NULL;
+}
+
+/* A copy to each replica; the original is used up. */
+UNUSED static void replicate(p4_switch *sw, packet *p, const replication *to) {
+    for (u32 i = 0; to && i < to->count; i++) {
+        packet *copy = packet_twin(sw, p);
+        if (!copy) break;
+        std_set_egress_rid(copy, to->replicas[i].instance);
+        enqueue(sw, copy, to->replicas[i].port);
+    }
+    packet_free(sw, p);
+}
+
+/* --- ingress */
+
+INLINE void parse_packet(p4_switch *sw, packet *p) {
+    memset(&p->headers, 0, sizeof p->headers);
+    run_parser(sw, p, sw->frame);
+}
+
+UNUSED static void send_clones(p4_switch *sw, const packet *original, packet *copy,
+                               const replication *session, u32 instance_type) {
+    copy_field_list(original->clone_list, &copy->meta, &original->meta);
+    std_set_instance_type(copy, instance_type);
+    if (session->length) packet_limit(copy, session->length);
+    replicate(sw, copy, session);
+}
+
+/* The clone is the packet as it came to ingress, parsed again, with metadata of its own. */
+UNUSED static void clone_at_ingress(p4_switch *sw, const packet *p, u64 ingress_port) {
+    const replication *session =
+        p->clone_session < CLONE_SESSIONS ? sw->sessions[p->clone_session] : NULL;
+    packet *copy = session ? packet_new(sw) : NULL;
+    if (!copy) return;
+    packet_reset(copy, p->owner, p->data, p->length);
+    copy->input_length = p->input_length;
+    copy->turns = p->turns;
+    std_set_ingress_port(copy, ingress_port);
+    parse_packet(sw, copy);
+    copy->clones = copy->resubmits = copy->recirculates = 0;
+    memset(&copy->std, 0, sizeof copy->std);
+    memset(&copy->meta, 0, sizeof copy->meta);
+    send_clones(sw, p, copy, session, INSTANCE_INGRESS_CLONE);
+}
+
+/* The packet for another turn from the parser on; its metadata is new but for the list. */
+UNUSED static packet *packet_again(p4_switch *sw, const packet *p, buffer *owner, const u8 *data,
+                                   u32 length, u32 field_list, u32 instance_type) {
+    if (p->turns >= TURNS_LIMIT) {
+        sw->statistics.endless_turns++;
+        return NULL;
+    }
+    packet *again = packet_new(sw);
+    if (!again) return NULL;
+    packet_reset(again, owner, data, length);
+    again->turns = p->turns + 1;
+    copy_field_list(field_list, &again->meta, &p->meta);
+    std_set_instance_type(again, instance_type);
+    std_set_packet_length(again, length);
+    return again;
+}
+
+/* Ingress and what follows it; the packet to resubmit, if it is. */
+UNUSED static packet *ingress_once(p4_switch *sw, packet *p) {
+    frame *f = sw->frame;
+    u64 ingress_port = std_get_ingress_port(p);
+    parse_packet(sw, p);
+    if (UNLIKELY(p->parser_error)) sw->statistics.parser_errors++;
+    std_set_parser_error(p, p->parser_error);
+    run_verify(sw, p, f);
+    std_set_checksum_error(p, p->checksum_error);
+    run_ingress(sw, p, f);
+
+    if (UNLIKELY(p->clones)) {
+        p->clones = 0;
+        clone_at_ingress(sw, p, ingress_port);
+    }
+    if (UNLIKELY(p->resubmits)) {
+        packet *again = packet_again(sw, p, p->owner, p->data, p->length, p->resubmit_list,
+                                     INSTANCE_RESUBMIT);
+        if (again) again->input_length = p->input_length;
+        packet_free(sw, p);
+        return again;
+    }
+    u32 group = (u32)std_get_mcast_grp(p);
+    if (group) {
+        std_set_instance_type(p, INSTANCE_REPLICATION);
+        replicate(sw, p, sw->groups[group]);
+        return NULL;
+    }
+    u32 port = (u32)std_get_egress_spec(p);
+    if (port == sw->drop_port) {
+        packet_free(sw, p);
+        return NULL;
+    }
+    std_set_instance_type(p, INSTANCE_NORMAL);
+    enqueue(sw, p, port);
+    return NULL;
+}
+
+INLINE void ingress_packet(p4_switch *sw, packet *p) {
+    while (p) p = ingress_once(sw, p);
+}
+
+/* --- egress */
+
+/* The clone is the packet as it is at the end of egress; it goes through egress anew. */
+UNUSED static void clone_at_egress(p4_switch *sw, const packet *p) {
+    const replication *session =
+        p->clone_session < CLONE_SESSIONS ? sw->sessions[p->clone_session] : NULL;
+    if (!session) return;
+    if (p->turns >= TURNS_LIMIT) {
+        sw->statistics.endless_turns++;
+        return;
+    }
+    packet *copy = packet_twin(sw, p);
+    if (!copy) return;
+    copy->turns++;
+    memset(&copy->std, 0, sizeof copy->std);
+    memset(&copy->meta, 0, sizeof copy->meta);
+    send_clones(sw, p, copy, session, INSTANCE_EGRESS_CLONE);
+}
+
+/* Appends what the parser left; -1 without memory. */
+INLINE int append_payload(p4_switch *sw, const packet *p) {
+    output *o = sw->out;
+    o->used = sw->emit_start + (sw->emitted + 7) / 8;
+#if !ALIGNED
+    if ((sw->emitted | p->cursor) % 8) {
+        u32 rest = p->length * 8 - p->cursor;
+        u8 *to = emit_room(sw, rest);
+        if (!to) return -1;
+        u32 at = (u32)(sw->emitted % 8), from = p->cursor;
+        sw->emitted += rest;
+        for (; rest >= 8; rest -= 8, at += 8, from += 8)
+            put_bits(to, at, 8, get_bits(p->data, from, 8));
+        put_bits(to, at, rest, get_bits(p->data, from, rest));
+        o->used = sw->emit_start + (sw->emitted + 7) / 8;
+        return 0;
+    }
+#endif
+    u32 payload = payload_length(p);
+    if (UNLIKELY(output_room(o, payload))) return -1;
+    memcpy(o->bytes + o->used, p->data + p->length - payload, payload);
+    o->used += payload;
+    return 0;
+}
+
+/* The deparsed frame starts over; its bytes are the end of the output. */
+UNUSED static void recirculate_packet(p4_switch *sw, const packet *p, size_t start) {
+    output *o = sw->out;
+    u32 length = (u32)(o->used - start);
+    buffer *b = malloc(sizeof *b + length);
+    o->used = start;
+    if (!b) { sw->out_of_memory = 1; return; }
+    b->users = 0;
+    b->size = length;
+    memcpy(b->bytes, o->bytes + start, length);
+    packet *again = packet_again(sw, p, b, b->bytes, length, p->recirculate_list, INSTANCE_RECIRC);
+    if (!again) { free(b); return; }
+    again->next = NULL;
+    *sw->again_last = again;
+    sw->again_last = &again->next;
+}
+
+UNUSED static void egress_packet(p4_switch *sw, packet *p, u32 port) {
+    frame *f = sw->frame;
+    output *o = sw->out;
+    std_set_egress_global_timestamp(p, sw->now);
+    std_set_deq_timedelta(p, sw->now - p->enqueued);
+    std_set_egress_port(p, port);
+    std_set_egress_spec(p, sw->drop_port + 1);
+    std_set_packet_length(p, p->current_length);
+    run_egress(sw, p, f);
+
+    if (UNLIKELY(p->clones)) {
+        p->clones = 0;
+        clone_at_egress(sw, p);
+    }
+    if (std_get_egress_spec(p) == sw->drop_port) {
+        packet_free(sw, p);
+        return;
+    }
+    run_compute(sw, p, f);
+    size_t start = sw->emit_start = o->used;
+    sw->emitted = 0;
+    run_deparser(sw, p, f);
+    if (UNLIKELY(append_payload(sw, p))) {
+        sw->out_of_memory = 1;
+        o->used = start;
+        packet_free(sw, p);
+        return;
+    }
+    if (UNLIKELY(p->truncates) && o->used - start > p->truncate_to)
+        o->used = start + p->truncate_to;
+    if (UNLIKELY(p->recirculates)) {
+        recirculate_packet(sw, p, start);
+    } else if (UNLIKELY(output_frame(o, start, (u16)port))) {
+        sw->out_of_memory = 1;
+        o->used = start;
+    }
+    packet_free(sw, p);
+}
+
+/* --- batches */
+
+UNUSED static packet *packet_arrives(p4_switch *sw, u32 port, buffer *owner, const u8 *data,
+                                     u32 length) {
+    packet *p = packet_new(sw);
+    if (!p) return NULL;
+    packet_reset(p, owner, data, length);
+    std_set_ingress_port(p, port);
+    std_set_packet_length(p, length);
+    std_set_ingress_global_timestamp(p, sw->now);
+    return p;
+}
+
+/* Recirculated packets go through ingress; those that this makes wait for the next time. */
+UNUSED static void ingress_again(p4_switch *sw) {
+    packet *p = sw->again;
+    sw->again = NULL;
+    sw->again_last = &sw->again;
+    while (p) {
+        packet *next = p->next;
+        ingress_packet(sw, p);
+        p = next;
+    }
+}
+
+/* Port by port in ascending order; clones made on the way wait for their port's turn. */
+UNUSED static void drain_queues(p4_switch *sw) {
+    for (;;) {
+        u64 busy[PORTS / 64], any = 0;
+        for (u32 word = 0; word < PORTS / 64; word++) any |= busy[word] = sw->busy_ports[word];
+        if (!any) return;
+        for (u32 word = 0; word < PORTS / 64; word++)
+            for (; busy[word]; busy[word] &= busy[word] - 1) {
+                u32 port = word * 64 + (u32)__builtin_ctzll(busy[word]);
+                packet *p;
+                while ((p = dequeue(sw, port))) egress_packet(sw, p, port);
+            }
+    }
+}
+
+UNUSED static void drain_all(p4_switch *sw) {
+    drain_queues(sw);
+    while (sw->again) {
+        ingress_again(sw);
+        drain_queues(sw);
+    }
+}
+
+#endif
