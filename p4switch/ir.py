@@ -665,7 +665,7 @@ class TableAction:
         return any(a.name == "tableonly" for a in self.annotations)
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class ActionChoice:
     """An action of a table (index into `Table.actions`) with its data arguments."""
 
@@ -766,11 +766,12 @@ class Program:
     tables: tuple[Table, ...]
     """In the order p4c's P4Info lists them: by control, then by declaration."""
     actions: tuple[Callable, ...]
-    """All actions, each once an instance."""
+    """Those P4Info lists: of tables, and those called in apply blocks; each once an instance."""
     externs: tuple[ExternInstance, ...]
     value_sets: tuple[ValueSet, ...]
     blocks: tuple[Block, ...]
     functions: tuple[Callable, ...]
+    """All other callables: functions, and actions that only other actions call."""
     variables: tuple[Variable, ...]
     types: dict[str, Header | Struct | Union]
     """Declared header, struct and union types by name (`controller_header`s are among them)."""

@@ -148,7 +148,10 @@ def evaluate(
 def with_defaults(
     body: Body, bounds: list[Bound], parameters: Sequence[ast.Parameter], names: Scope
 ) -> list[Bound]:
-    """Add the default values of parameters that nothing was given for."""
+    """Add the default values of parameters that nothing was given for.
+
+    Optional parameters without a value stay left out.
+    """
     if len(bounds) == len(parameters):
         return bounds
     given = {b.parameter.name: b for b in bounds}

@@ -94,7 +94,7 @@ def _method(body: Body, node: ast.Call, method: MethodOperand) -> Operand:
 
 
 def _apply_table(body: Body, node: ast.Call, entity: scope.TableEntity) -> Operand:
-    if body.kind != "control":
+    if body.kind not in ("control", "table"):  # a key may be another table's hit
         raise body.error(
             node.position, "a table can only be applied in the apply block of a control"
         )
@@ -291,6 +291,7 @@ def _action(body: Body, node: ast.Call, entity: scope.ActionEntity) -> None:
             node.position, "an action can only be called in a control or in another action"
         )
     bounds = arguments.evaluate(body, declaration.parameters, node.arguments, what, node.position)
+    bounds = arguments.with_defaults(body, bounds, declaration.parameters, body.scope)
     variables = [p.variable for p in entity.callable.parameters]
     back = arguments.copy_in_and_out(
         body, bounds, entity.parameter_types, variables, what, node.position

@@ -91,7 +91,8 @@ def _implicit_value(
     body: Body, value: Value, source: types.Type, target: types.Type
 ) -> Value | None:
     if isinstance(source, types.Int):
-        if isinstance(target, types.Bits) and value.constant is not None:
+        wide = target.base if isinstance(target, types.NewType) else target
+        if isinstance(wide, types.Bits) and value.constant is not None:
             return constants.convert(value.constant, target, value.position)
         return None
     if isinstance(source, types.Enum) and source.underlying is not None:

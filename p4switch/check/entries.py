@@ -72,6 +72,12 @@ def _priorities(
                     "entries of a table with exact and lpm keys only have no priority",
                 )
         return list(written)
+    annotated = [_annotated_priority(body, item) for item in node.entries]
+    if any(p is not None for p in annotated):
+        # Not in the specification; on BMv2 the smallest number wins and an entry without the
+        # annotation has its place in the list.
+        properties.largest_priority_wins = False
+        return [index + 1 if p is None else p for index, p in enumerate(annotated)]
     if node.entries_constant and not any(p is not None for p in written):
         return list(written)
     step = properties.priority_delta
@@ -90,6 +96,13 @@ def _priorities(
         result.append(priority)
         previous = priority
     return result
+
+
+def _annotated_priority(body: Body, item: ast.TableEntry) -> int | None:
+    for annotation in resolve.folded_annotations(body.compiler, item.annotations, body.scope):
+        if annotation.name == "priority" and annotation.arguments:
+            return int(annotation.arguments[0])
+    return None
 
 
 def _keys(

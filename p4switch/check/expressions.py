@@ -197,6 +197,8 @@ def _name(body: Body, node: ast.Expression) -> Operand:
     assert isinstance(node, ast.Name)
     where = body.scope.top if node.absolute else body.scope
     entity = where.find(node.name)
+    if entity is None and node.name in body.compiler.match_kinds:
+        return Value(node.position, types.MATCH_KIND, None, node.name)
     if entity is None:
         raise body.error(
             node.position,
@@ -381,8 +383,6 @@ def _tuple_element(
         )
     found = convert.part(body, base, f"f{number}", kind.elements[number])
     found.position = node.position
-    if base.read_only is not None:
-        found.read_only = base.read_only or "an element of a tuple cannot be written"
     return found
 
 

@@ -108,8 +108,8 @@ def _from_list(
             if name in by_name:
                 from_operand(by_name[name], element, late)
         return
-    for (_, kind), element in zip(expected, operand.elements, strict=False):
-        from_operand(kind, element, late)
+    for (_, part), element in zip(expected, operand.elements, strict=False):
+        from_operand(part, element, late)
 
 
 def solve(
@@ -123,9 +123,9 @@ def solve(
     late: list[tuple[types.Type, Value]] = []
     for kind, operand in pairs:
         from_operand(kind, operand, late)
-    for wanted, number in late:
-        if isinstance(types.resolved(wanted), types.Unknown):
-            unify(wanted, number.type)
+    for target, number in late:
+        if isinstance(types.resolved(target), types.Unknown):
+            unify(target, number.type)
     found: list[types.Type] = []
     for unknown in unknowns:
         argument = resolve.ground(compiler, unknown)

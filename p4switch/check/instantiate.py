@@ -97,13 +97,15 @@ def construct(
     """Make an object. `anonymous_name` is set when the source gives it no name of its own."""
     kind = _constructed_type(body, reference, given, position)
     if isinstance(kind, types.Extern):
-        full_name = body.unit.qualified(name, annotations)
+        # What a table's property constructs goes by the bare name.
+        unit = body.unit if anonymous_name is None else body.compiler.top
+        full_name = unit.qualified(name, annotations)
         return _extern(body, kind, given, full_name, annotations, position)
     if isinstance(kind, types.BlockType):
         own = resolve.folded_annotations(body.compiler, kind.declaration.annotations, body.scope)
         if anonymous_name is not None or body.unit is body.compiler.top:
-            # A block of the top level goes by the name of its type.
-            full_name = body.unit.qualified(kind.name, own)
+            # A block of the top level goes by the name of its type, whatever its @name.
+            full_name = body.unit.qualified(kind.name)
         else:
             full_name = body.unit.qualified(name, annotations)
         return _block_entity(body, kind, given, full_name, annotations or own, position)
@@ -251,7 +253,7 @@ def _extern(
     for bound in bounds:
         wanted = resolve.type_of(body.compiler, bound.parameter.type, names)
         if isinstance(bound.operand, EntityOperand) or isinstance(
-            wanted, (types.Extern, types.ListOf, types.StructLike)
+            wanted, (types.Extern, types.ListOf, types.StructLike, types.Tuple)
         ):
             raise body.compiler.unsupported(
                 bound.operand.position, f"{what}: only numbers, strings and enums are supported"
@@ -336,7 +338,7 @@ def anonymous(body: Body, kind: types.Type, position: Position) -> scope.BlockEn
     if not isinstance(kind, types.BlockType):
         raise body.error(position, f"'{kind}' cannot be applied")
     own = resolve.folded_annotations(body.compiler, kind.declaration.annotations, body.scope)
-    return _block_entity(body, kind, (), body.unit.qualified(kind.name, own), own, position)
+    return _block_entity(body, kind, (), body.unit.qualified(kind.name), own, position)
 
 
 def _block_entity(

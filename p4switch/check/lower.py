@@ -40,7 +40,7 @@ class Lowering:
             return ir.BOOL
         if kind is types.ERROR:
             return ir.BIT32
-        if kind is types.STRING:
+        if kind is types.STRING or kind is types.MATCH_KIND:
             return ir.STRING
         if isinstance(kind, types.Enum):
             return ir.BIT32 if kind.underlying is None else self.type(kind.underlying)

@@ -17,6 +17,7 @@ class _Walk:
     """Collects what code refers to."""
 
     def __init__(self) -> None:
+        self._in_callable = 0
         self.blocks: dict[ir.Block, None] = {}
         self.callables: dict[ir.Callable, None] = {}
         self.tables: dict[ir.Table, None] = {}
@@ -24,6 +25,8 @@ class _Walk:
         self.value_sets: dict[ir.ValueSet, None] = {}
         self.variables: dict[ir.Variable, None] = {}
         self.table_actions: dict[ir.Callable, None] = {}
+        self.shown: dict[ir.Callable, None] = {}
+        """Actions of tables, and those called outside other actions."""
 
     def block(self, block: ir.Block) -> None:
         if block in self.blocks:
@@ -48,7 +51,9 @@ class _Walk:
             self.variables[parameter.variable] = None
         if item.result is not None:
             self.variables[item.result] = None
+        self._in_callable += 1
         self.code(item.body)
+        self._in_callable -= 1
 
     def table(self, table: ir.Table) -> None:
         if table in self.tables:
@@ -59,6 +64,7 @@ class _Walk:
             self.code(action.copy_in)
             self.code(action.copy_out)
             self.table_actions[action.action] = None
+            self.shown[action.action] = None
             self.callable(action.action)
         for instance in (table.implementation, *table.counters, *table.meters):
             if instance is not None:
@@ -88,6 +94,8 @@ class _Walk:
             if isinstance(statement.callee, ir.Block):
                 self.block(statement.callee)
             else:
+                if statement.callee.is_action and not self._in_callable:
+                    self.shown[statement.callee] = None
                 self.callable(statement.callee)
             self.code(statement.copy_out)
         elif isinstance(statement, ir.ApplyTable):
@@ -134,14 +142,28 @@ def program(
         tuple(compiler.errors),
         {name: tuple(kind.members.items()) for name, kind in compiler.enums.items()},
         tuple(order.tables),
-        tuple(order.actions),
+        _control_plane_actions(walk, order),
         tuple(order.externs),
         tuple(order.value_sets),
         tuple(walk.blocks),
-        tuple(c for c in walk.callables if not c.is_action),
+        tuple(c for c in walk.callables if c not in walk.shown),
         tuple(walk.variables),
         dict(declared),
         main.annotations,
+    )
+
+
+def _control_plane_actions(walk: _Walk, order: _Order) -> tuple[ir.Callable, ...]:
+    """Give the actions that P4Info lists: of tables, and those that an apply block calls.
+
+    The latter get no data from the control plane.
+    """
+    for action in walk.shown:
+        if action not in walk.table_actions:
+            for parameter in action.parameters:
+                parameter.direction = parameter.direction or "in"
+    return tuple(
+        action for action in dict.fromkeys((*order.actions, *walk.shown)) if action in walk.shown
     )
 
 

@@ -8,6 +8,7 @@ from p4switch import ir
 from p4switch.check import constants, expressions, scope, types
 from p4switch.check.unit import Body, Compiler, suggestion
 from p4switch.source import ast
+from p4switch.source.position import P4Error
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -226,12 +227,28 @@ def folded_annotations(
     return tuple(
         ir.Annotation(
             item.name,
-            tuple(_argument(compiler, a, names) for a in item.arguments),
+            _arguments(compiler, item, names),
             tuple((key, _argument(compiler, a, names)) for key, a in item.pairs.items()),
             tuple(item.tokens),
         )
         for item in found
     )
+
+
+def _arguments(
+    compiler: Compiler, item: ast.Annotation, names: Scope
+) -> tuple[int | str | bool, ...]:
+    """Fold an annotation's arguments.
+
+    Annotations are free to hold anything: what is no list of constants stays as the raw text in
+    `tokens` only.
+    """
+    try:
+        return tuple(_argument(compiler, a, names) for a in item.arguments)
+    except P4Error:
+        if item.name == "name":
+            raise
+        return ()
 
 
 def _argument(compiler: Compiler, expression: ast.Expression, names: Scope) -> int | str | bool:
@@ -243,16 +260,32 @@ def _argument(compiler: Compiler, expression: ast.Expression, names: Scope) -> i
         return expression.value
     if isinstance(expression, (ast.Name, ast.TypeExpression, ast.Member)):
         entity = names.find(expression.name) if isinstance(expression, ast.Name) else None
-        if isinstance(entity, scope.ConstantEntity) and entity.value is not None:
+        if isinstance(entity, scope.ConstantEntity):
             folded = constants.scalar(entity.value)
             if folded is not None:
                 return folded
+        if isinstance(expression, ast.Member):
+            return _member(expression, names)
         return written(expression)
     body = Body(compiler, compiler.top, names, "constant")
     folded = constants.scalar(expressions.evaluate(body, expression))
     if folded is None:
         raise compiler.error(expression.position, "an annotation's argument must be a constant")
     return folded
+
+
+def _member(expression: ast.Member, names: Scope) -> int | str:
+    """Fold a member of an enum; another `a.b` stays as it is written."""
+    base = expression.base
+    if isinstance(base, ast.TypeExpression) and isinstance(base.type, ast.NamedType):
+        base = ast.Name(base.position, base.type.name, base.type.absolute)
+    if isinstance(base, ast.Name):
+        entity = names.find(base.name)
+        if isinstance(entity, scope.TypeEntity) and isinstance(entity.type, types.Enum):
+            number = entity.type.members.get(expression.name)
+            if number is not None:
+                return number
+    return written(expression)
 
 
 def written(node: ast.Expression | ast.TypeRef) -> str:

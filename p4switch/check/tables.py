@@ -19,7 +19,7 @@ from p4switch.check import (
     types,
 )
 from p4switch.check.operands import EntityOperand, Operand, Value, describe
-from p4switch.check.unit import Body, suggestion
+from p4switch.check.unit import Body, given_name, suggestion
 from p4switch.source import ast
 
 if TYPE_CHECKING:
@@ -69,13 +69,14 @@ def table(outer: Body, node: ast.TableDeclaration) -> scope.TableEntity:
     properties = _properties(body, node, listed, actions)
     if properties.default is None:
         properties.default = _no_action(body, listed, actions, node.position)
+    found = entries.entries(body, node, keys, listed, properties)
     made = ir.Table(
         full_name,
         tuple(keys),
         tuple(actions),
         properties.default,
         properties.default_constant,
-        entries.entries(body, node, keys, listed, properties),
+        found,
         node.entries_constant,
         properties.size,
         properties.largest_priority_wins,
@@ -131,10 +132,7 @@ def _check_key(body: Body, element: ast.KeyElement, value: Value) -> None:
 
 
 def _key_name(body: Body, element: ast.KeyElement, annotations: tuple[ir.Annotation, ...]) -> str:
-    for annotation in annotations:
-        if annotation.name == "name" and annotation.arguments:
-            return str(annotation.arguments[0])
-    name = _written(body, element.expression)
+    name = given_name(annotations) or _written(body, element.expression)
     if name is None:
         raise body.error(
             element.expression.position,
@@ -185,9 +183,7 @@ def _written_member(body: Body, node: ast.Member) -> str | None:
         base = expressions.evaluate(body, node.base)
     kind = types.resolved(base.type) if isinstance(base, Value) else None
     if isinstance(kind, types.StructLike) and name in kind.fields:
-        for annotation in kind.fields[name].annotations:
-            if annotation.name == "name" and annotation.arguments:
-                name = str(annotation.arguments[0])
+        name = given_name(kind.fields[name].annotations) or name
     if name.startswith("."):
         return name[1:]
     written = _written(body, node.base)

@@ -118,9 +118,7 @@ class Unit:
 
     def qualified(self, name: str, annotations: tuple[ir.Annotation, ...] = ()) -> str:
         """Give the control-plane name of something declared here (`@name`, absolute names)."""
-        for annotation in annotations:
-            if annotation.name == "name" and annotation.arguments:
-                name = str(annotation.arguments[0])
+        name = given_name(annotations) or name
         if name.startswith("."):
             return name[1:]
         return f"{self.name}.{name}" if self.name else name
@@ -194,6 +192,14 @@ class Body:
     def error(self, position: Position, message: str) -> P4Error:
         """Make an error that shows a place in the source."""
         return self.compiler.error(position, message)
+
+
+def given_name(annotations: tuple[ir.Annotation, ...]) -> str | None:
+    """Give the name that a `@name` annotation sets; the first one counts."""
+    for annotation in annotations:
+        if annotation.name == "name" and annotation.arguments:
+            return str(annotation.arguments[0])
+    return None
 
 
 def declare(compiler: Compiler, scope: Scope, name: str, entity: Entity) -> None:
