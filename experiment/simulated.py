@@ -9,7 +9,7 @@ from pathlib import Path
 from experiment.description import Algorithm
 from experiment.prepare import Prepared, worker_options
 from experiment.result import Measured
-from host_agent.workload import Verdict, make_workload
+from host_agent.workload import Verdict, Watched, Workload, make_workload
 from p4switch.v1model.engine import Engine
 from simulation.all_reduce import SimulatedRun, simulate_plan, simulate_ring
 from simulation.faults import Faults
@@ -25,8 +25,11 @@ def _engine_maker(lanes: int, slots: int) -> Callable[[], Engine]:
     return engine_maker(PROGRAM, defines={"LANES": str(lanes), "SLOTS": str(slots)})
 
 
-def run_simulated(prepared: Prepared) -> Measured:
-    """Run in virtual time; see `simulation.all_reduce` for what it raises."""
+def run_simulated(prepared: Prepared, progress: Callable[[int, int], None]) -> Measured:
+    """Run in virtual time; see `simulation.all_reduce` for what it raises.
+
+    `progress` is called with the tensors summed so far at the first worker, and in all.
+    """
     experiment, network = prepared.experiment, prepared.network
     slots = max((switch.slots for switch in network.switches.values()), default=0)
     make_engine = _engine_maker(experiment.lanes, slots)
@@ -36,7 +39,7 @@ def run_simulated(prepared: Prepared) -> Measured:
             network,
             prepared.placement.workers,
             make_engine,
-            lambda worker: make_workload(prepared.workload, worker, None),
+            lambda worker: _workload(prepared, worker, progress),
             faults=faults,
             seed=experiment.seed,
             limit=experiment.limit,
@@ -47,13 +50,20 @@ def run_simulated(prepared: Prepared) -> Measured:
             network,
             plan,
             make_engine,
-            lambda worker: make_workload(prepared.workload, worker, plan),
+            lambda worker: _workload(prepared, worker, progress),
             faults=faults,
             seed=experiment.seed,
             limit=experiment.limit,
             options=worker_options(prepared),
         )
     return _measured(run)
+
+
+def _workload(prepared: Prepared, worker: int, progress: Callable[[int, int], None]) -> Workload:
+    workload = make_workload(prepared.workload, worker, prepared.plan)
+    if worker:
+        return workload
+    return Watched(workload, len(prepared.workload.tensor_sizes()), progress)
 
 
 def _measured(run: SimulatedRun) -> Measured:

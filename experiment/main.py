@@ -1,0 +1,178 @@
+"""The `hopsum` command."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+from collectives.network import NetworkError
+from collectives.plan import DataType, PlanError, Results
+from collectives.units import parse_rate, parse_time
+from experiment.description import (
+    Algorithm,
+    Engine,
+    Experiment,
+    ExperimentError,
+    PacketIo,
+    WorldKind,
+)
+from experiment.result import Report
+from experiment.runner import run_experiment
+from experiment.summary import run_table
+from mininet_topos.loader import MininetUnavailable
+
+app = typer.Typer(
+    name="hopsum",
+    help="Gradients summed hop by hop inside the network.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+console = Console(stderr=True)
+
+
+def main() -> None:
+    """Run the command; known errors become one clear message and exit code 2."""
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    try:
+        app()
+    except (NetworkError, PlanError, ExperimentError, MininetUnavailable) as error:
+        _complain("error", str(error))
+        sys.exit(2)
+    except KeyboardInterrupt:
+        console.print("interrupted; everything that was started has been taken down")
+        sys.exit(130)
+
+
+def _complain(kind: str, message: str) -> None:
+    text = Text.assemble((f"{kind}: ", "bold red"), message)
+    console.print(text, highlight=False, soft_wrap=True)
+
+
+def _rate(text: str | None) -> float | None:
+    if text is None or text == "none":
+        return None
+    try:
+        return parse_rate(text)
+    except ValueError as error:
+        raise ExperimentError(f"link-rate: {error}") from None
+
+
+def _seconds(text: str | None) -> float | None:
+    if text is None:
+        return None
+    try:
+        return parse_time(text)
+    except ValueError as error:
+        raise ExperimentError(f"latency: {error}") from None
+
+
+@app.command()
+def run(
+    topology: Annotated[
+        str, typer.Option(help="Name (star:8, leaf-spine:4x4, fat-tree:4, ...) or file.")
+    ] = "fat-tree:4",
+    workers: Annotated[int, typer.Option(help="Number of workers.")] = 8,
+    elements: Annotated[int, typer.Option(help="Elements of a tensor.")] = 1_000_000,
+    rounds: Annotated[int, typer.Option(help="All-reduces, or epochs with --train.")] = 3,
+    algorithm: Annotated[Algorithm, typer.Option(help="Who sums.")] = Algorithm.IN_NETWORK,
+    world: Annotated[
+        WorldKind, typer.Option(help="Virtual time, or real processes (root).")
+    ] = WorldKind.SIMULATION,
+    engine: Annotated[Engine, typer.Option(help="Switch that runs the P4.")] = Engine.EMBEDDED,
+    dtype: Annotated[DataType, typer.Option(help="Element type.")] = DataType.FLOAT32,
+    results: Annotated[
+        Results | None,
+        typer.Option(help="How results come down; default replicated, for server unicast."),
+    ] = None,
+    link_rate: Annotated[
+        str, typer.Option(help="Rate of every link, e.g. 25Mbit; `none` does not shape.")
+    ] = "25Mbit",
+    latency: Annotated[
+        str | None, typer.Option(help="Latency of every link, e.g. 20us (simulation only).")
+    ] = None,
+    loss: Annotated[float, typer.Option(help="Loss probability of every link.")] = 0.0,
+    seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 1,
+    lanes: Annotated[int, typer.Option(help="Values a packet.")] = 256,
+    window: Annotated[
+        int | None, typer.Option(help="Fragments in flight; default by engine.")
+    ] = None,
+    servers: Annotated[int, typer.Option(help="Parameter servers; each roots a tree.")] = 1,
+    planner: Annotated[str, typer.Option(help="Planner by name.")] = "multi-hop",
+    packet_io: Annotated[PacketIo, typer.Option(help="Agents' packet path.")] = PacketIo.FAST,
+    train: Annotated[
+        str | None, typer.Option(help="Train on a data set (`digits`) instead.")
+    ] = None,
+    limit: Annotated[float, typer.Option(help="Give up after so many seconds.")] = 600.0,
+    report: Annotated[Path | None, typer.Option(help="Write the JSON report to this file.")] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the report on standard output.")
+    ] = False,
+) -> None:
+    """Run all-reduce of random tensors (or a training) and check every element and byte."""
+    experiment = Experiment(
+        topology=topology,
+        workers=workers,
+        elements=elements,
+        rounds=rounds,
+        algorithm=algorithm,
+        world=world,
+        engine=engine,
+        dtype=dtype,
+        results=results,
+        link_rate=_rate(link_rate),
+        latency=_seconds(latency),
+        loss=loss,
+        seed=seed,
+        lanes=lanes,
+        window=window,
+        servers=servers,
+        planner=planner,
+        packet_io=packet_io,
+        train=train,
+        limit=limit,
+    )
+    finished = run_with_progress(experiment, report)
+    if as_json:
+        sys.stdout.write(json.dumps(finished.to_dict(), indent=1) + "\n")
+    else:
+        Console().print(run_table([finished]))
+    for problem in finished.problems:
+        _complain("failed", problem)
+    if finished.problems:
+        raise typer.Exit(1)
+
+
+def run_with_progress(experiment: Experiment, report_path: Path | None) -> Report:
+    """Run an experiment behind a progress bar on standard error."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(f"{experiment.algorithm.value} on {experiment.topology}", total=None)
+
+        def progress(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total)
+
+        return run_experiment(experiment, report_path, progress)
+
+
+@app.command()
+def stop() -> None:
+    """Take down what a crashed run left: processes, interfaces, namespaces."""
+    from mininet_topos.record import stop_left_over
+
+    lines = stop_left_over()
+    for line in lines or ["nothing was left over"]:
+        Console().print(line, highlight=False)
