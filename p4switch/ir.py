@@ -18,7 +18,6 @@ infers nothing and resolves nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import Enum
 
 from p4switch.source.position import NOWHERE, Position
 
@@ -176,7 +175,7 @@ class Field:
 
 @dataclass(slots=True, eq=False)
 class Element:
-    """`stack[index]`, index of type Bits. Out of bounds: reads an invalid header, writes nothing."""
+    """`stack[index]`, index of type Bits. Out of bounds: reads an invalid header, writes none."""
 
     type: Type
     base: Expression
@@ -677,7 +676,8 @@ class ActionChoice:
 class ConstKey:
     """A constant key set of an entry: `value & mask`, or `value..high` when `high` is not None.
 
-    `any`: don't care. An exact key has the full mask, an lpm key a prefix mask.
+    `any`: don't care. An exact key has the full mask, an lpm key a prefix mask. Of a signed key
+    it holds the bits, as unsigned numbers.
     """
 
     value: int
