@@ -15,7 +15,7 @@ The commands and their meaning are those of p4c's tools/stf and backends/bmv2/bm
     wait
 
 and one of ours, `check_register NAME(INDEX) == NUMBER`. Names match by suffix, if only one does.
-Of two matching entries the one with the smaller PRIORITY wins. Values are decimal, 0x, 0b or
+Of two matching entries the one with the larger PRIORITY wins. Values are decimal, 0x, 0b or
 0o; `*` digits are don't-care; `V/LENGTH` is a prefix, `V&&&MASK` a ternary and `LOW..HIGH` a
 range match. Order of packets counts port by port; packets out of ports the file does not
 mention are ignored.
@@ -41,9 +41,6 @@ from p4switch.v1model.engine import (
     TableEntry,
 )
 from p4switch.v1model.matches import match_keys, needs_priority
-
-LARGEST_PRIORITY = 10_000
-"""An entry of STF priority p gets this minus p, for in P4Runtime the larger one wins."""
 
 PACKET_GAP_US = 1_000
 WAIT_US = 1_000_000
@@ -358,7 +355,7 @@ class _Run:
         call, identifier = parse_call(rest)
         priority = 0
         if needs_priority(table):
-            priority = LARGEST_PRIORITY - int(found["priority"] or 0)
+            priority = int(found["priority"] or 0) + 1  # STF begins at 0, P4Runtime at 1
         entry = TableEntry(tuple(matches), self._choice(table, call), priority)
         self.engine.insert_entry(table.name, entry)
         if identifier is not None:
