@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
-import networkx as nx
+if TYPE_CHECKING:
+    import networkx as nx
 
 DEFAULT_SLOTS = 4096
 
@@ -95,6 +97,9 @@ class Network:
     @cached_property
     def graph(self) -> nx.Graph[str]:
         """The undirected graph; nodes have `kind`, edges `link`."""
+        # Agents use a Network without its graph: networkx would double their time to start.
+        import networkx as nx
+
         graph: nx.Graph[str] = nx.Graph()
         graph.add_nodes_from(self.hosts, kind="host")
         graph.add_nodes_from(self.switches, kind="switch")
