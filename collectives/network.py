@@ -139,8 +139,12 @@ class Network:
     def link(self, u: str, v: str) -> Link:
         """The link between two nodes; NetworkError if there is none."""
         self.port(u, v)
-        link: Link = self.graph.edges[u, v]["link"]
-        return link
+        return self._link_between[u, v]
+
+    @cached_property
+    def _link_between(self) -> dict[tuple[str, str], Link]:
+        links = {(link.a, link.b): link for link in self.links}
+        return links | {(link.b, link.a): link for link in self.links}
 
     def directed_links(self) -> Iterator[tuple[str, str]]:
         """Every link twice, once a direction, in order."""
@@ -152,7 +156,7 @@ class Network:
         """The node a host is attached to; NetworkError if it has no link or several."""
         if host not in self.hosts:
             raise NetworkError(f"there is no host {host!r}; hosts: {shorten(self.hosts)}")
-        neighbours = list(self.graph.neighbors(host))
+        neighbours = list(self.ports(host).values())
         if len(neighbours) != 1:
             raise NetworkError(f"host {host!r} has {len(neighbours)} links; expected one")
         return neighbours[0]
