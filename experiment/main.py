@@ -27,7 +27,7 @@ from experiment.description import (
 from experiment.result import Report
 from experiment.runner import run_experiment
 from experiment.summary import run_table
-from mininet_topos.loader import MininetUnavailable
+from mininet_topos.loader import MininetUnavailable, why_unavailable
 
 app = typer.Typer(
     name="hopsum",
@@ -166,6 +166,45 @@ def run_with_progress(experiment: Experiment, report_path: Path | None) -> Repor
             bar.update(task, completed=done, total=total)
 
         return run_experiment(experiment, report_path, progress)
+
+
+@app.command()
+def demo(
+    output: Annotated[Path, typer.Option(help="Folder for report, plots and page.")] = Path(
+        "out/run"
+    ),
+    world: Annotated[
+        WorldKind | None, typer.Option(help="Default: Mininet where it can run, else simulation.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 1,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the report on standard output.")
+    ] = False,
+) -> None:
+    """Train on digits with gradients summed in the switches, beside a server and a ring."""
+    from experiment.demo import demo_experiments, run_demo
+
+    if world is None:
+        reason = why_unavailable()
+        world = WorldKind.SIMULATION if reason else WorldKind.MININET
+        if reason:
+            console.print(f"in simulation: {reason}", highlight=False, soft_wrap=True)
+    finished = run_demo(demo_experiments(world, seed), lambda e: run_with_progress(e, None), output)
+    if as_json:
+        sys.stdout.write(json.dumps(finished.to_dict(), indent=1) + "\n")
+    else:
+        Console().print(run_table(finished.reports))
+        Console().print(
+            f"accuracy {finished.accuracy:.4f} with gradients summed in the switches, "
+            f"{finished.single_process_accuracy:.4f} in a single process\n"
+            f"report: {output}/report.json   page: {output}/index.html",
+            highlight=False,
+            soft_wrap=True,
+        )
+    for problem in finished.problems:
+        _complain("failed", problem)
+    if finished.problems:
+        raise typer.Exit(1)
 
 
 @app.command()
