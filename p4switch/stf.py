@@ -544,5 +544,5 @@ def run_file(
     """Compile a program and run an STF file on it; see `run_stf`. P4Error: does not compile."""
     from p4switch.check import compile_file
 
-    program = compile_file(program_path, include_paths, dict(defines or {}))
+    program = compile_file(program_path, include_paths=include_paths, defines=defines)
     return run_stf(engine_factory(executor), program, stf_path)

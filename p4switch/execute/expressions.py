@@ -24,6 +24,9 @@ from p4switch.ir import Bits, Bool
 WRAPPING = frozenset({"+", "-", "*"})
 BITWISE = frozenset({"&", "|", "^"})
 COMPARING = frozenset({"<", ">", "<=", ">=", "==", "!="})
+DEEPEST = 30
+"""Levels of one Python expression; CPython parses 200 nested parentheses, a level may have four."""
+
 LOGICAL = {"&&": "and", "||": "or", "==": "==", "!=": "!="}
 
 
@@ -58,10 +61,31 @@ class ExpressionWriter:
     ) -> None:
         self._classes = classes
         self._variable = variable
+        self._namespace = namespace
+        self._level = 0
+        self._split = 0
         namespace.update(divide=divide, modulo=modulo, shift_left=shift_left, clamp=clamp)
 
     def text(self, expression: ir.Expression) -> str:
-        """Source of the value; of an object, of the object itself. Atomic or in parentheses."""
+        """Source of the value; of an object, of the object itself. Atomic or in parentheses.
+
+        An expression that nests too deeply is split: its inner part becomes a function.
+        """
+        if self._level < DEEPEST:
+            self._level += 1
+            try:
+                return self._text(expression)
+            finally:
+                self._level -= 1
+        outer, self._level = self._level, 0
+        inner = self.text(expression)
+        self._level = outer
+        self._split += 1
+        name = f"e{self._split}"
+        exec(f"def {name}(): return {inner}", self._namespace)
+        return f"{name}()"
+
+    def _text(self, expression: ir.Expression) -> str:
         match expression:
             case ir.Const(value=value):
                 return repr(value) if not isinstance(value, int) or value >= 0 else f"({value})"

@@ -14,6 +14,7 @@ from p4switch.execute.packets import PacketIn, PacketOut
 from p4switch.execute.translate import BoundExtern, ExitSignal, RejectSignal, Translator
 from p4switch.execute.values import ParserFault, new_namespace
 from p4switch.ir import ActionChoice, ExternInstance, Program, Struct
+from p4switch.source.position import NOWHERE, UnsupportedError
 from p4switch.v1model.engine import (
     CloneSession,
     CounterValue,
@@ -193,9 +194,10 @@ class _Blocks:
         translator = Translator(program, self._names, host)
         blocks = list(program.package.blocks.values())
         if len(blocks) != len(BLOCKS):
-            raise ValueError(
-                f"package {program.package.name!r} has {len(blocks)} blocks: "
-                f"v1model's V1Switch has {len(BLOCKS)}"
+            raise UnsupportedError(
+                NOWHERE,
+                f"package {program.package.name!r} has {len(blocks)} blocks; "
+                f"only v1model's V1Switch is supported, which has {len(BLOCKS)}",
             )
         self._functions = [translator.block(block) for block in blocks]
         self._parameters = [

@@ -11,6 +11,7 @@ source can be read with `Translator.source`.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable as Function
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -34,6 +35,9 @@ from p4switch.ir import Bits, Union
 
 PARSER_STATES_LIMIT = 100_000
 """State transitions of one parser before it counts as endless and rejects with ParserTimeout."""
+
+RECURSION = 20_000
+"""Python's recursion limit while it walks deeply nested programs."""
 
 
 class ExitSignal(Exception):
@@ -154,8 +158,13 @@ class Translator:
 
     def finish(self) -> str:
         """Write what is still wanted, compile it all into the namespace, return the source."""
-        while self._queue:
-            self._queue.pop()()
+        limit = sys.getrecursionlimit()
+        sys.setrecursionlimit(max(limit, RECURSION))
+        try:
+            while self._queue:
+                self._queue.pop()()
+        finally:
+            sys.setrecursionlimit(limit)
         source = "\n\n".join(self._sources)
         exec(compile(source, "<translated P4>", "exec"), self.namespace)
         return source

@@ -139,6 +139,8 @@ class Engine(ABC):
 
     program: Program
     options: EngineOptions
+    now_us: int
+    """The latest clock known; settable, for entries that come while no packets do."""
 
     # --- packets
 
@@ -183,6 +185,10 @@ class Engine(ABC):
     @abstractmethod
     def idle_entries(self, now_us: int) -> Iterator[tuple[str, TableEntry]]:
         """Entries (with their tables) that matched nothing for their idle timeout."""
+
+    @abstractmethod
+    def last_hit_us(self, table: str, entry: TableEntry) -> int:
+        """The clock when an entry last matched, or else was inserted."""
 
     # --- action profiles
 

@@ -68,6 +68,6 @@ def compile_text(tmp_path: Path) -> Callable[[str], Program]:
     ) -> Program:
         path = tmp_path / "program.p4"
         path.write_text(source, encoding="utf-8")
-        return compile_file(path, [PROGRAMS, *include_paths], dict(defines or {}))
+        return compile_file(path, include_paths=[PROGRAMS, *include_paths], defines=defines)
 
     return compile_source

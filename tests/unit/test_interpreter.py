@@ -32,6 +32,7 @@ from p4switch.ir import (
     Struct,
     Variable,
 )
+from p4switch.source.position import UnsupportedError
 
 ERRORS = (
     "NoError",
@@ -306,6 +307,23 @@ def test_higher_priorities_leave_first() -> None:
     engine = b.engine([b.send_to(3), priority])
     out = engine.process([(1, bytes([level, 0])) for level in (1, 7, 1, 4)])
     assert [frame[0] for _, frame in out] == [7, 4, 1, 1]
+
+
+def test_deep_expressions_are_split() -> None:
+    b = Builder()
+    a = b.lane("ingress", "a")
+    total: Expression = a
+    for _ in range(600):
+        total = binary("+", total, b.lane("ingress", "b"))
+    engine = b.engine([b.send_to(3), Assign(target=a, value=total)])
+    assert engine.process([(1, b"\x05\x01")]) == [(3, bytes([(5 + 600) % 256, 1]))]
+
+
+def test_a_package_that_is_not_v1model_is_refused() -> None:
+    b = Builder()
+    del b.blocks["verify"]
+    with pytest.raises(UnsupportedError, match="V1Switch"):
+        b.engine([])
 
 
 def test_the_source_is_there_to_read() -> None:
