@@ -7,12 +7,8 @@ class ByteStringError(ValueError):
     """A byte string does not fit its field; the message says the width."""
 
 
-def encode(value: int, width: int | None = None) -> bytes:
-    """The canonical byte string of a number; a negative one needs its `width` in bits."""
-    if value < 0:
-        if width is None:
-            raise ByteStringError(f"{value}: a negative number needs a width")
-        value &= (1 << width) - 1
+def encode(value: int) -> bytes:
+    """The canonical byte string of a `bit<W>` number."""
     return value.to_bytes(max(1, (value.bit_length() + 7) // 8), "big")
 
 
@@ -23,4 +19,20 @@ def decode(data: bytes, width: int, what: str = "value") -> int:
     value = int.from_bytes(data, "big")
     if value >> width:
         raise ByteStringError(f"{what}: {value:#x} does not fit {width} bits")
+    return value
+
+
+def encode_signed(value: int) -> bytes:
+    """The canonical byte string of an `int<W>` number: two's complement."""
+    magnitude = value if value >= 0 else ~value
+    return value.to_bytes(magnitude.bit_length() // 8 + 1, "big", signed=True)
+
+
+def decode_signed(data: bytes, width: int, what: str = "value") -> int:
+    """The `int<width>` number in a byte string; ByteStringError if it does not fit."""
+    if not data:
+        raise ByteStringError(f"{what}: an empty byte string; expected at least one byte")
+    value = int.from_bytes(data, "big", signed=True)
+    if not -(1 << width - 1) <= value < 1 << width - 1:
+        raise ByteStringError(f"{what}: {value} does not fit int<{width}>")
     return value

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from finsy.proto import p4r
 
 from p4switch.control.bytestrings import ByteStringError, decode, encode
 from p4switch.control.ids import IdKind
 from p4switch.control.p4info import EXTERN_KINDS, Names, field_ids
-from p4switch.ir import ActionChoice, Callable, ExternInstance, Program, Table, TableAction
+from p4switch.ir import (
+    ActionChoice,
+    Callable,
+    ExternInstance,
+    Program,
+    Table,
+    TableAction,
+    ValueSet,
+)
 from p4switch.v1model.engine import ControlError, KeyMatch, TableEntry
 from p4switch.v1model.matches import match_keys, prefix_mask, scalar_width
+from p4switch.v1model.state import value_set_widths
 
 ANY = KeyMatch(any=True)
 
@@ -29,6 +39,24 @@ def number(data: bytes, width: int, what: str) -> int:
         raise ControlError("INVALID_ARGUMENT" if not data else "OUT_OF_RANGE", str(error)) from None
 
 
+def check_known(kind: p4r.Update.Type, known: bool, what: str) -> None:
+    """Raise ALREADY_EXISTS for an INSERT of what is known, NOT_FOUND else for what is not."""
+    if kind == p4r.Update.INSERT and known:
+        raise ControlError("ALREADY_EXISTS", f"there is {what} already")
+    if kind != p4r.Update.INSERT and not known:
+        raise ControlError("NOT_FOUND", f"there is no {what}")
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A match field of a table or value set; `id` is P4Info's."""
+
+    id: int
+    name: str
+    match_kind: str
+    width: int
+
+
 class Entities:
     """Conversions for one program."""
 
@@ -39,11 +67,8 @@ class Entities:
         self.externs = {names.id(EXTERN_KINDS[e.extern], e.name): e for e in names.externs}
         self.value_sets = {names.id(IdKind.VALUE_SET, v.name): v for v in names.value_sets}
         self.digests = {names.id(IdKind.DIGEST, d.name): d for d in names.digests}
-        self._fields = {
-            table.name: dict(zip(field_ids(keys), range(len(keys)), strict=True))
-            for table in names.tables
-            for keys in [match_keys(table)]
-        }
+        self._table_fields = {table.name: _table_fields(table) for table in names.tables}
+        self._value_set_fields = {v.name: _value_set_fields(v) for v in names.value_sets}
 
     # --- look-ups by id
 
@@ -72,75 +97,46 @@ class Entities:
         """The id of a table."""
         return self.names.id(IdKind.TABLE, table.name)
 
+    def extern_id(self, instance: ExternInstance) -> int:
+        """The id of an extern instance."""
+        return self.names.id(EXTERN_KINDS[instance.extern], instance.name)
+
+    def value_set(self, value_set_id: int) -> ValueSet:
+        """The parser value set of an id; NOT_FOUND if there is none."""
+        try:
+            return self.value_sets[value_set_id]
+        except KeyError:
+            raise ControlError("NOT_FOUND", f"no value set has id {value_set_id:#010x}") from None
+
+    def profile_actions(self, profile: ExternInstance) -> tuple[TableAction, ...]:
+        """The actions of the tables that use an action profile (they all list the same)."""
+        for table in self.tables.values():
+            if table.implementation is profile:
+                return table.actions
+        return ()
+
     # --- matches
 
-    def matches(self, table: Table, fields: Sequence[p4r.FieldMatch]) -> tuple[KeyMatch, ...]:
+    def matches(self, table: Table, fields: Iterable[p4r.FieldMatch]) -> tuple[KeyMatch, ...]:
         """The engine's matches of a message's fields; an absent field is don't-care."""
-        keys = match_keys(table)
-        positions = self._fields[table.name]
-        found: dict[int, KeyMatch] = {}
-        for field in fields:
-            position = positions.get(field.field_id)
-            if position is None:
-                raise bad(f"table {table.name!r} has no match field {field.field_id}")
-            if position in found:
-                raise bad(f"table {table.name!r}: match field {field.field_id} is given twice")
-            key = keys[position]
-            what = f"table {table.name!r} key {key.name!r}"
-            found[position] = self._match(field, key.match_kind, key.width, what)
-        for position, key in enumerate(keys):
-            if position not in found and key.match_kind == "exact":
-                raise bad(f"table {table.name!r}: exact key {key.name!r} is not given")
-        return tuple(found.get(position, ANY) for position in range(len(keys)))
-
-    @staticmethod
-    def _match(field: p4r.FieldMatch, match_kind: str, width: int, what: str) -> KeyMatch:
-        kind = field.WhichOneof("field_match_type")
-        if kind != match_kind:
-            raise bad(f"{what}: expected a match of kind {match_kind}, not {kind}")
-        if kind == "exact":
-            return KeyMatch(number(field.exact.value, width, what))
-        if kind == "lpm":
-            length = field.lpm.prefix_len
-            if not 0 < length <= width:
-                raise bad(f"{what}: prefix length {length}: expected 1..{width} (or no field)")
-            return KeyMatch(number(field.lpm.value, width, what), prefix_length=length)
-        if kind == "ternary":
-            mask = number(field.ternary.mask, width, what)
-            if mask == 0:
-                raise bad(f"{what}: a mask of 0 is don't-care: leave the field out")
-            return KeyMatch(number(field.ternary.value, width, what), mask=mask)
-        if kind == "range":
-            return KeyMatch(
-                number(field.range.low, width, what), high=number(field.range.high, width, what)
-            )
-        return KeyMatch(number(field.optional.value, width, what))
+        return _matches(f"table {table.name!r}", self._table_fields[table.name], fields)
 
     def match_messages(self, table: Table, matches: Sequence[KeyMatch]) -> list[p4r.FieldMatch]:
         """The message form of an entry's matches; don't-care fields are left out."""
-        keys = match_keys(table)
-        messages = []
-        for field_id, position in self._fields[table.name].items():
-            key, match = keys[position], matches[position]
-            if match.any:
-                continue
-            field = p4r.FieldMatch(field_id=field_id)
-            value = encode(match.value)
-            if key.match_kind == "exact":
-                field.exact.value = value
-            elif key.match_kind == "lpm":
-                field.lpm.value = encode(match.value & prefix_mask(match.prefix_length, key.width))
-                field.lpm.prefix_len = match.prefix_length
-            elif key.match_kind == "ternary":
-                field.ternary.value = value
-                field.ternary.mask = encode(match.mask)
-            elif key.match_kind == "range":
-                field.range.low = value
-                field.range.high = encode(match.high)
-            else:
-                field.optional.value = value
-            messages.append(field)
-        return messages
+        return _match_messages(self._table_fields[table.name], matches)
+
+    def value_set_member(
+        self, value_set: ValueSet, fields: Iterable[p4r.FieldMatch]
+    ) -> tuple[KeyMatch, ...]:
+        """The engine's form of a value set's member."""
+        owner = f"value set {value_set.name!r}"
+        return _matches(owner, self._value_set_fields[value_set.name], fields)
+
+    def value_set_messages(
+        self, value_set: ValueSet, member: Sequence[KeyMatch]
+    ) -> list[p4r.FieldMatch]:
+        """The message form of a value set's member."""
+        return _match_messages(self._value_set_fields[value_set.name], member)
 
     # --- actions
 
@@ -150,7 +146,7 @@ class Entities:
         """The engine's form of an action with its parameters."""
         wanted = self.actions.get(action.action_id)
         if wanted is None:
-            raise ControlError("NOT_FOUND", f"no action has id {action.action_id:#010x}")
+            raise bad(f"no action has id {action.action_id:#010x}")
         for index, item in enumerate(actions):
             if item.action.name == wanted.name:
                 return ActionChoice(index, self._arguments(wanted, action))
@@ -185,32 +181,27 @@ class Entities:
 
     # --- entries
 
-    def entry(self, table: Table, message: p4r.TableEntry, *, with_action: bool) -> TableEntry:
-        """The engine's form of a table entry; without an action where only its key counts."""
-        matches = self.matches(table, message.match)
+    def key(self, table: Table, message: p4r.TableEntry) -> TableEntry:
+        """The engine's form of what names a table entry: matches and priority."""
+        return TableEntry(self.matches(table, message.match), None, message.priority)
+
+    def entry(self, table: Table, message: p4r.TableEntry) -> TableEntry:
+        """The engine's form of a table entry with an action, a member or a group."""
+        owner = f"table {table.name!r}"
         action, member, group = None, None, None
-        if with_action:
-            kind = message.action.WhichOneof("type")
-            if kind == "action":
-                if table.implementation is not None:
-                    raise bad(
-                        f"table {table.name!r} has an action profile: expected a member or group"
-                    )
-                action = self.choice(f"table {table.name!r}", table.actions, message.action.action)
-            elif kind == "action_profile_member_id":
-                member = message.action.action_profile_member_id
-            elif kind == "action_profile_group_id":
-                group = message.action.action_profile_group_id
-            elif kind is None:
-                raise bad(f"table {table.name!r}: the entry has no action")
-            else:
-                raise ControlError(
-                    "UNIMPLEMENTED",
-                    f"table {table.name!r}: one-shot action sets are not supported; create members "
-                    "and a group",
-                )
+        kind = message.action.WhichOneof("type")
+        if kind == "action":
+            if table.implementation is not None:
+                raise bad(f"{owner} has an action profile: expected a member or group")
+            action = self.choice(owner, table.actions, message.action.action)
+        elif kind == "action_profile_member_id":
+            member = message.action.action_profile_member_id
+        elif kind == "action_profile_group_id":
+            group = message.action.action_profile_group_id
+        else:
+            raise bad(f"{owner}: the entry has no action")
         return TableEntry(
-            matches,
+            self.matches(table, message.match),
             action,
             message.priority,
             member,
@@ -234,3 +225,89 @@ class Entities:
         elif entry.action is not None:
             message.action.action.CopyFrom(self.action_message(table.actions, entry.action))
         return message
+
+
+def _table_fields(table: Table) -> tuple[Field, ...]:
+    keys = match_keys(table)
+    return tuple(
+        Field(number, key.name, key.match_kind, key.width)
+        for number, key in zip(field_ids(keys), keys, strict=True)
+    )
+
+
+def _value_set_fields(value_set: ValueSet) -> tuple[Field, ...]:
+    widths = value_set_widths(value_set)
+    names = value_set.field_names or ("",) * len(widths)
+    return tuple(
+        Field(number, name, kind, width)
+        for number, (name, kind, width) in enumerate(
+            zip(names, value_set.match_kinds, widths, strict=True), start=1
+        )
+    )
+
+
+def _matches(
+    owner: str, known: Sequence[Field], messages: Iterable[p4r.FieldMatch]
+) -> tuple[KeyMatch, ...]:
+    by_id = {field.id: field for field in known}
+    found: dict[int, KeyMatch] = {}
+    for message in messages:
+        field = by_id.get(message.field_id)
+        if field is None:
+            raise bad(f"{owner} has no match field {message.field_id}")
+        if field.id in found:
+            raise bad(f"{owner}: match field {field.id} is given twice")
+        found[field.id] = _match(message, field, f"{owner} key {field.name!r}")
+    for field in known:
+        if field.match_kind == "exact" and field.id not in found:
+            raise bad(f"{owner}: exact key {field.name!r} is not given")
+    return tuple(found.get(field.id, ANY) for field in known)
+
+
+def _match(message: p4r.FieldMatch, field: Field, what: str) -> KeyMatch:
+    kind, width = message.WhichOneof("field_match_type"), field.width
+    if kind != field.match_kind:
+        raise bad(f"{what}: expected a match of kind {field.match_kind}, not {kind}")
+    if kind == "exact":
+        return KeyMatch(number(message.exact.value, width, what))
+    if kind == "lpm":
+        length = message.lpm.prefix_len
+        if not 0 < length <= width:
+            raise bad(f"{what}: prefix length {length}: expected 1..{width} (or no field)")
+        return KeyMatch(number(message.lpm.value, width, what), prefix_length=length)
+    if kind == "ternary":
+        mask = number(message.ternary.mask, width, what)
+        if mask == 0:
+            raise bad(f"{what}: a mask of 0 is don't-care: leave the field out")
+        return KeyMatch(number(message.ternary.value, width, what), mask=mask)
+    if kind == "range":
+        low = number(message.range.low, width, what)
+        high = number(message.range.high, width, what)
+        if low == 0 and high == (1 << width) - 1:
+            raise bad(f"{what}: a range of all values is don't-care: leave the field out")
+        return KeyMatch(low, high=high)
+    return KeyMatch(number(message.optional.value, width, what))
+
+
+def _match_messages(known: Sequence[Field], matches: Sequence[KeyMatch]) -> list[p4r.FieldMatch]:
+    messages = []
+    for field, match in zip(known, matches, strict=True):
+        if match.any:
+            continue
+        message = p4r.FieldMatch(field_id=field.id)
+        value = encode(match.value)
+        if field.match_kind == "exact":
+            message.exact.value = value
+        elif field.match_kind == "lpm":
+            message.lpm.value = encode(match.value & prefix_mask(match.prefix_length, field.width))
+            message.lpm.prefix_len = match.prefix_length
+        elif field.match_kind == "ternary":
+            message.ternary.value = value
+            message.ternary.mask = encode(match.mask)
+        elif field.match_kind == "range":
+            message.range.low = value
+            message.range.high = encode(match.high)
+        else:
+            message.optional.value = value
+        messages.append(message)
+    return messages

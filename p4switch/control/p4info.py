@@ -272,7 +272,7 @@ class _Builder:
             return
         spec.underlying_type.bitwidth = width
         for member, value in self._program.enums[name]:
-            spec.members.add(name=member, value=encode(value, width))
+            spec.members.add(name=member, value=encode(value & (1 << width) - 1))
 
     def _table(self, table: Table) -> None:
         message = self._info.tables.add()
@@ -315,7 +315,7 @@ class _Builder:
             action.data, field_ids(action.data), table.default_action.arguments, strict=True
         ):
             message.initial_default_action.arguments.add(
-                param_id=param_id, value=encode(value, scalar_width(parameter.variable.type))
+                param_id=param_id, value=encode(value)
             )
 
     def _key(self, message: p4i.Table, key: Key, number: int) -> None:
