@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from p4switch.source.lexer import END, IDENTIFIER, STRING, Token, describe, scan
+from p4switch.source.lexer import IDENTIFIER, OTHER, STRING, Token, describe, scan
 from p4switch.source.position import P4Error
 
 PAINTED = "PAINTED"
@@ -193,7 +193,7 @@ def quote(tokens: list[Token]) -> str:
 def _paste(left: Token, right: Token) -> list[Token]:
     """Join two tokens; two tokens come back if they do not make one, as with `hdr.##f`."""
     tokens = scan(left[1] + right[1])
-    if len(tokens) != 2 or tokens[0][0] == END:
+    if len(tokens) != 2 or tokens[0][0] == OTHER:
         return [left, (right[0], right[1], False, right[3])]
     return [(tokens[0][0], tokens[0][1], left[2], left[3])]
 
@@ -205,13 +205,6 @@ class MacroTable:
         """`error` makes an error at the use being expanded."""
         self.macros: dict[str, Macro] = {}
         self._error = error
-
-    def add(self, macro: Macro) -> None:
-        """Define a macro."""
-        known = self.macros.get(macro.name)
-        # A directive may stand among the arguments of the very macro it redefines.
-        macro.disabled = known is not None and known.disabled
-        self.macros[macro.name] = macro
 
     def expand_use(self, name: Token, source: Source) -> list[Token]:
         """Expand the use that begins with `name` and goes on in `source`."""
@@ -240,7 +233,7 @@ class MacroTable:
                     token = (PAINTED, token[1], token[2], token[3])
                 elif macro.special is not None:
                     token = macro.special(token, streams)
-                elif self._enter(macro, token, streams, source):
+                elif self._enter(macro, streams, source):
                     spaced = spaced or token[2]
                     continue
             if spaced:
@@ -249,9 +242,7 @@ class MacroTable:
             result.append(token)
         return result
 
-    def _enter(
-        self, macro: Macro, name: Token, streams: list[Stream], source: Source | None
-    ) -> bool:
+    def _enter(self, macro: Macro, streams: list[Stream], source: Source | None) -> bool:
         """Push the expansion of a use; return False if the name is not called."""
         if macro.parameters is None:
             tokens = macro.body if macro.parts is None else self._substitute(macro.parts, [])

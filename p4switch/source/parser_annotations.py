@@ -79,8 +79,6 @@ class AnnotationParser(ExpressionParser):
     def _body_values(self, annotation: ast.Annotation, start: int, end: int, closing: str) -> None:
         """Keep the tokens of a body, and what they are as expressions if they are that."""
         annotation.tokens = self.texts[start:end]
-        # Parsing may split a `>>`.
-        kinds = self.kinds[start:end]
         self.index = start
         try:
             self._annotation_values(annotation, closing)
@@ -90,8 +88,6 @@ class AnnotationParser(ExpressionParser):
         if not parsed:
             annotation.arguments = []
             annotation.pairs = {}
-        self.kinds[start:end] = kinds
-        self.texts[start:end] = annotation.tokens
 
     def _pragma(self) -> ast.Annotation:
         """Parse `@pragma name tokens`, which ends with the line."""

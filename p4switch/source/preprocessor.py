@@ -453,7 +453,7 @@ class _Preprocessor:
         if known is not None and not known.same_as(macro):
             position = self._sources.position(base + name[3])
             self._output.warnings.append((position, f"macro '{macro.name}' redefined"))
-        self._table.add(macro)
+        self._macros[macro.name] = macro
 
     def _undef(self, directive: Token, rest: list[Token], base: int) -> None:
         name = self._macro_name(directive, rest, base)
