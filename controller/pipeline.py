@@ -1,0 +1,39 @@
+"""A compiled P4 program, as a switch takes it."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+
+class PipelineError(ValueError):
+    """A program file is missing or cannot be read; the message names it."""
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """`p4info`: the P4Info text file; `config`: what the target runs (BMv2: its JSON).
+
+    `lanes`: values a packet, as the program was compiled for; `slots`: registers it has.
+    """
+
+    p4info: Path
+    config: bytes
+    lanes: int
+    slots: int
+
+    @cached_property
+    def cookie(self) -> int:
+        """A number that differs between programs (P4Runtime specification, 9.3)."""
+        digest = hashlib.sha256(self.p4info.read_bytes() + b"\0" + self.config).digest()
+        return int.from_bytes(digest[:8], "big")
+
+
+def load_pipeline(p4info: Path, config: Path, lanes: int, slots: int) -> Pipeline:
+    """Read a pipeline from its two files; PipelineError if one is missing."""
+    for path in (p4info, config):
+        if not path.is_file():
+            raise PipelineError(f"{path}: no such file; `make build` compiles the P4 program")
+    return Pipeline(p4info, config.read_bytes(), lanes, slots)

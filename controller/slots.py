@@ -1,0 +1,75 @@
+"""What a slot of a switch holds, asked for in-band (P4Runtime cannot read registers on BMv2)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protocol.wire import Address, Header, Kind, frame_bytes, frame_template, frame_view
+
+OPCODE_SEND = 0
+OPCODE_INSPECT = 1
+_NOWHERE = Address(bytes(6), bytes(4))
+
+
+@dataclass(frozen=True)
+class SlotState:
+    """A slot's owner and progress. `bitmap`: children seen; `valid` False: never used."""
+
+    slot: int
+    valid: bool
+    cleared: bool
+    job: int
+    tree: int
+    epoch: int
+    fragment: int
+    bitmap: int
+    count: int
+    fan_in: int
+    weight: int
+    flags: int
+    exponent: int
+    lanes: NDArray[np.int32]
+
+    @property
+    def complete(self) -> bool:
+        """Whether every child is in."""
+        return self.valid and self.count == self.fan_in
+
+    def missing(self) -> list[int]:
+        """The child indices that are not in yet."""
+        return [child for child in range(self.fan_in) if not self.bitmap >> child & 1]
+
+
+def inspect_frame(lanes: int) -> bytes:
+    """The payload of the packet-out that asks for a slot: a full-size INSPECT frame."""
+    header = Header(Kind.INSPECT, job=0, tree=0, epoch=0, fragment=0)
+    return frame_template(_NOWHERE, _NOWHERE, header, (), lanes).tobytes()
+
+
+def slot_state(metadata: Mapping[str, int], payload: bytes, lanes: int) -> SlotState:
+    """Read the packet-in that answers; ValueError if it is too short to be one."""
+    size = frame_bytes(lanes, 0)
+    if len(payload) < size:
+        raise ValueError(f"a slot's answer of {len(payload)} bytes; expected {size}")
+    raw = np.frombuffer(payload, dtype=np.uint8)[:size][None, :]
+    record = frame_view(raw, lanes, 0)[0]
+    return SlotState(
+        slot=metadata["slot"],
+        valid=bool(metadata["valid"]),
+        cleared=bool(metadata["cleared"]),
+        job=int(record["job"]),
+        tree=int(record["tree"]),
+        epoch=int(record["epoch"]),
+        fragment=int(record["fragment"]),
+        bitmap=metadata["bitmap"],
+        count=metadata["count"],
+        fan_in=metadata["fan_in"],
+        weight=int(record["weight"]),
+        flags=int(record["flags"]),
+        exponent=int(record["exponent"]),
+        lanes=record["lanes"].astype(np.int32),
+    )
