@@ -21,6 +21,7 @@ from pathlib import Path
 
 from p4switch import ir
 from p4switch.execute.native.generate import Generated, generate
+from p4switch.execute.native.layout import Layout
 
 RUNTIME = Path(__file__).parent / "runtime"
 PACKAGE = Path(__file__).parents[2]
@@ -126,19 +127,29 @@ def locked(folder: Path) -> Iterator[None]:
         yield
 
 
-def compile_text(text: str, extra_flags: Sequence[str] = ()) -> Path:
-    """The shared object for a C text, compiled or from the cache."""
+def compile_generated(generated: Generated, extra_flags: Sequence[str] = ()) -> Path:
+    """The shared object for a C text, compiled or from the cache; its layout lies beside it."""
     path = compiler()
     flags = [*FLAGS, *extra_flags]
-    name = hash_of(text, runtime_text(), compiler_version(path), " ".join(flags), machine())
+    text, layout = generated.text, pickle.dumps(generated.layout)
+    name = hash_of(
+        text, runtime_text(), layout.hex(), compiler_version(path), " ".join(flags), machine()
+    )
     folder = cache_folder() / name
     target = folder / "switch.so"
     if target.exists():
         return target
     with locked(folder):
         if not target.exists():
+            (folder / "layout.pickle").write_bytes(layout)
             _compile(path, flags, text, target)
     return target
+
+
+def read_layout(path: Path) -> Layout:
+    """The layout that belongs to a shared object."""
+    layout: Layout = pickle.loads(path.with_name("layout.pickle").read_bytes())
+    return layout
 
 
 def _compile(path: str, flags: Sequence[str], text: str, target: Path) -> None:
@@ -157,11 +168,10 @@ def _compile(path: str, flags: Sequence[str], text: str, target: Path) -> None:
         made.replace(target)
 
 
-def build(program: ir.Program, extra_flags: Sequence[str] = ()) -> tuple[Generated, Path]:
-    """Generate and compile a program."""
+def build(program: ir.Program, extra_flags: Sequence[str] = ()) -> Path:
+    """Generate and compile a program; the shared object."""
     compiler()
-    generated = generate(program)
-    return generated, compile_text(generated.text, extra_flags)
+    return compile_generated(generate(program), extra_flags)
 
 
 def load(
@@ -194,4 +204,4 @@ def load(
             made = kept.with_suffix(".new")
             made.write_bytes(pickle.dumps((program, generated)))
             made.replace(kept)
-    return program, compile_text(generated.text)
+    return program, compile_generated(generated)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from p4switch.execute.native.build import build
+from p4switch.execute.native.build import build, read_layout
 from p4switch.execute.native.layout import Layout, RecordLayout
 from p4switch.execute.native.library import BatchResult, Library, open_library
 from p4switch.ir import ActionChoice, ExternInstance, Program
@@ -97,7 +97,7 @@ class Slots:
 class NativeEngine(ControlState):
     """An `Engine` in C. NoCompilerError without a C compiler, UnsupportedError from `generate`.
 
-    `compiled`: a shared object from `build.load`, else the program is compiled (or found in
+    `compiled`: the shared object from `build.load`, else the program is compiled (or found in
     the cache). `extra_flags` go to the compiler.
     """
 
@@ -106,14 +106,12 @@ class NativeEngine(ControlState):
         program: Program,
         options: EngineOptions | None = None,
         *,
-        compiled: tuple[Layout, Path] | None = None,
+        compiled: Path | None = None,
         extra_flags: Sequence[str] = (),
     ) -> None:
         super().__init__(program, options)
-        if compiled is None:
-            generated, path = build(program, extra_flags)
-            compiled = generated.layout, path
-        self.layout, self.path = compiled
+        self.path = build(program, extra_flags) if compiled is None else compiled
+        self.layout: Layout = read_layout(self.path)
         self.library: Library = open_library(self.path)
         self.switch = self.library.create(
             self.options.drop_port,
@@ -128,6 +126,8 @@ class NativeEngine(ControlState):
         self._registers = {name: i for i, name in enumerate(self.layout.registers)}
         self._counters = {name: i for i, name in enumerate(self.layout.counters)}
         self._meters = {name: i for i, name in enumerate(self.layout.meters)}
+        self.clock: Callable[[], int] | None = None
+        """The packet loop's clock while there is one."""
         self._load_program()
 
     def close(self) -> None:
@@ -168,12 +168,7 @@ class NativeEngine(ControlState):
             if failed:
                 raise MemoryError("no memory for a batch of packets")
             self._log_messages()
-            return Frames(
-                _array(result.ports, result.count, np.uint16),
-                _array(result.offsets, result.count, np.uint64),
-                _array(result.lengths, result.count, np.uint32),
-                _array(result.data, result.bytes, np.uint8),
-            )
+            return frames_of(result)
 
     def take_digests(self) -> list[Digest]:
         """See `Engine`."""
@@ -243,7 +238,7 @@ class NativeEngine(ControlState):
             _words(masks),
             min(entry.priority, 0xFFFFFFFF),
             *self._action(table, entry),
-            self.now_us,
+            self.now_us if self.clock is None else self.clock(),
         )
         _check(failed)
 
@@ -392,6 +387,16 @@ def _pairs(
         return 0, None
     flat = [number for replica in replicas for number in (replica.port, replica.instance)]
     return len(replicas), (ctypes.c_uint16 * max(len(flat), 1))(*flat)
+
+
+def frames_of(result: BatchResult) -> Frames:
+    """A copy of frames that lie in the switch."""
+    return Frames(
+        _array(result.ports, result.count, np.uint16),
+        _array(result.offsets, result.count, np.uint64),
+        _array(result.lengths, result.count, np.uint32),
+        _array(result.data, result.bytes, np.uint8),
+    )
 
 
 def _array(address: int | None, count: int, kind: type[np.generic]) -> NDArray:  # type: ignore[type-arg]

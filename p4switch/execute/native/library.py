@@ -58,6 +58,20 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "take_digests": (c_uint64, (c_void_p, _WORDS, c_uint64)),
     "take_messages": (c_uint64, (c_void_p, _WORDS, c_uint64)),
     "statistics": (None, (c_void_p, _WORDS)),
+    "output_create": (c_void_p, ()),
+    "output_destroy": (None, (c_void_p,)),
+    "loop_create": (c_void_p, (c_void_p, c_uint32)),
+    "loop_destroy": (None, (c_void_p,)),
+    "loop_add_port": (c_int, (c_void_p, c_uint32, c_int)),
+    "loop_remove_port": (None, (c_void_p, c_uint32)),
+    "loop_run": (c_int, (c_void_p,)),
+    "loop_stop": (None, (c_void_p,)),
+    "loop_inject": (c_int, (c_void_p, c_char_p, c_uint32)),
+    "loop_take_cpu": (c_uint64, (c_void_p, c_void_p, POINTER(BatchResult))),
+    "loop_cpu_event": (c_int, (c_void_p,)),
+    "loop_clock": (c_uint64, (c_void_p,)),
+    "loop_counts": (None, (c_void_p, c_uint32, _WORDS)),
+    "loop_lost": (None, (c_void_p, _WORDS)),
 }
 """Result and arguments of each exported function, without the prefix `p4_` (control.h)."""
 

@@ -2,6 +2,10 @@
 #ifndef P4_BASE_H
 #define P4_BASE_H
 
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+
 #include <stdint.h>
 #include <stddef.h>
 #include <stdlib.h>

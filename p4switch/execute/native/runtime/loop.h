@@ -1,1 +1,477 @@
+/* The packet loop: packet sockets in, the switch, packet sockets out, without Python.
 
+   One thread runs p4_loop_run. It sleeps in epoll, takes batches of up to 64 frames from a
+   readable port through ingress, and queues through egress into the port's stage, which
+   sendmmsg empties. A port whose socket is full keeps its stage and its queues (tail drop beyond
+   the queue depth) until EPOLLOUT, or for a millisecond if the kernel said ENOBUFS, which no event
+   ends; other ports go on. Frames for the CPU port go into a ring that Python empties when
+   the event descriptor `cpu_event` says so; frames from it come in by p4_loop_inject. */
+#ifndef P4_LOOP_H
+#define P4_LOOP_H
+
+#include <errno.h>
+#include <linux/if_packet.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "control.h"
+
+#define BATCH 64
+#define FRAME_ROOM 65536
+#define VLAN_ROOM 4
+#define CPU_RING_FRAMES 4096
+#define WAKE_DATA 0xffffffffu
+
+typedef struct {
+    u64 rx_packets, rx_bytes, tx_packets, tx_bytes;
+    u64 rx_errors, tx_errors;  /* frames cut by the kernel; frames that the interface refused */
+} port_counts;
+
+typedef struct {
+    int fd;
+    u8 open, blocked, retries, watches_output;
+    u32 sent;                  /* frames of the stage that are gone */
+    output stage;
+    port_counts counts;
+} loop_port;
+
+typedef struct packet_loop {
+    p4_switch *sw;
+    int epoll, wake_event, cpu_event;
+    u32 cpu_port;
+    atomic_int stopping;
+    struct timespec start;
+    loop_port ports[PORTS];
+    port_counts cpu;           /* rx: injected; tx: taken by Python */
+    u64 unconnected;           /* frames for ports that have no socket */
+    packet *injected, **injected_last;
+    output cpu_ring, nowhere;
+    u64 cpu_lost;
+
+    /* What recvmmsg fills. */
+    u8 *frames;                /* BATCH of FRAME_ROOM */
+    struct mmsghdr receive[BATCH], send[BATCH];
+    struct iovec receive_parts[BATCH], send_parts[BATCH];
+    u8 control[BATCH][CMSG_SPACE(sizeof(struct tpacket_auxdata))];
+} packet_loop;
+
+EXPORT void p4_loop_destroy(packet_loop *l);
+
+static u64 loop_now(const packet_loop *l) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (u64)((t.tv_sec - l->start.tv_sec) * 1000000 + (t.tv_nsec - l->start.tv_nsec) / 1000);
+}
+
+EXPORT packet_loop *p4_loop_create(p4_switch *sw, u32 cpu_port) {
+    packet_loop *l = calloc(1, sizeof *l);
+    if (!l) return NULL;
+    l->sw = sw;
+    l->cpu_port = cpu_port;
+    l->epoll = epoll_create1(EPOLL_CLOEXEC);
+    l->wake_event = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    l->cpu_event = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    l->frames = malloc((size_t)BATCH * FRAME_ROOM);
+    l->injected_last = &l->injected;
+    struct epoll_event wake = {.events = EPOLLIN, .data.u32 = WAKE_DATA};
+    if (l->epoll < 0 || l->wake_event < 0 || l->cpu_event < 0 || !l->frames
+        || epoll_ctl(l->epoll, EPOLL_CTL_ADD, l->wake_event, &wake)) {
+        p4_loop_destroy(l);
+        return NULL;
+    }
+    clock_gettime(CLOCK_MONOTONIC, &l->start);
+    switch_lock(sw);
+    l->start.tv_sec -= (time_t)(sw->now / 1000000);  /* the clock never goes back */
+    sw->loop = l;
+    switch_unlock(sw);
+    return l;
+}
+
+EXPORT void p4_loop_destroy(packet_loop *l) {
+    switch_lock(l->sw);
+    l->sw->loop = NULL;
+    l->sw->out = &l->sw->batch;
+    memset(l->sw->staged, 0, sizeof l->sw->staged);
+    for (packet *p = l->injected, *next; p; p = next) {
+        next = p->next;
+        packet_free(l->sw, p);
+    }
+    for (u32 port = 0; port < PORTS; port++) {
+        packet *p;
+        output_free(&l->ports[port].stage);
+        while ((p = dequeue(l->sw, port))) packet_free(l->sw, p);
+    }
+    switch_unlock(l->sw);
+    output_free(&l->cpu_ring);
+    output_free(&l->nowhere);
+    if (l->epoll >= 0) close(l->epoll);
+    if (l->wake_event >= 0) close(l->wake_event);
+    if (l->cpu_event >= 0) close(l->cpu_event);
+    free(l->frames);
+    free(l);
+}
+
+static void loop_wake(packet_loop *l) {
+    u64 one = 1;
+    while (write(l->wake_event, &one, sizeof one) < 0 && errno == EINTR) {}
+}
+
+/* The lock is held. */
+static void loop_watch_output(packet_loop *l, u32 port, int wanted) {
+    loop_port *lp = &l->ports[port];
+    if (lp->watches_output == wanted) return;
+    lp->watches_output = (u8)wanted;
+    struct epoll_event event = {.events = EPOLLIN | (wanted ? EPOLLOUT : 0), .data.u32 = port};
+    epoll_ctl(l->epoll, EPOLL_CTL_MOD, lp->fd, &event);
+}
+
+static void stage_reset(packet_loop *l, u32 port) {
+    loop_port *lp = &l->ports[port];
+    lp->stage.used = lp->stage.count = lp->sent = 0;
+    lp->blocked = lp->retries = 0;
+    l->sw->staged[port] = 0;
+    if (lp->open) loop_watch_output(l, port, 0);
+}
+
+/* 0, or an errno. The descriptor stays the caller's. */
+EXPORT int p4_loop_add_port(packet_loop *l, u32 port, int fd) {
+    switch_lock(l->sw);
+    loop_port *lp = &l->ports[port];
+    struct epoll_event event = {.events = EPOLLIN, .data.u32 = port};
+    int failed = lp->open ? EEXIST : epoll_ctl(l->epoll, EPOLL_CTL_ADD, fd, &event) ? errno : 0;
+    if (!failed) {
+        lp->fd = fd;
+        lp->open = 1;
+        lp->blocked = lp->retries = lp->watches_output = 0;
+    }
+    switch_unlock(l->sw);
+    return failed;
+}
+
+/* Afterwards the loop does not touch the port's descriptor; frames for it are lost. */
+EXPORT void p4_loop_remove_port(packet_loop *l, u32 port) {
+    switch_lock(l->sw);
+    loop_port *lp = &l->ports[port];
+    if (lp->open) {
+        epoll_ctl(l->epoll, EPOLL_CTL_DEL, lp->fd, NULL);
+        lp->open = 0;
+        l->unconnected += lp->stage.count - lp->sent;
+        stage_reset(l, port);
+    }
+    switch_unlock(l->sw);
+}
+
+/* --- sending. The lock is held. */
+
+/* Sends what is staged until it is gone or the socket is full. */
+static void stage_send(packet_loop *l, u32 port) {
+    loop_port *lp = &l->ports[port];
+    output *o = &lp->stage;
+    while (lp->open && lp->sent < o->count) {
+        u32 count = o->count - lp->sent < BATCH ? o->count - lp->sent : BATCH;
+        for (u32 i = 0; i < count; i++) {
+            u32 at = lp->sent + i;
+            l->send_parts[i] = (struct iovec){o->bytes + o->offsets[at], o->lengths[at]};
+            l->send[i].msg_hdr =
+                (struct msghdr){.msg_iov = &l->send_parts[i], .msg_iovlen = 1};
+        }
+        int done = sendmmsg(lp->fd, l->send, count, MSG_DONTWAIT);
+        for (int i = 0; i < done; i++) {
+            lp->counts.tx_packets++;
+            lp->counts.tx_bytes += o->lengths[lp->sent++];
+        }
+        if (done > 0) continue;
+        if (errno == EINTR) continue;
+        if (errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS) {
+            lp->blocked = 1;
+            lp->retries = errno == ENOBUFS;
+            loop_watch_output(l, port, errno != ENOBUFS);
+            l->sw->staged[port] = o->count - lp->sent;
+            return;
+        }
+        lp->counts.tx_errors++;  /* too long, or the interface is down: this frame is lost */
+        lp->sent++;
+    }
+    if (!lp->open) l->unconnected += o->count - lp->sent;
+    stage_reset(l, port);
+}
+
+/* --- the CPU port */
+
+static void cpu_take(packet_loop *l, const output *from) {
+    for (u32 i = 0; i < from->count; i++) {
+        output *ring = &l->cpu_ring;
+        size_t start = ring->used;
+        if (ring->count >= CPU_RING_FRAMES || output_room(ring, from->lengths[i])) {
+            l->cpu_lost++;
+            continue;
+        }
+        memcpy(ring->bytes + start, from->bytes + from->offsets[i], from->lengths[i]);
+        ring->used += from->lengths[i];
+        if (output_frame(ring, start, (u16)l->cpu_port)) {
+            ring->used = start;
+            l->cpu_lost++;
+            continue;
+        }
+        l->cpu.tx_packets++;
+        l->cpu.tx_bytes += from->lengths[i];
+    }
+    u64 one = 1;
+    while (from->count && write(l->cpu_event, &one, sizeof one) < 0 && errno == EINTR) {}
+}
+
+/* The frames for the CPU change places with `taken`, and are the caller's. */
+EXPORT u64 p4_loop_take_cpu(packet_loop *l, output *taken, batch_result *result) {
+    u64 events;
+    switch_lock(l->sw);
+    while (read(l->cpu_event, &events, sizeof events) < 0 && errno == EINTR) {}
+    output old = *taken;
+    *taken = l->cpu_ring;
+    l->cpu_ring = old;
+    l->cpu_ring.used = l->cpu_ring.count = 0;
+    *result = (batch_result){taken->count, taken->used, taken->bytes,
+                             taken->offsets, taken->lengths, taken->ports};
+    switch_unlock(l->sw);
+    return result->count;
+}
+
+EXPORT output *p4_output_create(void) { return calloc(1, sizeof(output)); }
+EXPORT void p4_output_destroy(output *o) {
+    output_free(o);
+    free(o);
+}
+
+static buffer *buffer_of(const u8 *bytes, u32 length) {
+    buffer *b = malloc(sizeof *b + length);
+    if (!b) return NULL;
+    b->users = 0;
+    b->size = length;
+    memcpy(b->bytes, bytes, length);
+    return b;
+}
+
+/* A frame comes in at the CPU port. 0, or -1 without memory. */
+EXPORT int p4_loop_inject(packet_loop *l, const u8 *bytes, u32 length) {
+    buffer *b = buffer_of(bytes, length);
+    if (!b) return -1;
+    switch_lock(l->sw);
+    l->sw->now = loop_now(l);
+    packet *p = packet_arrives(l->sw, l->cpu_port, b, b->bytes, length);
+    if (p) {
+        p->next = NULL;
+        *l->injected_last = p;
+        l->injected_last = &p->next;
+        l->cpu.rx_packets++;
+        l->cpu.rx_bytes += length;
+    } else {
+        free(b);
+    }
+    switch_unlock(l->sw);
+    loop_wake(l);
+    return p ? 0 : -1;
+}
+
+/* --- from queues to sockets */
+
+/* Egress for every port whose socket takes frames, until all queues but those of full ports are
+
+   empty. */
+static void loop_pump(packet_loop *l) {
+    p4_switch *sw = l->sw;
+    int progress = 1;
+    while (progress) {
+        progress = 0;
+        for (u32 word = 0; word < PORTS / 64; word++)
+            for (u64 busy = sw->busy_ports[word]; busy; busy &= busy - 1) {
+                u32 port = word * 64 + (u32)__builtin_ctzll(busy);
+                loop_port *lp = &l->ports[port];
+                packet *p;
+                if (lp->blocked) continue;
+                progress = 1;
+                int to_cpu = port == l->cpu_port;
+                sw->out = to_cpu || !lp->open ? &l->nowhere : &lp->stage;
+                while (sw->out->count < BATCH && (p = dequeue(sw, port)))
+                    egress_packet(sw, p, port);
+                if (sw->out == &lp->stage) {
+                    stage_send(l, port);
+                } else {
+                    if (to_cpu) cpu_take(l, &l->nowhere);
+                    else l->unconnected += l->nowhere.count;
+                    l->nowhere.used = l->nowhere.count = 0;
+                }
+            }
+        if (sw->again) {
+            ingress_again(sw);
+            progress = 1;
+        }
+    }
+}
+
+/* Packets of full ports outlive the batch: give them bytes of their own. */
+static void loop_keep_queued(packet_loop *l) {
+    p4_switch *sw = l->sw;
+    for (u32 word = 0; word < PORTS / 64; word++)
+        for (u64 busy = sw->busy_ports[word]; busy; busy &= busy - 1) {
+            u32 port = word * 64 + (u32)__builtin_ctzll(busy);
+            for (u32 priority = 0; priority < sw->priorities; priority++)
+                for (packet *p = sw->queues[port][priority].first; p; p = p->next) {
+                    if (p->owner) continue;
+                    buffer *b = buffer_of(p->data, p->length);
+                    if (!b) {  /* an empty frame, which no interface takes */
+                        p->length = p->cursor = p->truncate_to = 0;
+                        p->truncates = 1;
+                        continue;
+                    }
+                    b->users = 1;
+                    p->owner = b;
+                    p->data = b->bytes;
+                }
+        }
+}
+
+/* --- receiving */
+
+/* The VLAN tag that the kernel took out of a frame goes back in; returns where it starts now. */
+static u8 *frame_start(struct msghdr *m, u8 *frame, u32 *length) {
+    for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR(m, c)) {
+        if (c->cmsg_level != SOL_PACKET || c->cmsg_type != PACKET_AUXDATA) continue;
+        struct tpacket_auxdata aux;
+        memcpy(&aux, CMSG_DATA(c), sizeof aux);
+        if (!(aux.tp_status & TP_STATUS_VLAN_VALID) || *length < 12) continue;
+        memmove(frame - VLAN_ROOM, frame, 12);
+        frame -= VLAN_ROOM;
+        *length += VLAN_ROOM;
+        store_be16(frame + 12, aux.tp_status & TP_STATUS_VLAN_TPID_VALID ? aux.tp_vlan_tpid
+                                                                         : 0x8100);
+        store_be16(frame + 14, aux.tp_vlan_tci);
+    }
+    return frame;
+}
+
+/* One batch from a port; its frames are gone from `frames` when this returns. */
+static void loop_receive(packet_loop *l, u32 port) {
+    p4_switch *sw = l->sw;
+    loop_port *lp = &l->ports[port];
+    for (u32 i = 0; i < BATCH; i++) {
+        l->receive_parts[i] = (struct iovec){l->frames + (size_t)i * FRAME_ROOM + VLAN_ROOM,
+                                             FRAME_ROOM - VLAN_ROOM};
+        l->receive[i].msg_hdr = (struct msghdr){
+            .msg_iov = &l->receive_parts[i], .msg_iovlen = 1,
+            .msg_control = l->control[i], .msg_controllen = sizeof l->control[i]};
+    }
+    int count = recvmmsg(lp->fd, l->receive, BATCH, MSG_DONTWAIT, NULL);
+    if (count <= 0) {
+        /* Nothing there, or a pending error of the socket (the interface went down), now read. */
+        if (count < 0 && errno != EAGAIN && errno != EINTR) lp->counts.rx_errors++;
+        return;
+    }
+    sw->now = loop_now(l);
+    for (int i = 0; i < count; i++) {
+        u32 length = l->receive[i].msg_len;
+        struct msghdr *m = &l->receive[i].msg_hdr;
+        if (m->msg_flags & MSG_TRUNC) {
+            lp->counts.rx_errors++;
+            continue;
+        }
+        u8 *frame = frame_start(m, l->receive_parts[i].iov_base, &length);
+        lp->counts.rx_packets++;
+        lp->counts.rx_bytes += length;
+        packet *p = packet_arrives(sw, port, NULL, frame, length);
+        if (p) ingress_packet(sw, p);
+    }
+    loop_pump(l);
+    loop_keep_queued(l);
+}
+
+static void loop_take_injected(packet_loop *l) {
+    packet *p = l->injected;
+    l->injected = NULL;
+    l->injected_last = &l->injected;
+    if (p) l->sw->now = loop_now(l);
+    while (p) {
+        packet *next = p->next;
+        ingress_packet(l->sw, p);
+        p = next;
+    }
+    loop_pump(l);
+    loop_keep_queued(l);
+}
+
+/* Runs until p4_loop_stop. 0, or the errno of what ended it. */
+EXPORT int p4_loop_run(packet_loop *l) {
+    struct epoll_event events[BATCH];
+    p4_switch *sw = l->sw;
+    int failed = 0;
+    while (!atomic_load(&l->stopping)) {
+        int retries = 0;
+        switch_lock(sw);
+        for (u32 port = 0; port < PORTS; port++) retries |= l->ports[port].retries;
+        switch_unlock(sw);
+        int count = epoll_wait(l->epoll, events, BATCH, retries ? 1 : -1);
+        if (count < 0) {
+            if (errno == EINTR) continue;
+            failed = errno;
+            break;
+        }
+        if (retries) {
+            switch_lock(sw);
+            for (u32 port = 0; port < PORTS; port++)
+                if (l->ports[port].retries) {
+                    l->ports[port].blocked = l->ports[port].retries = 0;
+                    stage_send(l, port);
+                }
+            sw->now = loop_now(l);
+            loop_pump(l);
+            switch_unlock(sw);
+        }
+        for (int i = 0; i < count; i++) {
+            u32 port = events[i].data.u32;
+            switch_lock(sw);
+            if (port == WAKE_DATA) {
+                u64 ignored;
+                while (read(l->wake_event, &ignored, sizeof ignored) < 0 && errno == EINTR) {}
+                loop_take_injected(l);
+            } else if (l->ports[port].open) {
+                if (events[i].events & EPOLLOUT && l->ports[port].blocked) {
+                    l->ports[port].blocked = 0;
+                    stage_send(l, port);
+                    sw->now = loop_now(l);
+                    loop_pump(l);
+                }
+                if (events[i].events & (EPOLLIN | EPOLLERR | EPOLLHUP)) loop_receive(l, port);
+            }
+            switch_unlock(sw);
+        }
+    }
+    atomic_store(&l->stopping, 0);
+    return failed;
+}
+
+EXPORT void p4_loop_stop(packet_loop *l) {
+    atomic_store(&l->stopping, 1);
+    loop_wake(l);
+}
+
+EXPORT int p4_loop_cpu_event(const packet_loop *l) { return l->cpu_event; }
+
+EXPORT u64 p4_loop_clock(const packet_loop *l) { return loop_now(l); }
+
+/* rx packets, rx bytes, tx packets, tx bytes, rx errors, tx errors. */
+EXPORT void p4_loop_counts(packet_loop *l, u32 port, u64 *values) {
+    switch_lock(l->sw);
+    memcpy(values, port == l->cpu_port ? &l->cpu : &l->ports[port].counts, sizeof(port_counts));
+    switch_unlock(l->sw);
+}
+
+/* Frames for ports without a socket, and frames for the CPU that found its ring full. */
+EXPORT void p4_loop_lost(packet_loop *l, u64 *values) {
+    switch_lock(l->sw);
+    values[0] = l->unconnected;
+    values[1] = l->cpu_lost;
+    switch_unlock(l->sw);
+}
+
+#endif
