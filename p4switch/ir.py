@@ -519,6 +519,7 @@ class Callable:
     result: Variable | None = None
     annotations: tuple[Annotation, ...] = ()
     is_action: bool = False
+    position: Position = NOWHERE
 
     @property
     def data(self) -> tuple[Parameter, ...]:

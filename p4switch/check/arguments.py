@@ -14,7 +14,7 @@ from p4switch.check.operands import (
     Value,
     describe,
 )
-from p4switch.check.scope import ExternEntity
+from p4switch.check.scope import ConstantEntity, Entity, ExternEntity
 from p4switch.check.unit import Body
 from p4switch.source import ast
 
@@ -163,6 +163,10 @@ def with_defaults(
         elif parameter.default is not None:
             inner = Body(body.compiler, body.unit, names, "constant")
             result.append(Bound(parameter, expressions.evaluate(inner, parameter.default)))
+            if inner.code:
+                raise body.error(
+                    parameter.default.position, "a default value must be known when compiling"
+                )
     return result
 
 
@@ -239,8 +243,31 @@ def extern_object(body: Body, bound: Bound, kind: types.Extern) -> ExternEntity:
     )
 
 
+def compile_time(
+    body: Body, bounds: Sequence[Bound], kinds: Sequence[types.Type], what: str
+) -> dict[str, Entity]:
+    """Pick the arguments a callee is lowered for: extern objects and values of type `int`."""
+    found: dict[str, Entity] = {}
+    for bound, kind in zip(bounds, kinds, strict=True):
+        name = bound.parameter.name
+        if isinstance(kind, types.Extern):
+            found[name] = extern_object(body, bound, kind)
+        elif isinstance(kind, types.Int):
+            found[name] = ConstantEntity(
+                convert.to_type(body, bound.operand, kind, f"'{name}' of {what}")
+            )
+    return found
+
+
 def parameter_types(
     body: Body, parameters: Sequence[ast.Parameter], names: Scope
 ) -> tuple[types.Type, ...]:
     """Resolve the types of parameters."""
-    return tuple(resolve.type_of(body.compiler, p.type, names) for p in parameters)
+    kinds = tuple(resolve.type_of(body.compiler, p.type, names) for p in parameters)
+    for parameter, kind in zip(parameters, kinds, strict=True):
+        if isinstance(kind, types.Extern) and parameter.direction is not ast.Direction.NONE:
+            raise body.error(
+                parameter.position,
+                f"a parameter of the extern type '{kind}' cannot have a direction",
+            )
+    return kinds

@@ -12,6 +12,7 @@ from p4switch.source import ast
 if TYPE_CHECKING:
     from p4switch.source.position import Position
 
+NO_DIRECTION = "a parameter without a direction is read-only"
 READ_ONLY_IN = "an 'in' parameter is read-only"
 
 
@@ -28,7 +29,7 @@ def function(
         declaration,
         id(candidate.scope),
         type_arguments,
-        tuple((name, id(entity)) for name, entity in objects.items()),
+        tuple((name, scope.identity(entity)) for name, entity in objects.items()),
     )
     known = compiler.functions.get(key)
     if known is not None:
@@ -102,7 +103,7 @@ def parameter_of(
     if parameter.direction is ast.Direction.IN:
         read_only = READ_ONLY_IN
     elif parameter.direction is ast.Direction.NONE:
-        read_only = "a parameter without a direction is read-only"
+        read_only = NO_DIRECTION
     entity = scope.VariableEntity(kind, ir.Read(variable.type, variable), read_only)
     entity.position = parameter.position
     declare(compiler, names, parameter.name, entity)
@@ -140,7 +141,15 @@ def action(body: Body, declaration: ast.ActionDeclaration) -> scope.ActionEntity
         parameters.append(parameter_of(inner, names, parameter, kind, inner.local_names))
     inner.scope = scope.Scope(names)
     statements.block(inner, declaration.body)
-    made = ir.Callable(full_name, tuple(parameters), inner.code, None, annotations, is_action=True)
+    made = ir.Callable(
+        full_name,
+        tuple(parameters),
+        inner.code,
+        None,
+        annotations,
+        is_action=True,
+        position=declaration.position,
+    )
     unit.contents.append(made)
     entity = scope.ActionEntity(declaration, made, kinds)
     entity.position = declaration.position

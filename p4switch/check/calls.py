@@ -116,16 +116,17 @@ def _apply_block(body: Body, node: ast.Call, entity: scope.BlockEntity) -> Opera
     names = entity.scope
     bounds = arguments.with_defaults(body, bounds, declaration.parameters, names)
     kinds = [resolve.type_of(body.compiler, b.parameter.type, names) for b in bounds]
-    objects: dict[str, scope.ExternEntity] = {}
-    for bound, parameter_kind in zip(bounds, kinds, strict=True):
-        if isinstance(parameter_kind, types.Extern):
-            objects[bound.parameter.name] = arguments.extern_object(body, bound, parameter_kind)
+    objects = arguments.compile_time(body, bounds, kinds, what)
     made = instantiate.block(body.compiler, entity, objects, node.position)
     variables = []
     for bound in bounds:
         parameter = made.by_name.get(bound.parameter.name)
         variables.append(None if parameter is None else parameter.variable)
     back = arguments.copy_in_and_out(body, bounds, kinds, variables, what, node.position)
+    given = {b.parameter.name for b in bounds}
+    for name, parameter in made.by_name.items():
+        if name not in given:
+            body.emit(ir.Declare(parameter.variable), node.position)
     body.emit(ir.Call(made.block, back), node.position)
     return Value(node.position, types.VOID)
 
@@ -257,10 +258,7 @@ def _function(
     type_arguments = infer_types(body, node, declaration, candidate.scope, bounds, what)
     form = signature(body, declaration, candidate.scope, type_arguments)
     bound_types = _types_of(bounds, declaration, form)
-    objects: dict[str, scope.Entity] = {}
-    for bound, kind in zip(bounds, bound_types, strict=True):
-        if isinstance(kind, types.Extern):
-            objects[bound.parameter.name] = arguments.extern_object(body, bound, kind)
+    objects = arguments.compile_time(body, bounds, bound_types, what)
     made = callables.function(
         body.compiler, candidate, declaration, type_arguments, objects, node.position
     )
@@ -286,6 +284,8 @@ def _types_of(
 def _action(body: Body, node: ast.Call, entity: scope.ActionEntity) -> None:
     declaration = entity.declaration
     what = f"action '{declaration.name}'"
+    if node.type_arguments:
+        raise body.error(node.position, f"{what} has no type parameters")
     if body.kind not in ("control", "action"):
         raise body.error(
             node.position, "an action can only be called in a control or in another action"
@@ -352,7 +352,9 @@ def _extern_argument(
     if isinstance(bound.operand, DontCareValue):
         raise body.error(bound.operand.position, f"'{parameter.name}' of {what} needs a value")
     value = convert.to_type(body, bound.operand, kind, f"'{parameter.name}' of {what}")
-    if direction is ast.Direction.NONE and not constants.is_known(value):
+    # What the control plane gives an action counts as known, as in p4c.
+    known = constants.is_known(value) or value.read_only == callables.NO_DIRECTION
+    if direction is ast.Direction.NONE and not known:
         raise body.error(
             bound.operand.position,
             f"'{parameter.name}' of {what} must be known when compiling",

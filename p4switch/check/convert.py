@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from p4switch import ir
 from p4switch.check import constants, types
 from p4switch.check.operands import (
+    DefaultValue,
     DontCareValue,
     InvalidValue,
     ListValue,
@@ -82,6 +83,8 @@ def implicit(body: Body, operand: Operand, target: types.Type) -> Value | None:
         return _implicit_value(body, operand, source, target)
     if isinstance(operand, ListValue):
         return _from_list(body, operand, target)
+    if isinstance(operand, DefaultValue):
+        return of_expression(operand.position, target, default(body, target, operand.position))
     if isinstance(operand, InvalidValue) and (types.is_header(target) or types.is_union(target)):
         return Value(operand.position, target, ir.Invalid(body.lower(target, operand.position)))
     return None
@@ -95,11 +98,14 @@ def _implicit_value(
         if isinstance(wide, types.Bits) and value.constant is not None:
             return constants.convert(value.constant, target, value.position)
         return None
+    if isinstance(target, types.Int) and isinstance(source, types.Bits):
+        # Only constants can be of type int, so only they become one.
+        return None if value.constant is None else retyped(value, target)
     if isinstance(source, types.Enum) and source.underlying is not None:
         if source.underlying == target:
             return retyped(value, target)
         return None
-    if isinstance(source, types.Tuple) and isinstance(target, (types.StructLike, types.Tuple)):
+    if isinstance(source, types.Tuple) and isinstance(target, types.Tuple):
         return _fieldwise(body, value, source, target)
     if (
         isinstance(source, types.StructLike)
@@ -131,10 +137,7 @@ def part(body: Body, value: Value, name: str, kind: types.Type) -> Value:
     assert base is not None
     if isinstance(base, ir.Build):
         names = [n for n, _ in types.parts(value.type)]
-        expression = base.values[names.index(name)]
-        if isinstance(expression, ir.Const):
-            return Value(value.position, kind, None, expression.value)
-        return Value(value.position, kind, expression)
+        return of_expression(value.position, kind, base.values[names.index(name)])
     return Value(
         value.position,
         kind,
@@ -142,6 +145,13 @@ def part(body: Body, value: Value, name: str, kind: types.Type) -> Value:
         None,
         value.read_only,
     )
+
+
+def of_expression(position: Position, kind: types.Type, expression: ir.Expression) -> Value:
+    """Make a value of an expression of the IR; a constant stays one."""
+    if isinstance(expression, ir.Const):
+        return Value(position, kind, None, expression.value)
+    return Value(position, kind, expression)
 
 
 def retyped(value: Value, target: types.Type) -> Value:
@@ -277,6 +287,10 @@ def _castable(
         if bare_target is types.BOOL:
             return value.constant in (0, 1)
         return isinstance(bare_target, types.Bits)
+    if (isinstance(source, types.NewType) or isinstance(target, types.NewType)) and not (
+        types.same(bare_source, bare_target)
+    ):
+        return False
     if isinstance(bare_source, types.Bits):
         if isinstance(bare_target, types.Int):
             return value.constant is not None

@@ -26,15 +26,19 @@ def entries(
     """Lower the entries of a table, with the priorities the specification gives them."""
     if not node.entries:
         return ()
-    assert node.keys is not None or not keys
+    if not keys:
+        raise body.error(node.entries[0].position, "a table without a key cannot have entries")
     kinds = [_key_type(body, element) for element in node.keys or []]
-    made = []
+    made: list[ir.Entry] = []
+    seen: set[tuple[tuple[int, int], ...]] = set()
     priorities = _priorities(body, node, keys, properties)
     for item, priority in zip(node.entries, priorities, strict=True):
         action = item.action
         if item.constant and node.entries_constant:
             raise body.error(item.position, "all entries are const already")
-        choice = tables.choose(body, listed, action.name, action.arguments or (), action.position)
+        choice = tables.choose(
+            body, listed, action.name, action.arguments or (), tables.ENTRY, action.position
+        )
         made.append(
             ir.Entry(
                 _keys(body, item, keys, kinds),
@@ -45,6 +49,11 @@ def entries(
                 item.position,
             )
         )
+        if all(key.match_kind == "exact" for key in keys):
+            found = tuple((key.value, key.mask) for key in made[-1].keys)
+            if found in seen:
+                raise body.error(item.position, "an entry with these keys stands above already")
+            seen.add(found)
     return tuple(made)
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from p4switch import ir
-from p4switch.check import calls, constants, convert, operators, resolve, scope, types
+from p4switch.check import calls, constants, convert, operators, resolve, scope, slices, types
 from p4switch.check.operands import (
     ActionRun,
     ApplyResult,
+    DefaultValue,
     DontCareValue,
     EntityOperand,
     FunctionsOperand,
@@ -189,6 +190,10 @@ def _invalid(body: Body, node: ast.Expression) -> Operand:
     return InvalidValue(node.position)
 
 
+def _dots(body: Body, node: ast.Expression) -> Operand:
+    return DefaultValue(node.position)
+
+
 def _dont_care(body: Body, node: ast.Expression) -> Operand:
     return DontCareValue(node.position)
 
@@ -234,7 +239,7 @@ def _this(body: Body, node: ast.Expression) -> Operand:
     raise body.compiler.unsupported(node.position, "'this' is not supported")
 
 
-# --- Members, elements, slices ---------------------------------------------------------------
+# --- Members and elements ---------------------------------------------------------------------
 
 
 def _member(body: Body, node: ast.Expression) -> Operand:
@@ -386,31 +391,6 @@ def _tuple_element(
     return found
 
 
-def _slice(body: Body, node: ast.Expression) -> Operand:
-    assert isinstance(node, ast.Slice)
-    base = convert.plain(body, evaluate(body, node.base))
-    kind = types.underlying(base.type)
-    high = constants.integer(body, node.high, "the upper bound of a slice")
-    low = constants.integer(body, node.low, "the lower bound of a slice")
-    if isinstance(kind, types.Int) and base.constant is not None:
-        kind = types.Bits(max(high + 1, 1))
-    elif not isinstance(kind, types.Bits):
-        raise body.error(node.position, f"only bit<> and int<> can be sliced, not '{base.type}'")
-    if low < 0 or high < low:
-        raise body.error(
-            node.position, f"slice [{high}:{low}] is wrong; write [high:low] with high >= low >= 0"
-        )
-    if high >= kind.width:
-        raise body.error(
-            node.high.position, f"bit {high} does not exist; '{base.type}' has {kind.width} bits"
-        )
-    result = types.Bits(high - low + 1)
-    if base.constant is not None:
-        return constants.convert(int(base.constant) >> low, result, node.position)
-    expression = ir.Slice(body.lower(result, node.position), convert.lowered(body, base), high, low)
-    return Value(node.position, result, expression, None, base.read_only)
-
-
 # --- Operators -------------------------------------------------------------------------------
 
 
@@ -536,13 +516,15 @@ _HANDLERS: dict[type[ast.Expression], Callable[[Body, ast.Expression], Operand]]
     ast.ListExpression: _list,
     ast.RecordExpression: _record,
     ast.InvalidHeader: _invalid,
+    ast.Dots: _dots,
     ast.DontCare: _dont_care,
     ast.Name: _name,
     ast.TypeExpression: _type,
     ast.This: _this,
     ast.Member: _member,
     ast.Index: _index,
-    ast.Slice: _slice,
+    ast.Slice: slices.constant,
+    ast.PlusSlice: slices.plus,
     ast.Unary: _unary,
     ast.Binary: _binary,
     ast.Ternary: _ternary,

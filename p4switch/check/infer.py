@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from p4switch.check import resolve, types
-from p4switch.check.operands import InvalidValue, ListValue, Operand, Value
+from p4switch.check.operands import ListValue, Operand, Value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -86,12 +86,6 @@ def _from_list(
             kinds.append(kind)
         if operand.names is None:
             wanted.bound = types.Tuple(tuple(kinds))
-        elif not any(isinstance(e, InvalidValue) for e in operand.elements):
-            fields = {
-                name: types.FieldInfo(name, kind)
-                for name, kind in zip(operand.names, kinds, strict=True)
-            }
-            wanted.bound = types.StructLike("struct", "struct_literal", None, (), fields)
         return
     if isinstance(wanted, types.ListOf):
         for element in operand.elements:
@@ -118,8 +112,14 @@ def solve(
     unknowns: Sequence[types.Unknown],
     what: str,
     position: Position,
+    *,
+    leave_open: bool = False,
 ) -> tuple[types.Type, ...]:
-    """Find type arguments from pairs of a parameter's type and its argument."""
+    """Find type arguments from pairs of a parameter's type and its argument.
+
+    With `leave_open`, those that nothing is known about become opaque: they do not matter to a
+    package whose optional parameters are left out.
+    """
     late: list[tuple[types.Type, Value]] = []
     for kind, operand in pairs:
         from_operand(kind, operand, late)
@@ -128,6 +128,8 @@ def solve(
             unify(target, number.type)
     found: list[types.Type] = []
     for unknown in unknowns:
+        if leave_open and isinstance(types.resolved(unknown), types.Unknown):
+            unknown.bound = types.Parameter(unknown.name)
         argument = resolve.ground(compiler, unknown)
         if types.contains(argument, types.Unknown):
             raise compiler.error(

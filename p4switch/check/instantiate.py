@@ -103,7 +103,13 @@ def construct(
         return _extern(body, kind, given, full_name, annotations, position)
     if isinstance(kind, types.BlockType):
         own = resolve.folded_annotations(body.compiler, kind.declaration.annotations, body.scope)
-        if anonymous_name is not None or body.unit is body.compiler.top:
+        if body.unit is body.compiler.top and anonymous_name is None:
+            raise body.error(
+                position,
+                "parsers and controls are not made at the top level; write the constructor call "
+                "where the package takes it",
+            )
+        if anonymous_name is not None:
             # A block of the top level goes by the name of its type, whatever its @name.
             full_name = body.unit.qualified(kind.name)
         else:
@@ -184,7 +190,14 @@ def _inferred(
             _unify_entity(body.compiler, kind, operand.entity)
         else:
             pairs.append((kind, operand))
-    found = infer.solve(body.compiler, pairs, unknowns, what, position)
+    found = infer.solve(
+        body.compiler,
+        pairs,
+        unknowns,
+        what,
+        position,
+        leave_open=isinstance(declaration, ast.PackageDeclaration),
+    )
     return resolve.specialise(body.compiler, entity, found, position)
 
 
@@ -399,11 +412,11 @@ def _binding(body: Body, bound: arguments.Bound, wanted: types.Type, what: str) 
 def block(
     compiler: Compiler,
     entity: scope.BlockEntity,
-    objects: Mapping[str, scope.ExternEntity],
+    objects: Mapping[str, scope.Entity],
     position: Position,
 ) -> scope.BlockUnit:
     """Lower a parser or control instance, once for each set of extern objects it is applied to."""
-    key = tuple(id(o.instance) for o in objects.values())
+    key = tuple(scope.identity(o) for o in objects.values())
     known = entity.blocks.get(key)
     if known is not None:
         return known
@@ -420,7 +433,7 @@ def block(
 
 
 def _block(
-    compiler: Compiler, entity: scope.BlockEntity, objects: Mapping[str, scope.ExternEntity]
+    compiler: Compiler, entity: scope.BlockEntity, objects: Mapping[str, scope.Entity]
 ) -> scope.BlockUnit:
     declaration = entity.type.declaration
     compiler.used_declarations.add(declaration)
@@ -433,9 +446,10 @@ def _block(
     kinds = arguments.parameter_types(body, declaration.parameters, names)
     parameters: dict[str, ir.Parameter] = {}
     for parameter, kind in zip(declaration.parameters, kinds, strict=True):
-        if isinstance(kind, types.Extern):
-            found = objects.get(parameter.name)
+        found = objects.get(parameter.name)
+        if found is not None or isinstance(kind, types.Extern):
             if found is None:
+                assert isinstance(kind, types.Extern)
                 if kind.name not in PACKETS:
                     raise compiler.unsupported(
                         parameter.position,

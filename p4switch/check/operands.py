@@ -57,6 +57,11 @@ class InvalidValue(Operand):
 
 
 @dataclass(slots=True, eq=False)
+class DefaultValue(Operand):
+    """`...`: the default value of whatever type is wanted."""
+
+
+@dataclass(slots=True, eq=False)
 class DontCareValue(Operand):
     """`_`."""
 
@@ -145,6 +150,8 @@ def describe(operand: Operand) -> str:
         return "an invalid header '{#}'"
     if isinstance(operand, DontCareValue):
         return "'_'"
+    if isinstance(operand, DefaultValue):
+        return "'...'"
     if isinstance(operand, TypeOperand):
         return f"the type '{operand.type}'"
     if isinstance(operand, FunctionsOperand):

@@ -45,6 +45,10 @@ def binary(
         return _equality(body, operator, left_operand, right_operand, position)
     left = _bits(convert.plain(body, left_operand))
     right = _bits(convert.plain(body, right_operand))
+    if operator in ("/", "%"):
+        for operand in (left, right):
+            if isinstance(operand.type, types.Int) and int(operand.constant or 0) < 0:
+                raise body.error(position, f"'{operator}' is not defined for negative numbers")
     if operator in ("<<", ">>"):
         return _shift(body, operator, left, right, position)
     if operator == "++":
@@ -96,8 +100,6 @@ def _limits(body: Body, operator: str, left: Value, right: Value, position: Posi
             raise body.error(position, f"'{operator}' is not defined for signed numbers ('{kind}')")
         if right.constant == 0:
             raise body.error(position, "division by zero")
-        if right.constant is not None and int(right.constant) < 0:
-            raise body.error(position, f"'{operator}' is not defined for negative numbers")
     elif operator in _NEED_WIDTH and isinstance(kind, types.Int):
         raise body.error(position, f"'{operator}' needs operands with a width, not 'int'")
 
@@ -125,7 +127,7 @@ def _shift(body: Body, operator: str, left: Value, right: Value, position: Posit
         raise body.error(
             position, f"'{operator}' needs numbers, not '{left.type}' and '{right.type}'"
         )
-    if isinstance(right.type, types.Bits) and right.type.signed:
+    if isinstance(right.type, types.Bits) and right.type.signed and right.constant is None:
         raise body.error(position, f"the amount of a shift must be unsigned, not '{right.type}'")
     if right.constant is not None and int(right.constant) < 0:
         raise body.error(position, "a shift by a negative number is not defined")
@@ -135,9 +137,9 @@ def _shift(body: Body, operator: str, left: Value, right: Value, position: Posit
                 position,
                 "the width of the left operand is not known; write one, as in '32w1 << x'",
             )
-    elif isinstance(right.type, types.Int):
+    elif right.constant is not None:
         # Any amount that is at least the width gives the same; the smallest type will do.
-        assert isinstance(left.type, types.Bits) and right.constant is not None
+        assert isinstance(left.type, types.Bits)
         amount = min(int(right.constant), left.type.width)
         width = max(amount.bit_length(), 1)
         right = Value(right.position, types.Bits(width), None, amount)
@@ -173,7 +175,7 @@ def common(
     body: Body, left: Operand, right: Operand, position: Position, operator: str
 ) -> tuple[Value, Value]:
     """Bring two operands to one type, whichever of the two the other can become."""
-    if isinstance(left, Value):
+    if isinstance(left, Value) and not isinstance(left.type, types.Int):
         converted = convert.implicit(body, right, left.type)
         if converted is not None:
             return left, converted
@@ -181,6 +183,10 @@ def common(
         converted = convert.implicit(body, left, right.type)
         if converted is not None:
             return converted, right
+    if isinstance(left, Value) and isinstance(right, Value):
+        left_bits, right_bits = _bits(left), _bits(right)
+        if left_bits is not left or right_bits is not right:
+            return common(body, left_bits, right_bits, position, operator)
     if isinstance(left, ListValue) and isinstance(right, ListValue):
         plain = convert.plain(body, left)
         converted = convert.implicit(body, right, plain.type)
@@ -203,7 +209,10 @@ def _equality(
     if left.constant is not None and right.constant is not None:
         folded = constants.binary(operator, left.constant, right.constant, kind)
         return Value(position, types.BOOL, None, folded)
-    if isinstance(kind, (types.Extern, types.BlockType)) or kind in (types.VOID, types.STRING):
+    if isinstance(kind, (types.Extern, types.BlockType, types.Parameter)) or kind in (
+        types.VOID,
+        types.STRING,
+    ):
         raise body.error(position, f"values of type '{kind}' cannot be compared")
     expression = ir.Binary(
         ir.BOOL, operator, convert.lowered(body, left), convert.lowered(body, right)

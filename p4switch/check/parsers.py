@@ -87,7 +87,7 @@ def _flatten(body: Body, value: Value) -> list[ir.Expression]:
     bare = types.underlying(kind)
     if isinstance(bare, (types.Bits, types.Enum)) or bare in (types.BOOL, types.ERROR):
         return [convert.lowered(body, value)]
-    if isinstance(bare, (types.Varbit, types.Parameter)):
+    if isinstance(bare, types.Parameter):
         return [convert.lowered(body, value)]
     raise body.error(value.position, f"a value of type '{value.type}' cannot be matched")
 

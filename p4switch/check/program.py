@@ -11,11 +11,13 @@ from p4switch.check import (
     callables,
     constants,
     instantiate,
+    parameters,
     reach,
     resolve,
     scope,
     statements,
     types,
+    unreached,
 )
 from p4switch.check.unit import Body, Compiler, declare
 from p4switch.source import ast
@@ -56,6 +58,7 @@ class _Program:
             self._declare(item)
         main = self.compiler.globals.names.get("main")
         if main is None:
+            unreached.check(self.compiler)
             last = self.source.declarations[-1].position if self.source.declarations else NOWHERE
             raise self.compiler.error(last, "the program makes no package called 'main'")
         if not isinstance(main, scope.PackageEntity):
@@ -63,7 +66,9 @@ class _Program:
         blocks: dict[str, ir.Block] = {}
         units: list[scope.BlockUnit] = []
         self._blocks(main, "", blocks, units)
-        return reach.program(self.compiler, main, blocks, units)
+        program = reach.program(self.compiler, main, blocks, units)
+        unreached.check(self.compiler)
+        return program
 
     def _blocks(
         self,
@@ -83,6 +88,7 @@ class _Program:
 
     def _declare(self, item: ast.Declaration) -> None:
         compiler, names = self.compiler, self.compiler.globals
+        parameters.check_declaration(compiler, item)
         if isinstance(item, ast.Instantiation):
             entity = instantiate.instantiation(self.body, item)
             entity.position = item.position
@@ -158,7 +164,7 @@ class _Program:
         compiler = self.compiler
         underlying: types.Bits | None = None
         if item.type is not None:
-            base = types.underlying(resolve.type_of(compiler, item.type, compiler.globals))
+            base = resolve.type_of(compiler, item.type, compiler.globals)
             if not isinstance(base, types.Bits):
                 raise compiler.error(
                     item.type.position, f"an enum is made of bit<> or int<>, not '{base}'"

@@ -136,6 +136,7 @@ def program(
     order.unit(compiler.top, only_externs=True)
     for unit in units:
         order.block(unit)
+    _check_names(compiler, order.tables, walk.shown)
     declared = compiler.lowering.declared
     return ir.Program(
         ir.Package(main.type.name, blocks),
@@ -151,6 +152,30 @@ def program(
         dict(declared),
         main.annotations,
     )
+
+
+def _check_names(
+    compiler: Compiler, tables: Iterable[ir.Table], actions: Iterable[ir.Callable]
+) -> None:
+    """Check that no two tables or different actions have one name for the control plane.
+
+    Actions of one name and with the same data pass: programs translated from P4_14 have them.
+    """
+    seen: dict[tuple[str, str], tuple[object, ...]] = {}
+    found: list[tuple[str, ir.Table | ir.Callable, tuple[object, ...]]] = [
+        *(("table", table, (table,)) for table in tables),
+        *(
+            ("action", action, tuple((p.name, p.variable.type) for p in action.data))
+            for action in actions
+        ),
+    ]
+    for what, item, form in found:
+        if seen.setdefault((what, item.name), form) != form:
+            raise compiler.error(
+                item.position,
+                f"two {what}s of the program go by the name '{item.name}'; tell them apart with "
+                "'@name'",
+            )
 
 
 def _control_plane_actions(walk: _Walk, order: _Order) -> tuple[ir.Callable, ...]:

@@ -24,7 +24,7 @@ _SIMPLE = {
     "match_kind": types.MATCH_KIND,
 }
 MAX_WIDTH = 2048
-_HEADER_FIELDS = (types.Bits, types.Varbit, types.Enum, types.NewType, types.Parameter)
+_HEADER_FIELDS = (types.Bits, types.Varbit, types.NewType, types.Parameter, types.Unknown)
 
 
 def type_of(compiler: Compiler, reference: ast.TypeRef, names: Scope) -> types.Type:
@@ -92,8 +92,9 @@ def _stack(compiler: Compiler, reference: ast.StackType, names: Scope) -> types.
         or types.is_union(element)
         or isinstance(element, (types.Parameter, types.Unknown))
     ):
-        raise compiler.error(
-            reference.position, f"a stack holds headers or header unions, not '{element}'"
+        raise compiler.unsupported(
+            reference.position,
+            f"arrays of '{element}' are not supported, only stacks of headers and header unions",
         )
     size = _size(compiler, reference.size, names, "the size")
     if size == 0:
@@ -182,10 +183,7 @@ def _check_field(
         if not types.is_header(kind) and not isinstance(kind, types.Parameter):
             raise compiler.error(item.position, f"a header union holds headers only, not '{kind}'")
     elif made.kind == "header":
-        allowed = (
-            isinstance(kind, _HEADER_FIELDS) or kind is types.BOOL or types.is_struct(kind)
-        ) and not (isinstance(kind, types.Enum) and kind.underlying is None)
-        if not allowed:
+        if not _fits_header(kind):
             raise compiler.error(
                 item.position,
                 f"a header field cannot be of type '{kind}'; allowed are bit<>, int<>, varbit<>, "
@@ -195,6 +193,14 @@ def _check_field(
         kind in (types.VOID, types.MATCH_KIND)
     ):
         raise compiler.error(item.position, f"a struct field cannot be of type '{kind}'")
+
+
+def _fits_header(kind: types.Type) -> bool:
+    if types.is_struct(kind):
+        return all(_fits_header(types.resolved(part)) for _, part in types.parts(kind))
+    if isinstance(kind, types.Enum):
+        return kind.underlying is not None
+    return isinstance(kind, _HEADER_FIELDS) or kind is types.BOOL
 
 
 def ground(compiler: Compiler, kind: types.Type) -> types.Type:
@@ -224,6 +230,12 @@ def folded_annotations(
     """Fold annotations' arguments to plain values."""
     if not found:
         return ()
+    for item in found:
+        if item.name == "name" and not (
+            len(item.arguments) == 1
+            and isinstance(_argument(compiler, item.arguments[0], names), str)
+        ):
+            raise compiler.error(item.position, "'@name' takes one string")
     return tuple(
         ir.Annotation(
             item.name,

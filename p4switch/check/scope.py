@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from p4switch import ir
+from p4switch.check.operands import Value
 from p4switch.source import ast
 from p4switch.source.position import NOWHERE, Position
 
@@ -104,6 +105,13 @@ class ExternEntity(Entity):
     instance: ir.ExternInstance | None
 
 
+def identity(entity: Entity) -> object:
+    """Tell what a lowered form depends on apart: objects (the packet is one) and integers."""
+    if isinstance(entity, ConstantEntity):
+        return entity.value.constant if isinstance(entity.value, Value) else entity
+    return entity.instance if isinstance(entity, ExternEntity) else entity
+
+
 @dataclass(slots=True, eq=False)
 class BlockEntity(Entity):
     """An instance of a parser or control; `blocks` holds it lowered.
@@ -116,7 +124,7 @@ class BlockEntity(Entity):
     name: str
     bindings: dict[str, Entity]
     annotations: tuple[ir.Annotation, ...] = ()
-    blocks: dict[tuple[int, ...], BlockUnit] = field(default_factory=dict)
+    blocks: dict[tuple[object, ...], BlockUnit] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)

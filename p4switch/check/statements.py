@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from p4switch import ir
 from p4switch.check import (
+    arguments,
     calls,
     constants,
     convert,
@@ -15,6 +16,7 @@ from p4switch.check import (
     operators,
     resolve,
     scope,
+    slices,
     switches,
     types,
 )
@@ -132,6 +134,18 @@ def constant(body: Body, item: ast.ConstDeclaration) -> None:
 def _assignment(body: Body, node: ast.Statement) -> None:
     assert isinstance(node, ast.Assignment)
     target = expressions.evaluate(body, node.target)
+    if (
+        isinstance(node.target, ast.PlusSlice)
+        and isinstance(target, Value)
+        and target.read_only == slices.RUN_TIME_BOUND
+        and node.operator == "="
+    ):
+        base = arguments.lvalue(
+            body, expressions.evaluate(body, node.target.base), "what is sliced"
+        )
+        value = expressions.value(body, node.value, target.type, "the value assigned")
+        slices.assign(body, node.target, base, value)
+        return
     if not isinstance(target, Value) or target.read_only is None:
         raise body.error(node.target.position, "this cannot be assigned to")
     if target.read_only:

@@ -72,12 +72,10 @@ def _cases(
     seen: set[int] = set()
     seen_default = False
     for case in node.cases:
-        if seen_default and not pending_default:
+        if seen_default:
             raise body.error(case.position, "'default' must be the last label of a switch")
         labels = [label for label in case.labels if not isinstance(label, ast.DefaultKeyset)]
         if len(labels) < len(case.labels) or not case.labels:
-            if seen_default:
-                raise body.error(case.position, "this switch has 'default' twice")
             seen_default = pending_default = True
         for label in labels:
             value = number(label)

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 _NUMBER = re.compile(r"(?:[0-9]+[ws])?(0[xX]|0[bB]|0[oO])?")
 _BASES = {"0x": "x", "0b": "b", "0o": "o"}
+DEFAULT = "the default action"
+ENTRY = "entries"
+_ONLY = {"defaultonly": ENTRY, "tableonly": DEFAULT}
 _DEFAULT_ONLY = ir.Annotation("defaultonly")
 
 
@@ -40,6 +43,8 @@ class Listed:
     entity: scope.ActionEntity
     bound: int
     """How many directional parameters it has; those arguments are given in the list."""
+    forbidden: str = ""
+    """What an annotation forbids to use it for."""
 
 
 @dataclass(slots=True, eq=False)
@@ -210,7 +215,8 @@ def _actions(body: Body, node: ast.TableDeclaration) -> tuple[list[ir.TableActio
             raise body.error(item.position, f"action '{item.name}' stands in the list twice")
         actions.append(_bind(body, item, entity))
         directed = sum(p.direction is not ast.Direction.NONE for p in entity.declaration.parameters)
-        listed.append(Listed(item.name, entity, directed))
+        forbidden = [_ONLY[a.name] for a in item.annotations if a.name in _ONLY]
+        listed.append(Listed(item.name, entity, directed, "".join(forbidden)))
     return actions, listed
 
 
@@ -232,6 +238,20 @@ def _bind(body: Body, item: ast.ActionRef, entity: scope.ActionEntity) -> ir.Tab
     declaration = entity.declaration
     directed = [p for p in declaration.parameters if p.direction is not ast.Direction.NONE]
     what = f"action '{item.name}'"
+    for parameter, kind in zip(
+        declaration.parameters[len(directed) :],
+        entity.parameter_types[len(directed) :],
+        strict=True,
+    ):
+        bare = types.underlying(kind)
+        if not isinstance(bare, (types.Bits, types.Enum, types.Parameter)) and (
+            bare is not types.BOOL
+        ):
+            raise body.error(
+                parameter.position,
+                f"'{parameter.name}' comes from the control plane in table actions and cannot be "
+                f"of type '{kind}'; allowed are bit<>, int<>, bool, new types and enums",
+            )
     given = item.arguments or []
     if len(given) > len(directed):
         raise body.error(
@@ -271,14 +291,17 @@ def choose(
     listed: Sequence[Listed],
     name: str,
     given: Sequence[ast.Argument],
+    use: str,
     position: Position,
 ) -> ir.ActionChoice:
-    """Lower an action with its data, as a default action or an entry gives it."""
+    """Lower an action with its data, as a default action or an entry gives it (`use`)."""
     index = next((i for i, item in enumerate(listed) if item.name == name), None)
     if index is None:
         known = suggestion(name, (item.name for item in listed))
         raise body.error(position, f"'{name}' is not in the table's list of actions{known}")
     item = listed[index]
+    if item.forbidden == use:
+        raise body.error(position, f"action '{name}' is annotated as not for {use}")
     parameters = item.entity.declaration.parameters
     what = f"action '{name}'"
     # The directional arguments, given in the list of actions, may be repeated here.
@@ -355,7 +378,13 @@ def _default_action(body: Body, item: ast.TableProperty, listed: list[Listed]) -
         raise body.error(
             value.position, "a default action is the name of an action with its arguments"
         )
-    return choose(body, listed, value.name, given, value.position)
+    if value.absolute:
+        for other in listed:
+            if other.name == value.name and other.entity is not body.scope.top.find(value.name):
+                raise body.error(
+                    value.position, f"'.{value.name}' is another action than the one in the list"
+                )
+    return choose(body, listed, value.name, given, DEFAULT, value.position)
 
 
 def _object(body: Body, item: ast.TableProperty) -> ir.ExternInstance:
