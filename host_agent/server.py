@@ -26,7 +26,7 @@ from host_agent.codec import (
     weights_of,
     workers_of,
 )
-from host_agent.worker import check_same_job
+from host_agent.job import check_job, check_same_job
 from protocol.wire import (
     REPLICATED_IP,
     REPLICATED_MAC,
@@ -95,6 +95,7 @@ class Server:
     """
 
     def __init__(self, plan: JobPlan, tree: int, network: Network) -> None:
+        check_job(plan)
         self._network = network
         self.statistics = ServerStatistics()
         window = plan.window

@@ -68,11 +68,13 @@ class WorkerOptions:
     initial_timeout: float = 0.25
     """Timeout before the first round trip is measured."""
     min_timeout: float = 0.02
-    max_timeout: float = 4.0
+    max_timeout: float = 1.0
     bypass_after: int = 6
     """So many unanswered tries of a fragment go through the switches' slots; later ones do not."""
     deadline: float = 60.0
     """A fragment without a result for so long ends the job."""
+    first_fragment: int = 0
+    """Number of the first fragment, a multiple of the window; not 0 to test the wrap at 2^32."""
     scale_workers: int | None = None
     """Worker count that the float32 scale is made for; None: that of the worker's first plan.
     The same at every worker for the life of the job, and never below the worker count."""
@@ -116,9 +118,9 @@ class Stream:
 
         self._segments: list[Segment] = []
         self._starts: list[int] = []
-        self._end = 0
+        self._end = options.first_fragment
 
-        self._fragment = np.arange(window, dtype=np.int64)
+        self._fragment = options.first_fragment + np.arange(window, dtype=np.int64)
         self._wire = np.full(window, _IDLE, dtype=np.int64)
         self._open = 0
         self._code = np.zeros(window, dtype=np.uint8)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from collectives.network import Network
-from collectives.plan import JobPlan, PlanError, TreePlan, tensor_ranges
+from collectives.plan import JobPlan, PlanError, tensor_ranges
 from host_agent.codec import TREE_AT, Frames
 from host_agent.failure import CallError, JobFailed
+from host_agent.job import check_job, check_same_job
 from host_agent.numbers import exponent_codes, worker_bits
 from host_agent.segment import Call, Segment, Tensor
 from host_agent.stream import Stream, WorkerOptions, WorkerStatistics
@@ -30,6 +31,7 @@ class Worker:
         network: Network,
         options: WorkerOptions | None = None,
     ) -> None:
+        check_job(plan)
         if not 0 <= index < len(plan.workers):
             raise PlanError(
                 f"job {plan.job}: there is no worker {index}; expected 0 to {len(plan.workers) - 1}"
@@ -194,10 +196,10 @@ class Worker:
     def adopt(self, plan: JobPlan, now: float, *, server_kept: bool = False) -> None:
         """Go on under a newer epoch of the plan; an older or the same one is ignored.
 
-        What is in flight is sent again; unless `server_kept` (every server of the plan has run
-        on since the last epoch), the last window of results is handed to the server, which may
-        be a new one without history. Raises PlanError for a plan that changes what is fixed for
-        a job's life, or leaves this host out.
+        What is in flight is sent again; unless `server_kept` (every server of the plan is the one
+        of the epoch that this worker has followed so far, and has run on since), the last window
+        of results is handed to the server, which may be a new one without history. Raises
+        PlanError for a plan that changes what is fixed for a job's life, or leaves this host out.
         """
         if not serial_newer(plan.epoch, self.plan.epoch, 16):
             return
@@ -220,27 +222,4 @@ class Worker:
                 f"job {plan.job}, epoch {plan.epoch}: {len(plan.workers)} workers, but its float32 "
                 f"scale was made for {self._scale_workers}; set scale_workers to the most the job "
                 f"can have"
-            )
-
-
-def check_same_job(old: JobPlan, new: JobPlan) -> None:
-    """Raise PlanError if a new epoch changes what is fixed for the life of a job."""
-
-    def fixed(plan: JobPlan) -> dict[str, object]:
-        trees: tuple[TreePlan, ...] = plan.trees
-        return {
-            "job": plan.job,
-            "window": plan.window,
-            "lanes": plan.lanes,
-            "reduction": plan.reduction,
-            "trees": [tree.tree for tree in trees],
-            "shares": [tree.share for tree in trees],
-        }
-
-    before, after = fixed(old), fixed(new)
-    for key, value in before.items():
-        if after[key] != value:
-            raise PlanError(
-                f"job {old.job}, epoch {new.epoch}: {key} {after[key]}; expected {value} as in "
-                f"epoch {old.epoch}, it is fixed for the life of a job"
             )

@@ -1,0 +1,38 @@
+"""What an agent demands of a plan before it follows it."""
+
+from __future__ import annotations
+
+from collectives.plan import JobPlan, PlanError
+
+
+def check_job(plan: JobPlan) -> None:
+    """Raise PlanError for numbers with which sums could go wrong or the agents could wedge."""
+    if not (1 <= plan.job <= 0xFFFF and 1 <= plan.epoch <= 0xFFFF):
+        raise PlanError(
+            f"job {plan.job}, epoch {plan.epoch}: expected numbers from 1 to 65535 (a switch's "
+            f"empty registers look like job 0, epoch 0)"
+        )
+    if plan.window < 1 or plan.window & (plan.window - 1):
+        raise PlanError(f"job {plan.job}: window {plan.window}: expected a power of two")
+
+
+def check_same_job(old: JobPlan, new: JobPlan) -> None:
+    """Raise PlanError if a new epoch changes what is fixed for the life of a job."""
+
+    def fixed(plan: JobPlan) -> dict[str, object]:
+        return {
+            "job": plan.job,
+            "window": plan.window,
+            "lanes": plan.lanes,
+            "reduction": plan.reduction,
+            "trees": [tree.tree for tree in plan.trees],
+            "shares": [tree.share for tree in plan.trees],
+        }
+
+    before, after = fixed(old), fixed(new)
+    for key, value in before.items():
+        if after[key] != value:
+            raise PlanError(
+                f"job {old.job}, epoch {new.epoch}: {key} {after[key]}; expected {value} as in "
+                f"epoch {old.epoch}, it is fixed for the life of a job"
+            )

@@ -1,0 +1,539 @@
+"""A small world for the agents' tests: virtual time, faulty links, switches as DESIGN's table.
+
+`Switch` is a frame-by-frame model of one switch's rules; `World` joins workers, servers and
+switches; everything follows from one seed. `make_network` and `make_plan` build small jobs.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import count
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collectives.network import Host, Link, Network
+from collectives.network import Switch as SwitchNode
+from collectives.plan import JobPlan, SwitchPart, TreePlan
+from host_agent.codec import Frames
+from host_agent.server import Server
+from host_agent.worker import Worker
+from protocol.wire import (
+    Address,
+    Flag,
+    Header,
+    Hop,
+    Kind,
+    Reduction,
+    frame_bytes,
+    frame_template,
+    frame_view,
+    ipv4_checksum,
+    serial_newer,
+)
+
+LANES = 32
+SERVER = "ps"
+SPARE = "spare"
+
+
+def make_network(access: Mapping[str, str], switches: Sequence[str]) -> Network:
+    """Hosts at their switches, and a link between every two switches."""
+    hosts = {
+        name: Host(name, f"10.0.0.{i + 1}", f"02:00:00:00:00:{i + 1:02x}")
+        for i, name in enumerate(access)
+    }
+    ports = {name: count(1) for name in switches}
+    links = [Link(host, switch, 0, next(ports[switch])) for host, switch in access.items()]
+    for i, a in enumerate(switches):
+        for b in switches[i + 1 :]:
+            links.append(Link(a, b, next(ports[a]), next(ports[b])))
+    return Network("world", hosts, {name: SwitchNode(name) for name in switches}, tuple(links))
+
+
+def make_tree(
+    network: Network,
+    workers: Sequence[str],
+    parents: Mapping[str, str],
+    aggregates: Sequence[str],
+    *,
+    tree: int = 0,
+    server: str = SERVER,
+    window: int = 4,
+    share: float = 1.0,
+    singles: bool = False,
+) -> TreePlan:
+    """The tree in which each switch's next node is `parents[switch]` and some switches sum."""
+    access = {host: network.access_switch(host) for host in (*workers, server)}
+    up_path = {w: [access[w]] for w in workers}
+    for path in up_path.values():
+        while path[-1] != access[server]:
+            path.append(parents[path[-1]])
+    depth = {node: i for path in up_path.values() for i, node in enumerate(reversed(path))}
+    flows: dict[str, list[tuple[str, tuple[int, ...]]]] = {node: [] for node in (*depth, server)}
+    for w, name in enumerate(workers):
+        flows[access[name]].append((name, (w,)))
+    children: dict[str, list[tuple[str, tuple[int, ...]]]] = {}
+    for node in sorted(depth, key=lambda n: (-depth[n], n)):
+        arriving = children[node] = flows[node]
+        after = server if node == access[server] else parents[node]
+        if node in aggregates and not singles:
+            flows[after].append((node, tuple(w for _, group in arriving for w in group)))
+        else:
+            flows[after].extend((node, group) for _, group in arriving)
+
+    def child_at(node: str, w: int) -> int:
+        return next(i for i, (_, group) in enumerate(flows[node]) if w in group)
+
+    up, down = [], []
+    for w, name in enumerate(workers):
+        path = up_path[name]
+        way_up = []
+        for node, after in zip(path, [*path[1:], server], strict=True):
+            port = network.port(node, after)
+            if node in aggregates and not singles:
+                way_up.append(Hop(True, False, child_at(node, w), len(children[node]), port))
+            else:
+                way_up.append(Hop(port=port))
+        at_server = Hop(child=child_at(server, w), fan_in=len(flows[server]))
+        up.append((*way_up, Hop(child=0, fan_in=0) if singles else at_server))
+        way_down = [
+            Hop(clear=node in aggregates and not singles, port=network.port(node, before))
+            for node, before in zip(reversed(path), [*reversed(path[:-1]), name], strict=True)
+        ]
+        down.append(tuple(way_down))
+    parts = {}
+    for node in depth:
+        after = server if node == access[server] else parents[node]
+        sums = node in aggregates and not singles
+        parts[node] = SwitchPart(
+            node,
+            sums,
+            {i: network.port(node, via) for i, (via, _) in enumerate(children[node])}
+            if sums
+            else {},
+            tuple(sorted({network.port(node, via) for via, _ in children[node]})),
+            network.port(node, after),
+            tuple(sorted({network.port(node, via) for via, _ in children[node]})),
+            tree * window,
+            tree + 1,
+        )
+    return TreePlan(
+        tree,
+        server,
+        {**parents, **access},
+        parts,
+        tuple(up),
+        tuple(down),
+        tuple(group for _, group in flows[server]),
+        share,
+    )
+
+
+def star_plan(workers: int = 2, **changes: Any) -> tuple[JobPlan, Network]:
+    """Workers and server at one switch that sums nothing: every worker is a child of the server."""
+    return tree_plan(
+        {f"w{i}": "s0" for i in range(workers)} | {SERVER: "s0", SPARE: "s0"},
+        {},
+        changes.pop("aggregates", ()),
+        **changes,
+    )
+
+
+def tree_plan(
+    access: Mapping[str, str],
+    parents: Mapping[str, str],
+    aggregates: Sequence[str],
+    *,
+    window: int = 4,
+    server: str = SERVER,
+    singles: bool = False,
+    **changes: Any,
+) -> tuple[JobPlan, Network]:
+    """A job of one tree and its network; `changes` go into the JobPlan."""
+    switches = sorted({*access.values(), *parents, *parents.values()})
+    network = make_network(access, switches)
+    workers = tuple(host for host in access if host.startswith("w"))
+    tree = make_tree(
+        network, workers, parents, aggregates, window=window, server=server, singles=singles
+    )
+    plan = JobPlan(1, 1, workers, (tree,), LANES, window)
+    return replace(plan, **changes), network
+
+
+# Scripted packets.
+
+
+def values_of(value: int | Sequence[int]) -> NDArray[np.int32]:
+    """Lanes of one value, or as given and padded."""
+    lanes = np.zeros(LANES, dtype=np.int32)
+    lanes[: LANES if isinstance(value, int) else len(value)] = value
+    return lanes
+
+
+def frame(
+    plan: JobPlan,
+    network: Network,
+    kind: Kind,
+    fragment: int,
+    value: int | Sequence[int],
+    stack: Sequence[Hop] = (),
+    **fields: Any,
+) -> Frames:
+    """One frame of a job as it arrives at an agent; `fields` go into the header."""
+    hosts = network.hosts
+    here = Address(hosts[plan.workers[0]].mac_bytes, hosts[plan.workers[0]].ip_bytes)
+    fields = {"job": plan.job, "tree": 0, "epoch": plan.epoch, **fields}
+    header = Header(kind, fragment=fragment, **fields)
+    row = frame_template(here, here, header, stack, plan.lanes)[None, :]
+    frame_view(row, plan.lanes, len(stack))["lanes"] = values_of(value)
+    return row
+
+
+def contribution(
+    plan: JobPlan, network: Network, worker: int, fragment: int, value: int, **fields: Any
+) -> Frames:
+    """What the server gets from a worker's path: a sum if `weight` is that of the subtree."""
+    last = plan.trees[0].up[worker][-1]
+    return frame(
+        plan, network, Kind.CONTRIBUTION, fragment, value, (last,), worker=worker, **fields
+    )
+
+
+def result(
+    plan: JobPlan, network: Network, fragment: int, value: int | Sequence[int], **fields: Any
+) -> Frames:
+    """What a worker gets of the server."""
+    fields = {"weight": len(plan.workers), **fields}
+    return frame(plan, network, Kind.RESULT, fragment, value, **fields)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One frame's fields, for assertions."""
+
+    kind: Kind
+    fragment: int
+    epoch: int
+    worker: int
+    weight: int
+    flags: Flag
+    exponent: int
+    hops: int
+    lanes: tuple[int, ...]
+    destination: bytes
+
+    @property
+    def value(self) -> int:
+        """The first lane."""
+        return self.lanes[0]
+
+
+def seen(batches: Sequence[Frames], lanes: int = LANES) -> list[Seen]:
+    """The frames of batches, decoded one by one."""
+    found = []
+    for batch in batches:
+        hops = (batch.shape[1] - frame_bytes(lanes, 0)) // 4
+        for record in frame_view(batch, lanes, hops):
+            assert int(record["reduction_hops"]) & 0xF == hops
+            found.append(
+                Seen(
+                    Kind(int(record["version_kind"]) & 0xF),
+                    int(record["fragment"]),
+                    int(record["epoch"]),
+                    int(record["worker"]),
+                    int(record["weight"]),
+                    Flag(int(record["flags"])),
+                    int(record["exponent"]),
+                    hops,
+                    tuple(int(v) for v in record["lanes"]),
+                    record["dst_ip"].tobytes(),
+                )
+            )
+    return found
+
+
+# Switches.
+
+
+@dataclass
+class Slot:
+    """A slot's registers."""
+
+    owner: tuple[int, int, int, int]
+    cleared: bool
+    children: int
+    count: int
+    weight: int
+    flags: int
+    exponent: int
+    lanes: NDArray[np.int32]
+
+
+class Switch:
+    """The rules of DESIGN section 2 for one switch; what it keeps is lost at a reboot."""
+
+    def __init__(self) -> None:
+        self.slots: dict[int, Slot] = {}
+        self.parts: dict[tuple[int, int], tuple[SwitchPart, int]] = {}
+        self.groups: dict[tuple[int, int, int], tuple[tuple[int, ...], bool]] = {}
+
+    def install(self, plan: JobPlan, name: str) -> None:
+        """Take this switch's part of a plan; entries of earlier epochs' groups stay."""
+        for tree in plan.trees:
+            self.parts.pop((plan.job, tree.tree), None)
+            if name in tree.parts:
+                part = tree.parts[name]
+                self.parts[plan.job, tree.tree] = part, plan.window
+                self.groups[plan.job, tree.tree, plan.epoch] = part.ports_down, part.aggregate
+
+    def receive(self, port: int, data: Frames, lanes: int) -> list[tuple[int, Frames]]:
+        """What leaves at which port for one frame (1, length)."""
+        hops = (data.shape[1] - frame_bytes(lanes, 0)) // 4
+        packet = frame_view(data.copy(), lanes, hops)[0]
+        key = int(packet["job"]), int(packet["tree"])
+        if key not in self.parts:
+            return []
+        part, window = self.parts[key]
+        index = part.slot_base + (int(packet["fragment"]) & (window - 1))
+        if int(packet["version_kind"]) & 0xF == Kind.CONTRIBUTION:
+            return self._up(port, packet, part, index, hops, lanes)
+        if port != part.port_server:
+            return []
+        owner = (*key, int(packet["epoch"]), int(packet["fragment"]))
+        if int(packet["version_kind"]) & 0xF == Kind.REPLICATED:
+            ports, clear = self.groups.get((*key, int(packet["epoch"])), ((), False))
+            if clear:
+                self._clear(index, owner)
+            return [(out, data.copy()) for out in ports]
+        hop = Hop.unpack(int(packet["stack"][0]))
+        if hop.clear:
+            self._clear(index, owner)
+        return [(hop.port, popped(packet, lanes, hops))]
+
+    def _clear(self, index: int, owner: tuple[int, int, int, int]) -> None:
+        slot = self.slots.get(index)
+        if slot and slot.owner == owner:
+            slot.cleared = True
+
+    def _up(
+        self, port: int, packet: np.void, part: SwitchPart, index: int, hops: int, lanes: int
+    ) -> list[tuple[int, Frames]]:
+        hop = Hop.unpack(int(packet["stack"][0]))
+        if port not in part.ports_up:
+            return []
+        if not hop.aggregate or int(packet["flags"]) & (Flag.STALE | Flag.BYPASS):
+            return [(hop.port, popped(packet, lanes, hops))]
+        if not part.aggregate or part.children.get(hop.child) != port:
+            return []
+        owner = tuple(int(packet[name]) for name in ("job", "tree", "epoch", "fragment"))
+        slot = self.slots.get(index)
+        if slot is None or slot.owner[:2] != owner[:2] or _older(slot.owner, owner):
+            slot = self.slots[index] = Slot(
+                (owner[0], owner[1], owner[2], owner[3]),
+                False,
+                1 << hop.child,
+                1,
+                int(packet["weight"]),
+                int(packet["flags"]),
+                int(packet["exponent"]),
+                packet["lanes"].astype(np.int32),
+            )
+        elif _older(owner, slot.owner) or slot.cleared:
+            packet["flags"] |= Flag.STALE
+            return [(hop.port, popped(packet, lanes, hops))]
+        elif not slot.children >> hop.child & 1:
+            slot.children |= 1 << hop.child
+            slot.count += 1
+            slot.weight += int(packet["weight"])
+            slot.exponent = max(slot.exponent, int(packet["exponent"]))
+            other = packet["lanes"].astype(np.int32)
+            if int(packet["reduction_hops"]) >> 4 == Reduction.AND:
+                total = slot.lanes & other
+            else:
+                total = slot.lanes + other
+                if (((slot.lanes ^ total) & (other ^ total)) < 0).any():
+                    slot.flags |= Flag.OVERFLOW
+            slot.lanes = total
+            slot.flags |= int(packet["flags"])
+        elif slot.count != hop.fan_in:
+            return []
+        if slot.count != hop.fan_in:
+            return []
+        packet["lanes"] = slot.lanes
+        packet["weight"] = slot.weight
+        packet["flags"] = slot.flags
+        packet["exponent"] = slot.exponent
+        return [(hop.port, popped(packet, lanes, hops))]
+
+
+def _older(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
+    """Whether (epoch, f) of owner a is older than that of b."""
+    if a[2] != b[2]:
+        return serial_newer(b[2], a[2], 16)
+    return serial_newer(b[3], a[3], 32)
+
+
+def popped(packet: np.void, lanes: int, hops: int) -> Frames:
+    """The packet without its first stack entry: (1, length)."""
+    row = np.zeros((1, frame_bytes(lanes, hops - 1)), dtype=np.uint8)
+    after = frame_view(row, lanes, hops - 1)[0]
+    for name in packet.dtype.names or ():
+        after[name] = packet[name][1:] if name == "stack" else packet[name]
+    after["reduction_hops"] = int(packet["reduction_hops"]) - 1
+    after["total_length"] = int(packet["total_length"]) - 4
+    after["udp_length"] = int(packet["udp_length"]) - 4
+    after["ipv4_checksum"] = 0
+    after["ipv4_checksum"] = ipv4_checksum(row[0, 14:34].tobytes())
+    return row
+
+
+# The world.
+
+
+@dataclass
+class Faults:
+    """Chances a frame and link, and the spread of its delay in seconds."""
+
+    loss: float = 0.0
+    duplication: float = 0.0
+    spread: float = 0.0
+
+
+@dataclass
+class World:
+    """Agents and switches over links of one latency; `run` until all calls are complete."""
+
+    network: Network
+    plan: JobPlan
+    workers: list[Worker]
+    seed: int = 0
+    faults: Faults = field(default_factory=Faults)
+    latency: float = 0.001
+    servers: dict[str, dict[int, Server]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.now = 0.0
+        self.frames = 0
+        self.filter: Callable[[str, str, Frames], bool] = lambda _a, _b, _f: True
+        """Whether a frame from a node to its neighbour gets through."""
+        self._random = random.Random(self.seed)
+        self._queue: list[tuple[float, int, Callable[[], None]]] = []
+        self._serial = count()
+        self.switches = {name: Switch() for name in self.network.switches}
+        self._server_since = self.plan.epoch
+        self._installed = dict.fromkeys(self.switches, self.plan.epoch)
+        for name, switch in self.switches.items():
+            switch.install(self.plan, name)
+        for tree in self.plan.trees:
+            self.servers.setdefault(tree.server, {})[tree.tree] = Server(
+                self.plan, tree.tree, self.network
+            )
+
+    def at(self, time: float, action: Callable[[], None]) -> None:
+        """Do something at a virtual time."""
+        heapq.heappush(self._queue, (time, next(self._serial), action))
+
+    def reboot(self, switch: str) -> None:
+        """A switch loses its slots; its tables come back at once."""
+        self.switches[switch].slots.clear()
+
+    def adopt(self, plan: JobPlan, *, new_server: bool = False, spread: float = 0.01) -> None:
+        """A new epoch: switches, servers and workers get it one by one, within `spread`."""
+        before = [tree.server for tree in self.plan.trees]
+        if new_server or before != [tree.server for tree in plan.trees]:
+            self._server_since = plan.epoch
+        since = self._server_since
+        self.plan = plan
+
+        def at_server() -> None:
+            for tree in plan.trees:
+                servers = self.servers.setdefault(tree.server, {})
+                there = servers.get(tree.tree)
+                if there is not None and there.plan.epoch > plan.epoch:
+                    continue
+                if there is None or there.plan.epoch < since:
+                    servers[tree.tree] = Server(plan, tree.tree, self.network)
+                else:
+                    there.adopt(plan)
+
+        def at_worker(worker: Worker) -> None:
+            worker.adopt(plan, self.now, server_kept=worker.plan.epoch >= since)
+
+        def at_switch(name: str) -> None:
+            if self._installed[name] < plan.epoch:
+                self._installed[name] = plan.epoch
+                self.switches[name].install(plan, name)
+
+        self.at(self._soon(spread), at_server)
+        for name in self.switches:
+            self.at(self._soon(spread), partial(at_switch, name))
+        for worker in self.workers:
+            self.at(self._soon(spread), partial(at_worker, worker))
+
+    def _soon(self, spread: float) -> float:
+        return self.now + spread * self._random.random()
+
+    def _send(self, node: str, peer: str, data: Frames) -> None:
+        self.frames += 1
+        if not self.filter(node, peer, data):
+            return
+        copies = 1
+        if self._random.random() < self.faults.loss:
+            copies = 0
+        elif self._random.random() < self.faults.duplication:
+            copies = 2
+        for _ in range(copies):
+            delay = self.latency + self.faults.spread * self._random.random()
+            self.at(self.now + delay, partial(self._arrive, node, peer, data))
+
+    def _arrive(self, node: str, peer: str, data: Frames) -> None:
+        if peer in self.switches:
+            switch = self.switches[peer]
+            port = self.network.port(peer, node)
+            for out, sent in switch.receive(port, data, self.plan.lanes):
+                self._send(peer, self.network.neighbour(peer, out), sent)
+            return
+        for worker in self.workers:
+            if worker.host == peer:
+                worker.receive(data, self.now)
+        for server in self.servers.get(peer, {}).values():
+            server.receive(data, self.now)
+
+    def _flush(self) -> None:
+        for worker in self.workers:
+            for batch in worker.take_output():
+                self._split(worker.host, batch)
+        for host, servers in self.servers.items():
+            for server in servers.values():
+                for batch in server.take_output():
+                    self._split(host, batch)
+
+    def _split(self, host: str, batch: Frames) -> None:
+        for row in range(len(batch)):
+            self._send(host, self.network.access_switch(host), batch[row : row + 1].copy())
+
+    def run(self, limit: float = 100.0) -> None:
+        """Until every worker is idle; AssertionError when that takes longer than `limit`."""
+        self._flush()
+        while not all(worker.idle for worker in self.workers):
+            deadlines = [d for worker in self.workers if (d := worker.deadline) is not None]
+            due = min(deadlines, default=float("inf"))
+            if self._queue and self._queue[0][0] <= due:
+                self.now, _, action = heapq.heappop(self._queue)
+                action()
+            else:
+                assert due < float("inf"), "nothing is on its way and nothing is due: wedged"
+                self.now = max(self.now, due)
+                for worker in self.workers:
+                    worker.tick(self.now)
+            for worker in self.workers:
+                if worker.failure is not None:
+                    raise worker.failure
+            assert self.now < limit, "still not done: wedged"
+            self._flush()
