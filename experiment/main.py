@@ -208,6 +208,24 @@ def demo(
 
 
 @app.command()
+def drive(
+    topology: Annotated[str, typer.Argument(help="Name or file, as given to `mn`.")],
+    engine: Annotated[Engine, typer.Option(help="Switch that runs the P4.")] = Engine.EMBEDDED,
+    lanes: Annotated[int, typer.Option(help="Values a packet.")] = 256,
+) -> None:
+    """Hold the switches of a running `mn --custom mininet_topos/custom.py` at plain forwarding."""
+    import asyncio
+
+    from controller.loaders import load_network
+    from experiment.drive import drive as drive_network
+
+    def tell(line: str) -> None:
+        console.print(line, highlight=False)
+
+    asyncio.run(drive_network(load_network(topology), engine, lanes, tell))
+
+
+@app.command()
 def stop() -> None:
     """Take down what a crashed run left: processes, interfaces, namespaces."""
     from mininet_topos.record import stop_left_over

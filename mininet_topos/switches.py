@@ -15,10 +15,14 @@ from pathlib import Path
 
 from mininet.node import Switch
 
-CHECKOUT = Path(__file__).resolve().parent.parent
-CPU_PORT = 510
-GRPC_BASE_PORT = 50000
-THRIFT_BASE_PORT = 51000
+from mininet_topos.addresses import (
+    CHECKOUT,
+    CPU_PORT,
+    THRIFT_BASE_PORT,
+    grpc_port,
+    ready_file,
+)
+
 READY_SECONDS = 60.0
 
 
@@ -29,7 +33,7 @@ class SwitchFailed(RuntimeError):
 class P4Switch(Switch):
     """A switch process in the root namespace with a P4Runtime port on the loopback interface."""
 
-    def __init__(self, name, device_id=None, grpc_port=None, log_folder="logs", **parameters):
+    def __init__(self, name, device_id=None, log_folder="logs", **parameters):
         """`device_id` (from 1) also chooses the default ports; by default the name's number."""
         if device_id is None:
             digits = re.findall(r"\d+", name)
@@ -38,7 +42,7 @@ class P4Switch(Switch):
         parameters["inNamespace"] = False
         super().__init__(name, **parameters)
         self.device_id = device_id
-        self.grpc_port = grpc_port or GRPC_BASE_PORT + device_id
+        self.grpc_port = grpc_port(device_id)
         self.log_path = Path(log_folder) / f"{name}.log"
         self.process = None
 
@@ -95,8 +99,8 @@ class P4Switch(Switch):
         )
 
     def connected(self):
-        """Whether P4Runtime answers (Mininet asks)."""
-        return _listener(self.grpc_port)
+        """Whether a controller has programmed the switch (`mn --wait` asks)."""
+        return Path(ready_file(self.name)).exists()
 
     def log_tail(self, lines=15):
         """The end of the switch's log."""

@@ -48,9 +48,8 @@ def _native_maker(
     defines: Mapping[str, str] | None,
     options: EngineOptions | None,
 ) -> Callable[[], Engine]:
-    from p4switch.execute.native.build import build, load
+    from p4switch.execute.native.build import load
     from p4switch.execute.native.engine import NativeEngine
 
-    program, _ = load(path, include_paths, defines)
-    generated, compiled = build(program)
-    return lambda: NativeEngine(program, options, compiled=(generated.layout, compiled))
+    program, compiled = load(path, include_paths, defines)
+    return lambda: NativeEngine(program, options, compiled=compiled)

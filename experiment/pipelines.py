@@ -1,0 +1,71 @@
+"""hopsum.p4 compiled for an engine, as the controller pushes it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+from collectives.network import Network
+from controller.pipeline import Pipeline, load_pipeline
+from experiment.description import Engine, ExperimentError
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+PROGRAM = CHECKOUT / "p4src" / "hopsum.p4"
+BUILD = Path("build")
+
+
+def slots_of(network: Network) -> int:
+    """The register size that the program needs: that of the switch with most slots."""
+    return max((switch.slots for switch in network.switches.values()), default=1)
+
+
+def defines_of(lanes: int, slots: int) -> dict[str, str]:
+    """The choices that are made when the program is compiled."""
+    return {"LANES": str(lanes), "SLOTS": str(slots)}
+
+
+def compile_pipeline(engine: Engine, lanes: int, slots: int) -> Pipeline:
+    """Compile hopsum.p4 for an engine; the files lie in `build/` afterwards.
+
+    Raises P4Error from the embedded compiler, ExperimentError if p4c is missing or fails.
+    """
+    folder = BUILD / f"{engine.value}-{lanes}-{slots}"
+    folder.mkdir(parents=True, exist_ok=True)
+    p4info = folder / "hopsum.p4info.txtpb"
+    defines = defines_of(lanes, slots)
+    if engine is Engine.EMBEDDED:
+        return _embedded(folder, p4info, defines, lanes, slots)
+    return _bmv2(folder, p4info, defines, lanes, slots)
+
+
+def _embedded(
+    folder: Path, p4info: Path, defines: dict[str, str], lanes: int, slots: int
+) -> Pipeline:
+    from p4switch.check.program import compile_file
+    from p4switch.control.bundle import make_bundle
+    from p4switch.control.p4info import p4info_text
+
+    config = folder / "hopsum.p4bin"
+    config.write_bytes(make_bundle(PROGRAM, defines=defines))
+    p4info.write_text(p4info_text(compile_file(PROGRAM, defines=defines)))
+    return load_pipeline(p4info, config, lanes, slots)
+
+
+def _bmv2(folder: Path, p4info: Path, defines: dict[str, str], lanes: int, slots: int) -> Pipeline:
+    compiler = shutil.which("p4c")
+    if compiler is None:
+        raise ExperimentError("engine bmv2: p4c is not on PATH; it compiles the P4 for BMv2")
+    done = subprocess.run(
+        [
+            compiler, "--target", "bmv2", "--arch", "v1model", "--std", "p4-16",
+            *(f"-D{name}={value}" for name, value in defines.items()),
+            "--p4runtime-files", str(p4info), "-o", str(folder), str(PROGRAM),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )  # fmt: skip
+    if done.returncode != 0:
+        raise ExperimentError(f"p4c could not compile {PROGRAM.name}:\n{done.stderr}")
+    return load_pipeline(p4info, folder / "hopsum.json", lanes, slots)

@@ -1,0 +1,25 @@
+"""Where switch number n of an emulation is reached. Standard library only, for `mn --custom`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+CPU_PORT = 510
+GRPC_BASE_PORT = 50000
+THRIFT_BASE_PORT = 51000
+
+
+def grpc_port(number: int) -> int:
+    """The P4Runtime port of switch number `number` (its device id, from 1)."""
+    return GRPC_BASE_PORT + number
+
+
+def grpc_address(number: int) -> str:
+    """The P4Runtime address of switch number `number`."""
+    return f"127.0.0.1:{grpc_port(number)}"
+
+
+def ready_file(switch: str) -> str:
+    """The file that marks a switch that a controller has programmed."""
+    return str(CHECKOUT / "build" / "ready" / switch)
