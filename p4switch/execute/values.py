@@ -173,13 +173,25 @@ def zero_text(kind: Type) -> str:
 
 
 def flat_fields(fields: Sequence[FieldType], prefix: str = "") -> Iterator[tuple[str, Type]]:
-    """(path, scalar type) of every field, those of inner structs and headers included."""
+    """(path, scalar type) of every field, those of inner structs and headers included.
+
+    Unions, which have no fixed layout, stand as they are.
+    """
     for field in fields:
-        path = f"{prefix}f_{field.name}"
-        if isinstance(field.type, Struct | Header):
-            yield from flat_fields(field.type.fields, path + ".")
-        else:
-            yield path, field.type
+        for path, inner in _parts(f"{prefix}f_{field.name}", field.type):
+            if isinstance(inner, Struct | Header):
+                yield from flat_fields(inner.fields, path + ".")
+            else:
+                yield path, inner
+
+
+def _parts(path: str, kind: Type) -> Iterator[tuple[str, Type]]:
+    """A field itself, or the elements of a stack."""
+    if isinstance(kind, Stack):
+        for index in range(kind.size):
+            yield f"{path}.elements[{index}]", kind.element
+    else:
+        yield path, kind
 
 
 class ClassWriter:
@@ -380,7 +392,7 @@ def _pack_lines(name: str, kind: Header | Struct) -> Iterator[str]:
         yield from _varbit_lines(leaves)
         return
     if any(is_object(inner) for _, inner in leaves):
-        return  # a struct with stacks or unions is never on the wire as a whole
+        return  # a struct with unions is never on the wire as a whole
     codes, getters, setters = [], [], []
     for number, (run, size, padding) in enumerate(_chunks(leaves)):
         whole = f"c{number}"
@@ -416,8 +428,9 @@ def _header_paths(kind: Header | Struct, prefix: str = "") -> Iterator[str]:
     if isinstance(kind, Header):
         yield prefix
     for field in kind.fields:
-        if isinstance(field.type, Struct | Header):
-            yield from _header_paths(field.type, f"{prefix}.f_{field.name}")
+        for path, inner in _parts(f"{prefix}.f_{field.name}", field.type):
+            if isinstance(inner, Struct | Header):
+                yield from _header_paths(inner, path)
 
 
 def _varbit_lines(leaves: list[tuple[str, Type]]) -> Iterator[str]:

@@ -133,15 +133,14 @@ class Externs:
 
     def bind(self, call: ir.CallExtern) -> BoundExtern:
         """The function of a call; UnsupportedError for an extern that v1model does not have."""
-        name = call.method
-        if call.instance is not None:
-            name = f"{call.instance.extern}_{call.method}"
+        owner = f"{call.instance.extern}." if call.instance is not None else ""
+        name = owner.replace(".", "_") + call.method
         builder: Callable[[ir.CallExtern], BoundExtern] | None = getattr(
             self, f"_bind_{name}", None
         )
         if builder is None:
             raise UnsupportedError(
-                call.position, f"extern {name.replace('_', '.', 1)!r} is not one of v1model"
+                call.position, f"extern {owner + call.method!r} is not one of v1model"
             )
         return builder(call)
 
