@@ -108,6 +108,7 @@ class Server:
         self._fragment = np.full(window, _EMPTY, dtype=np.int64)
         self._since = np.zeros(window)
         self._held = np.zeros((window, 0), dtype=np.bool_)
+        self._started = np.zeros(window, dtype=np.bool_)
         self._covered = np.zeros(window, dtype=np.int64)
         self._flags = np.zeros(window, dtype=np.uint8)
         self._code = np.zeros(window, dtype=np.uint8)
@@ -268,7 +269,7 @@ class Server:
             self._finish(slots, fragments, self._up.raw(frames), codes, flags)
             return
         values = self._up.values(frames)
-        empty = self._covered[slots] == 0
+        empty = ~self._started[slots]
         if every(empty):
             self._sum[slots] = values
         elif not some(empty):
@@ -282,6 +283,7 @@ class Server:
             flags[~empty] |= wrapped
             self._sum[slots[empty]] = values[empty]
         self._held[slots, children] = True
+        self._started[slots] = True
         self._covered[slots] += weights
         self._flags[slots] |= flags
         self._code[slots] = np.maximum(self._code[slots], codes)
@@ -308,6 +310,7 @@ class Server:
         self._fragment[opened] = fragments[newer]
         self._since[opened] = now
         self._held[opened] = False
+        self._started[opened] = False
         self._covered[opened] = 0
         self._flags[opened] = 0
         self._code[opened] = 0
@@ -334,15 +337,14 @@ class Server:
     def _complete(self, slots: NDArray[np.int64]) -> None:
         """Everything of these slots' fragments is covered."""
         for slot in self._singles.keys() & set(slots.tolist()) if self._singles else ():
-            started = bool(self._held[slot].any())
             for values in self._singles[slot].values():
-                if started:
+                if self._started[slot]:
                     total, wrapped = self._combined(self._sum[slot : slot + 1], values[None])
                     self._sum[slot] = total[0]
                     self._flags[slot] |= wrapped[0]
                 else:
                     self._sum[slot] = values
-                started = True
+                self._started[slot] = True
         raw = self._sum[slots].astype(">i4").view(np.uint8)
         self._finish(slots, self._fragment[slots], raw, self._code[slots], self._flags[slots])
 
