@@ -23,9 +23,13 @@ MAX_STREAMS = 16
 
 @dataclass(eq=False, slots=True)
 class Client:
-    """A stream; `role` is None until its first arbitration message."""
+    """A stream; `role` is None until its first arbitration message.
+
+    `send` must not lose a message, `offer` may, where many wait.
+    """
 
     send: Send
+    offer: Send
     role: str | None = None
     election_id: int | None = None
 

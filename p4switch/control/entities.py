@@ -25,6 +25,9 @@ from p4switch.v1model.state import value_set_widths
 
 ANY = KeyMatch(any=True)
 
+UpdateKind = int
+"""`p4r.Update.INSERT`, `MODIFY` or `DELETE`."""
+
 
 def bad(message: str) -> ControlError:
     """An INVALID_ARGUMENT error."""
@@ -39,7 +42,7 @@ def number(data: bytes, width: int, what: str) -> int:
         raise ControlError("INVALID_ARGUMENT" if not data else "OUT_OF_RANGE", str(error)) from None
 
 
-def check_known(kind: p4r.Update.Type, known: bool, what: str) -> None:
+def check_known(kind: UpdateKind, known: bool, what: str) -> None:
     """Raise ALREADY_EXISTS for an INSERT of what is known, NOT_FOUND else for what is not."""
     if kind == p4r.Update.INSERT and known:
         raise ControlError("ALREADY_EXISTS", f"there is {what} already")

@@ -311,12 +311,10 @@ class _Builder:
         if table.default_constant:
             message.const_default_action_id = number
         message.initial_default_action.action_id = number
-        for parameter, param_id, value in zip(
-            action.data, field_ids(action.data), table.default_action.arguments, strict=True
+        for param_id, value in zip(
+            field_ids(action.data), table.default_action.arguments, strict=True
         ):
-            message.initial_default_action.arguments.add(
-                param_id=param_id, value=encode(value)
-            )
+            message.initial_default_action.arguments.add(param_id=param_id, value=encode(value))
 
     def _key(self, message: p4i.Table, key: Key, number: int) -> None:
         field = message.match_fields.add(id=number, name=key.name)

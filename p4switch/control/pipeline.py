@@ -8,6 +8,7 @@ from finsy.proto import p4i, p4r
 
 from p4switch.control.digests import Digests
 from p4switch.control.entities import Entities
+from p4switch.control.idle import IdleEntries
 from p4switch.control.p4info import p4info
 from p4switch.control.packets import PacketHeaders
 from p4switch.ir import Program, Table
@@ -63,6 +64,7 @@ class Pipeline:
             config = p4r.ForwardingPipelineConfig(p4info=self.p4info)
         self.config = config
         self.notes = Notes()
+        self.idle = IdleEntries(engine, self.entities)
         self.has_timeouts = any(table.support_timeout for table in program.tables)
 
     def entry_key(self, table: Table, entry: TableEntry) -> tuple[str, EntryKey]:

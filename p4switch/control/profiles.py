@@ -7,12 +7,12 @@ from typing import Any
 
 from finsy.proto import p4r
 
-from p4switch.control.entities import bad, check_known
+from p4switch.control.entities import UpdateKind, bad, check_known
 from p4switch.control.ids import IdKind
 from p4switch.control.p4info import annotation
 from p4switch.control.pipeline import EntryNote, OneShot, Pipeline
-from p4switch.ir import ExternInstance, Table
-from p4switch.v1model.engine import ActionChoice, ControlError
+from p4switch.ir import ActionChoice, ExternInstance, Table
+from p4switch.v1model.engine import ControlError
 
 HIDDEN_IDS = 1 << 32
 """Members and groups behind one-shot entries have ids from here on, which no client can name."""
@@ -29,7 +29,7 @@ class ProfileWriter:
 
     # --- members and groups
 
-    def member(self, kind: p4r.Update.Type, message: p4r.ActionProfileMember) -> None:
+    def member(self, kind: UpdateKind, message: p4r.ActionProfileMember) -> None:
         """Insert, modify or delete a member."""
         profile = self._profile(message.action_profile_id)
         if not message.member_id:
@@ -46,7 +46,7 @@ class ProfileWriter:
         choice = self._entities.choice(f"profile {profile.name!r}", actions, message.action)
         self._engine.set_member(profile.name, message.member_id, choice)
 
-    def group(self, kind: p4r.Update.Type, message: p4r.ActionProfileGroup) -> None:
+    def group(self, kind: UpdateKind, message: p4r.ActionProfileGroup) -> None:
         """Insert, modify or delete a group."""
         profile = self._profile(message.action_profile_id)
         number = message.group_id

@@ -8,7 +8,7 @@ from typing import Any
 from finsy.proto import p4r
 
 from p4switch.control.bytestrings import encode
-from p4switch.control.entities import bad, check_known, number
+from p4switch.control.entities import UpdateKind, bad, check_known, number
 from p4switch.control.pipeline import Pipeline
 from p4switch.v1model.engine import CloneSession, ControlError, Replica
 
@@ -23,7 +23,7 @@ class ReplicationWriter:
         self._engine = pipeline.engine
         self._notes = pipeline.notes
 
-    def entry(self, kind: p4r.Update.Type, message: p4r.PacketReplicationEngineEntry) -> None:
+    def entry(self, kind: UpdateKind, message: p4r.PacketReplicationEngineEntry) -> None:
         """Apply an update of either."""
         which = message.WhichOneof("type")
         if which == "multicast_group_entry":
@@ -33,7 +33,7 @@ class ReplicationWriter:
         else:
             raise bad("the replication engine entry has neither a multicast group nor a session")
 
-    def _multicast(self, kind: p4r.Update.Type, message: p4r.MulticastGroupEntry) -> None:
+    def _multicast(self, kind: UpdateKind, message: p4r.MulticastGroupEntry) -> None:
         group = message.multicast_group_id
         where = f"multicast group {group}"
         if not group:
@@ -46,7 +46,7 @@ class ReplicationWriter:
         self._engine.set_multicast_group(group, _replicas(where, message.replicas))
         self._notes.multicast[group] = _canonical(message)
 
-    def _clone(self, kind: p4r.Update.Type, message: p4r.CloneSessionEntry) -> None:
+    def _clone(self, kind: UpdateKind, message: p4r.CloneSessionEntry) -> None:
         session = message.session_id
         where = f"clone session {session}"
         if not session:

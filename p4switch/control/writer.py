@@ -7,7 +7,7 @@ from typing import Any
 
 from finsy.proto import p4r
 
-from p4switch.control.entities import bad
+from p4switch.control.entities import UpdateKind, bad
 from p4switch.control.ids import IdKind
 from p4switch.control.p4data import from_message
 from p4switch.control.pipeline import EntryNote, Pipeline
@@ -20,7 +20,6 @@ from p4switch.v1model.matches import match_keys
 INSERT = p4r.Update.INSERT
 MODIFY = p4r.Update.MODIFY
 DELETE = p4r.Update.DELETE
-Kind = p4r.Update.Type
 
 
 class Writer:
@@ -32,7 +31,7 @@ class Writer:
         self._entities = pipeline.entities
         self._profiles = ProfileWriter(pipeline)
         replication = ReplicationWriter(pipeline)
-        self._apply: dict[str, Callable[[Kind, Any], None]] = {
+        self._apply: dict[str, Callable[[UpdateKind, Any], None]] = {
             "table_entry": self._table_entry,
             "action_profile_member": self._profiles.member,
             "action_profile_group": self._profiles.group,
@@ -60,7 +59,7 @@ class Writer:
 
     # --- table entries
 
-    def _table_entry(self, kind: Kind, message: p4r.TableEntry) -> None:
+    def _table_entry(self, kind: UpdateKind, message: p4r.TableEntry) -> None:
         table = self._entities.table(message.table_id)
         if message.is_default_action:
             self._default_entry(kind, table, message)
@@ -204,7 +203,7 @@ class Writer:
         if count is not None:
             self._engine.write_direct_counter(table.name, entry, count)
 
-    def _default_entry(self, kind: Kind, table: Table, message: p4r.TableEntry) -> None:
+    def _default_entry(self, kind: UpdateKind, table: Table, message: p4r.TableEntry) -> None:
         if kind != MODIFY:
             raise bad(f"the default entry of table {table.name!r} can only be modified")
         if message.match or message.priority:
@@ -238,7 +237,7 @@ class Writer:
 
     # --- counters, meters, registers
 
-    def _cells(self, kind: Kind, wanted: IdKind, number: int, message: Any) -> _Cells:
+    def _cells(self, kind: UpdateKind, wanted: IdKind, number: int, message: Any) -> _Cells:
         """The instance and the cells a message names; only MODIFY is legal."""
         instance = self._entities.extern(number, wanted)
         if kind != MODIFY:
@@ -249,14 +248,14 @@ class Writer:
         check_index(instance, message.index.index)
         return instance, (message.index.index,)
 
-    def _counter(self, kind: Kind, message: p4r.CounterEntry) -> None:
+    def _counter(self, kind: UpdateKind, message: p4r.CounterEntry) -> None:
         instance, cells = self._cells(kind, IdKind.COUNTER, message.counter_id, message)
         value = counter_value(message, "data")
         if value is not None:
             for index in cells:
                 self._engine.write_counter(instance.name, index, value)
 
-    def _meter(self, kind: Kind, message: p4r.MeterEntry) -> None:
+    def _meter(self, kind: UpdateKind, message: p4r.MeterEntry) -> None:
         instance, cells = self._cells(kind, IdKind.METER, message.meter_id, message)
         if message.HasField("counter_data"):
             raise ControlError("UNIMPLEMENTED", "meters have no counters for each colour")
@@ -264,14 +263,14 @@ class Writer:
         for index in cells:
             self._engine.set_meter(instance.name, index, config)
 
-    def _register(self, kind: Kind, message: p4r.RegisterEntry) -> None:
+    def _register(self, kind: UpdateKind, message: p4r.RegisterEntry) -> None:
         instance, cells = self._cells(kind, IdKind.REGISTER, message.register_id, message)
         what = f"register {instance.name!r}"
         value = from_message(instance.type_arguments[0], message.data, what)
         for index in cells:
             self._engine.write_register(instance.name, index, value)
 
-    def _direct_entry(self, kind: Kind, message: p4r.TableEntry) -> tuple[Table, TableEntry]:
+    def _direct_entry(self, kind: UpdateKind, message: p4r.TableEntry) -> tuple[Table, TableEntry]:
         table = self._entities.table(message.table_id)
         if kind != MODIFY:
             raise bad("a direct counter or meter can only be modified")
@@ -281,7 +280,7 @@ class Writer:
             )
         return table, self._entities.key(table, message)
 
-    def _direct_counter(self, kind: Kind, message: p4r.DirectCounterEntry) -> None:
+    def _direct_counter(self, kind: UpdateKind, message: p4r.DirectCounterEntry) -> None:
         table, entry = self._direct_entry(kind, message.table_entry)
         value = counter_value(message, "data")
         if value is None:
@@ -289,7 +288,7 @@ class Writer:
         else:
             self._engine.write_direct_counter(table.name, entry, value)
 
-    def _direct_meter(self, kind: Kind, message: p4r.DirectMeterEntry) -> None:
+    def _direct_meter(self, kind: UpdateKind, message: p4r.DirectMeterEntry) -> None:
         table, entry = self._direct_entry(kind, message.table_entry)
         if message.HasField("counter_data"):
             raise ControlError("UNIMPLEMENTED", "meters have no counters for each colour")
@@ -297,7 +296,7 @@ class Writer:
 
     # --- value sets and digests
 
-    def _value_set(self, kind: Kind, message: p4r.ValueSetEntry) -> None:
+    def _value_set(self, kind: UpdateKind, message: p4r.ValueSetEntry) -> None:
         value_set = self._entities.value_set(message.value_set_id)
         if kind != MODIFY:
             raise bad(f"value set {value_set.name!r} can only be modified")
@@ -312,7 +311,7 @@ class Writer:
             kept.members.add(match=self._entities.value_set_messages(value_set, member))
         self._pipeline.notes.value_sets[message.value_set_id] = kept
 
-    def _digest(self, kind: Kind, message: p4r.DigestEntry) -> None:
+    def _digest(self, kind: UpdateKind, message: p4r.DigestEntry) -> None:
         digests = self._pipeline.digests
         if kind == INSERT:
             digests.insert(message)

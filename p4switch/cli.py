@@ -1,0 +1,266 @@
+"""The `p4switch` command: run a switch, compile a program, run packet tests."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+if TYPE_CHECKING:
+    from p4switch.control.loading import Loader
+
+app = typer.Typer(
+    help="A P4_16 switch: v1model programs in, packets and P4Runtime out.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+DEFAULT_DROP_PORT = 511
+LEVELS = {
+    "trace": logging.DEBUG,
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warn": logging.WARNING,
+    "error": logging.ERROR,
+    "off": logging.CRITICAL,
+}
+"""BMv2's names."""
+
+Includes = Annotated[
+    list[Path] | None, typer.Option("-I", help="Folder to look for #include files in.")
+]
+Defines = Annotated[
+    list[str] | None, typer.Option("-D", help="NAME or NAME=VALUE to define for #if and macros.")
+]
+Executor = Annotated[
+    str | None,
+    typer.Option(
+        help="`native` (C, needs a compiler) or `interpreter`; default: native if it can."
+    ),
+]
+
+
+def main() -> None:
+    """Run the command line."""
+    # BMv2's target options stand behind a `--`; here they are options like any other.
+    arguments = [argument for argument in sys.argv[1:] if argument != "--"]
+    app(args=arguments, prog_name="p4switch")
+
+
+def fail(message: str) -> NoReturn:
+    """End the program with an error."""
+    typer.echo(message, err=True)
+    raise typer.Exit(1)
+
+
+def parse_defines(texts: list[str] | None) -> dict[str, str]:
+    """`NAME=VALUE` texts as a mapping; a bare NAME is defined as 1, as compilers do."""
+    pairs = (text.partition("=") for text in texts or [])
+    return {name: value if equals else "1" for name, equals, value in pairs}
+
+
+@app.command()
+def run(
+    program: Annotated[
+        Path | None, typer.Argument(help="P4 source, or what `p4switch compile -o` wrote.")
+    ] = None,
+    interfaces: Annotated[
+        list[str] | None, typer.Option("-i", "--interface", help="PORT@INTERFACE, for each port.")
+    ] = None,
+    no_p4: Annotated[
+        bool, typer.Option("--no-p4", help="Start without a program; a controller pushes one.")
+    ] = False,
+    device_id: Annotated[int, typer.Option(help="P4Runtime device id.")] = 1,
+    grpc_server_addr: Annotated[
+        str | None, typer.Option(help="Where to speak P4Runtime, e.g. 0.0.0.0:9559; else not.")
+    ] = None,
+    cpu_port: Annotated[
+        int | None, typer.Option(help="Port number of packet-in and packet-out.")
+    ] = None,
+    drop_port: Annotated[
+        int, typer.Option(help="Port number that drops packets.")
+    ] = DEFAULT_DROP_PORT,
+    defines: Defines = None,
+    includes: Includes = None,
+    executor: Executor = None,
+    pcap: Annotated[
+        Path | None, typer.Option(help="Folder for a capture file of each port and direction.")
+    ] = None,
+    log_level: Annotated[str, typer.Option(help=", ".join(LEVELS))] = "info",
+    log_file: Annotated[Path | None, typer.Option(help="Where to log; default: stderr.")] = None,
+    log_console: Annotated[
+        bool, typer.Option("--log-console", help="Log to stderr (the default).")
+    ] = False,
+    p4info_out: Annotated[
+        Path | None, typer.Option(help="Write the program's P4Info here (protobuf text).")
+    ] = None,
+    thrift_port: Annotated[
+        int | None, typer.Option(help="Ignored: there is no Thrift, only P4Runtime.")
+    ] = None,
+) -> None:
+    """Run a switch on network interfaces until SIGTERM or SIGINT."""
+    _start_logging(log_level, log_file if not log_console else None)
+    if program is None and not no_p4:
+        fail("name a P4 program, or start with --no-p4 and let a controller push one")
+    if program is not None and no_p4:
+        fail(f"{program} and --no-p4: give one of the two")
+    if program is None and grpc_server_addr is None:
+        fail("--no-p4 needs --grpc-server-addr: the program comes over P4Runtime")
+    if thrift_port is not None:
+        logging.getLogger("p4switch").info("--thrift-port is ignored: p4switch has no Thrift")
+
+    from p4switch.control.device import Device, PortError, PortName
+    from p4switch.control.server import AddressError
+    from p4switch.source.position import P4Error
+
+    try:
+        ports = [PortName.parse(text) for text in interfaces or []]
+        config = _read_program(program, includes, defines) if program is not None else None
+        if p4info_out is not None and config is not None:
+            _write_p4info(config, p4info_out)
+        with Device(
+            ports,
+            _loader(executor, cpu_port, drop_port),
+            device_id=device_id,
+            address=grpc_server_addr,
+            device_config=config,
+            capture_folder=pcap,
+        ) as device:
+            served = f", P4Runtime on {grpc_server_addr}" if device.server is not None else ""
+            logging.getLogger("p4switch").info(
+                "device %d runs, ports %s%s",
+                device_id,
+                " ".join(f"{p.number}@{p.interface}" for p in ports) or "none",
+                served,
+            )
+            _wait_for_signal()
+    except (P4Error, PortError, AddressError) as error:
+        fail(str(error))
+
+
+def _wait_for_signal() -> None:
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    stop.wait()
+
+
+def _start_logging(level: str, file: Path | None) -> None:
+    if level not in LEVELS:
+        fail(f"--log-level {level}: expected one of {', '.join(LEVELS)}")
+    handler: logging.Handler
+    if file is None:
+        handler = logging.StreamHandler()
+    else:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        handler = logging.FileHandler(file)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logger = logging.getLogger("p4switch")
+    logger.addHandler(handler)
+    logger.setLevel(LEVELS[level])
+
+
+def _chosen_executor(executor: str | None) -> str:
+    from p4switch.control.loading import EXECUTORS, default_executor
+
+    if executor is None:
+        executor, reason = default_executor()
+        if reason:
+            logging.getLogger("p4switch").warning("%s; running the interpreter", reason)
+    elif executor not in EXECUTORS:
+        fail(f"--executor {executor}: expected one of {', '.join(EXECUTORS)}")
+    return executor
+
+
+def _loader(executor: str | None, cpu_port: int | None, drop_port: int) -> Loader:
+    from p4switch.control.loading import Loader
+    from p4switch.v1model.engine import EngineOptions
+
+    options = EngineOptions(drop_port=drop_port, cpu_port=cpu_port)
+    return Loader(_chosen_executor(executor), options)
+
+
+def _read_program(path: Path, includes: list[Path] | None, defines: list[str] | None) -> bytes:
+    from p4switch.control.loading import read_program
+
+    return read_program(path, includes or [], parse_defines(defines))
+
+
+def _write_p4info(config: bytes, path: Path) -> None:
+    from p4switch.check import compile_program
+    from p4switch.control.p4info import p4info_text
+    from p4switch.source.parser import parse_text
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(p4info_text(compile_program(parse_text(config.decode()))))
+
+
+@app.command("compile")
+def compile_command(
+    program: Annotated[Path, typer.Argument(help="P4 source.")],
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="Write a self-contained program for `run` and pushes."),
+    ] = None,
+    p4runtime_files: Annotated[
+        Path | None, typer.Option(help="Write the P4Info here (protobuf text).")
+    ] = None,
+    defines: Defines = None,
+    includes: Includes = None,
+) -> None:
+    """Check a P4 program; write what a controller needs to push it."""
+    from p4switch.check import compile_program
+    from p4switch.control.p4info import p4info_text
+    from p4switch.source.parser import parse_text
+    from p4switch.source.position import P4Error
+
+    try:
+        config = _read_program(program, includes, defines)
+        source = parse_text(config.decode())
+        for position, message in source.warnings:
+            typer.echo(f"{position}: warning: {message}", err=True)
+        checked = compile_program(source)
+        information = p4info_text(checked)
+    except P4Error as error:
+        fail(str(error))
+    for path, content in ((output, config), (p4runtime_files, information.encode())):
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+
+
+@app.command()
+def stf(
+    program: Annotated[Path, typer.Argument(help="P4 source.")],
+    script: Annotated[Path, typer.Argument(help="Packets and expectations, in STF.")],
+    executor: Executor = None,
+    defines: Defines = None,
+    includes: Includes = None,
+) -> None:
+    """Run an STF packet test (the format of p4c's tests) against a program."""
+    from p4switch.source.position import P4Error
+    from p4switch.stf import StfError, run_file
+
+    try:
+        failures = run_file(
+            program,
+            script,
+            _chosen_executor(executor),
+            include_paths=includes or [],
+            defines=parse_defines(defines),
+        )
+    except (P4Error, StfError) as error:
+        fail(str(error))
+    if failures:
+        fail("\n".join(failures))
+    typer.echo(f"{script}: passed")
+
+
+if __name__ == "__main__":
+    main()

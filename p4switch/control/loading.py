@@ -1,0 +1,87 @@
+"""From a device configuration to an engine that runs it, native where there is a compiler."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from p4switch.control import bundle
+from p4switch.source.position import P4Error, Position
+from p4switch.v1model.engine import Engine, EngineOptions
+
+EXECUTORS = ("native", "interpreter")
+
+
+def default_executor() -> tuple[str, str]:
+    """`native`, or `interpreter` and why."""
+    from p4switch.execute.native.build import NoCompilerError, compiler
+
+    try:
+        compiler()
+    except NoCompilerError as error:
+        return "interpreter", str(error)
+    return "native", ""
+
+
+class Loader:
+    """Makes engines of bundles."""
+
+    def __init__(self, executor: str, options: EngineOptions) -> None:
+        self.executor = executor
+        self.options = options
+
+    def __call__(self, device_config: bytes) -> Engine:
+        """An engine for a bundle (`bundle.make_bundle`). Raises P4Error."""
+        text = _checked_text(device_config)
+        if self.executor == "interpreter":
+            return self._interpreter(text)
+        return self._native(text)
+
+    def _interpreter(self, text: str) -> Engine:
+        from p4switch.check import compile_program
+        from p4switch.execute.interpreter import Interpreter
+        from p4switch.source.parser import parse_text
+
+        return Interpreter(compile_program(parse_text(text)), self.options)
+
+    def _native(self, text: str) -> Engine:
+        from p4switch.execute.native.build import cache_folder, load
+        from p4switch.execute.native.engine import NativeEngine
+
+        # The cache names its entries by path and content: here by content alone.
+        folder = cache_folder() / "bundles"
+        folder.mkdir(exist_ok=True)
+        path = folder / f"{hashlib.sha256(text.encode()).hexdigest()}.p4"
+        if not path.exists():
+            made = path.with_suffix(f".{id(self):x}.new")
+            made.write_text(text)
+            made.replace(path)
+        program, compiled = load(path)
+        return NativeEngine(program, self.options, compiled=compiled)
+
+
+def _checked_text(device_config: bytes) -> str:
+    """The text of a bundle, known to hold no preprocessor directives."""
+    if not bundle.is_bundle(device_config):
+        position = Position("<device config>", 1, 1)
+        if device_config.lstrip()[:1] == b"{":
+            raise P4Error(
+                position,
+                "this looks like a BMv2 JSON file; p4switch takes what "
+                "`p4switch compile prog.p4 -o prog.p4bin` writes",
+            )
+        raise P4Error(position, "expected what `p4switch compile prog.p4 -o prog.p4bin` writes")
+    text = device_config.decode(errors="replace")
+    bundle.from_text(text)
+    return text
+
+
+def read_program(path: Path, include_paths: list[Path], defines: dict[str, str]) -> bytes:
+    """The bundle of a file that is one, or of P4 source. Raises P4Error."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise P4Error(Position(str(path), 1, 1), f"cannot read: {error.strerror}") from error
+    if bundle.is_bundle(data):
+        return data
+    return bundle.make_bundle(path, include_paths, defines)

@@ -1,0 +1,158 @@
+"""What carries packets between interfaces, an engine and the P4Runtime service."""
+
+from __future__ import annotations
+
+import errno
+import select
+import socket
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from os import eventfd, eventfd_read, eventfd_write
+
+from p4switch.v1model.engine import ControlError, Digest, Engine, Packet
+
+FrameSink = Callable[[Sequence[bytes]], None]
+DigestSink = Callable[[Sequence[Digest]], None]
+
+BATCH = 64
+"""Frames a port gives in one turn of the Python loop."""
+LARGEST_FRAME = 65_536
+
+
+class Plane(ABC):
+    """Runs packets through whichever engine is in use; `ports` are bound packet sockets.
+
+    Frames that leave at the CPU port go to `on_frames`, digests to `on_digests`, in the
+    plane's thread.
+    """
+
+    def __init__(
+        self,
+        ports: Mapping[int, socket.socket],
+        cpu_port: int | None,
+        on_frames: FrameSink,
+        on_digests: DigestSink,
+    ) -> None:
+        self._ports = dict(ports)
+        self._cpu_port = cpu_port
+        self._on_frames = on_frames
+        self._on_digests = on_digests
+
+    @abstractmethod
+    def now_us(self) -> int:
+        """The data plane's clock, microseconds."""
+
+    @abstractmethod
+    def use(self, engine: Engine) -> None:
+        """Run packets through another engine from now on; the ports stay open."""
+
+    @abstractmethod
+    def inject(self, frame: bytes) -> None:
+        """Take in a frame at the CPU port; FAILED_PRECONDITION if there is none."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Stop. The sockets stay open: they are the caller's."""
+
+
+class PythonPlane(Plane):
+    """For any engine: a loop over the sockets in Python."""
+
+    def __init__(
+        self,
+        ports: Mapping[int, socket.socket],
+        cpu_port: int | None,
+        on_frames: FrameSink,
+        on_digests: DigestSink,
+    ) -> None:
+        super().__init__(ports, cpu_port, on_frames, on_digests)
+        self._start_ns = time.monotonic_ns()
+        self._engine: Engine | None = None
+        self._injected: deque[bytes] = deque()
+        self._wake = eventfd(0)
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name="packet-loop", daemon=True)
+        self._thread.start()
+
+    def now_us(self) -> int:
+        """See `Plane`."""
+        return (time.monotonic_ns() - self._start_ns) // 1000
+
+    def use(self, engine: Engine) -> None:
+        """See `Plane`."""
+        self._engine = engine
+        eventfd_write(self._wake, 1)
+
+    def inject(self, frame: bytes) -> None:
+        """See `Plane`."""
+        if self._engine is None:
+            raise ControlError("FAILED_PRECONDITION", "no program runs")
+        if self._cpu_port is None:
+            raise ControlError("FAILED_PRECONDITION", "the switch has no CPU port")
+        self._injected.append(frame)
+        eventfd_write(self._wake, 1)
+
+    def close(self) -> None:
+        """See `Plane`."""
+        self._closed = True
+        eventfd_write(self._wake, 1)
+        self._thread.join()
+
+    def _run(self) -> None:
+        poll = select.poll()
+        by_descriptor = {s.fileno(): (number, s) for number, s in self._ports.items()}
+        for descriptor in (self._wake, *by_descriptor):
+            poll.register(descriptor, select.POLLIN)
+        while not self._closed:
+            batch: list[Packet] = []
+            for descriptor, _ in poll.poll():
+                if descriptor == self._wake:
+                    eventfd_read(self._wake)
+                else:
+                    number, packet_socket = by_descriptor[descriptor]
+                    batch += ((number, frame) for frame in _receive(packet_socket))
+            if self._cpu_port is not None:
+                while self._injected:
+                    batch.append((self._cpu_port, self._injected.popleft()))
+            engine = self._engine
+            if engine is not None and batch:
+                self._process(engine, batch)
+
+    def _process(self, engine: Engine, batch: Sequence[Packet]) -> None:
+        to_cpu: list[bytes] = []
+        for number, frame in engine.process(batch, self.now_us()):
+            if number == self._cpu_port:
+                to_cpu.append(frame)
+            elif number in self._ports:
+                _send(self._ports[number], frame)
+        if to_cpu:
+            self._on_frames(to_cpu)
+        digests = engine.take_digests()
+        if digests:
+            self._on_digests(digests)
+
+
+def _receive(packet_socket: socket.socket) -> list[bytes]:
+    """Frames that wait at a socket. An interface that went down has none."""
+    frames: list[bytes] = []
+    with suppress(BlockingIOError):
+        while len(frames) < BATCH:
+            try:
+                frames.append(packet_socket.recv(LARGEST_FRAME))
+            except OSError as error:
+                if error.errno != errno.ENETDOWN:
+                    raise
+    return frames
+
+
+def _send(packet_socket: socket.socket, frame: bytes) -> None:
+    """Send a frame, or drop it where the port's queue is full or the interface down."""
+    try:
+        packet_socket.send(frame)
+    except OSError as error:
+        if error.errno not in (errno.EAGAIN, errno.ENOBUFS, errno.ENETDOWN, errno.EMSGSIZE):
+            raise

@@ -1,0 +1,63 @@
+"""The thread that sends what time alone makes due: digest lists and idle-timeout notices."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+SWEEP_SECONDS = 0.25
+"""Between looks for idle table entries."""
+
+Work = Callable[[bool], int | None]
+"""Does what is due (with True also the sweep); returns the next deadline, monotonic ns."""
+
+
+class Timers:
+    """Calls `work` at its deadlines, and for programs with idle timeouts at every sweep."""
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+        self._changed = threading.Condition()
+        self._woken = False
+        self._closed = False
+        self._sweep = False
+        self._thread = threading.Thread(target=self._run, name="timers", daemon=True)
+        self._thread.start()
+
+    def configure(self, *, sweep: bool) -> None:
+        """Say whether idle entries are to be looked for."""
+        with self._changed:
+            self._sweep = sweep
+        self.wake()
+
+    def wake(self) -> None:
+        """Look at the deadlines anew."""
+        with self._changed:
+            self._woken = True
+            self._changed.notify()
+
+    def close(self) -> None:
+        """End the thread."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        self._thread.join()
+
+    def _run(self) -> None:
+        next_sweep = 0.0
+        while True:
+            now = time.monotonic()
+            sweep = self._sweep and now >= next_sweep
+            if sweep:
+                next_sweep = now + SWEEP_SECONDS
+            deadline = self._work(sweep)
+            waits = [next_sweep - now] if self._sweep else []
+            if deadline is not None:
+                waits.append(deadline / 1e9 - now)
+            with self._changed:
+                timeout = max(0.0, min(waits)) if waits else None
+                self._changed.wait_for(lambda: self._woken or self._closed, timeout)
+                self._woken = False
+                if self._closed:
+                    return
