@@ -152,7 +152,9 @@ def _key(body: Body, expression: ast.Expression, key: ir.Key, kind: types.Type) 
         return ir.ConstKey(value & mask, mask)
     assert isinstance(keyset, ir.Between)
     if match_kind != "range":
-        raise body.error(expression.position, f"a range cannot be matched by a {match_kind} key")
+        raise body.error(
+            expression.position, f"a range cannot be used here: the key is {match_kind}"
+        )
     low = _number(body, keyset.low, expression)
     high = _number(body, keyset.high, expression)
     if low > high:
@@ -164,7 +166,9 @@ def _check_mask(
     body: Body, expression: ast.Expression, match_kind: str, mask: int, full: int
 ) -> None:
     if match_kind in ("exact", "range", "optional") and mask != full:
-        raise body.error(expression.position, f"a mask cannot be used with a {match_kind} key")
+        raise body.error(
+            expression.position, f"a mask cannot be used here: the key is {match_kind}"
+        )
     inverted = mask ^ full
     if match_kind == "lpm" and inverted & (inverted + 1):
         raise body.error(
