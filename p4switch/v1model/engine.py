@@ -110,12 +110,13 @@ class ControlError(Exception):
 class EngineOptions:
     """How an engine runs.
 
-    `queue_depth`: packets an egress queue (a port and priority) holds, tail-drop beyond it.
+    `queue_depth`: packets an egress queue (a port and priority) holds, tail-drop beyond it. BMv2
+    has 64, too few for a burst of a hundred sums that a batch can complete for one port.
     """
 
     drop_port: int = 511
     cpu_port: int | None = None
-    queue_depth: int = 64
+    queue_depth: int = 1024
     priority_queues: int = 8
     seed: int = 0
     """Of `random()`."""
