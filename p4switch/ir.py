@@ -5,6 +5,7 @@ infers nothing and resolves nothing.
 
 * Every variable is a `Variable` object of its own (P4 has no recursion, so each has one place).
   Parameters are variables too: copy-in and copy-out are ordinary assignments around a `Call`.
+  (A parameter that all calls give the same place to, safely, has become that place and is gone.)
 * Expressions have no side effects. Whatever has one (a call, a table's apply, `lookahead`) is a
   statement that leaves its result in a temporary, in the order of evaluation that the
   language prescribes (P4_16 specification 1.2.5, section 6.8).

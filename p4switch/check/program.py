@@ -35,12 +35,16 @@ def compile_file(
     return compile_program(parse_program(path, include_paths, dict(defines or {})))
 
 
-def compile_program(source: ast.SourceProgram) -> ir.Program:
-    """Check a program and lower it. Raises P4Error with the place where something is wrong."""
+def compile_program(source: ast.SourceProgram, *, by_reference: bool = True) -> ir.Program:
+    """Check a program and lower it. Raises P4Error with the place where something is wrong.
+
+    Without `by_reference` every parameter is copied in and out (see `references`): the same
+    results, slower, and nearer to the source.
+    """
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(max(limit, _RECURSION))
     try:
-        return _Program(source).compile()
+        return _Program(source).compile(by_reference)
     finally:
         sys.setrecursionlimit(limit)
 
@@ -53,7 +57,7 @@ class _Program:
         self.compiler = Compiler(source.lines)
         self.body = Body(self.compiler, self.compiler.top, self.compiler.globals, "constant")
 
-    def compile(self) -> ir.Program:
+    def compile(self, by_reference: bool) -> ir.Program:
         for item in self.source.declarations:
             self._declare(item)
         main = self.compiler.globals.names.get("main")
@@ -66,7 +70,7 @@ class _Program:
         blocks: dict[str, ir.Block] = {}
         units: list[scope.BlockUnit] = []
         self._blocks(main, "", blocks, units)
-        program = reach.program(self.compiler, main, blocks, units)
+        program = reach.program(self.compiler, main, blocks, units, by_reference)
         unreached.check(self.compiler)
         return program
 

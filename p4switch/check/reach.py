@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from p4switch import ir
 from p4switch.check import scope
+from p4switch.check.references import pass_by_reference
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -127,6 +128,7 @@ def program(
     main: scope.PackageEntity,
     blocks: dict[str, ir.Block],
     units: Sequence[scope.BlockUnit],
+    by_reference: bool,
 ) -> ir.Program:
     """Put the program together out of what `main`'s blocks reach."""
     walk = _Walk()
@@ -137,6 +139,9 @@ def program(
     for unit in units:
         order.block(unit)
     _check_names(compiler, order.tables, walk.shown)
+    gone: set[ir.Variable] = set()
+    if by_reference:
+        gone = pass_by_reference(walk.blocks, walk.callables, walk.tables)
     declared = compiler.lowering.declared
     return ir.Program(
         ir.Package(main.type.name, blocks),
@@ -148,7 +153,7 @@ def program(
         tuple(order.value_sets),
         tuple(walk.blocks),
         tuple(c for c in walk.callables if c not in walk.shown),
-        tuple(walk.variables),
+        tuple(v for v in walk.variables if v not in gone),
         dict(declared),
         main.annotations,
     )

@@ -40,7 +40,7 @@ F = """
 
 def program(body: str, local: str = "", top: str = "") -> ir.Program:
     text = PROGRAM.format(body=body, local=local, top=top)
-    return compile_program(parse_text(text, "test.p4"))
+    return compile_program(parse_text(text, "test.p4"), by_reference=False)
 
 
 def code(body: str, local: str = "", top: str = "") -> str:

@@ -39,7 +39,7 @@ def program(
     body: str = "", local: str = "", top: str = "", states: str = "state start { }"
 ) -> ir.Program:
     text = PROGRAM.format(body=body, local=local, top=top, states=states)
-    return compile_program(parse_text(text, "test.p4"))
+    return compile_program(parse_text(text, "test.p4"), by_reference=False)
 
 
 def the_table(local: str, top: str = "") -> ir.Table:
