@@ -24,7 +24,7 @@ from experiment.description import (
     PacketIo,
     WorldKind,
 )
-from experiment.result import Report
+from experiment.result import Report, RunFailed
 from experiment.runner import run_experiment
 from experiment.summary import run_table
 from mininet_topos.loader import MininetUnavailable, why_unavailable
@@ -47,6 +47,9 @@ def main() -> None:
     except (NetworkError, PlanError, ExperimentError, MininetUnavailable) as error:
         _complain("error", str(error))
         sys.exit(2)
+    except RunFailed as error:
+        _complain("failed", str(error))
+        sys.exit(1)
     except KeyboardInterrupt:
         console.print("interrupted; everything that was started has been taken down")
         sys.exit(130)

@@ -14,6 +14,10 @@ from host_agent.workload import Verdict
 DirectedLink = tuple[str, str]
 
 
+class RunFailed(RuntimeError):
+    """A run ended without results; the message names the host and the reason."""
+
+
 @dataclass(frozen=True, slots=True)
 class Predicted:
     """What is known before traffic starts: bytes on every link by direction, seconds."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import selectors
 import socket
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -170,6 +171,15 @@ class TcpCollective:
 
     def _lost(self, rank: int) -> PeerLost:
         return PeerLost(f"rank {rank} at {self._addresses[rank]} closed its connection")
+
+    @property
+    def retransmissions(self) -> int:
+        """Segments that the kernel has sent again (tcpi_total_retrans of tcp(7)'s TCP_INFO)."""
+        total = 0
+        for outlet in self._outlets.values():
+            info = outlet.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)
+            total += int.from_bytes(info[100:104], sys.byteorder)
+        return total
 
     def close(self) -> None:
         """Close all connections."""

@@ -209,15 +209,27 @@ class Emulation:
         """
         assert self._record is not None
         self._log_folder.mkdir(parents=True, exist_ok=True)
-        log = (self._log_folder / f"{host}.log").open("ab")
+        log = (self._log_folder / f"{host}.log").open("wb")
         self._logs.append(log)
         process = subprocess.Popen(
-            self._command(arguments, host), stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            self._command(arguments, host),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
         )
         self._processes.append(process)
         self._record.add_process(process.pid)
         self._record.write()
         return process
+
+    def log_tail(self, name: str, lines: int = 15) -> str:
+        """The end of what a switch or a host's program printed."""
+        try:
+            text = (self._log_folder / f"{name}.log").read_text(errors="replace")
+        except OSError as error:
+            return f"(no log: {error})"
+        return "\n".join(text.splitlines()[-lines:])
 
     def run(self, host: str, arguments: Sequence[str], timeout: float = 30) -> str:
         """Run a program in a host's namespace; returns what it printed on standard output."""

@@ -1,0 +1,197 @@
+"""Run an experiment in Mininet: real switch and agent processes, real links."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from collectives.network import Network
+from collectives.plan import JobPlan
+from controller.driver import Driver, SwitchTarget
+from controller.rules import Loss, rules_for
+from controller.service import ControllerService
+from controller.tracker import Tracker
+from experiment.description import Algorithm, Experiment
+from experiment.pipelines import compile_pipeline, slots_of
+from experiment.prepare import EPOCH, JOB, Prepared, worker_options
+from experiment.result import Measured, RunFailed
+from host_agent.agent import Task
+from host_agent.workload import Verdict, reduce_seconds
+from mininet_topos.emulation import Emulation
+
+AGENT = Path(sys.executable).with_name("hopsum-agent")
+READY_SECONDS = 120.0
+WATCH_SECONDS = 0.1
+
+
+def run_emulated(prepared: Prepared, progress: Callable[[int, int], None]) -> Measured:
+    """Bring the network up, run the job, take everything down again.
+
+    Raises MininetUnavailable, EmulationError, SwitchFailed, DriverError, RunFailed.
+    """
+    experiment = prepared.experiment
+    pipeline = compile_pipeline(experiment.engine, experiment.lanes, slots_of(prepared.network))
+    with Emulation(prepared.network, engine=experiment.engine.value) as emulation:
+        targets = [
+            SwitchTarget(name, address, emulation.device_ids[name])
+            for name, address in emulation.grpc_addresses.items()
+        ]
+        return asyncio.run(_run(prepared, emulation, Driver(targets, pipeline), progress))
+
+
+def losses_of(network: Network, experiment: Experiment) -> list[Loss]:
+    """The experiment's loss probability on every link, in both directions."""
+    if not experiment.loss:
+        return []
+    return [Loss(u, v, experiment.loss) for u, v in network.directed_links()]
+
+
+def _roster(prepared: Prepared) -> JobPlan:
+    """The plan that agents attend for: of a ring, one without trees, that names the workers."""
+    if prepared.plan is not None:
+        return prepared.plan
+    experiment = prepared.experiment
+    return JobPlan(
+        JOB, EPOCH, prepared.placement.workers, (), experiment.lanes, experiment.window or 1
+    )
+
+
+async def _run(
+    prepared: Prepared,
+    emulation: Emulation,
+    driver: Driver,
+    progress: Callable[[int, int], None],
+) -> Measured:
+    experiment, network = prepared.experiment, prepared.network
+    task = Task(prepared.workload, experiment.algorithm is Algorithm.RING, worker_options(prepared))
+    tracker = Tracker(network, _roster(prepared), task.to_json())
+    async with contextlib.AsyncExitStack() as stack:
+        await stack.enter_async_context(driver)
+        plans = [] if prepared.plan is None else [prepared.plan]
+        rules = rules_for(network, plans, losses_of(network, experiment))
+        await driver.apply(rules, READY_SECONDS)
+        service = ControllerService()
+        service.add(tracker)
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="hopsum-"))
+        address = await stack.enter_async_context(service.serve(f"unix:{folder}/controller"))
+        before = emulation.link_bytes()
+        processes = {
+            host: _start_agent(emulation, network, experiment, address, host)
+            for host in tracker.agents
+        }
+        following = asyncio.create_task(_follow(service, tracker, prepared, progress))
+        watching = asyncio.create_task(_watch(emulation, processes))
+        try:
+            await asyncio.wait(
+                {following, watching},
+                timeout=experiment.limit,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            if watching.done():
+                watching.result()
+            if not following.done():
+                raise RunFailed(
+                    f"not done after {experiment.limit:g} s: {_rounds(tracker)}; "
+                    "--limit gives it longer"
+                )
+            following.result()
+        finally:
+            following.cancel()
+            watching.cancel()
+        after = await _settled(emulation)
+        switches = {}
+        for name in network.switches:
+            counts = await driver.outcomes(name)
+            switches[name] = {outcome.name.lower(): count for outcome, count in counts.items()}
+    reports = tracker.reports()
+    return _measured(
+        [reports[worker] for worker in tracker.plan.workers],
+        {link: after[link] - before[link] for link in after},
+        switches,
+    )
+
+
+def _start_agent(
+    emulation: Emulation, network: Network, experiment: Experiment, address: str, host: str
+) -> subprocess.Popen[bytes]:
+    return emulation.popen(
+        host,
+        [
+            str(AGENT), "attend", "--controller", address, "--job", str(JOB), "--host", host,
+            "--interface", emulation.interface(host, network.access_switch(host)),
+            "--packet-io", experiment.packet_io.value,
+        ],
+    )  # fmt: skip
+
+
+async def _follow(
+    service: ControllerService,
+    tracker: Tracker,
+    prepared: Prepared,
+    progress: Callable[[int, int], None],
+) -> None:
+    """Return when all workers have finished; RunFailed when one cannot."""
+    total = len(prepared.workload.tensor_sizes())
+    first = tracker.agents[tracker.plan.workers[0]]
+    shown = -1
+    while tracker.state in ("waiting", "running"):
+        await service.wait(
+            JOB,
+            lambda t, seen=shown: t.state in ("failed", "finished") or first.round != seen,  # type: ignore[misc]
+        )
+        shown = first.round
+        progress(shown, total)
+    if tracker.state == "failed":
+        reasons = "; ".join(f"{host}: {why}" for host, why in tracker.failures().items())
+        raise RunFailed(f"the job failed: {reasons}")
+
+
+async def _watch(emulation: Emulation, processes: Mapping[str, subprocess.Popen[bytes]]) -> None:
+    """Raise RunFailed when an agent's process ends before its time."""
+    while True:
+        for host, process in processes.items():
+            if process.poll() not in (None, 0):
+                raise RunFailed(
+                    f"agent on {host} ended with code {process.returncode}:\n"
+                    f"{emulation.log_tail(host)}"
+                )
+        await asyncio.sleep(WATCH_SECONDS)
+
+
+async def _settled(emulation: Emulation) -> dict[tuple[str, str], int]:
+    """The links' counters once nothing moves any more."""
+    counted = emulation.link_bytes()
+    while True:
+        await asyncio.sleep(WATCH_SECONDS)
+        again = emulation.link_bytes()
+        if again == counted:
+            return counted
+        counted = again
+
+
+def _rounds(tracker: Tracker) -> str:
+    return ", ".join(f"{agent.host} at {agent.round}" for agent in tracker.agents.values())
+
+
+def _measured(
+    reports: Sequence[Mapping[str, Any]],
+    links: Mapping[tuple[str, str], int],
+    switches: Mapping[str, Mapping[str, int]],
+) -> Measured:
+    verdict = Verdict()
+    for report in reports:
+        verdict.merge(Verdict(**report["verdict"]))
+    return Measured(
+        seconds=reduce_seconds([report["intervals"] for report in reports]),
+        links=links,
+        switches=switches,
+        retransmissions=sum(report["retransmissions"] for report in reports),
+        verdict=verdict,
+        outcome=reports[0]["outcome"],
+    )

@@ -1,0 +1,244 @@
+"""One host of a job as a process: attends the controller, moves frames, runs its workload."""
+
+from __future__ import annotations
+
+import json
+import select
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from collectives.execution import Execution
+from collectives.ring import ring_all_reduce
+from controller.client import AgentLost, AllDone, Assignment, ControllerClient, PlanChanged
+from host_agent.server import Server
+from host_agent.stream import WorkerOptions
+from host_agent.tcp_collective import TcpCollective
+from host_agent.worker import Worker
+from host_agent.workload import Interval, Workload, WorkloadSpec, make_workload
+from packet_io import FramePort, Frames
+
+RETRY_SECONDS = 0.002
+"""Pause before frames that a full queue refused are offered again."""
+PATIENCE_SECONDS = 60.0
+
+
+class Machine(Protocol):
+    """A sans-I/O state machine: worker or server."""
+
+    def receive(self, frames: Frames, now: float) -> None:
+        """Take frames (n, length) in."""
+
+    def tick(self, now: float) -> None:
+        """Do what is due."""
+
+    def take_output(self) -> list[Frames]:
+        """Frames to send, in order."""
+
+    @property
+    def deadline(self) -> float | None:
+        """When tick is wanted."""
+
+
+News = PlanChanged | AgentLost | AllDone
+
+
+class PeerGone(RuntimeError):
+    """Another agent of the job failed or is gone; names its host and what is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What a job does, as its description crosses from the controller to the agents.
+
+    `ring`: addresses are those of the plan's workers, and no switch takes part.
+    """
+
+    workload: WorkloadSpec
+    ring: bool
+    options: WorkerOptions
+
+    def to_json(self) -> str:
+        """As one line of JSON."""
+        return json.dumps(
+            {
+                "workload": self.workload.to_json(),
+                "ring": self.ring,
+                "options": asdict(self.options),
+            }
+        )
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, Any]) -> Task:
+        """From the decoded JSON."""
+        return cls(
+            WorkloadSpec.from_json(values["workload"]),
+            bool(values["ring"]),
+            WorkerOptions(**values["options"]),
+        )
+
+
+class Reactor:
+    """Moves frames between a port and state machines, and news from the controller."""
+
+    def __init__(self, port: FramePort, machines: Sequence[Machine], client: ControllerClient):
+        self._port = port
+        self._machines = machines
+        self._client = client
+        self._backlog: list[Frames] = []
+        self._poll = select.poll()
+        self._poll.register(port.fileno(), select.POLLIN)
+        self._poll.register(client.fileno(), select.POLLIN)
+
+    def turn(self) -> list[News]:
+        """Send what waits, sleep until something is due, take frames in; returns the news."""
+        self.flush()
+        now = time.monotonic()
+        deadlines = [m.deadline for m in self._machines if m.deadline is not None]
+        if self._backlog:
+            deadlines.append(now + RETRY_SECONDS)
+        timeout = max(0.0, min(deadlines) - now) if deadlines else 1.0
+        ready = {fd for fd, _ in self._poll.poll(timeout * 1000)}
+        now = time.monotonic()
+        if self._port.fileno() in ready:
+            for frames in self._port.receive():
+                for machine in self._machines:
+                    machine.receive(frames, now)
+        for machine in self._machines:
+            if machine.deadline is not None and machine.deadline <= now:
+                machine.tick(now)
+        return self._client.events() if self._client.fileno() in ready else []
+
+    def flush(self) -> None:
+        """Send what the machines have, as far as the port takes it."""
+        for machine in self._machines:
+            self._backlog += machine.take_output()
+        while self._backlog:
+            frames = self._backlog[0]
+            taken = self._port.send(frames)
+            if taken < len(frames):
+                self._backlog[0] = frames[taken:]
+                return
+            del self._backlog[0]
+
+
+def attend(client: ControllerClient, port: FramePort) -> None:
+    """Play this host's part in the job that the controller assigns, until it is released.
+
+    Raises ControllerError; a job that fails is reported to the controller and raised.
+    """
+    assignment = client.register()
+    task = Task.from_mapping(assignment.task)
+    try:
+        if task.ring:
+            _ring_member(client, assignment, task)
+        elif client.host in assignment.plan.workers:
+            _worker(client, assignment, task, port)
+        else:
+            _servers(client, assignment, port)
+    except Exception as error:
+        client.failed(f"{type(error).__name__}: {error}")
+        raise
+
+
+def _report(workload: Workload, intervals: list[Interval], retransmissions: int) -> dict[str, Any]:
+    return {
+        "verdict": asdict(workload.verdict()),
+        "intervals": intervals,
+        "retransmissions": retransmissions,
+        "outcome": workload.outcome(),
+    }
+
+
+def _worker(client: ControllerClient, assignment: Assignment, task: Task, port: FramePort) -> None:
+    plan = assignment.plan
+    index = plan.workers.index(client.host)
+    worker = Worker(plan, index, assignment.network, task.options)
+    workload = make_workload(task.workload, index, plan)
+    reactor = Reactor(port, [worker], client)
+    intervals: list[Interval] = []
+    tensor = workload.next_tensor()
+    client.ready()
+    client.wait_for_start(PATIENCE_SECONDS)
+    while tensor is not None:
+        started = time.monotonic()
+        call = worker.submit(tensor, started)
+        while not worker.done(call):
+            _obey(reactor.turn(), worker)
+        result = worker.result(call)
+        assert result is not None
+        intervals.append((started, time.monotonic()))
+        workload.take_result(result)
+        tensor = workload.next_tensor()
+        client.progress(len(intervals))
+    reactor.flush()
+    client.finished(_report(workload, intervals, worker.statistics.retransmissions))
+    # Others may still need this worker: a restarted server asks for its last window.
+    while not any(isinstance(event, AllDone) for event in _obey(reactor.turn(), worker)):
+        pass
+
+
+def _obey(events: list[News], worker: Worker) -> list[News]:
+    """Adopt new plans; PeerGone when another agent is lost."""
+    for event in events:
+        if isinstance(event, PlanChanged):
+            worker.adopt(event.plan, time.monotonic())
+        elif isinstance(event, AgentLost):
+            raise PeerGone(f"job {worker.plan.job}: agent on {event.host} is lost: {event.reason}")
+    return events
+
+
+def _servers(client: ControllerClient, assignment: Assignment, port: FramePort) -> None:
+    plan = assignment.plan
+    servers = [
+        Server(plan, tree.tree, assignment.network)
+        for tree in plan.trees
+        if tree.server == client.host
+    ]
+    reactor = Reactor(port, servers, client)
+    client.ready()
+    client.wait_for_start(PATIENCE_SECONDS)
+    while True:
+        for event in reactor.turn():
+            if isinstance(event, AllDone):
+                return
+            if isinstance(event, PlanChanged):
+                for server in servers:
+                    server.adopt(event.plan)
+            elif isinstance(event, AgentLost):
+                waits = [
+                    f"; fragment {missing.fragment} lacks {', '.join(missing.workers)}"
+                    for server in servers
+                    if (missing := server.missing()) is not None
+                ]
+                raise PeerGone(
+                    f"job {plan.job}: agent on {event.host} is lost: {event.reason}{''.join(waits)}"
+                )
+
+
+def _ring_member(client: ControllerClient, assignment: Assignment, task: Task) -> None:
+    workers = assignment.plan.workers
+    rank = workers.index(client.host)
+    count = len(workers)
+    addresses = [assignment.network.hosts[name].ip for name in workers]
+    others = [] if count == 1 else [(rank + 1) % count], [(rank - 1) % count]
+    workload = make_workload(task.workload, rank, None)
+    intervals: list[Interval] = []
+    tensor = workload.next_tensor()
+    collective = TcpCollective(rank, addresses, targets=others[0], sources=others[1])
+    client.ready()
+    client.wait_for_start(PATIENCE_SECONDS)
+    while tensor is not None:
+        started = time.monotonic()
+        execution = Execution(ring_all_reduce(count, len(tensor)), rank, np.array(tensor))
+        collective.run(execution)
+        intervals.append((started, time.monotonic()))
+        workload.take_result(execution.values)
+        tensor = workload.next_tensor()
+        client.progress(len(intervals))
+    client.finished(_report(workload, intervals, collective.retransmissions))
+    client.wait_until_all_done()
+    collective.close()
