@@ -54,13 +54,15 @@ class String:
 class Annotation:
     """`name` with its folded arguments: integers, strings, or names as strings.
 
-    `pairs` holds a key-value list; `tokens` the raw text of the arguments.
+    `pairs` holds a key-value list; `tokens` the raw text of the arguments. `structured`: it was
+    written with brackets, `@name[...]`.
     """
 
     name: str
     arguments: tuple[int | str | bool, ...] = ()
     pairs: tuple[tuple[str, int | str | bool], ...] = ()
     tokens: tuple[str, ...] = ()
+    structured: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from p4switch import ir
 from p4switch.check import types
+from p4switch.source.lexer import decode_string
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -113,10 +114,9 @@ def type_name(kind: types.Type) -> ir.TypeName:
 
 def _translation(annotations: Iterable[ir.Annotation]) -> tuple[str, int | None] | None:
     for annotation in annotations:
-        if annotation.name == "p4runtime_translation" and len(annotation.arguments) == 2:
-            uri, width = annotation.arguments
-            if isinstance(width, str):  # `string`, or `bit<32>` given as a type
-                digits = "".join(c for c in width if c.isdigit())
-                return str(uri), int(digits) if digits else None
-            return str(uri), int(width)
+        if annotation.name != "p4runtime_translation" or annotation.tokens[1:2] != (",",):
+            continue
+        # The second argument is a number, `string`, or `bit<32>`, which is no expression.
+        digits = "".join(c for c in "".join(annotation.tokens[2:]) if c.isdigit())
+        return decode_string(annotation.tokens[0]), int(digits) if digits else None
     return None

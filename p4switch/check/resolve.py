@@ -242,6 +242,7 @@ def folded_annotations(
             _arguments(compiler, item, names),
             tuple((key, _argument(compiler, a, names)) for key, a in item.pairs.items()),
             tuple(item.tokens),
+            item.structured,
         )
         for item in found
     )

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from finsy.proto import p4r
 
+from p4switch.control.names import DigestType
 from p4switch.control.p4data import to_message
-from p4switch.ir import Struct
 from p4switch.v1model.engine import ControlError
 
 Values = tuple[int, ...]
@@ -23,7 +23,7 @@ class _Unacknowledged:
 class _Stream:
     """One digest type that a controller listens to. Times are nanoseconds of one clock."""
 
-    kind: Struct
+    kind: DigestType
     config: p4r.DigestEntry.Config
     buffer: dict[Values, None] = field(default_factory=dict)
     first_ns: int = 0
@@ -51,12 +51,12 @@ class Digests:
     Times are nanoseconds of one monotonic clock. Not locked: the caller serialises.
     """
 
-    def __init__(self, types: dict[int, Struct]) -> None:
+    def __init__(self, types: dict[int, DigestType]) -> None:
         self._types = types
-        self._ids = {kind.name: number for number, kind in types.items()}
+        self._ids = {kind.type.name: number for number, kind in types.items()}
         self._streams: dict[int, _Stream] = {}
 
-    def _kind(self, digest_id: int) -> Struct:
+    def _kind(self, digest_id: int) -> DigestType:
         if digest_id not in self._types:
             raise ControlError("NOT_FOUND", f"no digest has id {digest_id:#010x}")
         return self._types[digest_id]
@@ -128,7 +128,7 @@ class Digests:
                     p4r.DigestList(
                         digest_id=digest_id,
                         list_id=stream.next_list,
-                        data=[to_message(stream.kind, iter(item)) for item in values],
+                        data=[to_message(stream.kind.type, iter(item)) for item in values],
                     )
                 )
                 if stream.config.ack_timeout_ns:

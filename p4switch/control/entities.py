@@ -9,7 +9,7 @@ from finsy.proto import p4r
 
 from p4switch.control.bytestrings import ByteStringError, decode, encode
 from p4switch.control.ids import IdKind
-from p4switch.control.p4info import EXTERN_KINDS, Names, field_ids
+from p4switch.control.names import EXTERN_KINDS, Names, field_ids, value_set_ids
 from p4switch.ir import (
     ActionChoice,
     Callable,
@@ -67,7 +67,7 @@ class Entities:
         self.names = names = Names(program)
         self.tables = {names.id(IdKind.TABLE, t.name): t for t in names.tables}
         self.actions = {names.id(IdKind.ACTION, a.name): a for a in names.actions}
-        self.externs = {names.id(EXTERN_KINDS[e.extern], e.name): e for e in names.externs}
+        self.externs = {names.extern_id(e): e for e in names.externs}
         self.value_sets = {names.id(IdKind.VALUE_SET, v.name): v for v in names.value_sets}
         self.digests = {names.id(IdKind.DIGEST, d.name): d for d in names.digests}
         self._table_fields = {table.name: _table_fields(table) for table in names.tables}
@@ -102,7 +102,7 @@ class Entities:
 
     def extern_id(self, instance: ExternInstance) -> int:
         """The id of an extern instance."""
-        return self.names.id(EXTERN_KINDS[instance.extern], instance.name)
+        return self.names.extern_id(instance)
 
     def value_set(self, value_set_id: int) -> ValueSet:
         """The parser value set of an id; NOT_FOUND if there is none."""
@@ -243,8 +243,8 @@ def _value_set_fields(value_set: ValueSet) -> tuple[Field, ...]:
     names = value_set.field_names or ("",) * len(widths)
     return tuple(
         Field(number, name, kind, width)
-        for number, (name, kind, width) in enumerate(
-            zip(names, value_set.match_kinds, widths, strict=True), start=1
+        for number, name, kind, width in zip(
+            value_set_ids(value_set), names, value_set.match_kinds, widths, strict=True
         )
     )
 

@@ -9,7 +9,7 @@ from finsy.proto import p4r
 
 from p4switch.control.bytestrings import encode
 from p4switch.control.entities import number
-from p4switch.control.p4info import controller_headers, controller_name, field_ids, hidden
+from p4switch.control.names import controller_headers, controller_name, header_fields
 from p4switch.ir import Header, Program
 from p4switch.v1model.engine import ControlError
 from p4switch.v1model.matches import scalar_width
@@ -28,11 +28,9 @@ class ControllerHeader:
 
     def __init__(self, header: Header | None) -> None:
         self.name = controller_name(header) if header is not None else ""
-        shown = [f for f in header.fields if not hidden(f)] if header is not None else []
-        ids = {f.name: i for f, i in zip(shown, field_ids(shown), strict=True)}
         self._fields = [
-            _Field(f.name, scalar_width(f.type), ids.get(f.name))
-            for f in (header.fields if header is not None else ())
+            _Field(item.field.name, scalar_width(item.field.type), item.id)
+            for item in (header_fields(header) if header is not None else ())
         ]
         self.width = sum(field.width for field in self._fields)
         self.size = (self.width + 7) // 8

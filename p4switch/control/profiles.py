@@ -9,7 +9,7 @@ from finsy.proto import p4r
 
 from p4switch.control.entities import UpdateKind, bad, check_known
 from p4switch.control.ids import IdKind
-from p4switch.control.p4info import annotation
+from p4switch.control.names import annotation
 from p4switch.control.pipeline import EntryNote, OneShot, Pipeline
 from p4switch.ir import ActionChoice, ExternInstance, Table
 from p4switch.v1model.engine import ControlError

@@ -42,6 +42,8 @@ class Annotation(Node):
     arguments: list[Expression] = field(default_factory=list)
     pairs: dict[str, Expression] = field(default_factory=dict)
     tokens: list[str] = field(default_factory=list)
+    structured: bool = False
+    """Whether it is `@name[...]`."""
 
 
 # --- Types as written ------------------------------------------------------------------------

@@ -43,6 +43,7 @@ class AnnotationParser(ExpressionParser):
         return annotation
 
     def _structured(self, annotation: ast.Annotation) -> None:
+        annotation.structured = True
         start = self.index
         self._annotation_values(annotation, "]")
         annotation.tokens = self.texts[start : self.index]
