@@ -152,6 +152,21 @@ class Network:
             yield link.a, link.b
             yield link.b, link.a
 
+    def without(self, nodes: Iterable[str] = (), links: Iterable[tuple[str, str]] = ()) -> Network:
+        """The network that is left when nodes or links fail; ports keep their numbers."""
+        gone = set(nodes)
+        cut = {frozenset(pair) for pair in links}
+        return Network(
+            self.name,
+            {name: host for name, host in self.hosts.items() if name not in gone},
+            {name: switch for name, switch in self.switches.items() if name not in gone},
+            tuple(
+                link
+                for link in self.links
+                if not {link.a, link.b} & gone and frozenset((link.a, link.b)) not in cut
+            ),
+        )
+
     def access_switch(self, host: str) -> str:
         """The node a host is attached to; NetworkError if it has no link or several."""
         if host not in self.hosts:

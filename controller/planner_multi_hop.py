@@ -155,6 +155,14 @@ def _choose_route(
     number = {name: i for i, name in enumerate(names)}
     graph = _switch_graph(network, request, loads)
     terminals = sorted({number[switch] for switch in access})
+    distance, _ = graph.distances({number[root]: 0.0}, set())
+    cut_off = [
+        worker
+        for worker, switch in zip(request.workers, access, strict=True)
+        if distance[number[switch]] == float("inf")
+    ]
+    if cut_off:
+        raise PlanError(f"no way over switches to server {server} from {shorten(cut_off)}")
     best: tuple[tuple[float, ...], Route] | None = None
     deepest = 0
     for tree in candidates(graph, number[root], terminals):

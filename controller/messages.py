@@ -1,0 +1,144 @@
+"""Plans and networks as control messages, and back. A round trip changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from collectives.network import Host, Link, Network, Switch
+from collectives.plan import JobPlan, Results, SwitchPart, TreePlan
+from protocol import hopsum_pb2 as pb
+from protocol.wire import Hop, Reduction
+
+_RESULTS = {Results.REPLICATED: pb.REPLICATED, Results.UNICAST: pb.UNICAST}
+_RESULTS_BACK = {number: results for results, number in _RESULTS.items()}
+_REDUCTIONS = {Reduction.SUM: pb.SUM, Reduction.AND: pb.AND}
+_REDUCTIONS_BACK = {number: reduction for reduction, number in _REDUCTIONS.items()}
+
+
+def plan_message(plan: JobPlan) -> pb.Plan:
+    """The message of a plan."""
+    return pb.Plan(
+        job=plan.job,
+        epoch=plan.epoch,
+        workers=plan.workers,
+        trees=[_tree_message(tree) for tree in plan.trees],
+        lanes=plan.lanes,
+        window=plan.window,
+        results=_RESULTS[plan.results],
+        reduction=_REDUCTIONS[plan.reduction],
+    )
+
+
+def plan_from(message: pb.Plan) -> JobPlan:
+    """The plan of a message."""
+    return JobPlan(
+        job=message.job,
+        epoch=message.epoch,
+        workers=tuple(message.workers),
+        trees=tuple(_tree_from(tree) for tree in message.trees),
+        lanes=message.lanes,
+        window=message.window,
+        results=_RESULTS_BACK[message.results],
+        reduction=_REDUCTIONS_BACK[message.reduction],
+    )
+
+
+def _tree_message(tree: TreePlan) -> pb.Tree:
+    return pb.Tree(
+        tree=tree.tree,
+        server=tree.server,
+        parents=dict(tree.parents),
+        parts=[
+            pb.Part(
+                switch=part.switch,
+                aggregate=part.aggregate,
+                children=dict(part.children),
+                ports_up=part.ports_up,
+                port_server=part.port_server,
+                ports_down=part.ports_down,
+                slot_base=part.slot_base,
+                group=part.group,
+            )
+            for part in tree.parts.values()
+        ],
+        up=[_stack_message(stack) for stack in tree.up],
+        down=[_stack_message(stack) for stack in tree.down],
+        server_children=[pb.Workers(workers=workers) for workers in tree.server_children],
+        share=tree.share,
+    )
+
+
+def _stack_message(stack: Iterable[Hop]) -> pb.Stack:
+    return pb.Stack(hops=[hop.pack() for hop in stack])
+
+
+def _stack_from(message: pb.Stack) -> tuple[Hop, ...]:
+    return tuple(Hop.unpack(word) for word in message.hops)
+
+
+def _tree_from(message: pb.Tree) -> TreePlan:
+    return TreePlan(
+        tree=message.tree,
+        server=message.server,
+        parents=dict(message.parents),
+        parts={
+            part.switch: SwitchPart(
+                switch=part.switch,
+                aggregate=part.aggregate,
+                children=dict(part.children),
+                ports_up=tuple(part.ports_up),
+                port_server=part.port_server,
+                ports_down=tuple(part.ports_down),
+                slot_base=part.slot_base,
+                group=part.group,
+            )
+            for part in message.parts
+        },
+        up=tuple(_stack_from(stack) for stack in message.up),
+        down=tuple(_stack_from(stack) for stack in message.down),
+        server_children=tuple(tuple(child.workers) for child in message.server_children),
+        share=message.share,
+    )
+
+
+def network_message(network: Network) -> pb.Network:
+    """The message of a network."""
+    return pb.Network(
+        name=network.name,
+        hosts=[pb.Host(name=h.name, ip=h.ip, mac=h.mac) for h in network.hosts.values()],
+        switches=[
+            pb.Switch(name=s.name, aggregates=s.aggregates, slots=s.slots)
+            for s in network.switches.values()
+        ],
+        links=[
+            pb.Link(
+                a=link.a,
+                b=link.b,
+                a_port=link.a_port,
+                b_port=link.b_port,
+                bandwidth=link.bandwidth,
+                latency=link.latency,
+            )
+            for link in network.links
+        ],
+    )
+
+
+def network_from(message: pb.Network) -> Network:
+    """The network of a message; NetworkError if its parts do not fit together."""
+    return Network(
+        message.name,
+        {h.name: Host(h.name, h.ip, h.mac) for h in message.hosts},
+        {s.name: Switch(s.name, s.aggregates, s.slots) for s in message.switches},
+        tuple(
+            Link(
+                link.a,
+                link.b,
+                link.a_port,
+                link.b_port,
+                link.bandwidth if link.HasField("bandwidth") else None,
+                link.latency,
+            )
+            for link in message.links
+        ),
+    )

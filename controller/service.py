@@ -1,0 +1,195 @@
+"""The controller's gRPC service: hands plans to agents and keeps them in step (`tracker`)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+
+import grpc
+
+from collectives.plan import JobPlan
+from controller.tracker import SILENCE_SECONDS, Outgoing, Tracker
+from protocol import hopsum_pb2 as pb
+from protocol import hopsum_pb2_grpc as pb_grpc
+
+LOGGER = logging.getLogger("hopsum.service")
+
+CHECK_SECONDS = 1.0
+STOP_SECONDS = 0.5
+MESSAGE_BYTES = 64 << 20
+"""The plan of a large job is more than gRPC's 4 MB."""
+
+Context = grpc.aio.ServicerContext[pb.AgentMessage, pb.ControllerMessage]
+Replan = Callable[[int, str], Awaitable[JobPlan]]
+"""Makes (and installs) the next plan of a job because the server on a host was restarted."""
+
+
+class ServiceError(RuntimeError):
+    """The service cannot do what it is asked; the message says what and why."""
+
+
+@dataclass
+class _Job:
+    tracker: Tracker
+    queues: dict[str, asyncio.Queue[pb.ControllerMessage | None]] = field(default_factory=dict)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def send(self, messages: Outgoing) -> None:
+        for host, message in messages:
+            if host in self.queues:
+                self.queues[host].put_nowait(message)
+        self.changed.set()
+
+    def end_streams(self) -> None:
+        for queue in self.queues.values():
+            queue.put_nowait(None)
+
+
+class ControllerService(pb_grpc.ControllerServicer):
+    """Serves agents: `async with ControllerService().serve(address) as bound`."""
+
+    def __init__(self, replan: Replan | None = None, silence: float = SILENCE_SECONDS) -> None:
+        self._jobs: dict[int, _Job] = {}
+        self._replan = replan
+        self._silence = silence
+
+    @contextlib.asynccontextmanager
+    async def serve(self, address: str) -> AsyncIterator[str]:
+        """Listen on `host:port` (port 0: any) or `unix:path`; gives the address agents use.
+
+        Raises ServiceError if that cannot be.
+        """
+        server = grpc.aio.server(
+            options=[
+                ("grpc.max_send_message_length", MESSAGE_BYTES),
+                ("grpc.max_receive_message_length", MESSAGE_BYTES),
+                ("grpc.so_reuseport", 0),
+            ]
+        )
+        pb_grpc.add_ControllerServicer_to_server(self, server)
+        try:
+            port = server.add_insecure_port(address)
+        except RuntimeError as error:
+            raise ServiceError(f"cannot listen on {address}: {error}") from None
+        await server.start()
+        checking = asyncio.create_task(self._check())
+        try:
+            if address.startswith("unix:"):
+                yield address
+            else:
+                yield f"{address.rpartition(':')[0]}:{port}"
+        finally:
+            checking.cancel()
+            await asyncio.gather(checking, return_exceptions=True)
+            for job in self._jobs.values():
+                job.end_streams()
+            await server.stop(STOP_SECONDS)
+
+    # -- jobs
+
+    def add(self, tracker: Tracker) -> None:
+        """Expect the agents of a job; ServiceError if it is there already."""
+        if tracker.plan.job in self._jobs:
+            raise ServiceError(f"job {tracker.plan.job} is there already")
+        tracker.silence = self._silence
+        self._jobs[tracker.plan.job] = _Job(tracker)
+
+    def remove(self, job: int) -> None:
+        """Forget a job; its agents' streams end."""
+        self._job(job).end_streams()
+        del self._jobs[job]
+
+    def adopt(self, plan: JobPlan) -> None:
+        """Hand a job's next plan to its agents."""
+        job = self._job(plan.job)
+        job.send(job.tracker.adopt(plan))
+
+    def tracker(self, job: int) -> Tracker:
+        """Where a job's agents are."""
+        return self._job(job).tracker
+
+    async def wait(self, job: int, until: Callable[[Tracker], bool]) -> None:
+        """Wait until a job's tracker satisfies a condition."""
+        entry = self._job(job)
+        while not until(entry.tracker):
+            entry.changed.clear()
+            await entry.changed.wait()
+
+    def _job(self, job: int) -> _Job:
+        if job not in self._jobs:
+            known = ", ".join(map(str, self._jobs)) or "none"
+            raise ServiceError(f"there is no job {job}; jobs: {known}")
+        return self._jobs[job]
+
+    async def _check(self) -> None:
+        while True:
+            await asyncio.sleep(CHECK_SECONDS)
+            for job in self._jobs.values():
+                job.send(job.tracker.check(time.monotonic()))
+
+    # -- calls
+
+    async def Attend(
+        self, request: AsyncIterator[pb.AgentMessage], context: Context
+    ) -> AsyncIterator[pb.ControllerMessage]:
+        """Serve one agent for as long as its stream is open."""
+        first = await anext(aiter(request), None)
+        if first is None or first.WhichOneof("message") != "register":
+            yield _refused("the first message of an agent is Register")
+            return
+        asked = first.register
+        job = self._jobs.get(asked.job)
+        if job is None:
+            known = ", ".join(map(str, self._jobs)) or "none"
+            yield _refused(f"there is no job {asked.job}; jobs: {known}")
+            return
+        host = asked.host
+        if self._replan is not None and job.tracker.needs_new_epoch(host):
+            plan = await self._replan(asked.job, host)
+            job.send(job.tracker.adopt(plan))
+        queue: asyncio.Queue[pb.ControllerMessage | None] = asyncio.Queue()
+        messages = job.tracker.register(host, time.monotonic(), asked.state, asked.round)
+        if messages[0][1].HasField("refused"):
+            yield messages[0][1]
+            return
+        job.queues[host] = queue
+        job.send(messages)
+        LOGGER.info("[%s] attends job %d", host, asked.job)
+        reading = asyncio.create_task(self._read(job, host, request, queue))
+        try:
+            while (message := await queue.get()) is not None:
+                yield message
+        finally:
+            reading.cancel()
+            del job.queues[host]
+            job.send(job.tracker.gone(host))
+            LOGGER.info("[%s] left job %d", host, asked.job)
+
+    async def _read(
+        self,
+        job: _Job,
+        host: str,
+        request: AsyncIterator[pb.AgentMessage],
+        queue: asyncio.Queue[pb.ControllerMessage | None],
+    ) -> None:
+        """Take in what an agent says, to the end of its stream."""
+        async for message in request:
+            job.send(job.tracker.receive(host, message, time.monotonic()))
+        queue.put_nowait(None)
+
+    async def Status(
+        self,
+        request: pb.StatusRequest,
+        context: grpc.aio.ServicerContext[pb.StatusRequest, pb.StatusReply],
+    ) -> pb.StatusReply:
+        """Tell where all jobs are."""
+        now = time.monotonic()
+        return pb.StatusReply(jobs=[job.tracker.status(now) for job in self._jobs.values()])
+
+
+def _refused(reason: str) -> pb.ControllerMessage:
+    return pb.ControllerMessage(refused=pb.Refused(reason=reason))

@@ -1,0 +1,238 @@
+"""Where a job's agents are, and what each has to be told. No input or output, no clock of its own.
+
+Every method returns the messages to send, in order, as (host, message).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from collectives.network import Network
+from collectives.plan import JobPlan
+from controller.messages import network_message, plan_message
+from protocol import hopsum_pb2 as pb
+
+HEARTBEAT_SECONDS = 1.0
+SILENCE_SECONDS = 30.0
+"""An agent that is stopped for some seconds is late, not dead."""
+
+Outgoing = list[tuple[str, pb.ControllerMessage]]
+
+
+@dataclass
+class Agent:
+    """One host's agent. `connected`: its stream is open; `heard`: when it last said something."""
+
+    host: str
+    role: str
+    state: pb.AgentState = pb.EXPECTED
+    connected: bool = False
+    round: int = 0
+    detail: str = ""
+    report: str = ""
+    reason: str = ""
+    heard: float = 0.0
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more is to be expected of it."""
+        return self.state in (pb.FINISHED, pb.FAILED, pb.LOST)
+
+
+class Tracker:
+    """One job: barrier at the start, release at the end, and the news in between."""
+
+    def __init__(
+        self,
+        network: Network,
+        plan: JobPlan,
+        task: str = "{}",
+        silence: float = SILENCE_SECONDS,
+    ) -> None:
+        self.network = network
+        self.plan = plan
+        self.task = task
+        self.started = False
+        self.released = False
+        self.silence = silence
+        self.agents = {worker: Agent(worker, "worker") for worker in plan.workers}
+        self._expect_servers()
+
+    def _expect_servers(self) -> None:
+        for tree in self.plan.trees:
+            self.agents.setdefault(tree.server, Agent(tree.server, "server"))
+
+    # -- what happens
+
+    def register(
+        self, host: str, now: float, state: pb.AgentState = pb.EXPECTED, round_: int = 0
+    ) -> Outgoing:
+        """Take in an agent whose stream has opened; `state` if it was here before."""
+        agent = self.agents.get(host)
+        if agent is None:
+            return [(host, _refused(f"host {host} has no part in job {self.plan.job}"))]
+        if agent.connected:
+            return [(host, _refused(f"host {host} has an agent in job {self.plan.job} already"))]
+        if agent.role == "worker" and self.started and state not in (pb.RUNNING, pb.FINISHED):
+            return [
+                (host, _refused(f"job {self.plan.job} has started; a worker cannot join it again"))
+            ]
+        agent.connected, agent.heard, agent.reason = True, now, ""
+        agent.state = max(state, pb.PREPARING)
+        agent.round = max(agent.round, round_)
+        welcome = pb.Welcome(
+            network=network_message(self.network),
+            plan=plan_message(self.plan),
+            task=self.task,
+            heartbeat_seconds=HEARTBEAT_SECONDS,
+        )
+        out: Outgoing = [(host, pb.ControllerMessage(welcome=welcome))]
+        if agent.state >= pb.RUNNING:
+            self.started = True
+        if self.released:
+            out.append((host, self._release()))
+        return out + self._advance()
+
+    def needs_new_epoch(self, host: str) -> bool:
+        """Whether a host that registers afresh is a restarted server of a started job."""
+        agent = self.agents.get(host)
+        return (
+            agent is not None
+            and agent.role == "server"
+            and self.started
+            and agent.state in (pb.LOST, pb.FAILED)
+            and not agent.connected
+        )
+
+    def receive(self, host: str, message: pb.AgentMessage, now: float) -> Outgoing:
+        """Take in what a registered agent says."""
+        agent = self.agents[host]
+        agent.heard = now
+        match message.WhichOneof("message"):
+            case "ready":
+                agent.state = max(agent.state, pb.READY)
+            case "progress":
+                agent.round = message.progress.round
+                agent.detail = message.progress.detail
+            case "finished":
+                agent.state = pb.FINISHED
+                agent.report = message.finished.report
+            case "failed":
+                return self._fall(agent, pb.FAILED, message.failed.reason)
+        return self._advance()
+
+    def gone(self, host: str) -> Outgoing:
+        """Take in that an agent's stream has ended."""
+        agent = self.agents[host]
+        agent.connected = False
+        if agent.over:
+            return []
+        if self.released and agent.role == "server":
+            agent.state = pb.FINISHED
+            return []
+        return self._fall(agent, pb.LOST, "its connection ended")
+
+    def check(self, now: float) -> Outgoing:
+        """Look for agents that have been silent too long."""
+        out: Outgoing = []
+        for agent in self.agents.values():
+            silent = now - agent.heard
+            if agent.connected and not agent.over and silent > self.silence:
+                out += self._fall(agent, pb.LOST, f"silent for {silent:.0f} s")
+        return out
+
+    def adopt(self, plan: JobPlan) -> Outgoing:
+        """Hand a new epoch's plan to every agent."""
+        self.plan = plan
+        serving = {tree.server for tree in plan.trees}
+        for agent in list(self.agents.values()):
+            if agent.role == "server" and agent.host not in serving and not agent.connected:
+                del self.agents[agent.host]
+        self._expect_servers()
+        message = pb.ControllerMessage(plan=plan_message(plan))
+        return [(agent.host, message) for agent in self.agents.values() if agent.connected]
+
+    def _fall(self, agent: Agent, state: pb.AgentState, reason: str) -> Outgoing:
+        agent.state, agent.reason = state, reason
+        message = pb.ControllerMessage(lost=pb.Lost(host=agent.host, reason=reason))
+        out: Outgoing = [
+            (other.host, message)
+            for other in self.agents.values()
+            if other.connected and other is not agent
+        ]
+        return out + self._advance()
+
+    def _advance(self) -> Outgoing:
+        out: Outgoing = []
+        if not self.started and all(agent.state == pb.READY for agent in self.agents.values()):
+            self.started = True
+        if self.started:
+            for agent in self.agents.values():
+                if agent.state == pb.READY:
+                    agent.state = pb.RUNNING
+                    out.append((agent.host, pb.ControllerMessage(start=pb.Start())))
+        workers = [agent for agent in self.agents.values() if agent.role == "worker"]
+        if not self.released and all(agent.over for agent in workers):
+            self.released = True
+            message = self._release()
+            out += [(agent.host, message) for agent in self.agents.values() if agent.connected]
+        return out
+
+    def _release(self) -> pb.ControllerMessage:
+        lost = [pb.Lost(host=host, reason=reason) for host, reason in self.failures().items()]
+        return pb.ControllerMessage(all_done=pb.AllDone(lost=lost))
+
+    # -- what it has come to
+
+    @property
+    def state(self) -> str:
+        """`waiting`, `running`, `finished` or `failed`."""
+        if any(agent.state in (pb.FAILED, pb.LOST) for agent in self.agents.values()):
+            return "failed"
+        if self.released:
+            return "finished"
+        return "running" if self.started else "waiting"
+
+    @property
+    def over(self) -> bool:
+        """Whether no agent has anything more to do or to say."""
+        return self.released and all(agent.over for agent in self.agents.values())
+
+    def failures(self) -> dict[str, str]:
+        """Why agents failed or are lost, by host."""
+        return {
+            agent.host: agent.reason
+            for agent in self.agents.values()
+            if agent.state in (pb.FAILED, pb.LOST)
+        }
+
+    def reports(self) -> dict[str, Any]:
+        """What the agents reported at the end, by host."""
+        return {
+            agent.host: json.loads(agent.report) for agent in self.agents.values() if agent.report
+        }
+
+    def status(self, now: float) -> pb.JobStatus:
+        """The job for `hopsum status`."""
+        return pb.JobStatus(
+            job=self.plan.job,
+            epoch=self.plan.epoch,
+            state=self.state,
+            agents=[
+                pb.AgentStatus(
+                    host=agent.host,
+                    role=agent.role,
+                    state=agent.state,
+                    round=agent.round,
+                    detail=agent.reason or agent.detail,
+                    silent_seconds=now - agent.heard if agent.connected else 0.0,
+                )
+                for agent in self.agents.values()
+            ],
+        )
+
+
+def _refused(reason: str) -> pb.ControllerMessage:
+    return pb.ControllerMessage(refused=pb.Refused(reason=reason))
