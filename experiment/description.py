@@ -8,6 +8,9 @@ from enum import StrEnum
 from collectives.plan import WINDOW_BMV2, WINDOW_EMBEDDED, DataType, Results
 from protocol.wire import LANES_DEFAULT, LayoutError, check_lanes
 
+SERVER_QUEUE = 512
+"""Frames that may wait for a parameter server's link: below the 1000 of Linux's queues."""
+
 
 class Algorithm(StrEnum):
     """How gradients are summed."""
@@ -110,4 +113,7 @@ class Experiment:
             Results.UNICAST if self.algorithm is Algorithm.SERVER else Results.REPLICATED
         )
         window = self.window or (WINDOW_BMV2 if self.engine is Engine.BMV2 else WINDOW_EMBEDDED)
+        if self.window is None and self.algorithm is Algorithm.SERVER:
+            # All workers' windows meet in one queue, which must hold them.
+            window = min(window, 1 << max(0, (SERVER_QUEUE // self.workers).bit_length() - 1))
         return replace(self, results=results, window=window)

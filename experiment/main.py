@@ -16,6 +16,7 @@ from rich.text import Text
 from collectives.network import NetworkError
 from collectives.plan import DataType, PlanError, Results
 from collectives.units import parse_rate, parse_time
+from controller.driver import DriverError
 from experiment.description import (
     Algorithm,
     Engine,
@@ -27,7 +28,11 @@ from experiment.description import (
 from experiment.result import Report, RunFailed
 from experiment.runner import run_experiment
 from experiment.summary import run_table
-from mininet_topos.loader import MininetUnavailable, why_unavailable
+from host_agent.failure import JobFailed
+from mininet_topos.failures import EmulationError
+from mininet_topos.loader import why_unavailable
+from p4switch.source.position import P4Error
+from simulation.world import SimulationError
 
 app = typer.Typer(
     name="hopsum",
@@ -44,10 +49,10 @@ def main() -> None:
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     try:
         app()
-    except (NetworkError, PlanError, ExperimentError, MininetUnavailable) as error:
+    except (NetworkError, PlanError, ExperimentError, EmulationError) as error:
         _complain("error", str(error))
         sys.exit(2)
-    except RunFailed as error:
+    except (RunFailed, DriverError, JobFailed, SimulationError, P4Error) as error:
         _complain("failed", str(error))
         sys.exit(1)
     except KeyboardInterrupt:

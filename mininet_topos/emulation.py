@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import IO, Any
 
 from collectives.network import Network, NetworkError
+from mininet_topos.failures import EmulationError
 from mininet_topos.loader import load_mininet
 from mininet_topos.record import RunRecord
 from mininet_topos.shaping import neighbour_lines, offload_command, shaping_lines
@@ -16,10 +17,6 @@ from mininet_topos.shaping import neighbour_lines, offload_command, shaping_line
 ENGINES = ("embedded", "bmv2")
 PREFIX_LENGTH = 8
 COUNTERS = Path("/sys/class/net")
-
-
-class EmulationError(RuntimeError):
-    """The emulation could not be brought up; the message says what failed."""
 
 
 class Emulation:

@@ -13,14 +13,12 @@ import shutil
 import sys
 from pathlib import Path
 
+from mininet_topos.failures import MininetUnavailable
+
 CANDIDATES = (
     Path("/usr/lib/python3/dist-packages/mininet"),
     Path("/usr/local/lib/python3/dist-packages/mininet"),
 )
-
-
-class MininetUnavailable(RuntimeError):
-    """Mininet cannot be used here; the message says what is missing and what to do."""
 
 
 def why_unavailable() -> str | None:

@@ -22,12 +22,9 @@ from mininet_topos.addresses import (
     grpc_port,
     ready_file,
 )
+from mininet_topos.failures import SwitchFailed
 
 READY_SECONDS = 60.0
-
-
-class SwitchFailed(RuntimeError):
-    """A switch process did not come up; the message has the end of its log."""
 
 
 class P4Switch(Switch):

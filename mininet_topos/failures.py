@@ -1,0 +1,15 @@
+"""What can go wrong with an emulation. Standard library only, for `mn --custom`."""
+
+from __future__ import annotations
+
+
+class EmulationError(RuntimeError):
+    """The emulation could not be brought up; the message says what failed."""
+
+
+class MininetUnavailable(EmulationError):
+    """Mininet cannot be used here; the message says what is missing and what to do."""
+
+
+class SwitchFailed(EmulationError):
+    """A switch process did not come up; the message has the end of its log."""
