@@ -213,6 +213,17 @@ def result(
     return frame(plan, network, Kind.RESULT, fragment, value, **fields)
 
 
+def at_server(batch: Frames, lanes: int = LANES) -> Frames:
+    """A worker's frames as the server gets them from switches that sum nothing."""
+    rows = []
+    for row in range(len(batch)):
+        frames = batch[row : row + 1]
+        while (hops := (frames.shape[1] - frame_bytes(lanes, 0)) // 4) > 1:
+            frames = popped(frame_view(frames.copy(), lanes, hops)[0], lanes, hops)
+        rows.append(frames)
+    return np.concatenate(rows)
+
+
 @dataclass(frozen=True)
 class Seen:
     """One frame's fields, for assertions."""
@@ -522,18 +533,31 @@ class World:
         """Until every worker is idle; AssertionError when that takes longer than `limit`."""
         self._flush()
         while not all(worker.idle for worker in self.workers):
-            deadlines = [d for worker in self.workers if (d := worker.deadline) is not None]
-            due = min(deadlines, default=float("inf"))
-            if self._queue and self._queue[0][0] <= due:
-                self.now, _, action = heapq.heappop(self._queue)
-                action()
-            else:
-                assert due < float("inf"), "nothing is on its way and nothing is due: wedged"
-                self.now = max(self.now, due)
-                for worker in self.workers:
-                    worker.tick(self.now)
-            for worker in self.workers:
-                if worker.failure is not None:
-                    raise worker.failure
+            assert self._step(), "nothing is on its way and nothing is due: wedged"
             assert self.now < limit, "still not done: wedged"
-            self._flush()
+
+    def run_for(self, seconds: float) -> None:
+        """For a time, or until nothing is on its way and nothing is due."""
+        end = self.now + seconds
+        self._flush()
+        while self.now < end and self._step():
+            pass
+
+    def _step(self) -> bool:
+        """Do the next thing that is due; whether there was one."""
+        deadlines = [d for worker in self.workers if (d := worker.deadline) is not None]
+        due = min(deadlines, default=float("inf"))
+        if self._queue and self._queue[0][0] <= due:
+            self.now, _, action = heapq.heappop(self._queue)
+            action()
+        elif due < float("inf"):
+            self.now = max(self.now, due)
+            for worker in self.workers:
+                worker.tick(self.now)
+        else:
+            return False
+        for worker in self.workers:
+            if worker.failure is not None:
+                raise worker.failure
+        self._flush()
+        return True

@@ -1,0 +1,46 @@
+"""The adaptive timeout against RFC 6298's formulas."""
+
+from __future__ import annotations
+
+import pytest
+
+from host_agent.timeout import RoundTrip
+
+
+def test_the_first_sample_sets_the_timeout() -> None:
+    trip = RoundTrip(1.0, 0.001, 60.0)
+    assert trip.timeout == 1.0
+    trip.sample(0.2)
+    assert trip.timeout == pytest.approx(0.2 + 4 * 0.1)
+
+
+def test_later_samples_are_smoothed() -> None:
+    trip = RoundTrip(1.0, 0.001, 60.0)
+    trip.sample(0.2)
+    trip.sample(0.6)
+    variation = 0.75 * 0.1 + 0.25 * 0.4
+    smoothed = 0.875 * 0.2 + 0.125 * 0.6
+    assert trip.smoothed == pytest.approx(smoothed)
+    assert trip.timeout == pytest.approx(smoothed + 4 * variation)
+
+
+def test_the_timeout_stays_within_its_limits() -> None:
+    trip = RoundTrip(1.0, 0.1, 2.0)
+    for _ in range(50):
+        trip.sample(0.001)
+    assert trip.timeout == 0.1
+    trip.sample(30.0)
+    assert trip.timeout == 2.0
+
+
+def test_back_off_doubles_once_a_round_until_the_next_sample() -> None:
+    trip = RoundTrip(1.0, 0.1, 5.0)
+    trip.back_off(1.0, last_sent=0.0)
+    trip.back_off(1.1, last_sent=0.1)
+    assert trip.timeout == 2.0
+    trip.back_off(3.0, last_sent=1.0)
+    assert trip.timeout == 4.0
+    trip.back_off(7.0, last_sent=3.0)
+    assert trip.timeout == 5.0
+    trip.sample(0.2)
+    assert trip.timeout == pytest.approx(0.6)
