@@ -296,8 +296,8 @@ class Server:
     ) -> NDArray[np.bool_]:
         """Open slots for newer fragments; which fragments are those of their slots now.
 
-        One that is older than its slot's or its history is one that somebody has the result of;
-        they are ignored.
+        One that is not newer than its slot's or than the history is one that somebody has the
+        result of, or that this very batch has finished; it is ignored.
         """
         held = self._fragment[slots]
         same: NDArray[np.bool_] = held == fragments

@@ -1,0 +1,62 @@
+"""The servers of one host: each packet to the one of its job and tree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from host_agent.codec import JOB_START, TREE_AT, Frames
+from host_agent.server import Server
+
+
+class ServerSet:
+    """Servers of several jobs and trees behind the interface of one."""
+
+    def __init__(self, servers: Iterable[Server] = ()) -> None:
+        self._servers: dict[int, Server] = {}
+        self.foreign = 0
+        """Frames of no job and tree here."""
+        for server in servers:
+            self.add(server)
+
+    def __iter__(self) -> Iterator[Server]:
+        return iter(self._servers.values())
+
+    def add(self, server: Server) -> None:
+        """Take a server in; it replaces one of the same job and tree."""
+        self._servers[server.plan.job << 8 | server.tree.tree] = server
+
+    def remove(self, job: int) -> None:
+        """Let a job's servers go."""
+        for key in [key for key in self._servers if key >> 8 == job]:
+            del self._servers[key]
+
+    def receive(self, frames: Frames, now: float) -> None:
+        """Take in frames (n, length), of any kind and content."""
+        if frames.shape[1] <= TREE_AT:
+            self.foreign += len(frames)
+            return
+        keys: NDArray[np.int64] = frames[:, JOB_START].astype(np.int64) << 16
+        keys |= frames[:, JOB_START + 1].astype(np.int64) << 8
+        keys |= frames[:, TREE_AT]
+        for key in set(keys.tolist()):
+            server = self._servers.get(key)
+            rows = keys == key
+            if server is None:
+                self.foreign += int(rows.sum())
+            else:
+                server.receive(frames if rows.all() else frames[rows], now)
+
+    def tick(self, now: float) -> None:
+        """Nothing: servers only answer."""
+
+    @property
+    def deadline(self) -> float | None:
+        """None: servers only answer."""
+        return None
+
+    def take_output(self) -> list[Frames]:
+        """The frames to send; each batch has one length."""
+        return [batch for server in self for batch in server.take_output()]
