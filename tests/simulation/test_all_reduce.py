@@ -1,0 +1,206 @@
+"""Whole jobs on the real P4 program and the real agents, in virtual time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from collectives.network import Network
+from collectives.plan import DataType, JobPlan, Results
+from controller.loaders import load_network
+from controller.placement import place
+from controller.planners import make_plan
+from controller.planning import Algorithm, PlanRequest
+from host_agent.stream import WorkerOptions
+from host_agent.workload import WorkloadSpec, make_workload
+from p4switch.execute.choose import engine_maker
+from p4switch.v1model.engine import Engine
+from simulation.all_reduce import SimulatedRun, simulate_plan, simulate_ring
+from simulation.faults import Cut, Faults, Reboot
+from simulation.world import SimulationError
+
+PROGRAM = Path(__file__).resolve().parents[2] / "p4src" / "hopsum.p4"
+LANES = 32
+OPTIONS = WorkerOptions(deadline=500.0, max_timeout=0.3)
+
+
+@cache
+def maker(executor: str | None = None) -> object:
+    return engine_maker(PROGRAM, defines={"LANES": str(LANES), "SLOTS": "1024"}, executor=executor)
+
+
+def make_engine() -> Engine:
+    return maker()()  # type: ignore[operator, no-any-return]
+
+
+def job(
+    topology: str, workers: int, *, servers: int = 1, window: int = 16, **choices: object
+) -> tuple[Network, JobPlan]:
+    network = load_network(
+        topology, link_rate=1e8, latency=1e-5, servers=servers, workers=workers, slots=1024
+    )
+    placement = place(network, workers, servers)
+    request = PlanRequest(
+        1, 1, placement.workers, placement.servers, lanes=LANES, window=window, **choices
+    )
+    return network, make_plan(network, request)
+
+
+def run(
+    network: Network,
+    plan: JobPlan,
+    *,
+    elements: int = 3000,
+    rounds: int = 2,
+    dtype: DataType = DataType.INT32,
+    faults: Faults | None = None,
+    seed: int = 1,
+    limit: float = 400.0,
+) -> SimulatedRun:
+    spec = WorkloadSpec("random", len(plan.workers), elements, rounds, dtype, seed)
+    return simulate_plan(
+        network,
+        plan,
+        make_engine,
+        lambda worker: make_workload(spec, worker, plan),
+        faults=faults,
+        seed=seed,
+        limit=limit,
+        options=OPTIONS,
+    )
+
+
+def check(done: SimulatedRun, elements: int = 3000, rounds: int = 2) -> None:
+    for workload in done.workloads:
+        verdict = workload.verdict()
+        assert verdict.wrong == 0
+        assert verdict.checked == elements * rounds
+
+
+TOPOLOGIES = [("star:4", 4), ("line:3x2", 6), ("leaf-spine:2x3", 6), ("fat-tree:4", 8)]
+
+
+@pytest.mark.parametrize("loss", [0.0, 0.01, 0.05, 0.1])
+@pytest.mark.parametrize(("topology", "workers"), TOPOLOGIES)
+def test_int32_sums_are_exact_under_loss(topology: str, workers: int, loss: float) -> None:
+    network, plan = job(topology, workers)
+    done = run(network, plan, elements=1500, faults=Faults(loss=loss))
+    check(done, elements=1500)
+    assert (done.retransmissions > 0) == (loss > 0)
+
+
+@pytest.mark.parametrize("results", list(Results))
+@pytest.mark.parametrize("algorithm", list(Algorithm))
+@pytest.mark.parametrize("dtype", list(DataType))
+def test_every_mode_is_exact_under_every_fault(
+    results: Results, algorithm: Algorithm, dtype: DataType
+) -> None:
+    network, plan = job("leaf-spine:2x2", 4, results=results, algorithm=algorithm)
+    faults = Faults(loss=0.03, corrupt=0.01, duplicate=0.03, reorder=0.1, hold=0.01)
+    check(run(network, plan, dtype=dtype, faults=faults))
+
+
+@pytest.mark.parametrize("elements", [0, 1, LANES - 1, LANES, LANES + 1, 16 * LANES + 5])
+@pytest.mark.parametrize("dtype", list(DataType))
+def test_any_tensor_length(elements: int, dtype: DataType) -> None:
+    network, plan = job("star:3", 3)
+    check(run(network, plan, elements=elements, rounds=3, dtype=dtype), elements, 3)
+
+
+def test_a_single_worker_is_its_own_sum() -> None:
+    network, plan = job("line:3x1", 1)
+    check(run(network, plan, faults=Faults(loss=0.05)))
+
+
+def test_fragments_are_sharded_over_servers() -> None:
+    network, plan = job("star:4", 4, servers=3)
+    assert len({tree.server for tree in plan.trees}) == 3
+    done = run(network, plan, faults=Faults(loss=0.02))
+    check(done)
+    for tree in plan.trees:
+        access = network.access_switch(tree.server)
+        assert done.links[access, tree.server] > 0
+
+
+def test_switches_that_reboot_cost_time_only() -> None:
+    network, plan = job("leaf-spine:2x3", 6)
+    quiet = run(network, plan, rounds=4)
+    reboots = tuple(
+        Reboot(switch, quiet.finished_at * share, 0.01)
+        for switch, share in (("l1", 0.2), ("s1", 0.4), ("l2", 0.6), ("l1", 0.61))
+        if switch in network.switches
+    )
+    assert len(reboots) >= 3
+    done = run(network, plan, rounds=4, faults=Faults(reboots=reboots))
+    check(done, rounds=4)
+    assert done.finished_at > quiet.finished_at
+
+
+def test_a_cut_link_is_survived_when_it_heals() -> None:
+    network, plan = job("star:3", 3)
+    check(run(network, plan, faults=Faults(cuts=(Cut("h1", "s1", 0.0002, 0.4),))))
+
+
+def test_a_link_that_stays_cut_ends_the_job_with_a_name() -> None:
+    network, plan = job("star:3", 3)
+    spec = WorkloadSpec("random", 3, 100, 1, DataType.INT32, 1)
+    with pytest.raises((SimulationError, RuntimeError), match=r"job 1|workers not done"):
+        simulate_plan(
+            network,
+            plan,
+            make_engine,
+            lambda worker: make_workload(spec, worker, plan),
+            faults=Faults(cuts=(Cut("h1", "s1", 0.0, 1e9),)),
+            limit=50.0,
+            options=replace(OPTIONS, deadline=2.0),
+        )
+
+
+def test_a_run_repeats_from_its_seed() -> None:
+    network, plan = job("leaf-spine:2x2", 4)
+    faults = Faults(loss=0.05, duplicate=0.02, reorder=0.05)
+    first, again = (run(network, plan, faults=faults, seed=7) for _ in range(2))
+    assert (first.links, first.switches, first.intervals) == (
+        again.links,
+        again.switches,
+        again.intervals,
+    )
+    other = run(network, plan, faults=faults, seed=8)
+    assert other.intervals != first.intervals
+
+
+def test_both_executors_give_the_same_run() -> None:
+    network, plan = job("star:3", 3)
+    spec = WorkloadSpec("random", 3, 700, 2, DataType.FLOAT32, 2)
+    runs = [
+        simulate_plan(
+            network,
+            plan,
+            maker(executor),  # type: ignore[arg-type]
+            lambda worker: make_workload(spec, worker, plan),
+            faults=Faults(loss=0.05),
+            seed=3,
+            options=OPTIONS,
+        )
+        for executor in (None, "interpreter")
+    ]
+    assert runs[0].links == runs[1].links
+    assert runs[0].switches == runs[1].switches
+    assert runs[0].intervals == runs[1].intervals
+
+
+def test_a_ring_through_the_switches_is_exact() -> None:
+    network, plan = job("fat-tree:4", 6)
+    spec = WorkloadSpec("random", 6, 2000, 2, DataType.INT32, 2)
+    done = simulate_ring(
+        network,
+        plan.workers,
+        make_engine,
+        lambda worker: make_workload(spec, worker, None),
+        faults=Faults(loss=0.01),
+        seed=3,
+    )
+    check(done, 2000, 2)
