@@ -10,8 +10,13 @@ header op_t {
     bit<16> checksum;
 }
 
+header absent_t {
+    bit<16> checksum;
+}
+
 struct headers_t {
-    op_t op;
+    op_t     op;
+    absent_t absent;
 }
 
 struct meta_t { }
@@ -28,6 +33,8 @@ control HashVerify(inout headers_t hdr, inout meta_t meta) {
     apply {
         verify_checksum_with_payload(hdr.op.op == 9, { hdr.op.data }, hdr.op.checksum,
                                      HashAlgorithm.csum16);
+        // a checksum in a header that is not valid is not verified
+        verify_checksum(hdr.op.op == 9, { 16w5 }, hdr.absent.checksum, HashAlgorithm.csum16);
     }
 }
 

@@ -44,6 +44,7 @@ parser ReplicationParser(packet_in packet, out headers_t hdr, inout meta_t meta,
                          inout standard_metadata_t standard_metadata) {
     state start {
         packet.extract(hdr.op);
+        meta.not_kept = 0xcc;
         transition accept;
     }
 }
@@ -73,6 +74,7 @@ control ReplicationIngress(inout headers_t hdr, inout meta_t meta,
             mark_to_drop(standard_metadata);
         } else if (hdr.op.op == OP_TRUNCATE) {
             truncate((bit<32>) hdr.op.argument);
+            truncate(8);  // the smaller counts
         } else if (hdr.op.op == OP_CLONE_NOTHING_KEPT) {
             clone(CloneType.I2E, (bit<32>) hdr.op.argument);
         }

@@ -28,7 +28,26 @@ parser StackParser(packet_in packet, out headers_t hdr, inout meta_t meta,
                    inout standard_metadata_t standard_metadata) {
     state start {
         packet.extract(hdr.op);
-        transition parse_label;
+        transition select(hdr.op.op) {
+            7: parse_shifted;
+            8: parse_popped;
+            default: parse_label;
+        }
+    }
+    state parse_shifted {
+        packet.extract(hdr.labels.next);
+        hdr.labels.push_front(2);
+        packet.extract(hdr.labels.next);
+        hdr.op.index = (bit<8>) hdr.labels.lastIndex;
+        transition accept;
+    }
+    state parse_popped {
+        packet.extract(hdr.labels.next);
+        packet.extract(hdr.labels.next);
+        hdr.labels.pop_front(1);
+        packet.extract(hdr.labels.next);
+        hdr.op.index = (bit<8>) hdr.labels.lastIndex;
+        transition accept;
     }
     state parse_label {
         packet.extract(hdr.labels.next);
