@@ -45,6 +45,7 @@ control HopsumIngress(inout headers_t hdr,
     SlotConclusion() conclusion;
     WriteSlot() write_slot;
     Inspector() inspector;
+    PacketOuts() packet_outs;
     StackForwarding() stack_forwarding;
     PlainForwarding() plain_forwarding;
 
@@ -81,7 +82,7 @@ control HopsumIngress(inout headers_t hdr,
                 stack_forwarding.apply(hdr, standard_metadata);
             }
         } else if (hdr.packet_out.isValid()) {
-            standard_metadata.egress_spec = hdr.packet_out.port;
+            packet_outs.apply(hdr, standard_metadata);
         } else {
             plain_forwarding.apply(hdr, standard_metadata);
         }

@@ -1,5 +1,5 @@
 /*
- * Where packets leave: along their stack, or, if they are not hopsum's, by the plain tables.
+ * Where packets leave: along their stack, where the controller says, or by the plain tables.
  *
  * A plain IPv4 packet with a route is routed; everything else is switched by its destination
  * MAC address (ARP, hosts of one subnet, flooding).
@@ -27,6 +27,16 @@ control StackForwarding(inout headers_t hdr, inout standard_metadata_t standard_
         pop_and_forward();
     }
 }  // control StackForwarding
+
+control PacketOuts(in headers_t hdr, inout standard_metadata_t standard_metadata) {
+    apply {
+        if (hdr.packet_out.opcode == opcode_t.SEND) {
+            standard_metadata.egress_spec = hdr.packet_out.port;
+        } else {
+            outcomes.count(OUTCOME_MALFORMED);  // a question with no INSPECT frame behind it
+        }
+    }
+}  // control PacketOuts
 
 control PlainForwarding(inout headers_t hdr, inout standard_metadata_t standard_metadata) {
     bool routed;

@@ -1,0 +1,165 @@
+"""hopsum packets as values: made, sent as frames, read back, and held against the rules of IP."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from protocol import wire
+from protocol.wire import Hop, Kind, Reduction
+
+SERVER = wire.Address(bytes.fromhex("02000a000063"), bytes([10, 0, 0, 99]))
+LAST_HOP = Hop(child=0, fan_in=1, port=0)
+"""The server's entry, where it does not matter."""
+
+
+def worker_address(worker: int) -> wire.Address:
+    """The addresses of a job's worker."""
+    ip = bytes([10, 0, worker >> 8, worker & 0xFF])
+    return wire.Address(b"\x02\x00" + ip, ip)
+
+
+@dataclass(frozen=True)
+class Packet:
+    """What a hopsum frame says, the addresses left out."""
+
+    values: tuple[int, ...]
+    """Lanes, signed."""
+    kind: int = Kind.CONTRIBUTION
+    job: int = 1
+    tree: int = 0
+    epoch: int = 1
+    fragment: int = 0
+    worker: int = 0
+    weight: int = 1
+    flags: int = 0
+    reduction: int = Reduction.SUM
+    exponent: int = 0
+    hops: tuple[Hop, ...] = ()
+    tos: int = 0
+
+    def frame(self) -> bytes:
+        """The frame, as a worker or the server sends it."""
+        header = wire.Header(
+            kind=Kind(self.kind),
+            job=self.job,
+            tree=self.tree,
+            epoch=self.epoch,
+            fragment=self.fragment,
+            worker=self.worker,
+            weight=self.weight,
+            flags=self.flags,
+            reduction=Reduction(self.reduction),
+            exponent=self.exponent,
+        )
+        worker = worker_address(self.worker)
+        up = self.kind == Kind.CONTRIBUTION
+        lanes = len(self.values)
+        template = wire.frame_template(
+            worker if up else SERVER,
+            SERVER if up else worker,
+            header,
+            self.hops,
+            lanes,
+            self.tos,
+        )
+        wire.frame_view(template[None, :], lanes, len(self.hops))["lanes"][0] = self.values
+        return template.tobytes()
+
+    @classmethod
+    def read(cls, frame: bytes) -> Packet:
+        """What a frame says; ValueError if lengths, checksum or layout are wrong."""
+        check_frame(frame)
+        hops = frame[44] & 15
+        lanes = int.from_bytes(frame[56:58], "big")
+        view = wire.frame_view(np.frombuffer(frame, np.uint8)[None, :], lanes, hops)[0]
+        return cls(
+            values=tuple(view["lanes"].tolist()),
+            kind=int(view["version_kind"]) & 15,
+            job=int(view["job"]),
+            tree=int(view["tree"]),
+            epoch=int(view["epoch"]),
+            fragment=int(view["fragment"]),
+            worker=int(view["worker"]),
+            weight=int(view["weight"]),
+            flags=int(view["flags"]),
+            reduction=int(view["reduction_hops"]) >> 4,
+            exponent=int(view["exponent"]),
+            hops=tuple(Hop.unpack(word) for word in view["stack"].tolist()),
+            tos=int(view["tos"]),
+        )
+
+    def popped(self, **changes: object) -> Packet:
+        """The packet behind a switch that obeyed the first entry, with other changes."""
+        return replace(self, hops=self.hops[1:], **changes)  # type: ignore[arg-type]
+
+
+def check_frame(frame: bytes) -> None:
+    """Raise ValueError unless lengths and the IPv4 checksum of a hopsum frame are right."""
+    if len(frame) < 62:
+        raise ValueError(f"a frame of {len(frame)} bytes has no hopsum header")
+    total, udp_length = struct.unpack_from(">16xH20xH", frame)
+    hops, lanes = frame[44] & 15, int.from_bytes(frame[56:58], "big")
+    expected = wire.frame_bytes(lanes, hops)
+    for what, is_length, should in (
+        ("frame", len(frame), expected),
+        ("IPv4 total length", total, expected - 14),
+        ("UDP length", udp_length, expected - 34),
+        ("UDP checksum", int.from_bytes(frame[40:42], "big"), 0),
+        ("IPv4 checksum", wire.ipv4_checksum(frame[14:34]), 0),
+    ):
+        if is_length != should:
+            raise ValueError(f"{what}: {is_length}, expected {should} ({hops} hops, {lanes} lanes)")
+
+
+def is_hopsum(frame: bytes) -> bool:
+    """Whether a frame is of our protocol."""
+    return bool(wire.is_hopsum(np.frombuffer(frame, np.uint8)[None, :])[0])
+
+
+def lanes_of(lanes: int, seed: int) -> tuple[int, ...]:
+    """Values that differ from lane to lane and from seed to seed, small enough for sums."""
+    return tuple((seed * 1009 + lane * 31) % 20011 - 10005 for lane in range(lanes))
+
+
+def wrapped(value: int) -> int:
+    """A number modulo 2^32, as a signed 32-bit number."""
+    return (value + 2**31) % 2**32 - 2**31
+
+
+def add(*vectors: Sequence[int]) -> tuple[int, ...]:
+    """The sum lane by lane, modulo 2^32."""
+    return tuple(wrapped(sum(lane)) for lane in zip(*vectors, strict=True))
+
+
+def raw_ipv4(
+    payload: bytes,
+    *,
+    protocol: int = 6,
+    ttl: int = 64,
+    options: bytes = b"",
+    dst: bytes = bytes([10, 0, 0, 2]),
+    dst_mac: bytes = bytes.fromhex("02000a000002"),
+    fragment: int = 0,
+) -> bytes:
+    """An Ethernet frame with an IPv4 packet that is not ours."""
+    header = struct.pack(
+        ">BBHHHBBH4s4s",
+        0x40 | 5 + len(options) // 4,
+        0,
+        20 + len(options) + len(payload),
+        7,
+        fragment,
+        ttl,
+        protocol,
+        0,
+        bytes([10, 0, 0, 1]),
+        dst,
+    )
+    header += options
+    checksum = wire.ipv4_checksum(header)
+    header = header[:10] + checksum.to_bytes(2, "big") + header[12:]
+    return dst_mac + bytes.fromhex("02000a000001") + b"\x08\x00" + header + payload

@@ -1,0 +1,131 @@
+"""The constants of hopsum.p4 are those of protocol/."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from p4switch.ir import Header, Program
+from protocol import wire
+from protocol.outcomes import Outcome
+from tests.packet.hopsum.switches import PROGRAM, Build, compiled
+
+INCLUDE = PROGRAM.parent / "include"
+
+
+def constants() -> dict[str, int]:
+    """Every `const` and number `#define` of the sources."""
+    found: dict[str, int] = {}
+    for path in INCLUDE.glob("*.p4"):
+        text = path.read_text(encoding="utf-8")
+        for name, value in re.findall(r"^const [\w<> ]+?(\w+) = (0x[0-9A-Fa-f]+|\d+);", text, re.M):
+            found[name] = int(value, 0)
+        for name, value in re.findall(r"^#define (\w+) (\d+)$", text, re.M):
+            found[name] = int(value)
+    return found
+
+
+def enumeration(name: str) -> dict[str, int]:
+    """The members of an enum of types.p4."""
+    body = re.search(
+        rf"enum bit<\d+> {name} {{(.*?)}}", (INCLUDE / "types.p4").read_text(), re.DOTALL
+    )
+    assert body
+    return {key: int(value) for key, value in re.findall(r"(\w+) = (\d+)", body[1])}
+
+
+def test_outcomes() -> None:
+    prefix = "OUTCOME_"
+    cells = {n.removeprefix(prefix): v for n, v in constants().items() if n.startswith(prefix)}
+    assert cells == {outcome.name: outcome.value for outcome in Outcome}
+
+
+def test_the_counter_has_a_cell_an_outcome() -> None:
+    counter = next(e for e in compiled(Build()).externs if e.name == "outcomes")
+    assert counter.arguments[0] == len(Outcome)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ETHERTYPE_IPV4",
+        "UDP_PROTOCOL",
+        "UDP_PORT",
+        "VERSION",
+        "ETHERNET_BYTES",
+        "IPV4_BYTES",
+        "UDP_BYTES",
+        "HEADER_BYTES",
+        "HOP_BYTES",
+        "LANE_BYTES",
+        "MAX_PORT",
+        "MAX_HOPS",
+    ],
+)
+def test_numbers(name: str) -> None:
+    assert constants()[name] == getattr(wire, name)
+
+
+def test_the_default_number_of_lanes() -> None:
+    assert constants()["LANES"] == wire.LANES_DEFAULT
+
+
+@pytest.mark.parametrize(
+    ("name", "members"), [("kind_t", wire.Kind), ("reduction_t", wire.Reduction)]
+)
+def test_codes(name: str, members: type[wire.Kind] | type[wire.Reduction]) -> None:
+    assert enumeration(name) == {member.name: member.value for member in members}
+
+
+def header_bytes(program: Program, name: str) -> int:
+    header = program.types[name]
+    assert isinstance(header, Header)
+    return sum(field.type.width for field in header.fields) // 8  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("per_lane", [False, True])
+@pytest.mark.parametrize("lanes", range(32, 353, 32))
+def test_headers_have_the_lengths_of_the_wire(lanes: int, per_lane: bool) -> None:
+    """And every number of lanes compiles, in both forms."""
+    program = compiled(Build(lanes, per_lane))
+    lengths = {
+        "ethernet_t": wire.ETHERNET_BYTES,
+        "ipv4_t": wire.IPV4_BYTES,
+        "udp_t": wire.UDP_BYTES,
+        "hopsum_t": wire.HEADER_BYTES,
+        "hop_t": wire.HOP_BYTES,
+        "lanes_t": wire.LANE_BYTES * lanes,
+        "packet_out_t": constants()["PACKET_OUT_BYTES"],
+    }
+    assert {name: header_bytes(program, name) for name in lengths} == lengths
+
+
+@pytest.mark.parametrize("defines", ["-DLANES=48", "-DLANES=384", "-DLANES=0", "-DSLOTS=1000"])
+def test_impossible_choices_are_refused(defines: str) -> None:
+    from p4switch.check import compile_file
+    from p4switch.source.position import P4Error
+
+    name, _, value = defines.removeprefix("-D").partition("=")
+    with pytest.raises(P4Error, match=f"{name}: expected"):
+        compile_file(PROGRAM, defines={name: value})
+
+
+def test_no_statement_that_p4c_compiles_wrongly() -> None:
+    """p4c 1.2.5.16 turns a `for` in an apply block into one pass, silently."""
+    for path in (PROGRAM, *INCLUDE.glob("*.p4")):
+        code = re.sub(r"/\*.*?\*/|//[^\n]*", "", path.read_text(), flags=re.DOTALL)
+        assert not re.search(r"\bfor\s*\(", code), path
+        assert not re.search(r"control (Ingress|Egress)\b", code), path
+
+
+@pytest.mark.skipif(shutil.which("p4c") is None, reason="p4c is not on PATH")
+@pytest.mark.parametrize("per_lane", [False, True])
+def test_p4c_compiles_it_without_a_warning(per_lane: bool, tmp_path: Path) -> None:
+    defines = [f"-D{name}={value}" for name, value in Build(32, per_lane).defines.items()]
+    command = ["p4c", "--target", "bmv2", "--arch", "v1model", *defines, "-o", str(tmp_path)]
+    made = subprocess.run([*command, str(PROGRAM)], capture_output=True, text=True, check=False)
+    assert (made.returncode, made.stderr) == (0, "")

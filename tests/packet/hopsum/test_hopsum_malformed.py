@@ -1,0 +1,169 @@
+"""What is no packet for this switch is counted and goes nowhere, and no slot is touched."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from protocol import wire
+from protocol.outcomes import Outcome
+from protocol.wire import Hop, Kind
+from tests.packet.hopsum.packets import LAST_HOP, Packet, lanes_of
+from tests.packet.hopsum.star import SERVER_PORT, contribution, result, send, star, up
+from tests.packet.hopsum.switches import Switch
+
+Change = Callable[[bytearray], bytearray]
+
+
+def put(offset: int, value: int, size: int = 1) -> Change:
+    """Overwrite a field, and make the IPv4 checksum right again."""
+
+    def change(frame: bytearray) -> bytearray:
+        frame[offset : offset + size] = value.to_bytes(size, "big")
+        return with_checksum(frame)
+
+    return change
+
+
+def with_checksum(frame: bytearray) -> bytearray:
+    """The frame with a right IPv4 checksum (of a header without options)."""
+    frame[24:26] = bytes(2)
+    frame[24:26] = wire.ipv4_checksum(bytes(frame[14:34])).to_bytes(2, "big")
+    return frame
+
+
+def with_options(frame: bytearray) -> bytearray:
+    """The frame with four bytes of IPv4 options, lengths to match."""
+    frame[14] = 0x46
+    frame[16:18] = (int.from_bytes(frame[16:18], "big") + 4).to_bytes(2, "big")
+    frame[34:34] = b"\x01\x01\x01\x00"
+    frame[24:26] = bytes(2)
+    frame[24:26] = wire.ipv4_checksum(bytes(frame[14:38])).to_bytes(2, "big")
+    return frame
+
+
+def longer(frame: bytearray) -> bytearray:
+    """Four bytes more, IPv4 and UDP lengths to match."""
+    frame += bytes(4)
+    for offset in (16, 38):
+        length = int.from_bytes(frame[offset : offset + 2], "big") + 4
+        frame[offset : offset + 2] = length.to_bytes(2, "big")
+    return with_checksum(frame)
+
+
+CHANGES: dict[str, Change] = {
+    "version 0": put(42, 0x01),
+    "version 2": put(42, 0x21),
+    "kind 0": put(42, 0x10),
+    "kind 5": put(42, 0x15),
+    "an inspection from a host": put(42, 0x14),
+    "a contribution with a stack of none": put(44, 0x00),
+    "a contribution with the server's entry only": put(44, 0x01),
+    "three hops announced, two there": put(44, 0x03),
+    "eleven hops": put(44, 0x0B),
+    "a result that is not complete": put(42, 0x13),
+    "reduction 2": put(44, 0x22),
+    "reduction 15": put(44, 0xF2),
+    "job 0": put(46, 0, 2),
+    "epoch 0": put(50, 0, 2),
+    "fewer lanes": put(56, 31, 2),
+    "no lanes": put(56, 0, 2),
+    "other lanes": put(56, 64, 2),
+    "IPv4 total length one too short": put(16, 183, 2),
+    "IPv4 total length too long": put(16, 1500, 2),
+    "UDP length": put(38, 20, 2),
+    "no IPv4 header at all": put(14, 0x44),
+    "IPv6 in an IPv4 packet": put(14, 0x65),
+    "IPv4 options": with_options,
+    "a wrong IPv4 checksum": lambda frame: frame[:25] + bytes([frame[25] ^ 1]) + frame[26:],
+    "trailing bytes": lambda frame: frame + bytes(1),
+    "lanes missing": lambda frame: frame[:-4],
+    "one byte missing": lambda frame: frame[:-1],
+    "longer throughout": longer,
+    "no lanes at all": lambda frame: frame[:70],
+    "half a stack": lambda frame: frame[:65],
+    "half a hopsum header": lambda frame: frame[:50],
+    "no hopsum header": lambda frame: frame[:42],
+    "half a UDP header": lambda frame: frame[:38],
+    "half an IPv4 header": lambda frame: frame[:20],
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_malformed(switch: Switch, name: str) -> None:
+    star(switch)
+    parts = [contribution(switch, child) for child in (0, 1)]
+    up(switch, parts[0])
+    assert switch.send(2, bytes(CHANGES[name](bytearray(parts[1].frame())))) == []
+    assert switch.counted() == {Outcome.AGGREGATED: 1, Outcome.MALFORMED: 1}
+    assert up(switch, parts[1])[0].weight == 2, "the slot is as it was"
+
+
+@pytest.mark.parametrize(
+    ("packet", "name"),
+    [
+        (Packet(lanes_of(32, 1), kind=Kind.RESULT), "a result without a stack"),
+        (Packet(lanes_of(32, 1), kind=Kind.REPLICATED, hops=(Hop(),)), "replicated with a stack"),
+        (Packet(lanes_of(32, 1), kind=Kind.REPLICATED, job=0), "replicated of job 0"),
+        (Packet(lanes_of(32, 1), kind=Kind.RESULT, epoch=0, hops=(Hop(),)), "epoch 0"),
+        (Packet(lanes_of(64, 1), hops=(Hop(), LAST_HOP)), "64 lanes"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_malformed_from_the_server(switch: Switch, packet: Packet, name: str) -> None:
+    star(switch)
+    assert send(switch, SERVER_PORT, packet) == [], name
+    assert switch.counted() == {Outcome.MALFORMED: 1}
+
+
+@pytest.mark.parametrize("length", [0, 1, 13])
+def test_less_than_an_ethernet_header(switch: Switch, engine: str, length: int) -> None:
+    if engine == "bmv2":
+        pytest.skip("the kernel sends no such frame")
+    assert switch.send(1, bytes(length)) == []
+    assert switch.counted() == {Outcome.MALFORMED: 1}
+
+
+def test_ten_hops_pass_and_count_down(switch: Switch) -> None:
+    """The longest stack, and every one below it."""
+    star(switch)
+    for hops in range(10, 1, -1):
+        stack = (Hop(port=hops % 7 + 1), *(Hop(port=p) for p in range(hops - 2)), LAST_HOP)
+        part = contribution(switch, hops=stack)
+        assert send(switch, 1, part) == [(hops % 7 + 1, part.popped())]
+    for hops in range(10, 0, -1):
+        down = result(switch, hops=tuple(Hop(port=p) for p in range(1, hops + 1)))
+        assert send(switch, SERVER_PORT, down) == [(1, down.popped())]
+
+
+def test_a_udp_checksum_is_taken_and_does_not_survive(switch: Switch) -> None:
+    star(switch)
+    part = contribution(switch, 0, hops=(Hop(port=5), LAST_HOP))
+    frame = bytearray(part.frame())
+    frame[40:42] = b"\x12\x34"
+    assert switch.send(1, bytes(frame)) == [(5, part.popped().frame())]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_fuzzed_headers_never_leave_wrong_or_unseen(switch: Switch, seed: int) -> None:
+    """H20: random bytes in headers and stack; what leaves is checked by `send`, all is counted."""
+    star(switch)
+    star(switch, job=0x7777, base=32)
+    rng = random.Random(seed)
+    frames = []
+    for _ in range(150):
+        packet = contribution(switch, 0) if rng.random() < 0.7 else result(switch)
+        frame = bytearray(packet.frame())
+        for _ in range(rng.choice((1, 1, 2, 5))):
+            frame[rng.randrange(42, 70)] = rng.getrandbits(8)
+        frames.append(bytes(frame[: rng.randrange(42, 220)] if rng.random() < 0.1 else frame))
+    switch.send(1, *frames[:75])
+    switch.send(SERVER_PORT, *frames[75:])
+    counted = switch.counted()
+    beside = counted.get(Outcome.OVERFLOW, 0) + counted.get(Outcome.TAKEN_OVER, 0)
+    assert sum(counted.values()) - beside == len(frames)
+    assert counted[Outcome.MALFORMED] > 20
+    last = [contribution(switch, child, job=0x7777) for child in (0, 1)]
+    assert len(up(switch, *last)) == 1, "the switch still works"

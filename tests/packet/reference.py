@@ -1,0 +1,367 @@
+"""The oracle: one switch in plain Python, from the tables of the protocol and not from the P4.
+
+Frames in, frames and outcomes out, the same entries by name as the real one takes. It does not
+lose packets on purpose and knows nothing of queues.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from protocol import wire
+from protocol.outcomes import Outcome
+from protocol.wire import Flag, Kind, Reduction, serial_newer
+from tests.packet.hopsum.packets import Packet, wrapped
+from tests.packet.hopsum.switches import CPU_PORT, Build, Frame, Match, Switch
+
+DROP = 511
+PACKET_OUT_BYTES = 7
+SUMMED_FLAGS = Flag.OVERFLOW | Flag.ECN
+"""The flags that live in a slot."""
+
+
+@dataclass
+class Slot:
+    """What a slot holds, and of which fragment; job 0 is nobody."""
+
+    job: int = 0
+    tree: int = 0
+    epoch: int = 0
+    fragment: int = 0
+    cleared: bool = False
+    children: set[int] = field(default_factory=set)
+    fan_in: int = 0
+    weight: int = 0
+    flags: int = 0
+    exponent: int = 0
+    reduction: int = 0
+    values: tuple[int, ...] = ()
+
+    @property
+    def complete(self) -> bool:
+        """All children have been seen."""
+        return len(self.children) == self.fan_in
+
+    def is_of(self, packet: Packet) -> bool:
+        """The slot's owner is the packet's fragment."""
+        mine = (self.job, self.tree, self.epoch, self.fragment)
+        return mine == (packet.job, packet.tree, packet.epoch, packet.fragment)
+
+    def gives_way_to(self, packet: Packet) -> bool:
+        """Empty, of another job or tree, or older."""
+        if self.job == 0 or (self.job, self.tree) != (packet.job, packet.tree):
+            return True
+        if self.epoch != packet.epoch:
+            return serial_newer(packet.epoch, self.epoch, 16)
+        return serial_newer(packet.fragment, self.fragment, 32)
+
+
+@dataclass(frozen=True)
+class Sender:
+    """What admission says of a port."""
+
+    results: bool
+    base: int
+    mask: int
+    fan_in: int = 0
+    children: int = 0
+
+
+class ReferenceSwitch(Switch):
+    """One switch."""
+
+    def __init__(self, build: Build) -> None:
+        self.build = build
+        self.slots = [Slot() for _ in range(build.slots)]
+        self.admission: dict[tuple[int, int, int], Sender] = {}
+        self.replication: dict[tuple[int, int, int], tuple[int, bool]] = {}
+        self.groups: dict[int, list[int]] = {}
+        self.routes: dict[tuple[int, int], tuple[int, int]] = {}
+        self.l2: dict[int, tuple[str, int]] = {}
+        self.counts: Counter[Outcome] = Counter()
+
+    # --- control plane
+
+    def insert(
+        self, table: str, matches: Mapping[str, Match], action: str, **arguments: int
+    ) -> None:
+        """See `Switch`."""
+        if table == "admission":
+            self.admission[_numbers(matches, "job", "tree", "ingress_port")] = Sender(
+                action == "admit_results",
+                arguments["slot_base"],
+                arguments["window_mask"],
+                arguments.get("fan_in", 0),
+                arguments.get("children", 0),
+            )
+        elif table == "replication":
+            key = _numbers(matches, "job", "tree", "epoch")
+            self.replication[key] = arguments["group"], bool(arguments["clear"])
+        elif table == "ipv4_route":
+            route = matches["dst_addr"]
+            assert isinstance(route, tuple)
+            self.routes[route] = arguments["dst_mac"], arguments["port"]
+        elif table == "l2_forward":
+            mac = matches["dst_mac"]
+            assert isinstance(mac, int)
+            self.l2[mac] = action, next(iter(arguments.values()))
+        else:
+            raise AssertionError(f"the reference has no table {table}")
+
+    def delete(self, table: str, matches: Mapping[str, Match]) -> None:
+        """See `Switch`."""
+        assert table == "admission", "the reference forgets admissions only"
+        del self.admission[_numbers(matches, "job", "tree", "ingress_port")]
+
+    def multicast(self, group: int, ports: Iterable[int]) -> None:
+        """See `Switch`."""
+        self.groups[group] = list(ports)
+
+    def outcomes(self) -> list[int]:
+        """See `Switch`."""
+        return [self.counts[outcome] for outcome in Outcome]
+
+    # --- packets
+
+    def forward(self, packets: Iterable[Frame]) -> list[Frame]:
+        """See `Switch`."""
+        out = [left for port, frame in packets for left in self._one(port, frame)]
+        return sorted(out, key=lambda packet: packet[0])
+
+    def _one(self, port: int, frame: bytes) -> list[Frame]:
+        if port == CPU_PORT:
+            return self._from_controller(frame)
+        kind = self._kind_of(frame)
+        if kind == "plain":
+            return self._plain(port, frame)
+        packet = self._read(frame) if kind == "hopsum" else None
+        if packet is None or packet.kind == Kind.INSPECT:
+            return self._dropped(Outcome.MALFORMED)
+        if packet.hops and not 0 <= packet.hops[0].port < CPU_PORT:
+            return self._dropped(Outcome.MALFORMED)
+        sender = self.admission.get((packet.job, packet.tree, port))
+        if sender is None or sender.results != (packet.kind != Kind.CONTRIBUTION):
+            return self._dropped(Outcome.NOT_ADMITTED)
+        slot_index = (sender.base + (packet.fragment & sender.mask)) % self.build.slots
+        if sender.results:
+            return self._result(packet, frame, port, self.slots[slot_index])
+        if packet.flags & Flag.BYPASS:
+            self.counts[Outcome.BYPASSED] += 1
+            return self._popped(frame, packet)
+        if packet.flags & Flag.STALE or not packet.hops[0].aggregate:
+            self.counts[Outcome.FORWARDED] += 1
+            return self._popped(frame, packet)
+        if packet.hops[0].child >= 32 or not sender.children >> packet.hops[0].child & 1:
+            return self._dropped(Outcome.NOT_ADMITTED)
+        if packet.hops[0].fan_in != sender.fan_in:
+            return self._dropped(Outcome.MALFORMED)
+        return self._contribution(packet, frame, self.slots[slot_index])
+
+    def _contribution(self, packet: Packet, frame: bytes, slot: Slot) -> list[Frame]:
+        hop = packet.hops[0]
+        if slot.gives_way_to(packet):
+            if slot.job and not slot.cleared and not slot.complete:
+                self.counts[Outcome.TAKEN_OVER] += 1
+            self._open(slot, packet)
+        elif not slot.is_of(packet) or slot.cleared:
+            self.counts[Outcome.STALE] += 1
+            return self._popped(frame, replace(packet, flags=packet.flags | Flag.STALE))
+        elif (slot.fan_in, slot.reduction) != (hop.fan_in, packet.reduction):
+            return self._dropped(Outcome.MALFORMED)
+        elif hop.child not in slot.children:
+            if slot.complete:
+                return self._dropped(Outcome.MALFORMED)
+            self._add(slot, packet)
+        elif slot.complete:
+            self.counts[Outcome.RE_EMITTED] += 1
+            return self._popped(frame, _sum(slot, packet))
+        else:
+            return self._dropped(Outcome.DUPLICATE)
+        if not slot.complete:
+            return self._dropped(Outcome.AGGREGATED)
+        self.counts[Outcome.COMPLETED] += 1
+        return self._popped(frame, _sum(slot, packet))
+
+    def _open(self, slot: Slot, packet: Packet) -> None:
+        slot.job, slot.tree = packet.job, packet.tree
+        slot.epoch, slot.fragment = packet.epoch, packet.fragment
+        slot.cleared = False
+        slot.children = {packet.hops[0].child}
+        slot.fan_in = packet.hops[0].fan_in
+        slot.weight = packet.weight
+        slot.flags = packet.flags & SUMMED_FLAGS
+        slot.exponent = packet.exponent
+        slot.reduction = packet.reduction
+        slot.values = packet.values
+
+    def _add(self, slot: Slot, packet: Packet) -> None:
+        slot.children.add(packet.hops[0].child)
+        slot.weight = (slot.weight + packet.weight) % 2**16
+        slot.flags |= packet.flags & SUMMED_FLAGS
+        slot.exponent = max(slot.exponent, packet.exponent)
+        pairs = list(zip(slot.values, packet.values, strict=True))
+        if packet.reduction == Reduction.AND:
+            slot.values = tuple(a & b for a, b in pairs)
+            return
+        slot.values = tuple(wrapped(a + b) for a, b in pairs)
+        if any(wrapped(a + b) != a + b for a, b in pairs):
+            self.counts[Outcome.OVERFLOW] += 1
+            slot.flags |= Flag.OVERFLOW
+
+    def _result(self, packet: Packet, frame: bytes, port: int, slot: Slot) -> list[Frame]:
+        if packet.kind == Kind.REPLICATED:
+            found = self.replication.get((packet.job, packet.tree, packet.epoch))
+            if found is None:
+                return self._dropped(Outcome.NOT_ADMITTED)
+            group, clear = found
+            out = [(to, frame) for to in self.groups.get(group, ()) if to != port]
+        else:
+            clear = packet.hops[0].clear
+            out = self._left(frame, packet)
+        if clear and slot.is_of(packet) and not slot.cleared:
+            slot.cleared = True
+            self.counts[Outcome.CLEARED] += 1
+        else:
+            self.counts[Outcome.RESULT] += 1
+        return out
+
+    def _plain(self, port: int, frame: bytes) -> list[Frame]:
+        found = self._route(frame)
+        if found is not None:
+            mac, to = found
+            ttl = frame[22]
+            if ttl <= 1:
+                return []
+            header = bytearray(frame[14 : 14 + 4 * (frame[14] & 15)])
+            header[8] -= 1
+            header[10:12] = bytes(2)
+            header[10:12] = wire.ipv4_checksum(bytes(header)).to_bytes(2, "big")
+            rest = frame[6:14] + bytes(header) + frame[14 + len(header) :]
+            self.counts[Outcome.PLAIN] += 1
+            return [(to, mac.to_bytes(6, "big") + rest)]
+        action, number = self.l2.get(int.from_bytes(frame[:6], "big"), ("drop", DROP))
+        if action == "drop":
+            return []
+        self.counts[Outcome.PLAIN] += 1
+        targets = [number] if action == "forward" else self.groups.get(number, [])
+        return [(to, frame) for to in targets if action == "forward" or to != port]
+
+    def _route(self, frame: bytes) -> tuple[int, int] | None:
+        if frame[12:14] != b"\x08\x00":
+            return None
+        address = int.from_bytes(frame[30:34], "big")
+        for (prefix, length), route in sorted(self.routes.items(), key=lambda r: -r[0][1]):
+            if address >> 32 - length == prefix >> 32 - length:
+                return route
+        return None
+
+    def _from_controller(self, frame: bytes) -> list[Frame]:
+        if len(frame) >= PACKET_OUT_BYTES and frame[0] == 0:
+            port = int.from_bytes(frame[1:3], "big") & 511
+            return [(port, frame[PACKET_OUT_BYTES:])]
+        packet = self._read(frame[PACKET_OUT_BYTES:]) if frame[:1] == b"\1" else None
+        if packet is None or packet.kind != Kind.INSPECT:
+            return self._dropped(Outcome.MALFORMED)
+        self.counts[Outcome.INSPECTED] += 1
+        index = int.from_bytes(frame[3:7], "big") % self.build.slots
+        slot = self.slots[index]
+        bitmap = sum(1 << child for child in slot.children)
+        header = b"\1" + CPU_PORT.to_bytes(2, "big") + index.to_bytes(4, "big")
+        header += bitmap.to_bytes(4, "big")
+        header += bytes([len(slot.children), slot.fan_in, slot.cleared, slot.job != 0])
+        shown = _sum(slot, packet)
+        shown = replace(shown, job=slot.job, tree=slot.tree, epoch=slot.epoch)
+        shown = replace(shown, fragment=slot.fragment, reduction=slot.reduction)
+        if not slot.job:
+            shown = replace(shown, values=(0,) * self.build.lanes)
+        return [(CPU_PORT, header + _rewritten(frame[PACKET_OUT_BYTES:], shown))]
+
+    # --- reading and writing frames
+
+    def _kind_of(self, frame: bytes) -> str:
+        """`hopsum`, `plain` or `malformed`, as far as the headers in front of ours tell."""
+        if len(frame) < 14:
+            return "malformed"
+        if frame[12:14] != b"\x08\x00":
+            return "plain"
+        if len(frame) < 34 or frame[14] >> 4 != 4 or frame[14] & 15 < 5:
+            return "malformed"
+        transport = 14 + 4 * (frame[14] & 15)
+        if len(frame) < transport:
+            return "malformed"
+        if frame[23] != wire.UDP_PROTOCOL or int.from_bytes(frame[20:22], "big") & 0x1FFF:
+            return "plain"
+        if len(frame) < transport + 8:
+            return "malformed"
+        port = int.from_bytes(frame[transport + 2 : transport + 4], "big")
+        if port != wire.UDP_PORT:
+            return "plain"
+        return "hopsum" if transport == 34 else "malformed"
+
+    def _read(self, frame: bytes) -> Packet | None:
+        """The packet, or None if this switch cannot take it."""
+        if self._kind_of(frame) != "hopsum" or len(frame) < 62 or frame[42] >> 4 != wire.VERSION:
+            return None
+        if int.from_bytes(frame[56:58], "big") != self.build.lanes:
+            return None
+        kind, reduction, hops = frame[42] & 15, frame[44] >> 4, frame[44] & 15
+        fewest = {Kind.CONTRIBUTION: 2, Kind.RESULT: 1, Kind.REPLICATED: 0, Kind.INSPECT: 0}
+        if kind not in fewest or reduction not in (Reduction.SUM, Reduction.AND):
+            return None
+        stacked = kind in (Kind.CONTRIBUTION, Kind.RESULT)
+        if not fewest[Kind(kind)] <= hops <= (wire.MAX_HOPS if stacked else 0):
+            return None
+        try:
+            # A UDP checksum is not ours to check.
+            packet = Packet.read(frame[:40] + bytes(2) + frame[42:])
+        except ValueError:
+            return None
+        if kind != Kind.INSPECT and not (packet.job and packet.epoch):
+            return None
+        return packet
+
+    def _popped(self, frame: bytes, packet: Packet) -> list[Frame]:
+        """The frame of a packet that has been dealt with, its first entry gone."""
+        return self._left(_rewritten(frame, packet), packet)
+
+    def _left(self, frame: bytes, packet: Packet) -> list[Frame]:
+        """The frame without its first entry, where that entry says."""
+        short = bytearray(frame[:62] + frame[66:])
+        total = len(short) - 14
+        short[44] -= 1
+        short[16:18] = total.to_bytes(2, "big")
+        short[38:40] = (total - 20).to_bytes(2, "big")
+        short[40:42] = bytes(2)
+        short[24:26] = bytes(2)
+        short[24:26] = wire.ipv4_checksum(bytes(short[14:34])).to_bytes(2, "big")
+        return [(packet.hops[0].port, bytes(short))]
+
+    def _dropped(self, outcome: Outcome) -> list[Frame]:
+        self.counts[outcome] += 1
+        return []
+
+
+def _sum(slot: Slot, packet: Packet) -> Packet:
+    """The packet with the slot's sum in it."""
+    flags = packet.flags & ~SUMMED_FLAGS | slot.flags
+    return replace(
+        packet, weight=slot.weight, exponent=slot.exponent, flags=flags, values=slot.values
+    )
+
+
+def _rewritten(frame: bytes, packet: Packet) -> bytes:
+    """The frame with the header fields and lanes of `packet` (the stack stays)."""
+    stack_end = 62 + 4 * len(packet.hops)
+    made = bytearray(replace(packet, hops=()).frame())
+    made[44] |= len(packet.hops)
+    made[49] = frame[49]  # reserved
+    return frame[:42] + bytes(made[42:62]) + frame[62:stack_end] + bytes(made[62:])
+
+
+def _numbers(matches: Mapping[str, Match], *names: str) -> tuple[int, int, int]:
+    """The exact matches of these keys."""
+    values = [matches[name] for name in names]
+    a, b, c = (value for value in values if isinstance(value, int))
+    return a, b, c
