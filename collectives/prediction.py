@@ -20,6 +20,7 @@ from collectives.flows import Flow, TreeFlows, tree_flows
 from collectives.network import Network
 from collectives.paths import PlainRoutes, path_links
 from collectives.plan import DataType, JobPlan, TreePlan, fragment_count, tensor_ranges
+from collectives.ring import SEGMENT_BYTES, SEGMENT_HEADER_BYTES, ring_all_reduce
 from protocol.wire import frame_bytes
 
 Times = NDArray[np.float64]
@@ -235,39 +236,35 @@ def predict_ring(
     element_bytes: int = 4,
     rounds: int = 1,
 ) -> Prediction:
-    """Predict a ring all-reduce of the payload alone: headers and acknowledgements come on top.
+    """Predict a ring all-reduce over TCP: full segments, an acknowledgement for every two.
 
-    In each of 2 (N - 1) steps every worker sends one of N chunks to the next worker
-    (Patarasuk and Yuan 2009). A step lasts as long as its busiest link sends, and its longest way.
+    An estimate, since TCP decides on segments and acknowledgements. A step lasts as long as its
+    busiest link sends, and its longest way; steps are pipelined, so ways count once a step only
+    where links have latency.
     """
-    count = len(workers)
+    schedule = ring_all_reduce(len(workers), elements)
     routes = PlainRoutes(network)
-    ways = [
-        list(path_links(routes.path(workers[i], workers[(i + 1) % count]))) for i in range(count)
-    ]
-    chunks = ring_chunks(elements, count)
-    links: dict[tuple[str, str], int] = {}
+    steps: dict[int, dict[tuple[str, str], float]] = {}
+    longest = 0.0
+    for transfer in schedule.transfers:
+        loads = steps.setdefault(transfer.step, {})
+        payload = (transfer.stop - transfer.start) * element_bytes
+        segments = payload / SEGMENT_BYTES
+        path = routes.path(workers[transfer.source], workers[transfer.target])
+        for u, v in path_links(path):
+            data = payload + segments * SEGMENT_HEADER_BYTES
+            loads[u, v] = loads.get((u, v), 0.0) + data
+            loads[v, u] = loads.get((v, u), 0.0) + segments / 2 * SEGMENT_HEADER_BYTES
+        longest = max(longest, sum(network.link(u, v).latency for u, v in path_links(path)))
+    links: dict[tuple[str, str], float] = {}
     seconds = 0.0
-    for step in range(2 * (count - 1)):
-        loads: dict[tuple[str, str], int] = {}
-        for i, way in enumerate(ways):
-            size = chunks[(i - step) % count] * element_bytes
-            for link in way:
-                loads[link] = loads.get(link, 0) + size
-        for link, size in loads.items():
-            links[link] = links.get(link, 0) + size
-        busiest = max(
-            8 * size / bandwidth
+    for loads in steps.values():
+        seconds += longest + max(
+            8 * size / (network.link(u, v).bandwidth or float("inf"))
             for (u, v), size in loads.items()
-            for bandwidth in [network.link(u, v).bandwidth or float("inf")]
         )
-        longest = max(sum(network.link(u, v).latency for u, v in way) for way in ways)
-        seconds += busiest + longest
+        for link, size in loads.items():
+            links[link] = links.get(link, 0.0) + size
     return Prediction(
-        {link: size * rounds for link, size in links.items() if size}, seconds * rounds, seconds
+        {link: round(size * rounds) for link, size in links.items()}, seconds * rounds, seconds
     )
-
-
-def ring_chunks(elements: int, count: int) -> list[int]:
-    """Elements of each of `count` chunks: equal but for one, larger chunks first."""
-    return [elements // count + (i < elements % count) for i in range(count)]

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from collectives.schedule import Schedule, Transfer
 
+SEGMENT_BYTES = 1448
+"""Data in a full TCP segment, with Linux's timestamp option and an MTU of 1500."""
+SEGMENT_HEADER_BYTES = 66
+"""Ethernet, IPv4 and TCP headers of a segment; the length of an acknowledgement."""
+
 
 def chunk(elements: int, ranks: int, index: int) -> tuple[int, int]:
     """The range [start, stop) of part `index` of `ranks` nearly equal parts."""

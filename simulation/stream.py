@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collectives.execution import Execution
+from collectives.ring import SEGMENT_BYTES
 from protocol.wire import ETHERNET_BYTES, ETHERTYPE_IPV4, IPV4_BYTES, Address, ipv4_checksum
 
 Frames = NDArray[np.uint8]
@@ -22,7 +23,6 @@ Frames = NDArray[np.uint8]
 TCP_PROTOCOL = 6
 TCP_BYTES = 32
 HEADER_BYTES = ETHERNET_BYTES + IPV4_BYTES + TCP_BYTES
-SEGMENT_BYTES = 1448
 BASE_PORT = 0x4854
 INITIAL_WINDOW = 10.0
 MAX_WINDOW = 256.0
