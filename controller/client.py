@@ -223,7 +223,7 @@ class ControllerClient:
                 self._stream()
                 why = "the controller ended the stream"
             except grpc.RpcError as error:
-                why = _in_words(error)
+                why = in_words(error)
             if self._closed or self._error is not None or self._all_done is not None:
                 return
             if self._call is not None:
@@ -306,16 +306,8 @@ class ControllerClient:
             os.eventfd_write(self._wakeup, 1)
 
 
-def _in_words(error: grpc.RpcError) -> str:
+def in_words(error: grpc.RpcError) -> str:
+    """What a failed call says."""
     if isinstance(error, grpc.Call):
         return f"{error.code().name}: {error.details()}"
     return str(error)
-
-
-def read_status(address: str, timeout: float = 5.0) -> pb.StatusReply:
-    """Ask a controller where its jobs are; ControllerError if it cannot be reached."""
-    with grpc.insecure_channel(address) as channel:
-        try:
-            return pb_grpc.ControllerStub(channel).Status(pb.StatusRequest(), timeout=timeout)
-        except grpc.RpcError as error:
-            raise ControllerError(f"controller at {address}: {_in_words(error)}") from None

@@ -132,6 +132,10 @@ class Driver:
 
     # -- what others ask for
 
+    def targets(self) -> dict[str, SwitchTarget]:
+        """Where each switch is."""
+        return {name: link.target for name, link in self._links.items()}
+
     def states(self) -> dict[str, State]:
         """How far each switch is."""
         return {name: link.state for name, link in self._links.items()}

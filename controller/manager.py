@@ -13,7 +13,7 @@ from controller.allocation import Allocator
 from controller.planners import make_plan
 from controller.planning import PlanRequest
 from controller.rules import Loss, SwitchRules, rules_for
-from controller.service import ControllerService
+from controller.service import ControllerService, SwitchReader
 from controller.tracker import Tracker
 
 Install = Callable[[Mapping[str, SwitchRules]], Awaitable[None]]
@@ -30,9 +30,11 @@ class _Job:
 class Manager:
     """All jobs on a network. Switches or links that failed are planned around (`fail`)."""
 
-    def __init__(self, network: Network, install: Install) -> None:
+    def __init__(
+        self, network: Network, install: Install, switches: SwitchReader | None = None
+    ) -> None:
         self.network = network
-        self.service = ControllerService(self._server_restarted)
+        self.service = ControllerService(self._server_restarted, switches=switches)
         self._install = install
         self._allocator = Allocator(network)
         self._jobs: dict[int, _Job] = {}

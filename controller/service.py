@@ -6,15 +6,20 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import grpc
 
 from collectives.plan import JobPlan
+from controller.driver import DriverError, State, SwitchTarget
+from controller.messages import network_message, plan_message, slot_message
+from controller.slots import SlotState
 from controller.tracker import SILENCE_SECONDS, Outgoing, Tracker
 from protocol import hopsum_pb2 as pb
 from protocol import hopsum_pb2_grpc as pb_grpc
+from protocol.outcomes import Outcome
 
 LOGGER = logging.getLogger("hopsum.service")
 
@@ -23,9 +28,27 @@ STOP_SECONDS = 0.5
 MESSAGE_BYTES = 64 << 20
 """The plan of a large job is more than gRPC's 4 MB."""
 
+NO_SWITCHES = "this controller drives no switches"
+
 Context = grpc.aio.ServicerContext[pb.AgentMessage, pb.ControllerMessage]
 Replan = Callable[[int, str], Awaitable[JobPlan]]
 """Makes (and installs) the next plan of a job because the server on a host was restarted."""
+
+
+class SwitchReader(Protocol):
+    """What the service needs of the driver (`Driver` is one)."""
+
+    def targets(self) -> Mapping[str, SwitchTarget]:
+        """Where every switch is."""
+
+    def states(self) -> Mapping[str, State]:
+        """How far every switch is."""
+
+    async def outcomes(self, name: str) -> Mapping[Outcome, int]:
+        """Read a switch's counters."""
+
+    async def inspect(self, name: str, slot: int) -> SlotState:
+        """Read a slot of a switch."""
 
 
 class ServiceError(RuntimeError):
@@ -50,10 +73,19 @@ class _Job:
 
 
 class ControllerService(pb_grpc.ControllerServicer):
-    """Serves agents: `async with ControllerService().serve(address) as bound`."""
+    """Serves agents: `async with ControllerService().serve(address) as bound`.
 
-    def __init__(self, replan: Replan | None = None, silence: float = SILENCE_SECONDS) -> None:
+    With `switches` it also answers what people ask about slots and counters.
+    """
+
+    def __init__(
+        self,
+        replan: Replan | None = None,
+        silence: float = SILENCE_SECONDS,
+        switches: SwitchReader | None = None,
+    ) -> None:
         self._jobs: dict[int, _Job] = {}
+        self._switches = switches
         self._replan = replan
         self._silence = silence
 
@@ -189,6 +221,65 @@ class ControllerService(pb_grpc.ControllerServicer):
         """Tell where all jobs are."""
         now = time.monotonic()
         return pb.StatusReply(jobs=[job.tracker.status(now) for job in self._jobs.values()])
+
+    async def Describe(
+        self,
+        request: pb.DescribeRequest,
+        context: grpc.aio.ServicerContext[pb.DescribeRequest, pb.Description],
+    ) -> pb.Description:
+        """Give a job's network and plan."""
+        try:
+            tracker = self._job(request.job).tracker
+        except ServiceError as error:
+            await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
+        return pb.Description(
+            network=network_message(tracker.network),
+            plan=plan_message(tracker.plan),
+            task=tracker.task,
+        )
+
+    async def Switches(
+        self,
+        request: pb.SwitchesRequest,
+        context: grpc.aio.ServicerContext[pb.SwitchesRequest, pb.SwitchesReply],
+    ) -> pb.SwitchesReply:
+        """Tell where the switches are, how far, and what became of their packets."""
+        if self._switches is None:
+            await context.abort(grpc.StatusCode.UNIMPLEMENTED, NO_SWITCHES)
+        states = self._switches.states()
+        reply = pb.SwitchesReply()
+        for name, target in self._switches.targets().items():
+            status = reply.switches.add(
+                name=name,
+                address=target.address,
+                device_id=target.device_id,
+                state=states[name],
+            )
+            if request.counters and states[name] is State.READY:
+                try:
+                    counts = await self._switches.outcomes(name)
+                except DriverError as error:
+                    status.state = str(error)
+                    continue
+                status.outcomes.update({cell.name.lower(): n for cell, n in counts.items()})
+        return reply
+
+    async def Inspect(
+        self,
+        request: pb.InspectRequest,
+        context: grpc.aio.ServicerContext[pb.InspectRequest, pb.InspectReply],
+    ) -> pb.InspectReply:
+        """Read slots of a switch."""
+        if self._switches is None:
+            await context.abort(grpc.StatusCode.UNIMPLEMENTED, NO_SWITCHES)
+        reply = pb.InspectReply()
+        try:
+            for slot in range(request.first, request.first + request.count):
+                state = await self._switches.inspect(request.switch, slot)
+                reply.slots.append(slot_message(state, request.lanes))
+        except DriverError as error:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+        return reply
 
 
 def _refused(reason: str) -> pb.ControllerMessage:

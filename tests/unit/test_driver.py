@@ -344,7 +344,7 @@ def test_pipeline_files(tmp_path: Path) -> None:
     assert load_pipeline(P4INFO, config, 256, 4096).cookie != first.cookie
 
 
-@pytest.mark.parametrize("name", ["controller", "controller.driver", "controller.planners"])
+@pytest.mark.parametrize("name", ["controller", "controller.driver", "controller.commands"])
 def test_imports_stay_light(name: str) -> None:
     code = (
         f"import {name}, sys; "

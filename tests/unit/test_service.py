@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from collectives.network import Network
 from collectives.plan import JobPlan, PlanError, Results
+from controller.asking import ControllerQueries
 from controller.client import (
     AgentLost,
     AgentLostError,
@@ -24,7 +25,6 @@ from controller.client import (
     ControllerClient,
     ControllerError,
     PlanChanged,
-    read_status,
 )
 from controller.loaders import load_network
 from controller.manager import Manager
@@ -346,13 +346,13 @@ def test_a_job_from_start_to_end(tmp_path: Path) -> None:
         assert tracker.agents["h1"].round == 2
         assert json.loads(tracker.agents["h1"].detail) == {"loss": 0.5}
         assert tracker.reports()["ps"] == {"served": True}
-        (job,) = read_status(running.address).jobs
+        (job,) = ControllerQueries(running.address).status()
         assert (job.job, job.epoch, job.state) == (1, 1, "finished")
         assert [agent.host for agent in job.agents] == ["h1", "h2", "ps"]
         for client in clients.values():
             client.close()
         running.do(running.manager.remove(1))
-        assert read_status(running.address).jobs == []
+        assert ControllerQueries(running.address).status() == []
 
 
 def test_a_killed_process_is_named_to_the_others(tmp_path: Path) -> None:
@@ -449,7 +449,7 @@ def test_no_controller(tmp_path: Path) -> None:
     ):
         client.register(WAIT)
     with pytest.raises(ControllerError, match="UNAVAILABLE"):
-        read_status(address)
+        ControllerQueries(address).status()
 
 
 def test_a_tcp_address() -> None:

@@ -1,0 +1,448 @@
+"""The controller's commands; the `hopsum` command mounts `app`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from collectives.network import Network
+from collectives.plan import DataType, JobPlan, PlanError, Results
+from collectives.plan_checker import check_plans
+from collectives.prediction import Prediction, predict
+from collectives.units import format_bytes, format_rate, format_time
+from controller import doctor as examination
+from controller.asking import ControllerQueries
+from controller.drawing import draw_svg
+from controller.loaders import load_network, node_link, save_network
+from controller.placement import place
+from controller.planners import PLANNERS, make_plan
+from controller.planning import Algorithm, PlanRequest
+from controller.report import plan_dict, plan_tree
+from controller.shell import run_shell
+from controller.slots import SlotState
+from controller.stuck import job_slots
+from protocol import hopsum_pb2 as pb
+
+app = typer.Typer(help="Networks, plans, switches and jobs.")
+
+TopologyArgument = Annotated[
+    str, typer.Argument(help="Name (star:8, leaf-spine:4x4, fat-tree:4, ...) or file.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+ControllerOption = Annotated[
+    str | None,
+    typer.Option("--controller", help="Address of the controller; default: the running one."),
+]
+WorkersOption = Annotated[int | None, typer.Option(help="Number of workers; default: all hosts.")]
+ServersOption = Annotated[int, typer.Option(help="Parameter servers; each roots a tree.")]
+RateOption = Annotated[str | None, typer.Option(help="Rate of every link, e.g. 100M.")]
+UplinkOption = Annotated[str | None, typer.Option(help="Rate of links between switches.")]
+LatencyOption = Annotated[str | None, typer.Option(help="Latency of every link, e.g. 20us.")]
+PlainOption = Annotated[
+    list[str] | None,
+    typer.Option(help="A switch that only forwards (repeat), or `all`."),
+]
+HostsOption = Annotated[
+    int, typer.Option(help="Hosts attached to each switch of a GraphML file without hosts.")
+]
+
+
+def print_json(value: object) -> None:
+    """Write a value as JSON on standard output."""
+    sys.stdout.write(json.dumps(value, indent=1) + "\n")
+
+
+def print_table(
+    title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], console: Console
+) -> None:
+    """Print rows as a table; columns of numbers to the right."""
+    console.print(f"[bold]{title}[/]", highlight=False)
+    table = Table()
+    for i, column in enumerate(columns):
+        numeric = all(isinstance(row[i], (int, float)) for row in rows)
+        table.add_column(column, justify="right" if numeric and rows else "left")
+    for row in rows:
+        table.add_row(*(str(cell) for cell in row))
+    console.print(table)
+
+
+@app.command()
+def topology(
+    network: TopologyArgument,
+    save: Annotated[Path | None, typer.Option(help="Write it as node-link JSON.")] = None,
+    svg: Annotated[Path | None, typer.Option(help="Draw it into this file.")] = None,
+    workers: WorkersOption = None,
+    servers: ServersOption = 1,
+    link_rate: RateOption = None,
+    uplink_rate: UplinkOption = None,
+    latency: LatencyOption = None,
+    plain: PlainOption = None,
+    hosts_per_switch: HostsOption = 1,
+    as_json: JsonOption = False,
+) -> None:
+    """Show a network, convert it to node-link JSON, or draw it."""
+    loaded = load_network(
+        network,
+        link_rate=link_rate,
+        uplink_rate=uplink_rate,
+        latency=latency,
+        workers=workers,
+        servers=servers,
+        plain=plain or (),
+        hosts_per_switch=hosts_per_switch,
+    )
+    if save is not None:
+        save_network(loaded, save)
+    if svg is not None:
+        _write(svg, draw_svg(loaded))
+    if as_json:
+        print_json(node_link(loaded))
+        return
+    console = Console()
+    console.print(
+        f"{loaded.name}: {len(loaded.hosts)} hosts, {len(loaded.switches)} switches, "
+        f"{len(loaded.links)} links",
+        highlight=False,
+    )
+    print_table(
+        "hosts",
+        ("host", "address", "MAC", "attached to"),
+        [
+            (h.name, h.ip, h.mac, ", ".join(loaded.ports(h.name).values()))
+            for h in loaded.hosts.values()
+        ],
+        console,
+    )
+    if loaded.switches:
+        print_table(
+            "switches",
+            ("switch", "sums", "slots", "ports"),
+            [
+                (
+                    s.name,
+                    "yes" if s.aggregates else "no",
+                    s.slots,
+                    "  ".join(f"{port}:{peer}" for port, peer in loaded.ports(s.name).items()),
+                )
+                for s in loaded.switches.values()
+            ],
+            console,
+        )
+    rates = sorted({(format_rate(x.bandwidth), format_time(x.latency)) for x in loaded.links})
+    console.print("links: " + "; ".join(f"{rate}, {late}" for rate, late in rates))
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+@app.command()
+def plan(
+    network: TopologyArgument,
+    workers: WorkersOption = None,
+    servers: ServersOption = 1,
+    algorithm: Annotated[Algorithm, typer.Option(help="Who sums.")] = Algorithm.IN_NETWORK,
+    results: Annotated[
+        Results | None, typer.Option(help="How results come down; default by algorithm.")
+    ] = None,
+    elements: Annotated[int, typer.Option(help="Elements of the tensor.")] = 1_000_000,
+    dtype: Annotated[DataType, typer.Option(help="Element type.")] = DataType.FLOAT32,
+    rounds: Annotated[int, typer.Option(help="All-reduces.")] = 1,
+    lanes: Annotated[int, typer.Option(help="Values a packet.")] = 256,
+    window: Annotated[int, typer.Option(help="Fragments in flight on a tree.")] = 256,
+    planner: Annotated[str, typer.Option(help=f"One of {', '.join(PLANNERS)}.")] = "multi-hop",
+    link_rate: RateOption = None,
+    uplink_rate: UplinkOption = None,
+    latency: LatencyOption = None,
+    plain: PlainOption = None,
+    hosts_per_switch: HostsOption = 1,
+    top: Annotated[int, typer.Option(help="Busiest links to list; 0 for all.")] = 10,
+    svg: Annotated[Path | None, typer.Option(help="Draw the trees into this file.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Plan a job: trees, what each switch does, bytes on each link and the time they take."""
+    loaded = load_network(
+        network,
+        link_rate=link_rate,
+        uplink_rate=uplink_rate,
+        latency=latency,
+        workers=workers,
+        servers=servers,
+        plain=plain or (),
+        hosts_per_switch=hosts_per_switch,
+    )
+    placement = place(loaded, workers, servers)
+    request = PlanRequest(
+        1,
+        1,
+        placement.workers,
+        placement.servers,
+        algorithm=algorithm,
+        lanes=lanes,
+        window=window,
+        results=results,
+    )
+    job = make_plan(loaded, request, planner=planner)
+    check_plans(loaded, [job])
+    prediction = predict(loaded, job, [(elements, dtype)], rounds)
+    if svg is not None:
+        _write(svg, draw_svg(loaded, job))
+    if as_json:
+        print_json(plan_dict(loaded, job, prediction))
+        return
+    _show_plan(loaded, job, prediction, top)
+
+
+def _show_plan(network: Network, job: JobPlan, prediction: Prediction, top: int) -> None:
+    console = Console()
+    for tree in job.trees:
+        console.print(plan_tree(network, job, tree))
+    ranked = sorted(prediction.links.items(), key=lambda item: (-item[1], item[0]))
+    shown = ranked[:top] if top else ranked
+    print_table(
+        f"bytes on links ({len(shown)} of {len(ranked)}, busiest first)",
+        ("from", "to", "bytes", ""),
+        [(u, v, size, format_bytes(size)) for (u, v), size in shown],
+        console,
+    )
+    limited = all(link.bandwidth is not None for link in network.links)
+    seconds = format_time(prediction.seconds) if limited else "links without a rate take no time"
+    console.print(
+        f"all links {format_bytes(prediction.total_bytes)}; predicted time {seconds}",
+        highlight=False,
+    )
+
+
+@app.command()
+def status(controller: ControllerOption = None, as_json: JsonOption = False) -> None:
+    """Show the jobs of the running controller and where their agents are."""
+    jobs = ControllerQueries(controller).status()
+    if as_json:
+        print_json([_job_dict(job) for job in jobs])
+        return
+    console = Console()
+    if not jobs:
+        console.print("no jobs")
+    for job in jobs:
+        print_table(
+            f"job {job.job}, epoch {job.epoch}: {job.state}",
+            ("host", "role", "state", "round", "silent", "detail"),
+            [
+                (
+                    agent.host,
+                    agent.role,
+                    pb.AgentState.Name(agent.state).lower(),
+                    agent.round,
+                    f"{agent.silent_seconds:.1f} s",
+                    agent.detail,
+                )
+                for agent in job.agents
+            ],
+            console,
+        )
+
+
+@app.command()
+def jobs(controller: ControllerOption = None, as_json: JsonOption = False) -> None:
+    """List the jobs of the running controller."""
+    found = ControllerQueries(controller).status()
+    rows = [
+        (
+            job.job,
+            job.epoch,
+            job.state,
+            sum(agent.role == "worker" for agent in job.agents),
+            min((agent.round for agent in job.agents if agent.role == "worker"), default=0),
+        )
+        for job in found
+    ]
+    columns = ("job", "epoch", "state", "workers", "round")
+    if as_json:
+        print_json([dict(zip(columns, row, strict=True)) for row in rows])
+    else:
+        print_table("jobs", columns, rows, Console())
+
+
+def _job_dict(job: pb.JobStatus) -> dict[str, Any]:
+    return {
+        "job": job.job,
+        "epoch": job.epoch,
+        "state": job.state,
+        "agents": [
+            {
+                "host": agent.host,
+                "role": agent.role,
+                "state": pb.AgentState.Name(agent.state).lower(),
+                "round": agent.round,
+                "silent_seconds": agent.silent_seconds,
+                "detail": agent.detail,
+            }
+            for agent in job.agents
+        ],
+    }
+
+
+@app.command()
+def stats(
+    controller: ControllerOption = None,
+    everything: Annotated[bool, typer.Option("--all", help="Also what never happened.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what became of the packets at every switch."""
+    switches = ControllerQueries(controller).switches(counters=True)
+    if as_json:
+        print_json(
+            {
+                s.name: {"state": s.state, "address": s.address, "outcomes": dict(s.outcomes)}
+                for s in switches
+            }
+        )
+        return
+    totals: dict[str, int] = {}
+    for switch in switches:
+        for name, count in switch.outcomes.items():
+            totals[name] = totals.get(name, 0) + count
+    names = [name for name, count in totals.items() if count or everything]
+    rows = [(s.name, s.state, *(s.outcomes.get(name, 0) for name in names)) for s in switches]
+    print_table("packets", ("switch", "state", *names), rows, Console())
+
+
+@app.command()
+def slots(
+    switch: Annotated[str, typer.Argument(help="Name of the switch.")],
+    first: Annotated[int, typer.Option(help="First slot.")] = 0,
+    count: Annotated[int, typer.Option(help="How many.")] = 16,
+    job: Annotated[int | None, typer.Option(help="All slots of this job instead.")] = None,
+    values: Annotated[bool, typer.Option(help="Also the values, in JSON.")] = False,
+    controller: ControllerOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what slots of a switch hold, read in-band."""
+    queries = ControllerQueries(controller)
+    ranges = [range(first, first + count)]
+    if job is not None:
+        held = job_slots(queries.describe(job)[1])
+        if switch not in held:
+            raise PlanError(
+                f"job {job} has no slots at switch {switch}; it has some at {', '.join(held)}"
+            )
+        ranges = held[switch]
+    found = [s for part in ranges for s in queries.slots(switch, part.start, len(part), values)]
+    if as_json:
+        print_json([_slot_dict(state, values) for state in found])
+        return
+    rows = [
+        (
+            s.slot,
+            _slot_words(s),
+            f"{s.job}/{s.tree}" if s.valid else "",
+            s.epoch,
+            s.fragment,
+            f"{s.count}/{s.fan_in}",
+            ", ".join(map(str, s.missing())) if s.valid and not s.cleared else "",
+            s.weight,
+        )
+        for s in found
+    ]
+    columns = ("slot", "state", "job/tree", "epoch", "fragment", "children", "missing", "weight")
+    print_table(f"slots of {switch}", columns, rows, Console())
+
+
+def _slot_words(state: SlotState) -> str:
+    if not state.valid:
+        return "empty"
+    if state.cleared:
+        return "cleared"
+    return "complete" if state.complete else "waiting"
+
+
+def _slot_dict(state: SlotState, values: bool) -> Mapping[str, Any]:
+    shown: dict[str, Any] = {
+        "slot": state.slot,
+        "state": _slot_words(state),
+        "job": state.job,
+        "tree": state.tree,
+        "epoch": state.epoch,
+        "fragment": state.fragment,
+        "bitmap": state.bitmap,
+        "count": state.count,
+        "fan_in": state.fan_in,
+        "weight": state.weight,
+        "flags": state.flags,
+        "exponent": state.exponent,
+    }
+    if values:
+        shown["lanes"] = state.lanes.tolist()
+    return shown
+
+
+@app.command("why-stuck")
+def why_stuck(
+    job: Annotated[int, typer.Argument(help="Number of the job.")] = 1,
+    controller: ControllerOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Say which child is missing at which switch, for every fragment that waits."""
+    missing = ControllerQueries(controller).missing(job)
+    if as_json:
+        print_json([{name: getattr(m, name) for name in m.__dataclass_fields__} for m in missing])
+        return
+    console = Console()
+    if not missing:
+        console.print("no slot of a switch waits for anything")
+        return
+    print_table(
+        f"job {job} waits for",
+        ("tree", "fragment", "at switch", "child", "from", "workers", "why"),
+        [
+            (m.tree, m.fragment, m.switch, m.child, m.neighbour, ", ".join(m.workers), m.why)
+            for m in missing
+        ],
+        console,
+    )
+
+
+@app.command()
+def shell(
+    switch: Annotated[str, typer.Argument(help="Name of a switch, or its host:port.")],
+    device_id: Annotated[int, typer.Option(help="Where the switch is given by address.")] = 1,
+    election_id: Annotated[
+        int, typer.Option(help="Below 10 it reads beside the controller; above, it takes over.")
+    ] = 1,
+    controller: ControllerOption = None,
+) -> None:
+    """Open p4runtime-shell on a switch (installed on first use, in an environment of its own)."""
+    address = switch
+    if ":" not in switch:
+        known = {s.name: s for s in ControllerQueries(controller).switches()}
+        if switch not in known:
+            raise PlanError(f"there is no switch {switch!r}; switches: {', '.join(known)}")
+        address, device_id = known[switch].address, known[switch].device_id
+    raise typer.Exit(run_shell(address, device_id, election_id))
+
+
+@app.command()
+def doctor(as_json: JsonOption = False) -> None:
+    """Look at what this machine has, and say what works without the rest."""
+    findings = examination.examine()
+    if as_json:
+        print_json([finding.to_dict() for finding in findings])
+        return
+    rows = [
+        (
+            finding.name,
+            f"[green]{finding.found}[/]" if finding.ok else "[yellow]missing[/]",
+            finding.needed_for,
+            "" if finding.ok else finding.without,
+        )
+        for finding in findings
+    ]
+    print_table("this machine", ("", "found", "needed for", "without it"), rows, Console())
