@@ -1,0 +1,118 @@
+"""Joins state machines, a port and a clock: sleeps until frames come or something is due."""
+
+from __future__ import annotations
+
+import select
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
+
+from host_agent.segment import Tensor
+from host_agent.worker import Worker
+from packet_io import FramePort, Frames
+
+RETRY_SECONDS = 0.002
+"""Pause before frames that a full queue refused are offered again."""
+
+
+class Machine(Protocol):
+    """A sans-I/O state machine: worker, server, or several."""
+
+    def receive(self, frames: Frames, now: float) -> None:
+        """Take frames (n, length) in."""
+
+    def tick(self, now: float) -> None:
+        """Do what is due."""
+
+    def take_output(self) -> list[Frames]:
+        """Frames to send, in order."""
+
+    @property
+    def deadline(self) -> float | None:
+        """When tick is wanted, at the latest."""
+
+
+class Loop:
+    """One port and the machines behind it; `watch`: further descriptors that end a sleep.
+
+    `clock` gives the seconds that the machines are told; it must run on while the loop sleeps.
+    """
+
+    def __init__(
+        self,
+        port: FramePort,
+        machines: Sequence[Machine],
+        *,
+        watch: Iterable[int] = (),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._port = port
+        self._machines = machines
+        self._clock = clock
+        self._backlog: list[Frames] = []
+        self._poll = select.poll()
+        for descriptor in (port.fileno(), *watch):
+            self._poll.register(descriptor, select.POLLIN)
+
+    def turn(self, patience: float | None = None) -> set[int]:
+        """Send, sleep until something is due, take in; the descriptors that became readable.
+
+        `patience`: seconds to sleep at most; None: as long as nothing is due.
+        """
+        self.flush()
+        now = self._clock()
+        waits = [] if patience is None else [patience]
+        waits += [m.deadline - now for m in self._machines if m.deadline is not None]
+        if self._backlog:
+            waits.append(RETRY_SECONDS)
+        timeout = 1000 * max(0.0, min(waits)) if waits else None
+        ready = {descriptor for descriptor, _ in self._poll.poll(timeout)}
+        now = self._clock()
+        if self._port.fileno() in ready:
+            for frames in self._port.receive():
+                for machine in self._machines:
+                    machine.receive(frames, now)
+        for machine in self._machines:
+            if machine.deadline is not None and machine.deadline <= now:
+                machine.tick(now)
+        return ready
+
+    def flush(self) -> None:
+        """Send what the machines have, as far as the port takes it."""
+        for machine in self._machines:
+            self._backlog += machine.take_output()
+        sent = 0
+        for frames in self._backlog:
+            taken = self._port.send(frames)
+            if taken < len(frames):
+                self._backlog[sent] = frames[taken:]
+                break
+            sent += 1
+        del self._backlog[:sent]
+
+
+def run_worker(
+    worker: Worker,
+    port: FramePort,
+    tensors: Iterable[Tensor],
+    *,
+    clock: Callable[[], float] = time.monotonic,
+) -> list[Tensor]:
+    """Sum tensors one after the other; raises JobFailed when the worker gives up."""
+    loop = Loop(port, [worker], clock=clock)
+    sums = []
+    for tensor in tensors:
+        call = worker.submit(tensor, clock())
+        while (total := worker.result(call)) is None:
+            loop.turn()
+        sums.append(total)
+    loop.flush()
+    return sums
+
+
+def run_server(server: Machine, port: FramePort, stop: int) -> None:
+    """Serve until the descriptor `stop` becomes readable (or is closed at its other end)."""
+    loop = Loop(port, [server], watch=[stop])
+    while stop not in loop.turn():
+        pass
+    loop.flush()

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: GPL-2.0-only
+# scapy.contrib.description = hopsum: sums in the network, hop by hop
+# scapy.contrib.status = library
+"""The hopsum header, hop stack and lanes as Scapy layers (docs/protocol.md).
+
+The one module that imports Scapy, whose licence it shares; it is loaded only where Scapy is wanted.
+
+>>> packet = Ether() / IP() / UDP(chksum=0) / Hopsum(job=1, epoch=1, lanes=[1] * 32)
+>>> packet[Hopsum].stack = [Hop(aggregate=1, child=0, fan_in=2, port=3), Hop(fan_in=1)]
+>>> Ether(bytes(packet))[Hopsum].lane_count
+32
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from scapy.config import conf
+from scapy.fields import (
+    BitEnumField,
+    BitField,
+    ByteField,
+    FieldListField,
+    FlagsField,
+    IntField,
+    PacketListField,
+    ShortField,
+    SignedIntField,
+)
+from scapy.layers.inet import IP, UDP
+from scapy.layers.l2 import Ether
+from scapy.packet import Packet, bind_layers
+from scapy.supersocket import SuperSocket
+
+from protocol.wire import LANES_MAX, UDP_PORT, VERSION, Flag, Kind, Reduction
+
+__all__ = ["IP", "UDP", "Ether", "Hop", "Hopsum", "build", "open_socket", "parse"]
+
+
+class Hop(Packet):
+    """One entry of the hop stack: what the next switch does, or which child the server sees."""
+
+    name = "hop"
+    fields_desc = [  # noqa: RUF012
+        BitField("aggregate", 0, 1),
+        BitField("clear", 0, 1),
+        BitField("child", 0, 6),
+        ByteField("fan_in", 1),
+        ShortField("port", 0),
+    ]
+
+    def extract_padding(self, s: bytes) -> tuple[bytes, bytes]:
+        """An entry has no payload: what follows is the next entry's."""
+        return b"", s
+
+
+class Hopsum(Packet):
+    """A hopsum packet. `hops` and `lane_count` are counted when they are left out.
+
+    The fragment is called `fragment_number` here: `Packet.fragment` is Scapy's.
+    """
+
+    name = "hopsum"
+    fields_desc = [  # noqa: RUF012
+        BitField("version", VERSION, 4),
+        BitEnumField("kind", Kind.CONTRIBUTION, 4, {k.value: k.name.lower() for k in Kind}),
+        FlagsField("flags", 0, 8, {f.value: f.name.lower() for f in Flag if f.name}),
+        BitEnumField("reduction", 0, 4, {r.value: r.name.lower() for r in Reduction}),
+        BitField("hops", None, 4),
+        ByteField("exponent", 0),
+        ShortField("job", 1),
+        ByteField("tree", 0),
+        ByteField("reserved", 0),
+        ShortField("epoch", 1),
+        ShortField("worker", 0),
+        ShortField("weight", 1),
+        ShortField("lane_count", None),
+        IntField("fragment_number", 0),
+        PacketListField("stack", [], Hop, count_from=lambda packet: packet.hops),
+        FieldListField(
+            "lanes",
+            [],
+            SignedIntField("lane", 0),
+            count_from=lambda packet: packet.lane_count,
+            max_count=LANES_MAX,
+        ),
+    ]
+
+    def post_build(self, pkt: bytes, pay: bytes) -> bytes:
+        """Fill in the counts."""
+        if self.hops is None:
+            pkt = pkt[:2] + bytes([pkt[2] & 0xF0 | len(self.stack)]) + pkt[3:]
+        if self.lane_count is None:
+            pkt = pkt[:14] + len(self.lanes).to_bytes(2, "big") + pkt[16:]
+        return pkt + pay
+
+    def mysummary(self) -> str:
+        """One line: what, of whom, which fragment."""
+        return self.sprintf(
+            "hopsum %Hopsum.kind% job %Hopsum.job% tree %Hopsum.tree% epoch %Hopsum.epoch% "
+            "fragment %Hopsum.fragment_number% worker %Hopsum.worker% weight %Hopsum.weight% "
+            "[%Hopsum.flags%]"
+        )
+
+
+def parse(frame: bytes) -> Packet:
+    """The packet in a frame; `Hopsum in packet` says whether it is hopsum's."""
+    packet: Packet = Ether(frame)
+    return packet
+
+
+def build(frame: bytes) -> Packet:
+    """The same hopsum packet built anew from its fields; Scapy counts, measures and checks it.
+
+    What is not hopsum's comes back as it is.
+    """
+    packet = parse(frame)
+    if Hopsum not in packet:
+        return packet
+    old = packet[Hopsum]
+    fields: dict[str, Any] = dict(old.fields)
+    del fields["hops"], fields["lane_count"], fields["stack"]
+    stack = [Hop(**hop.fields) for hop in old.stack]
+    ip, udp = packet[IP], packet[UDP]
+    built: Packet = (
+        Ether(src=packet.src, dst=packet.dst)
+        / IP(src=ip.src, dst=ip.dst, tos=ip.tos, id=ip.id, flags=ip.flags, ttl=ip.ttl)
+        / UDP(sport=udp.sport, dport=udp.dport, chksum=0)
+        / Hopsum(stack=stack, **fields)
+    )
+    return built
+
+
+def open_socket(interface: str) -> SuperSocket:
+    """Scapy's own layer 2 socket on an interface; it hears everything there but what it sends."""
+    opened: SuperSocket = conf.L2socket(iface=interface, promisc=False)
+    return opened
+
+
+bind_layers(UDP, Hopsum, sport=UDP_PORT, dport=UDP_PORT)
