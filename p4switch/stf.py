@@ -37,6 +37,7 @@ from p4switch.v1model.engine import (
     Engine,
     KeyMatch,
     MeterConfig,
+    Packet,
     Replica,
     TableEntry,
 )
@@ -519,6 +520,15 @@ def run_stf(engine_factory: EngineFactory, program: Program, stf_path: Path) -> 
     run = _Run(engine_factory(program))
     run.run(lines)
     return run.failures
+
+
+def prepare(engine: Engine, stf_path: Path) -> list[Packet]:
+    """Do all that an STF file asks of the control plane; return its packets, not sent."""
+    lines = parse_lines(stf_path.read_text(encoding="utf-8"), stf_path.name)
+    checks = ("packet", "expect", "check_counter", "check_register")
+    _Run(engine).run([line for line in lines if line.command not in checks])
+    words = [line.rest.split() for line in lines if line.command == "packet"]
+    return [(int(port), bytes.fromhex("".join(data))) for port, *data in words]
 
 
 def engine_factory(executor: str) -> EngineFactory:

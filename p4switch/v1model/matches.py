@@ -184,27 +184,18 @@ def program_entries(table: Table) -> list[TableEntry]:
 def _program_priorities(table: Table) -> list[int]:
     """Priorities of the source's entries, as P4Runtime wants them: larger wins, at least 1.
 
-    Where nothing is written the first entry wins, so the numbers fall (P4_16 specification,
-    14.2.1.4 "Entries").
+    The checker gives all entries of a table a priority or none (P4_16 specification, "Entries");
+    where none has one the first entry wins, so the numbers fall.
     """
     if not needs_priority(table):
         return [0] * len(table.entries)
-    if all(entry.priority is None for entry in table.entries):
+    written = [entry.priority for entry in table.entries if entry.priority is not None]
+    if not written:
         return list(range(len(table.entries), 0, -1))
-    falling = -1 if table.largest_priority_wins else 1
-    written: list[int] = []
-    for entry in table.entries:
-        if entry.priority is not None:
-            written.append(entry.priority)
-        elif written:
-            written.append(written[-1] + falling)
-        else:
-            written.append(len(table.entries) if table.largest_priority_wins else 1)
     if table.largest_priority_wins:
         lift = max(0, 1 - min(written))
         return [number + lift for number in written]
-    largest = max(written)
-    return [largest + 1 - number for number in written]
+    return [max(written) + 1 - number for number in written]
 
 
 def _from_constant(constant: ir.ConstKey, key: Key) -> KeyMatch:

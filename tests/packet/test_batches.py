@@ -119,6 +119,25 @@ def test_a_session_truncates_its_clones_only(
     assert engine.process([(9, sent)]) == [(1, sent)]
 
 
+def test_packet_length_in_egress_follows_set_valid_and_set_invalid(
+    make_engine: MakeEngine, compile_text: Compile
+) -> None:
+    # as BMv2's packet length register does; 7 bytes of header, 20 of payload
+    ingress = (
+        "s.egress_spec = 1;"
+        "if (hdr.op.level > 0) { hdr.op.setInvalid(); hdr.op.setInvalid(); }"
+        "if (hdr.op.seen > 0) { hdr.op.setValid(); }"
+    )
+    egress = "hdr.op.setValid(); hdr.op.time = s.packet_length; hdr.op.seen = 0;"
+    engine = make_engine(compile_text(program(ingress, egress)))
+    payload = bytes(20)
+    lengths = [
+        int.from_bytes(engine.process([(0, frame(0, *args) + payload)])[0][1][3:7], "big")
+        for args in ((0, 0), (1, 0), (0, 1))
+    ]
+    assert lengths == [27, 20, 27]
+
+
 def test_the_clock_is_the_callers(make_engine: MakeEngine, compile_text: Compile) -> None:
     ingress = "s.egress_spec = 1; hdr.op.time = s.ingress_global_timestamp[31:0];"
     egress = (
