@@ -2,7 +2,7 @@
  * The parser: which packets are hopsum's, and whether they are whole.
  *
  * Whatever is wrong with a hopsum packet leaves a parser error, which ingress counts and drops:
- * a failed `verify`, a combination that no row of a select lists (NoMatch), too few bytes.
+ * a failed `verify`, a combination that no row of a select lists, too few bytes.
  * All other packets are looked at as far as the plain tables need.
  */
 #ifndef HOPSUM_PARSER_P4_
@@ -43,6 +43,7 @@ parser HopsumParser(packet_in packet,
         transition select(hdr.packet_out.opcode) {
             opcode_t.SEND: accept;  // the frame behind it is nobody's business here
             opcode_t.INSPECT: parse_ethernet;
+            default: no_match;
         }
     }
 
@@ -59,6 +60,7 @@ parser HopsumParser(packet_in packet,
         transition select(hdr.ipv4.version, hdr.ipv4.ihl) {
             (IPV4_VERSION, IPV4_IHL_PLAIN): parse_transport;
             (IPV4_VERSION, 6 .. 15): parse_ipv4_options;
+            default: no_match;
         }
     }
 
@@ -104,6 +106,7 @@ parser HopsumParser(packet_in packet,
             (0, kind_t.RESULT, 1 .. MAX_HOPS): parse_owner;
             (0, kind_t.REPLICATED, 0): parse_owner;
             (1, kind_t.INSPECT, 0): parse_lanes;
+            default: no_match;
         }
     }
 
@@ -127,6 +130,12 @@ parser HopsumParser(packet_in packet,
     state parse_lanes {
         packet.extract(hdr.lanes);
         transition accept;
+    }
+
+    // A select without a default should do this by itself, but BMv2 then accepts the packet.
+    state no_match {
+        verify(false, error.NoMatch);
+        transition reject;
     }
 }  // parser HopsumParser
 

@@ -27,11 +27,12 @@ from google.protobuf import text_format
 
 from mininet_topos.shaping import offload_command
 from protocol.outcomes import Outcome
-from tests.packet.hopsum.packets import raw_ipv4
 from tests.packet.hopsum.switches import CPU_PORT, PORTS, PROGRAM, Build, Frame, Match, Switch
 
 MARKER_MAC = 0x02FE00000000
 """Plus the port that a marker goes to; the CPU port has one too."""
+MARKER_TYPE = b"\x88\xb5"
+"""An ether type for local experiments: no table but that of MAC addresses looks at it."""
 ANSWER_SECONDS = 30.0
 WAIT_SECONDS = 0.1
 LOSSY_SECONDS = 0.5
@@ -82,6 +83,8 @@ class Bmv2Process:
         self.packet_ins: queue.Queue[bytes] = queue.Queue()
         self._requests: queue.Queue[p4r.StreamMessageRequest | None] = queue.Queue()
         self._primary = threading.Event()
+        self.groups: list[p4r.Entity] = []
+        """Multicast groups that are installed."""
         self.sockets: dict[int, socket.socket] = {}
         self._process: subprocess.Popen[bytes] | None = None
         self._log = tempfile.TemporaryFile()  # noqa: SIM115
@@ -168,7 +171,13 @@ class Bmv2Process:
     # --- control plane
 
     def push(self, build: Build) -> None:
-        """Load a build; tables, registers and counters start anew."""
+        """Load a build; tables, registers and counters start anew, groups too.
+
+        The replicas of a multicast group outlive a push in BMv2, so they are taken away first.
+        """
+        if self.groups:
+            self.write(p4r.Update.DELETE, self.groups)
+            self.groups.clear()
         info, program = self.compiler.files(build)
         self.info = text_format.Parse(info.read_text(), p4i.P4Info())
         request = p4r.SetForwardingPipelineConfigRequest(
@@ -283,6 +292,7 @@ class Bmv2Switch(Switch):
         for instance, port in enumerate(ports, 1):
             made.replicas.add(instance=instance, egress_port=port)
         self.process.write(p4r.Update.INSERT, [entity])
+        self.process.groups.append(entity)
 
     def outcomes(self) -> list[int]:
         """See `Switch`."""
@@ -360,7 +370,9 @@ class Bmv2Switch(Switch):
 
 def _marker(source: int, to: int) -> bytes:
     """A frame that is forwarded to a port and tells which one it came from."""
-    frame = raw_ipv4(source.to_bytes(40, "big"), dst_mac=(MARKER_MAC + to).to_bytes(6, "big"))
+    frame = (
+        (MARKER_MAC + to).to_bytes(6, "big") + bytes(6) + MARKER_TYPE + source.to_bytes(40, "big")
+    )
     packet_out = b"\0" + to.to_bytes(2, "big") + bytes(4)
     return packet_out + frame if source == CPU_PORT else frame
 

@@ -56,9 +56,7 @@ def test_several_children_behind_one_port(switch: Switch) -> None:
         for child in (0, 1, 3)
     ]
     out = send(switch, 1, *parts)
-    assert out == [
-        (SERVER_PORT, parts[2].popped(values=add(*(p.values for p in parts)), weight=3))
-    ]
+    assert out == [(SERVER_PORT, parts[2].popped(values=add(*(p.values for p in parts)), weight=3))]
 
 
 def test_a_switch_that_does_not_aggregate_only_forwards(switch: Switch) -> None:

@@ -123,7 +123,7 @@ def test_a_plain_frame_is_inspected_by_nobody(switch: Switch) -> None:
 def test_the_controller_sends_a_frame_out_of_a_port(switch: Switch) -> None:
     """Any frame, a hopsum packet too: nothing looks at it."""
     star(switch)
-    for frame in (raw_ipv4(b"LLDP would go here"), contribution(switch, 0).frame(), b"tiny"):
+    for frame in (raw_ipv4(b"LLDP would go here"), contribution(switch, 0).frame(), bytes(14)):
         out = switch.send(CPU_PORT, packet_out(0, frame, port=4))
         assert [(port, left[: len(frame)]) for port, left in out] == [(4, frame)]
     assert switch.counted() == {}

@@ -13,9 +13,7 @@ from tests.packet.hopsum.packets import add, wrapped
 from tests.packet.hopsum.star import contribution, star, up
 from tests.packet.hopsum.switches import Build, Switch
 
-BUILDS = [
-    Build(lanes, per_lane) for per_lane in (False, True) for lanes in (32, 64, 96, 256, 352)
-]
+BUILDS = [Build(lanes, per_lane) for per_lane in (False, True) for lanes in (32, 64, 96, 256, 352)]
 MAX, MIN = 2**31 - 1, -(2**31)
 EDGES = (0, 1, -1, 2, -2, MAX, MIN, MAX - 1, MIN + 1, 0x5555_5555, -0x5555_5556, 1 << 30, 1 << 16)
 PAIRS = [(a, b) for a in EDGES for b in EDGES]

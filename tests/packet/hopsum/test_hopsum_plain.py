@@ -46,7 +46,9 @@ PLAIN_FRAMES = {
     "full MTU": raw_ipv4(bytes(range(256)) * 5 + bytes(200), protocol=6),
     "empty IPv4": raw_ipv4(b"", protocol=59),
     "IPv6": HOST_MAC.to_bytes(6, "big") + bytes.fromhex("02000a000001 86dd 60") + bytes(60),
-    "VLAN": HOST_MAC.to_bytes(6, "big") + bytes.fromhex("02000a000001 8100 0001 0800 45") + bytes(60),
+    "MPLS": HOST_MAC.to_bytes(6, "big")
+    + bytes.fromhex("02000a000001 8847 0001 0140 45")
+    + bytes(60),
     "no payload": HOST_MAC.to_bytes(6, "big") + bytes.fromhex("02000a000001 88b5"),
 }
 IPV4_FRAMES = [name for name, frame in PLAIN_FRAMES.items() if frame[12:14] == b"\x08\x00"]
@@ -64,9 +66,7 @@ def test_switched_by_mac_untouched(switch: Switch, name: str) -> None:
 def test_routed_with_ttl_and_checksum(switch: Switch, name: str) -> None:
     """A route wins over the MAC table."""
     switch.insert("l2_forward", {"dst_mac": HOST_MAC}, "forward", port=5)
-    switch.insert(
-        "ipv4_route", {"dst_addr": (0x0A000002, 32)}, "route", dst_mac=NEXT_MAC, port=6
-    )
+    switch.insert("ipv4_route", {"dst_addr": (0x0A000002, 32)}, "route", dst_mac=NEXT_MAC, port=6)
     frame = PLAIN_FRAMES[name]
     assert switch.send(1, frame) == [(6, routed(frame))]
     assert switch.counted() == {Outcome.PLAIN: 1}
@@ -85,18 +85,14 @@ def test_the_longest_prefix_wins(switch: Switch) -> None:
 
 @pytest.mark.parametrize("ttl", [0, 1])
 def test_a_packet_that_has_come_too_far_is_dropped(switch: Switch, ttl: int) -> None:
-    switch.insert(
-        "ipv4_route", {"dst_addr": (0x0A000002, 32)}, "route", dst_mac=NEXT_MAC, port=6
-    )
+    switch.insert("ipv4_route", {"dst_addr": (0x0A000002, 32)}, "route", dst_mac=NEXT_MAC, port=6)
     assert switch.send(1, raw_ipv4(bytes(20), ttl=ttl)) == []
     assert switch.counted() == {}
 
 
 def test_checksums_through_all_their_values(switch: Switch) -> None:
     """RFC 1624's corner: the updated checksum is never 0xFFFF, and always the recomputed one."""
-    switch.insert(
-        "ipv4_route", {"dst_addr": (0x0A000002, 32)}, "route", dst_mac=NEXT_MAC, port=6
-    )
+    switch.insert("ipv4_route", {"dst_addr": (0x0A000002, 32)}, "route", dst_mac=NEXT_MAC, port=6)
     frames = []
     base = raw_ipv4(bytes(20))
     for wanted in (0xFEFE, 0xFEFF, 0xFF00, 0xFFFE, 0x0000, 0x0001, 0x00FF, 0x0100):
@@ -113,9 +109,7 @@ def test_checksums_through_all_their_values(switch: Switch) -> None:
 
 def test_a_broken_checksum_stays_broken(switch: Switch) -> None:
     """A router that makes checksums anew hides what happened to the header."""
-    switch.insert(
-        "ipv4_route", {"dst_addr": (0x0A000002, 32)}, "route", dst_mac=NEXT_MAC, port=6
-    )
+    switch.insert("ipv4_route", {"dst_addr": (0x0A000002, 32)}, "route", dst_mac=NEXT_MAC, port=6)
     frame = bytearray(raw_ipv4(bytes(20)))
     frame[5 + 20] ^= 0x40
     ((_, arrived),) = switch.send(1, bytes(frame))

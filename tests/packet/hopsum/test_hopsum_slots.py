@@ -54,9 +54,7 @@ def test_a_newer_epoch_takes_over_whatever_the_fragment(
     star(switch)
     up(switch, contribution(switch, 0, 4))
     new = [replace(contribution(switch, child, 4), **change) for child in (0, 1)]  # type: ignore[arg-type]
-    assert up(switch, *new) == [
-        new[1].popped(values=add(new[0].values, new[1].values), weight=2)
-    ]
+    assert up(switch, *new) == [new[1].popped(values=add(new[0].values, new[1].values), weight=2)]
 
 
 def test_an_older_fragment_is_flagged_stale_and_adds_nothing(switch: Switch) -> None:
@@ -66,9 +64,7 @@ def test_an_older_fragment_is_flagged_stale_and_adds_nothing(switch: Switch) -> 
     assert up(switch, late) == [late.popped(flags=Flag.STALE)]
     assert switch.counted() == {Outcome.AGGREGATED: 1, Outcome.STALE: 1}
     new = [contribution(switch, child, 4) for child in (0, 1)]
-    assert up(switch, new[1]) == [
-        new[1].popped(values=add(new[0].values, new[1].values), weight=2)
-    ]
+    assert up(switch, new[1]) == [new[1].popped(values=add(new[0].values, new[1].values), weight=2)]
 
 
 def test_an_older_epoch_is_stale_even_with_a_newer_fragment(switch: Switch) -> None:
