@@ -1,0 +1,183 @@
+"""The P4Runtime driver against real switches: the embedded one, and BMv2 where it is installed.
+
+The switches have no ports: rules, counters and slots need none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from controller.driver import Driver, DriverError, State, SwitchTarget
+from controller.loaders import load_network
+from controller.pipeline import Pipeline, load_pipeline
+from controller.placement import place
+from controller.planners import make_plan
+from controller.planning import PlanRequest
+from controller.rules import Loss, SwitchRules, rules_for
+from p4switch.check.program import compile_file
+from p4switch.control.bundle import make_bundle
+from p4switch.control.p4info import p4info_text
+from protocol.outcomes import Outcome
+
+PROGRAM = Path(__file__).parents[2] / "p4src" / "hopsum.p4"
+GOLDEN = Path(__file__).parents[1] / "unit" / "golden" / "hopsum.p4info.txtpb"
+WAIT = 60.0
+
+
+def compile_pipeline(engine: str, folder: Path) -> Pipeline:
+    p4info, config = folder / "hopsum.p4info.txtpb", folder / "hopsum.json"
+    if engine == "embedded":
+        p4info.write_text(p4info_text(compile_file(PROGRAM)))
+        config.write_bytes(make_bundle(PROGRAM))
+    else:
+        command = ["p4c", "--target", "bmv2", "--arch", "v1model", "--std", "p4-16"]
+        command += ["--p4runtime-files", str(p4info), "-o", str(folder), str(PROGRAM)]
+        subprocess.run(command, check=True)
+    return load_pipeline(p4info, config, lanes=256, slots=4096)
+
+
+@pytest.fixture(scope="module", params=["embedded", "bmv2"])
+def engine(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    if name == "bmv2":
+        for command in ("p4c", "simple_switch_grpc"):
+            if shutil.which(command) is None:
+                pytest.skip(f"{command} is not on PATH")
+    return name
+
+
+@pytest.fixture(scope="module")
+def pipeline(engine: str, tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
+    return compile_pipeline(engine, tmp_path_factory.mktemp(engine))
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class SwitchProcess:
+    """One switch process without ports."""
+
+    def __init__(self, engine: str) -> None:
+        self.target = SwitchTarget("s1", f"127.0.0.1:{free_port()}")
+        listen = ["--grpc-server-addr", self.target.address, "--cpu-port", "510"]
+        common = ["--no-p4", "--device-id", "1", "--log-level", "off"]
+        if engine == "embedded":
+            run = [str(Path(sys.executable).with_name("p4switch")), "run"]
+            self.command = [*run, *common, *listen]
+        else:
+            run = ["simple_switch_grpc", "--thrift-port", str(free_port())]
+            self.command = [*run, *common, "--", *listen]
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        self.process = subprocess.Popen(
+            self.command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+
+    def kill(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+
+
+@pytest.fixture
+def switch(engine: str) -> Iterator[SwitchProcess]:
+    process = SwitchProcess(engine)
+    process.start()
+    yield process
+    process.kill()
+
+
+def star_rules(hosts: int) -> SwitchRules:
+    network = load_network(f"star:{hosts}")
+    placement = place(network)
+    plan = make_plan(network, PlanRequest(1, 1, placement.workers, placement.servers, window=32))
+    return rules_for(network, [plan], [Loss("h1", "s1", 0.5), Loss("s1", "h1", 0.1)])["s1"]
+
+
+def test_both_compilers_agree_on_the_golden_p4info(pipeline: Pipeline) -> None:
+    assert pipeline.p4info.read_text() == GOLDEN.read_text(), (
+        f"p4src changed the control plane's contract; if it should, copy the P4Info to {GOLDEN}"
+    )
+
+
+def test_rules_slots_and_counters(switch: SwitchProcess, pipeline: Pipeline) -> None:
+    async def main() -> None:
+        details: list[str] = []
+        async with Driver(
+            [switch.target],
+            pipeline,
+            {"s1": star_rules(4)},
+            listener=lambda name, state, detail: details.append(detail),
+        ) as driver:
+            await driver.wait(timeout=WAIT)
+            await driver.apply({"s1": star_rules(4)}, WAIT)
+            assert details[-1] == "0 updates"
+            slot = await driver.inspect("s1", 4095)
+            assert (slot.slot, slot.valid) == (4095, False)
+            assert (await driver.outcomes("s1"))[Outcome.INSPECTED] == 1
+            await driver.apply({"s1": star_rules(2)}, WAIT)
+            await driver.apply({"s1": SwitchRules()}, WAIT)
+            await driver.apply({"s1": SwitchRules()}, WAIT)
+            assert details[-1] == "0 updates"
+
+    asyncio.run(main())
+
+
+def test_a_new_controller_finds_everything_in_place(
+    switch: SwitchProcess, pipeline: Pipeline
+) -> None:
+    async def main() -> None:
+        for expected in ("", "0 updates"):
+            details: list[str] = []
+            async with Driver(
+                [switch.target],
+                pipeline,
+                {"s1": star_rules(3)},
+                listener=lambda name, state, detail, seen=details: seen.append(detail),  # type: ignore[misc]
+            ) as driver:
+                await driver.wait(timeout=WAIT)
+            assert details[-1].endswith(expected)
+
+    asyncio.run(main())
+
+
+def test_a_killed_switch_converges(switch: SwitchProcess, pipeline: Pipeline) -> None:
+    async def main() -> None:
+        gone = asyncio.Event()
+
+        def listen(name: str, state: State, detail: str) -> None:
+            if detail == "lost":
+                gone.set()
+
+        rules = {"s1": star_rules(2)}
+        async with Driver([switch.target], pipeline, rules, listener=listen) as driver:
+            await driver.wait(timeout=WAIT)
+            switch.kill()
+            await asyncio.wait_for(gone.wait(), WAIT)
+            switch.start()
+            await driver.wait(timeout=WAIT)
+            assert driver.states() == {"s1": State.READY}
+
+    asyncio.run(main())
+
+
+def test_refused_updates_are_named(switch: SwitchProcess, pipeline: Pipeline) -> None:
+    async def main() -> None:
+        async with Driver([switch.target], pipeline) as driver:
+            with pytest.raises(DriverError, match="insert multicast group 9: INVALID_ARGUMENT"):
+                await driver.apply({"s1": SwitchRules(groups={9: (1, 1)})}, WAIT)
+
+    asyncio.run(main())
