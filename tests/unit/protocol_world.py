@@ -1,7 +1,7 @@
-"""A small world for the agents' tests: virtual time, faulty links, switches as DESIGN's table.
+"""A small world for the agents' tests: virtual time, faulty links, reference switches.
 
-`Switch` is a frame-by-frame model of one switch's rules; `World` joins workers, servers and
-switches; everything follows from one seed. `make_network` and `make_plan` build small jobs.
+`World` joins workers, servers and switches; everything follows from one seed. `tree_plan` and
+`make_tree` build small jobs, `contribution` and `result` single packets.
 """
 
 from __future__ import annotations
@@ -29,15 +29,16 @@ from protocol.wire import (
     Header,
     Hop,
     Kind,
-    Reduction,
     frame_bytes,
     frame_template,
     frame_view,
     ipv4_checksum,
-    serial_newer,
 )
+from tests.packet.hopsum.switches import Build
+from tests.packet.reference import ReferenceSwitch, Slot
 
 LANES = 32
+SLOTS = 1024
 SERVER = "ps"
 SPARE = "spare"
 
@@ -272,122 +273,31 @@ def seen(batches: Sequence[Frames], lanes: int = LANES) -> list[Seen]:
 # Switches.
 
 
-@dataclass
-class Slot:
-    """A slot's registers."""
-
-    owner: tuple[int, int, int, int]
-    cleared: bool
-    children: int
-    count: int
-    weight: int
-    flags: int
-    exponent: int
-    lanes: NDArray[np.int32]
-
-
-class Switch:
-    """The rules of DESIGN section 2 for one switch; what it keeps is lost at a reboot."""
-
-    def __init__(self) -> None:
-        self.slots: dict[int, Slot] = {}
-        self.parts: dict[tuple[int, int], tuple[SwitchPart, int]] = {}
-        self.groups: dict[tuple[int, int, int], tuple[tuple[int, ...], bool]] = {}
-
-    def install(self, plan: JobPlan, name: str) -> None:
-        """Take this switch's part of a plan; entries of earlier epochs' groups stay."""
-        for tree in plan.trees:
-            self.parts.pop((plan.job, tree.tree), None)
-            if name in tree.parts:
-                part = tree.parts[name]
-                self.parts[plan.job, tree.tree] = part, plan.window
-                self.groups[plan.job, tree.tree, plan.epoch] = part.ports_down, part.aggregate
-
-    def receive(self, port: int, data: Frames, lanes: int) -> list[tuple[int, Frames]]:
-        """What leaves at which port for one frame (1, length)."""
-        hops = (data.shape[1] - frame_bytes(lanes, 0)) // 4
-        packet = frame_view(data.copy(), lanes, hops)[0]
-        key = int(packet["job"]), int(packet["tree"])
-        if key not in self.parts:
-            return []
-        part, window = self.parts[key]
-        index = part.slot_base + (int(packet["fragment"]) & (window - 1))
-        if int(packet["version_kind"]) & 0xF == Kind.CONTRIBUTION:
-            return self._up(port, packet, part, index, hops, lanes)
-        if port != part.port_server:
-            return []
-        owner = (*key, int(packet["epoch"]), int(packet["fragment"]))
-        if int(packet["version_kind"]) & 0xF == Kind.REPLICATED:
-            ports, clear = self.groups.get((*key, int(packet["epoch"])), ((), False))
-            if clear:
-                self._clear(index, owner)
-            return [(out, data.copy()) for out in ports]
-        hop = Hop.unpack(int(packet["stack"][0]))
-        if hop.clear:
-            self._clear(index, owner)
-        return [(hop.port, popped(packet, lanes, hops))]
-
-    def _clear(self, index: int, owner: tuple[int, int, int, int]) -> None:
-        slot = self.slots.get(index)
-        if slot and slot.owner == owner:
-            slot.cleared = True
-
-    def _up(
-        self, port: int, packet: np.void, part: SwitchPart, index: int, hops: int, lanes: int
-    ) -> list[tuple[int, Frames]]:
-        hop = Hop.unpack(int(packet["stack"][0]))
-        if port not in part.ports_up:
-            return []
-        if not hop.aggregate or int(packet["flags"]) & (Flag.STALE | Flag.BYPASS):
-            return [(hop.port, popped(packet, lanes, hops))]
-        if not part.aggregate or part.children.get(hop.child) != port:
-            return []
-        owner = tuple(int(packet[name]) for name in ("job", "tree", "epoch", "fragment"))
-        slot = self.slots.get(index)
-        if slot is None or slot.owner[:2] != owner[:2] or _older(slot.owner, owner):
-            slot = self.slots[index] = Slot(
-                (owner[0], owner[1], owner[2], owner[3]),
-                False,
-                1 << hop.child,
-                1,
-                int(packet["weight"]),
-                int(packet["flags"]),
-                int(packet["exponent"]),
-                packet["lanes"].astype(np.int32),
+def install(switch: ReferenceSwitch, plan: JobPlan, name: str) -> None:
+    """Give a switch its part of a plan; the replication entries of earlier epochs stay."""
+    for admitted in list(switch.admission):
+        if admitted[0] == plan.job:
+            del switch.admission[admitted]
+    for tree in plan.trees:
+        part = tree.parts.get(name)
+        if part is None:
+            continue
+        place: dict[str, int] = {"base": part.slot_base, "mask": plan.window - 1}
+        for port in part.ports_up:
+            children = sum(1 << child for child, at in part.children.items() if at == port)
+            switch.admit_children(
+                port, children, fan_in=part.fan_in, job=plan.job, tree=tree.tree, **place
             )
-        elif _older(owner, slot.owner) or slot.cleared:
-            packet["flags"] |= Flag.STALE
-            return [(hop.port, popped(packet, lanes, hops))]
-        elif not slot.children >> hop.child & 1:
-            slot.children |= 1 << hop.child
-            slot.count += 1
-            slot.weight += int(packet["weight"])
-            slot.exponent = max(slot.exponent, int(packet["exponent"]))
-            other = packet["lanes"].astype(np.int32)
-            if int(packet["reduction_hops"]) >> 4 == Reduction.AND:
-                total = slot.lanes & other
-            else:
-                total = slot.lanes + other
-                if (((slot.lanes ^ total) & (other ^ total)) < 0).any():
-                    slot.flags |= Flag.OVERFLOW
-            slot.lanes = total
-            slot.flags |= int(packet["flags"])
-        elif slot.count != hop.fan_in:
-            return []
-        if slot.count != hop.fan_in:
-            return []
-        packet["lanes"] = slot.lanes
-        packet["weight"] = slot.weight
-        packet["flags"] = slot.flags
-        packet["exponent"] = slot.exponent
-        return [(hop.port, popped(packet, lanes, hops))]
-
-
-def _older(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
-    """Whether (epoch, f) of owner a is older than that of b."""
-    if a[2] != b[2]:
-        return serial_newer(b[2], a[2], 16)
-    return serial_newer(b[3], a[3], 32)
+        switch.admit_results(part.port_server, job=plan.job, tree=tree.tree, **place)
+        group = plan.epoch << 4 | tree.tree
+        switch.multicast(group, part.ports_down)
+        switch.insert(
+            "replication",
+            {"job": plan.job, "tree": tree.tree, "epoch": plan.epoch},
+            "replicate",
+            group=group,
+            clear=int(part.aggregate),
+        )
 
 
 def popped(packet: np.void, lanes: int, hops: int) -> Frames:
@@ -436,11 +346,12 @@ class World:
         self._random = random.Random(self.seed)
         self._queue: list[tuple[float, int, Callable[[], None]]] = []
         self._serial = count()
-        self.switches = {name: Switch() for name in self.network.switches}
+        build = Build(lanes=self.plan.lanes, slots=SLOTS)
+        self.switches = {name: ReferenceSwitch(build) for name in self.network.switches}
         self._server_since = self.plan.epoch
         self._installed = dict.fromkeys(self.switches, self.plan.epoch)
         for name, switch in self.switches.items():
-            switch.install(self.plan, name)
+            install(switch, self.plan, name)
         for tree in self.plan.trees:
             self.servers.setdefault(tree.server, {})[tree.tree] = Server(
                 self.plan, tree.tree, self.network
@@ -452,7 +363,7 @@ class World:
 
     def reboot(self, switch: str) -> None:
         """A switch loses its slots; its tables come back at once."""
-        self.switches[switch].slots.clear()
+        self.switches[switch].slots = [Slot() for _ in range(SLOTS)]
 
     def adopt(self, plan: JobPlan, *, new_server: bool = False, spread: float = 0.01) -> None:
         """A new epoch: switches, servers and workers get it one by one, within `spread`."""
@@ -479,7 +390,7 @@ class World:
         def at_switch(name: str) -> None:
             if self._installed[name] < plan.epoch:
                 self._installed[name] = plan.epoch
-                self.switches[name].install(plan, name)
+                install(self.switches[name], plan, name)
 
         self.at(self._soon(spread), at_server)
         for name in self.switches:
@@ -507,8 +418,9 @@ class World:
         if peer in self.switches:
             switch = self.switches[peer]
             port = self.network.port(peer, node)
-            for out, sent in switch.receive(port, data, self.plan.lanes):
-                self._send(peer, self.network.neighbour(peer, out), sent)
+            for out, sent in switch.send(port, data.tobytes()):
+                row = np.frombuffer(sent, dtype=np.uint8)[None, :]
+                self._send(peer, self.network.neighbour(peer, out), row)
             return
         for worker in self.workers:
             if worker.host == peer:
