@@ -17,9 +17,6 @@ from p4switch.v1model.engine import ControlError
 
 Send = Callable[[p4r.StreamMessageResponse], None]
 
-MAX_STREAMS = 16
-"""Clients for one role: each holds a thread of the server."""
-
 
 @dataclass(eq=False, slots=True)
 class Client:
@@ -81,10 +78,6 @@ class Arbitration:
             # finsy knows this case by BMv2's wording.
             raise ControlError("INVALID_ARGUMENT", "Election id already exists")
         if first:
-            if len(role.clients) >= MAX_STREAMS:
-                raise ControlError(
-                    "RESOURCE_EXHAUSTED", f"{MAX_STREAMS} clients are connected already"
-                )
             client.role = name
             role.clients.append(client)
         client.election_id = election_id

@@ -24,7 +24,7 @@ class _Stream:
     """One digest type that a controller listens to. Times are nanoseconds of one clock."""
 
     kind: DigestType
-    config: p4r.DigestEntry.Config
+    entry: p4r.DigestEntry
     buffer: dict[Values, None] = field(default_factory=dict)
     first_ns: int = 0
     next_list: int = 1
@@ -38,11 +38,11 @@ class _Stream:
     def is_due(self, now_ns: int) -> bool:
         if not self.buffer:
             return False
-        full = 0 < self.config.max_list_size <= len(self.buffer)
-        return full or now_ns - self.first_ns >= self.config.max_timeout_ns
+        full = 0 < self.entry.config.max_list_size <= len(self.buffer)
+        return full or now_ns - self.first_ns >= self.entry.config.max_timeout_ns
 
     def deadline(self) -> int | None:
-        return self.first_ns + self.config.max_timeout_ns if self.buffer else None
+        return self.first_ns + self.entry.config.max_timeout_ns if self.buffer else None
 
 
 class Digests:
@@ -58,7 +58,7 @@ class Digests:
 
     def _kind(self, digest_id: int) -> DigestType:
         if digest_id not in self._types:
-            raise ControlError("NOT_FOUND", f"no digest has id {digest_id:#010x}")
+            raise ControlError("INVALID_ARGUMENT", f"no digest has id {digest_id:#010x}")
         return self._types[digest_id]
 
     def insert(self, entry: p4r.DigestEntry) -> None:
@@ -70,7 +70,7 @@ class Digests:
 
     def modify(self, entry: p4r.DigestEntry) -> None:
         """Change the configuration; NOT_FOUND if there is none."""
-        self._stream(entry.digest_id).config = self._checked(entry)
+        self._stream(entry.digest_id).entry = self._checked(entry)
 
     def delete(self, entry: p4r.DigestEntry) -> None:
         """Stop to send lists; NOT_FOUND if none were."""
@@ -82,9 +82,7 @@ class Digests:
         if digest_id:
             self._kind(digest_id)
         return [
-            p4r.DigestEntry(digest_id=number, config=stream.config)
-            for number, stream in self._streams.items()
-            if digest_id in (0, number)
+            stream.entry for number, stream in self._streams.items() if digest_id in (0, number)
         ]
 
     def _stream(self, digest_id: int) -> _Stream:
@@ -94,12 +92,13 @@ class Digests:
         return self._streams[digest_id]
 
     @staticmethod
-    def _checked(entry: p4r.DigestEntry) -> p4r.DigestEntry.Config:
-        config = p4r.DigestEntry.Config()
-        config.CopyFrom(entry.config)
+    def _checked(entry: p4r.DigestEntry) -> p4r.DigestEntry:
+        config = entry.config
         if min(config.max_timeout_ns, config.max_list_size, config.ack_timeout_ns) < 0:
             raise ControlError("INVALID_ARGUMENT", "digest configuration: a number is negative")
-        return config
+        kept = p4r.DigestEntry()
+        kept.CopyFrom(entry)
+        return kept
 
     # --- messages
 
@@ -117,10 +116,10 @@ class Digests:
         lists = []
         for digest_id, stream in self._streams.items():
             for number, sent in list(stream.unacknowledged.items()):
-                if now_ns - sent.sent_ns >= stream.config.ack_timeout_ns:
+                if now_ns - sent.sent_ns >= stream.entry.config.ack_timeout_ns:
                     del stream.unacknowledged[number]
             while stream.is_due(now_ns):
-                size = stream.config.max_list_size or len(stream.buffer)
+                size = stream.entry.config.max_list_size or len(stream.buffer)
                 values = tuple(stream.buffer)[:size]
                 for item in values:
                     del stream.buffer[item]
@@ -131,7 +130,7 @@ class Digests:
                         data=[to_message(stream.kind.type, iter(item)) for item in values],
                     )
                 )
-                if stream.config.ack_timeout_ns:
+                if stream.entry.config.ack_timeout_ns:
                     stream.unacknowledged[stream.next_list] = _Unacknowledged(
                         now_ns, frozenset(values)
                     )

@@ -35,11 +35,15 @@ def bad(message: str) -> ControlError:
 
 
 def number(data: bytes, width: int, what: str) -> int:
-    """The number in a byte string; INVALID_ARGUMENT or OUT_OF_RANGE if it is none that fits."""
+    """The number in a byte string; INVALID_ARGUMENT if it is none that fits.
+
+    (Section 8.4 of the specification says OUT_OF_RANGE; the sections on matches and parameters, and
+    BMv2, INVALID_ARGUMENT.)
+    """
     try:
         return decode(data, width, what)
     except ByteStringError as error:
-        raise ControlError("INVALID_ARGUMENT" if not data else "OUT_OF_RANGE", str(error)) from None
+        raise bad(str(error)) from None
 
 
 def check_known(kind: UpdateKind, known: bool, what: str) -> None:
@@ -48,6 +52,10 @@ def check_known(kind: UpdateKind, known: bool, what: str) -> None:
         raise ControlError("ALREADY_EXISTS", f"there is {what} already")
     if kind != p4r.Update.INSERT and not known:
         raise ControlError("NOT_FOUND", f"there is no {what}")
+
+
+HIDDEN_IDS = 1 << 32
+"""Members and groups behind one-shot entries have ids from here on, which no client can name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,18 +84,18 @@ class Entities:
     # --- look-ups by id
 
     def table(self, table_id: int) -> Table:
-        """The table of an id; NOT_FOUND if there is none."""
+        """The table of an id; INVALID_ARGUMENT if there is none."""
         try:
             return self.tables[table_id]
         except KeyError:
-            raise ControlError("NOT_FOUND", f"no table has id {table_id:#010x}") from None
+            raise bad(f"no table has id {table_id:#010x}") from None
 
     def extern(self, extern_id: int, kind: IdKind) -> ExternInstance:
-        """The extern instance of an id; NOT_FOUND if there is none of that kind."""
+        """The extern instance of an id; INVALID_ARGUMENT if there is none of that kind."""
         instance = self.externs.get(extern_id)
         if instance is None or EXTERN_KINDS[instance.extern] != kind:
             what = kind.name.lower().replace("_", " ")
-            raise ControlError("NOT_FOUND", f"no {what} has id {extern_id:#010x}")
+            raise bad(f"no {what} has id {extern_id:#010x}")
         return instance
 
     def of_kind(self, kind: IdKind, wanted: int = 0) -> list[ExternInstance]:
@@ -105,11 +113,11 @@ class Entities:
         return self.names.extern_id(instance)
 
     def value_set(self, value_set_id: int) -> ValueSet:
-        """The parser value set of an id; NOT_FOUND if there is none."""
+        """The parser value set of an id; INVALID_ARGUMENT if there is none."""
         try:
             return self.value_sets[value_set_id]
         except KeyError:
-            raise ControlError("NOT_FOUND", f"no value set has id {value_set_id:#010x}") from None
+            raise bad(f"no value set has id {value_set_id:#010x}") from None
 
     def profile_actions(self, profile: ExternInstance) -> tuple[TableAction, ...]:
         """The actions of the tables that use an action profile (they all list the same)."""
@@ -223,7 +231,7 @@ class Entities:
         )
         if entry.member is not None:
             message.action.action_profile_member_id = entry.member
-        elif entry.group is not None:
+        elif entry.group is not None and entry.group < HIDDEN_IDS:
             message.action.action_profile_group_id = entry.group
         elif entry.action is not None:
             message.action.action.CopyFrom(self.action_message(table.actions, entry.action))

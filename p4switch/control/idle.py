@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from finsy.proto import p4r
 
-from p4switch.control.entities import Entities
+from p4switch.ir import Table
 from p4switch.v1model.engine import Engine, TableEntry
 
 Key = tuple[str, TableEntry]
@@ -13,9 +15,11 @@ Key = tuple[str, TableEntry]
 class IdleEntries:
     """Which idle entries to tell of: each once in every lapse of its timeout."""
 
-    def __init__(self, engine: Engine, entities: Entities) -> None:
+    def __init__(
+        self, engine: Engine, entry_message: Callable[[Table, TableEntry], p4r.TableEntry]
+    ) -> None:
         self._engine = engine
-        self._entities = entities
+        self._entry_message = entry_message
         self._told_us: dict[Key, int] = {}
 
     def due(self, now_us: int) -> p4r.IdleTimeoutNotification | None:
@@ -29,7 +33,6 @@ class IdleEntries:
                 told[key] = before
                 continue
             told[key] = now_us
-            table = self._engine.table(name)
-            notice.table_entry.append(self._entities.entry_message(table, entry))
+            notice.table_entry.append(self._entry_message(self._engine.table(name), entry))
         self._told_us = told
         return notice if notice.table_entry else None

@@ -49,7 +49,7 @@ def from_message(kind: Type, message: p4d.P4Data, what: str) -> int:
             return decode_signed(message.bitstring, kind.width, what) & (1 << kind.width) - 1
         return decode(message.bitstring, kind.width, what)
     except ByteStringError as error:
-        raise ControlError("OUT_OF_RANGE", str(error)) from None
+        raise ControlError("INVALID_ARGUMENT", str(error)) from None
 
 
 def as_signed(value: int, width: int) -> int:

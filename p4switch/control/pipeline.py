@@ -64,13 +64,24 @@ class Pipeline:
             config = p4r.ForwardingPipelineConfig(p4info=self.p4info)
         self.config = config
         self.notes = Notes()
-        self.idle = IdleEntries(engine, self.entities)
+        self.idle = IdleEntries(engine, self.entry_message)
         self.has_timeouts = any(table.support_timeout for table in program.tables)
 
     def entry_key(self, table: Table, entry: TableEntry) -> tuple[str, EntryKey]:
         """What names an entry in `notes`."""
         canonical = canonical_entry(table, entry)
         return table.name, (canonical.matches, canonical.priority)
+
+    def entry_message(self, table: Table, entry: TableEntry) -> p4r.TableEntry:
+        """The message of an installed entry, without its direct resources."""
+        message = self.entities.entry_message(table, entry)
+        note = self.notes.entries.get(self.entry_key(table, entry))
+        if note is not None:
+            message.metadata = note.metadata
+            message.controller_metadata = note.controller_metadata
+            if note.one_shot is not None:
+                message.action.action_profile_action_set.CopyFrom(note.one_shot.message)
+        return message
 
     def find(self, table: Table, entry: TableEntry) -> TableEntry | None:
         """The installed entry with the matches and priority of `entry`."""

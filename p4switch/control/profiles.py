@@ -7,15 +7,12 @@ from typing import Any
 
 from finsy.proto import p4r
 
-from p4switch.control.entities import UpdateKind, bad, check_known
+from p4switch.control.entities import HIDDEN_IDS, UpdateKind, bad, check_known
 from p4switch.control.ids import IdKind
 from p4switch.control.names import annotation
 from p4switch.control.pipeline import EntryNote, OneShot, Pipeline
 from p4switch.ir import ActionChoice, ExternInstance, Table
 from p4switch.v1model.engine import ControlError
-
-HIDDEN_IDS = 1 << 32
-"""Members and groups behind one-shot entries have ids from here on, which no client can name."""
 
 
 class ProfileWriter:

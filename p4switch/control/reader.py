@@ -7,11 +7,10 @@ from typing import Any
 
 from finsy.proto import p4r
 
-from p4switch.control.entities import bad
+from p4switch.control.entities import HIDDEN_IDS, bad
 from p4switch.control.ids import IdKind
 from p4switch.control.p4data import to_message
 from p4switch.control.pipeline import EntryNote, Pipeline
-from p4switch.control.profiles import HIDDEN_IDS
 from p4switch.control.writer import check_index
 from p4switch.ir import ExternInstance, Table
 from p4switch.v1model.engine import ControlError, CounterValue, MeterConfig, TableEntry
@@ -88,17 +87,12 @@ class Reader:
         self, table: Table, entry: TableEntry, request: p4r.TableEntry
     ) -> p4r.TableEntry | None:
         """An entry with the direct resources asked for; None if the request filters it out."""
-        note = self._pipeline.notes.entries.get(self._pipeline.entry_key(table, entry), NO_NOTE)
-        message = self._entities.entry_message(table, entry)
-        message.metadata = note.metadata
-        message.controller_metadata = note.controller_metadata
-        if note.one_shot is not None:
-            message.action.action_profile_action_set.CopyFrom(note.one_shot.message)
+        message = self._pipeline.entry_message(table, entry)
         wanted = request.action.action.action_id
         if (
             (wanted and message.action.action.action_id != wanted)
-            or (request.metadata and request.metadata != note.metadata)
-            or request.controller_metadata not in (0, note.controller_metadata)
+            or (request.metadata and request.metadata != message.metadata)
+            or request.controller_metadata not in (0, message.controller_metadata)
         ):
             return None
         if request.HasField("counter_data") and table.counters:

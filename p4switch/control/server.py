@@ -7,8 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import grpc
 from finsy.proto import p4r_grpc
 
-from p4switch.control.arbitration import MAX_STREAMS
-from p4switch.control.service import P4RuntimeService
+from p4switch.control.service import MAX_STREAMS, P4RuntimeService
 
 MESSAGE_BYTES = 64 << 20
 METADATA_BYTES = 1 << 20

@@ -25,6 +25,8 @@ from p4switch.source.position import P4Error
 from p4switch.v1model.engine import ControlError, Digest, Engine
 
 API_VERSION = "1.5.0"
+MAX_STREAMS = 16
+"""Clients with a stream: each holds a thread of the server."""
 ENTITIES_A_MESSAGE = 512
 """Of a read response: keeps its messages small against gRPC's default limit of 4 MB."""
 
@@ -70,6 +72,7 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
         self._state_lock = threading.RLock()  # pipelines: reads, writes, a change of primary
         self._stream_lock = threading.RLock()  # clients; taken after _state_lock if both are
         self._arbitration = Arbitration(device_id)
+        self._streams = 0
         self._running: Running | None = None
         self._saved: Running | None = None
         self._timers = Timers(self._send_due)
@@ -267,6 +270,14 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
         self, request_iterator: Iterator[p4r.StreamMessageRequest], context: grpc.ServicerContext
     ) -> Iterator[p4r.StreamMessageResponse]:
         """See the specification, chapters 5 and 16."""
+        with self._stream_lock:
+            full = self._streams >= MAX_STREAMS
+            self._streams += not full
+        if full:
+            fail(
+                context,
+                ControlError("RESOURCE_EXHAUSTED", f"{MAX_STREAMS} clients are connected already"),
+            )
         outbox = Outbox()
         client = Client(outbox.put, outbox.offer)
         context.add_callback(outbox.close)
@@ -281,6 +292,7 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
             yield from outbox
         finally:
             with self._state_lock, self._stream_lock:
+                self._streams -= 1
                 self._arbitration.leave(client)
         if outbox.error is not None:
             fail(context, outbox.error)

@@ -157,6 +157,11 @@ class Writer:
         note = EntryNote(message.metadata, message.controller_metadata)
         if message.action.WhichOneof("type") != "action_profile_action_set":
             entry = self._entities.entry(table, message)
+            if entry.action is not None and table.actions[entry.action.index].default_only:
+                name = table.actions[entry.action.index].action.name
+                raise ControlError(
+                    "PERMISSION_DENIED", f"action {name!r} of table {table.name!r} is @defaultonly"
+                )
             if table.implementation is not None:
                 self._profiles.check_style(table.implementation, one_shot=False)
             return entry, note
@@ -215,7 +220,9 @@ class Writer:
             raise ControlError(
                 "UNIMPLEMENTED", "direct counters and meters do not act on default entries"
             )
-        if table.implementation is not None or table.default_constant:
+        if table.implementation is not None:
+            raise bad(f"table {table.name!r} has an action profile: its default action stays")
+        if table.default_constant:
             raise ControlError(
                 "PERMISSION_DENIED", f"the default action of table {table.name!r} is constant"
             )
