@@ -17,6 +17,7 @@ from p4switch.execute.native.types import (
 )
 from p4switch.execute.native.unit import Unit
 from p4switch.execute.native.variables import Function
+from p4switch.source.position import NOWHERE, UnsupportedError
 
 PARSER_STATES_LIMIT = 100_000
 """State transitions of one parser before it counts as endless and rejects with ParserTimeout."""
@@ -35,7 +36,12 @@ class Statements(Tables):
         """A list of statements."""
         for statement in body:
             self.position = statement.position
-            self._statement(statement)
+            try:
+                self._statement(statement)
+            except UnsupportedError as error:
+                if error.position != NOWHERE:
+                    raise
+                raise UnsupportedError(statement.position, error.message) from None
 
     def _statement(self, statement: ir.Statement) -> None:
         match statement:

@@ -54,7 +54,7 @@ UNUSED static const u8 *with_payload(p4_switch *sw, const packet *p, const u8 *b
         return p->data;        /* has at least the payload; the result is worthless */
     }
     memcpy(sw->scratch.bytes, bytes, length);
-    memcpy(sw->scratch.bytes + length, p->data + p->length - payload, payload);
+    if (payload) memcpy(sw->scratch.bytes + length, p->data + p->length - payload, payload);
     return sw->scratch.bytes;
 }
 

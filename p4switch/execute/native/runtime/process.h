@@ -187,7 +187,7 @@ INLINE int append_payload(p4_switch *sw, const packet *p) {
 #endif
     u32 payload = payload_length(p);
     if (UNLIKELY(output_room(o, payload))) return -1;
-    memcpy(o->bytes + o->used, p->data + p->length - payload, payload);
+    if (payload) memcpy(o->bytes + o->used, p->data + p->length - payload, payload);
     o->used += payload;
     return 0;
 }
