@@ -18,6 +18,7 @@ from controller.network_builder import NetworkBuilder
 from controller.placement import place
 from controller.planners import make_plan
 from controller.planning import Algorithm, PlanRequest
+from controller.steiner import SwitchGraph, nearest
 from protocol.wire import Hop
 
 
@@ -284,6 +285,17 @@ def test_two_trees_of_a_job_have_slots_of_their_own() -> None:
     assert groups == [2, 3]
 
 
+def test_joining_where_nobody_sums_costs_the_way_to_who_does() -> None:
+    links = [(0, 1), (1, 2), (2, 4), (0, 5), (5, 4)]
+    neighbours: list[dict[int, float]] = [{} for _ in range(6)]
+    for a, b in links:
+        neighbours[a][b] = neighbours[b][a] = 1.0
+    plain_middle = SwitchGraph(neighbours, [True, False, False, True, True, True])
+    assert nearest(plain_middle, 0, [2, 4])[4] == 5
+    all_sum = SwitchGraph(neighbours, [True] * 6)
+    assert nearest(all_sum, 0, [2, 4])[4] == 2
+
+
 def steiner_optimum(network: Network, terminals: list[str]) -> int:
     """Links of a smallest tree of switches that joins the terminals, by trying all."""
     graph = network.graph.subgraph(network.switches)
@@ -402,6 +414,11 @@ def test_the_checker_finds_faults_in_results() -> None:
     assert any("exactly one" in f for f in plan_faults(network, broken(plan, parts=fewer)))
     groupless = {**tree.parts, name: replace(part, group=0)}
     assert any("no multicast" in f for f in plan_faults(network, broken(plan, parts=groupless)))
+    closed = {**tree.parts, name: replace(part, ports_up=part.ports_up[1:])}
+    assert any(
+        "does not admit contributions" in f
+        for f in plan_faults(network, broken(plan, parts=closed))
+    )
     strange = {**tree.parts, name: replace(part, ports_down=(*part.ports_down, 4))}
     assert any("not expected" in f for f in plan_faults(network, broken(plan, parts=strange)))
 
@@ -409,8 +426,12 @@ def test_the_checker_finds_faults_in_results() -> None:
 def test_the_checker_finds_shared_slots_and_groups() -> None:
     network = load_network("star:2", slots=300)
     plan = make_plan(network, request(network))
-    with pytest.raises(PlanError, match=r"overlap(.|\n)*multicast group 2 is used twice|group 2"):
-        check_plans(network, [plan, replace(plan, job=2)])
+    for fault in (
+        "slots of job 2, tree 0 overlap those of job 1",
+        "multicast group 2 is used twice",
+    ):
+        with pytest.raises(PlanError, match=fault):
+            check_plans(network, [plan, replace(plan, job=2)])
     part = replace(plan.trees[0].parts["s1"], slot_base=100)
     with pytest.raises(PlanError, match=r"slots 100\.\.355 of job 1; it has 300"):
         check_plans(network, [broken(plan, parts={"s1": part})])

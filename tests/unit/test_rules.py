@@ -9,6 +9,7 @@ from collectives.paths import PlainRoutes, path_links, spanning_tree
 from collectives.plan import JobPlan, PlanError, Results
 from controller.allocation import FLOOD_GROUP
 from controller.loaders import load_network
+from controller.network_builder import NetworkBuilder
 from controller.placement import place
 from controller.planners import make_plan
 from controller.planning import PlanRequest
@@ -173,3 +174,17 @@ def test_hosts_forward_only_where_there_are_no_switches() -> None:
     assert list(path_links(path)) == [("h1", "s1"), ("s1", "s2"), ("s2", "h4")]
     with pytest.raises(NetworkError, match="no node 'x'"):
         PlainRoutes(line).path("h1", "x")
+
+
+def test_hosts_of_two_switches_do_not_join_them() -> None:
+    builder = NetworkBuilder("two pieces but for h2")
+    for name in ("s1", "s2"):
+        builder.add_switch(name)
+    for name in ("h1", "h2", "h3"):
+        builder.add_host(name)
+    for host, switch in (("h1", "s1"), ("h2", "s1"), ("h2", "s2"), ("h3", "s2")):
+        builder.link(host, switch)
+    routes = PlainRoutes(builder.build())
+    assert routes.path("h1", "h2") == ["h1", "s1", "h2"]
+    with pytest.raises(NetworkError, match="no way from h1 to h3"):
+        routes.path("h1", "h3")

@@ -220,6 +220,13 @@ def test_a_restarted_controller_takes_agents_back_where_they_were() -> None:
     assert ("ps", "all_done") in kinds(out)
 
 
+def test_whoever_comes_back_after_the_release_is_released() -> None:
+    tracker = Tracker(*star(1))
+    tracker.register("h1", 0.0, pb.RUNNING)
+    tracker.receive("h1", FINISHED, 0.0)
+    assert kinds(tracker.register("ps", 0.0, pb.RUNNING)) == [("ps", "welcome"), ("ps", "all_done")]
+
+
 def test_a_restarted_server_needs_a_new_epoch() -> None:
     tracker = started()
     assert not tracker.needs_new_epoch("ps")
@@ -406,27 +413,29 @@ def test_a_restarted_server_and_a_new_plan(tmp_path: Path) -> None:
 
 
 def test_a_client_outlives_its_controller(tmp_path: Path) -> None:
-    network, request = star_request(1)
+    network, request = star_request(2)
     path = tmp_path / "c.sock"
-    worker = ControllerClient(f"unix:{path}", 1, "h1")
-    server = ControllerClient(f"unix:{path}", 1, "ps")
+    clients = {h: ControllerClient(f"unix:{path}", 1, h) for h in ("h1", "h2", "ps")}
     with Running(path, network) as running:
         running.do(running.manager.submit(request))
-        for client in (worker, server):
+        for client in clients.values():
             client.register(WAIT)
             client.ready()
-        for client in (worker, server):
+        for client in clients.values():
             client.wait_for_start(WAIT)
-        worker.progress(5)
+        clients["h1"].finished({"ok": True})
+        running.do(running.manager.service.wait(1, lambda t: bool(t.agents["h1"].report)))
     with Running(path, network) as running:
         running.do(running.manager.submit(request))
-        worker.finished({"ok": True})
-        assert worker.wait_until_all_done(WAIT) == AllDone({})
-        server.wait_until_all_done(WAIT)
+        clients["h2"].progress(9)
+        running.do(running.manager.service.wait(1, lambda t: t.agents["h2"].round == 9))
+        clients["h2"].finished({"ok": False})
+        for client in clients.values():
+            assert client.wait_until_all_done(WAIT) == AllDone({})
         tracker = running.manager.service.tracker(1)
-        assert tracker.reports() == {"h1": {"ok": True}}
-        worker.close()
-        server.close()
+        assert tracker.reports() == {"h1": {"ok": True}, "h2": {"ok": False}}
+        for client in clients.values():
+            client.close()
 
 
 def test_refusals_reach_the_agent(tmp_path: Path) -> None:
