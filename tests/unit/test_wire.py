@@ -1,0 +1,115 @@
+"""The packet layout: lengths, bounds, checksums, serial numbers, which frames are ours."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocol import wire
+
+HERE = wire.Address(bytes(range(6)), bytes([10, 1, 2, 3]))
+THERE = wire.Address(bytes(range(6, 12)), bytes([10, 1, 2, 4]))
+HEADER = wire.Header(wire.Kind.CONTRIBUTION, 1, 2, 3, 4)
+
+
+@pytest.mark.parametrize("lanes", [32, 64, 256, 352])
+@pytest.mark.parametrize("hops", [0, 1, 10])
+def test_frames_fit_the_mtu_and_carry_their_lengths(lanes: int, hops: int) -> None:
+    frame = wire.frame_template(HERE, THERE, HEADER, [wire.Hop()] * hops, lanes)
+    assert len(frame) == wire.frame_bytes(lanes, hops)
+    assert len(frame) - wire.ETHERNET_BYTES <= wire.MTU
+    record = wire.frame_view(frame[None, :], lanes, hops)[0]
+    assert int(record["total_length"]) == len(frame) - 14
+    assert int(record["udp_length"]) == len(frame) - 34
+    assert int(record["reduction_hops"]) & 0xF == hops
+    assert int(record["lane_count"]) == lanes
+
+
+@pytest.mark.parametrize("lanes", [0, 1, 31, 33, 48, 384, -32])
+def test_impossible_lane_counts(lanes: int) -> None:
+    with pytest.raises(wire.LayoutError, match="multiple of 32 from 32 to 352"):
+        wire.check_lanes(lanes)
+    with pytest.raises(wire.LayoutError):
+        wire.frame_template(HERE, THERE, HEADER, [], lanes)
+
+
+def test_stacks_have_an_end() -> None:
+    with pytest.raises(wire.LayoutError, match="11 entries: at most 10"):
+        wire.pack_stack([wire.Hop()] * 11)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"child": 32}, {"child": -1}, {"fan_in": 33}, {"port": 511}, {"port": -1}]
+)
+def test_hop_fields_have_bounds(changes: dict[str, Any]) -> None:
+    with pytest.raises(wire.LayoutError, match="expected 0"):
+        replace(wire.Hop(), **changes).pack()
+
+
+@given(
+    st.builds(
+        wire.Hop,
+        aggregate=st.booleans(),
+        clear=st.booleans(),
+        child=st.integers(0, 31),
+        fan_in=st.integers(0, 32),
+        port=st.integers(0, 510),
+    )
+)
+def test_hops_survive_packing(hop: wire.Hop) -> None:
+    assert wire.Hop.unpack(hop.pack()) == hop
+
+
+def test_a_hop_has_its_bits_where_the_page_draws_them() -> None:
+    assert wire.Hop(True, False, 5, 7, 258).pack() == 0x85_07_01_02
+    assert wire.Hop(False, True, 0, 0, 0).pack() == 0x40_00_00_00
+
+
+def test_checksum_of_rfc_1071() -> None:
+    # The example of Wikipedia's "Internet checksum", checked by hand.
+    header = bytes.fromhex("4500 0073 0000 4000 4011 0000 c0a8 0001 c0a8 00c7")
+    assert wire.ipv4_checksum(header) == 0xB861
+
+
+@given(st.binary(min_size=4, max_size=4), st.binary(min_size=4, max_size=4))
+def test_the_checksum_makes_the_header_sum_to_nothing(source: bytes, target: bytes) -> None:
+    frame = wire.frame_template(
+        wire.Address(bytes(6), source), wire.Address(bytes(6), target), HEADER, [], 32
+    )
+    assert wire.ipv4_checksum(frame[14:34].tobytes()) == 0
+
+
+def test_foreign_frames_are_not_ours() -> None:
+    frame = wire.frame_template(HERE, THERE, HEADER, [wire.Hop()], 32)
+    frames = np.stack([frame] * 7)
+    for row, at in enumerate((12, 13, 14, 23, 36, 42), start=1):
+        frames[row, at] ^= 0x11
+    assert wire.is_hopsum(frames).tolist() == [True] + [False] * 6
+    assert not wire.is_hopsum(frames[:, :61]).any()
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "bits", "newer"),
+    [
+        (1, 0, 16, True),
+        (0, 1, 16, False),
+        (5, 5, 16, False),
+        (0, 0xFFFF, 16, True),
+        (0x8000, 0, 16, False),
+        (0x7FFF, 0, 16, True),
+        (3, 0xFFFFFFFE, 32, True),
+        (1 << 31, 0, 32, False),
+    ],
+)
+def test_serial_numbers(a: int, b: int, bits: int, newer: bool) -> None:
+    assert wire.serial_newer(a, b, bits) is newer
+
+
+@given(st.integers(0, 0xFFFF), st.integers(0, 0xFFFF))
+def test_of_two_serial_numbers_at_most_one_is_newer(a: int, b: int) -> None:
+    assert not (wire.serial_newer(a, b, 16) and wire.serial_newer(b, a, 16))
