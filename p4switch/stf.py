@@ -335,8 +335,7 @@ class _Run:
         missing = [p.name for p in data if p.name not in call.arguments]
         if unknown or missing:
             raise StfError(
-                f"action {names[index]!r}: unknown arguments {sorted(unknown)}, "
-                f"missing {missing}"
+                f"action {names[index]!r}: unknown arguments {sorted(unknown)}, missing {missing}"
             )
         values = (parse_number(call.arguments[parameter.name]) for parameter in data)
         return ActionChoice(index, tuple(values))
@@ -509,9 +508,7 @@ def _meter_config(rates: Sequence[str]) -> MeterConfig:
     if len(rates) != 2:
         raise StfError(f"a meter needs two RATE:BURST pairs, not {len(rates)}")
     (cir, cburst), (pir, pburst) = (rate.split(":") for rate in rates)
-    return MeterConfig(
-        round(float(cir) * 1e6), int(cburst), round(float(pir) * 1e6), int(pburst)
-    )
+    return MeterConfig(round(float(cir) * 1e6), int(cburst), round(float(pir) * 1e6), int(pburst))
 
 
 def run_stf(engine_factory: EngineFactory, program: Program, stf_path: Path) -> list[str]:

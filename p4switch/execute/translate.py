@@ -143,7 +143,6 @@ class Translator:
             self._queue.append(lambda: write(name))
         return name
 
-
     # --- functions
 
     def block(self, block: ir.Block) -> str:
@@ -226,9 +225,7 @@ class Translator:
                 tests = [self._value_set_test(subjects, key_sets[0].value_set)]
             else:
                 pairs = zip(subjects, key_sets, strict=True)
-                tests = [
-                    test for (name, _), key in pairs if (test := self._key_test(name, key))
-                ]
+                tests = [test for (name, _), key in pairs if (test := self._key_test(name, key))]
             condition = " and ".join(tests)
             jump = f"return {self._state(block, target)}"
             if not condition:
@@ -252,9 +249,7 @@ class Translator:
             case ir.InValueSet():
                 raise TypeError("a value set stands for all subjects of a select")
 
-    def _value_set_test(
-        self, subjects: list[tuple[str, ir.Type]], value_set: ir.ValueSet
-    ) -> str:
+    def _value_set_test(self, subjects: list[tuple[str, ir.Type]], value_set: ir.ValueSet) -> str:
         number = next(i for i, v in enumerate(self.program.value_sets) if v is value_set)
         name = f"set_{number}"
         self.namespace[name] = self.host.value_set_runtime(value_set)
@@ -305,11 +300,7 @@ class Translator:
                 body.add("raise ExitSignal")
             case ir.Call():
                 callee = statement.callee
-                name = (
-                    self.block(callee)
-                    if isinstance(callee, ir.Block)
-                    else self.callable(callee)
-                )
+                name = self.block(callee) if isinstance(callee, ir.Block) else self.callable(callee)
                 self._call(body, f"{name}()", statement.copy_out)
             case ir.ApplyTable():
                 self._apply(body, statement)

@@ -255,9 +255,7 @@ class Externs:
 
         return BoundExtern(update)
 
-    def _checksum(
-        self, data: Type, result: Type, with_payload: bool
-    ) -> Callable[[Any, int], int]:
+    def _checksum(self, data: Type, result: Type, with_payload: bool) -> Callable[[Any, int], int]:
         bits = bits_of(data)
         assert isinstance(result, Bits)
         mask = mask_of(result.width)

@@ -157,9 +157,7 @@ class Pipeline:
                 self._enqueue(port, packet)
         return None
 
-    def _clone_ingress(
-        self, packet: PacketState, request: CloneRequest, ingress_port: int
-    ) -> None:
+    def _clone_ingress(self, packet: PacketState, request: CloneRequest, ingress_port: int) -> None:
         """The clone is the packet as it came to ingress, parsed again."""
         session = self._state.sessions.get(request.session)
         if session is None:

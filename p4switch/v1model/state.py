@@ -171,9 +171,7 @@ class ControlState(TablesState):
     def set_value_set(self, name: str, members: Sequence[tuple[KeyMatch, ...]]) -> None:
         """See `Engine`. More members than its size: RESOURCE_EXHAUSTED."""
         with self.lock:
-            index = next(
-                (i for i, v in enumerate(self.program.value_sets) if v.name == name), None
-            )
+            index = next((i for i, v in enumerate(self.program.value_sets) if v.name == name), None)
             if index is None:
                 raise ControlError("NOT_FOUND", f"no parser value set {name!r} in the program")
             value_set = self.program.value_sets[index]
@@ -202,8 +200,7 @@ def _checked_member(
     if len(member) != len(widths):
         raise ControlError(
             "INVALID_ARGUMENT",
-            f"a member of value set {value_set.name!r} has {len(widths)} values, "
-            f"not {len(member)}",
+            f"a member of value set {value_set.name!r} has {len(widths)} values, not {len(member)}",
         )
     where = f"value set {value_set.name!r}"
     return tuple(

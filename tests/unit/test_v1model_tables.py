@@ -69,9 +69,7 @@ def test_exact(entries: list[tuple[int, int]], keys: list[tuple[int, int]]) -> N
 
 
 @given(st.lists(st.tuples(VALUES, VALUES, st.integers(0, WIDTH)), max_size=30), KEYS)
-def test_longest_prefix(
-    entries: list[tuple[int, int, int]], keys: list[tuple[int, int]]
-) -> None:
+def test_longest_prefix(entries: list[tuple[int, int, int]], keys: list[tuple[int, int]]) -> None:
     lookup = PrefixLookup(1, WIDTH)
     items = [item((KeyMatch(a), lpm(value, length))) for a, value, length in entries]
     kept = install(lookup, items)
