@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import sys
 import threading
@@ -48,6 +49,8 @@ Executor = Annotated[
 
 def main() -> None:
     """Run the command line."""
+    # gRPC's own log lines would come before the errors that say what to do.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     # BMv2's target options stand behind a `--`; here they are options like any other.
     arguments = [argument for argument in sys.argv[1:] if argument != "--"]
     app(args=arguments, prog_name="p4switch")

@@ -180,10 +180,10 @@ class Client:
 
     def leave(self) -> None:
         """Close the stream, and wait until the server has closed it too."""
+        stream, self._stream = self._stream, None
         self._requests.put(None)
-        for _ in self._stream:
+        for _ in stream:
             pass
-        self._stream = None
 
     def close(self) -> None:
         self._requests.put(None)

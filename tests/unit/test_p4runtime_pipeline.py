@@ -127,13 +127,13 @@ def test_a_program_that_does_not_compile_is_refused_with_its_place(world: World)
 
 @pytest.mark.parametrize("config", [b"", b'{"program": "x.json"}', b"#include <core.p4>\n"])
 def test_other_device_configs_are_refused(world: World, config: bytes) -> None:
-    with pytest.raises(CallError, match="INVALID_ARGUMENT: .*p4switch compile"):
+    with pytest.raises(CallError, match=r"INVALID_ARGUMENT: .*p4switch compile"):
         primary(world).push(world.p4info, config)
 
 
 def test_a_config_cannot_include_files(world: World) -> None:
     sneaky = world.device_config + b'\n#include "/etc/passwd"\n'
-    with pytest.raises(CallError, match="INVALID_ARGUMENT: .*expected a line marker"):
+    with pytest.raises(CallError, match=r"INVALID_ARGUMENT: .*expected a line marker"):
         primary(world).push(world.p4info, sneaky)
 
 
@@ -142,7 +142,7 @@ def test_the_p4info_must_be_the_programs(world: World) -> None:
     other = p4i.P4Info()
     other.CopyFrom(world.p4info)
     other.actions[0].params.add(id=9, name="extra", bitwidth=3)
-    with pytest.raises(CallError, match="INVALID_ARGUMENT: the P4Info is not .* action '"):
+    with pytest.raises(CallError, match=r"INVALID_ARGUMENT: the P4Info is not .* action '"):
         client.push(other, world.device_config)
     del other.tables[0]
     other.actions[0].CopyFrom(world.p4info.actions[0])
