@@ -1,0 +1,162 @@
+-- Wireshark dissector of hopsum packets (docs/protocol.md).
+--
+-- Use: wireshark -X lua_script:tools/wireshark/hopsum.lua capture.pcap
+--      tshark -X lua_script:tools/wireshark/hopsum.lua -r capture.pcap -Y 'hopsum.flags.stale'
+
+local hopsum = Proto("hopsum", "hopsum: sums in the network")
+
+local UDP_PORT = 0x4853
+local VERSION = 1
+local HEADER_BYTES = 20
+local HOP_BYTES = 4
+local LANE_BYTES = 4
+local EXPONENT_BIAS = 127
+
+local KINDS = {
+    [1] = "contribution",
+    [2] = "result",
+    [3] = "replicated result",
+    [4] = "inspect",
+}
+local REDUCTIONS = { [0] = "sum", [1] = "and" }
+
+local f = {
+    version = ProtoField.uint8("hopsum.version", "Version", base.DEC, nil, 0xF0),
+    kind = ProtoField.uint8("hopsum.kind", "Kind", base.DEC, KINDS, 0x0F),
+    flags = ProtoField.uint8("hopsum.flags", "Flags", base.HEX),
+    overflow = ProtoField.bool("hopsum.flags.overflow", "Overflow", 8, nil, 0x01),
+    stale = ProtoField.bool("hopsum.flags.stale", "Stale", 8, nil, 0x02),
+    bypass = ProtoField.bool("hopsum.flags.bypass", "Bypass", 8, nil, 0x04),
+    ecn = ProtoField.bool("hopsum.flags.ecn", "Congestion", 8, nil, 0x08),
+    reduction = ProtoField.uint8("hopsum.reduction", "Reduction", base.DEC, REDUCTIONS, 0xF0),
+    hops = ProtoField.uint8("hopsum.hops", "Stack entries", base.DEC, nil, 0x0F),
+    exponent = ProtoField.uint8("hopsum.exponent", "Exponent byte", base.DEC),
+    job = ProtoField.uint16("hopsum.job", "Job", base.DEC),
+    tree = ProtoField.uint8("hopsum.tree", "Tree", base.DEC),
+    reserved = ProtoField.uint8("hopsum.reserved", "Reserved", base.HEX),
+    epoch = ProtoField.uint16("hopsum.epoch", "Epoch", base.DEC),
+    worker = ProtoField.uint16("hopsum.worker", "Worker", base.DEC),
+    weight = ProtoField.uint16("hopsum.weight", "Weight", base.DEC),
+    lane_count = ProtoField.uint16("hopsum.lane_count", "Lane count", base.DEC),
+    fragment = ProtoField.uint32("hopsum.fragment", "Fragment", base.DEC),
+    hop = ProtoField.none("hopsum.hop", "Stack entry"),
+    aggregate = ProtoField.bool("hopsum.hop.aggregate", "Aggregate", 8, nil, 0x80),
+    clear = ProtoField.bool("hopsum.hop.clear", "Clear", 8, nil, 0x40),
+    child = ProtoField.uint8("hopsum.hop.child", "Child", base.DEC, nil, 0x3F),
+    fan_in = ProtoField.uint8("hopsum.hop.fan_in", "Fan-in", base.DEC),
+    port = ProtoField.uint16("hopsum.hop.port", "Port", base.DEC),
+    lanes = ProtoField.none("hopsum.lanes", "Lanes"),
+    lane = ProtoField.int32("hopsum.lane", "Lane", base.DEC),
+}
+local all_fields = {}
+for _, field in pairs(f) do
+    all_fields[#all_fields + 1] = field
+end
+hopsum.fields = all_fields
+
+local overflowed = ProtoExpert.new(
+    "hopsum.overflowed", "A lane of the sum wrapped around", expert.group.SEQUENCE, expert.severity.WARN)
+local truncated = ProtoExpert.new(
+    "hopsum.truncated", "Shorter than its counts say", expert.group.MALFORMED, expert.severity.ERROR)
+hopsum.experts = { overflowed, truncated }
+
+hopsum.prefs.lanes = Pref.bool("Show lanes", true, "List the values of every packet")
+
+local function flag_names(flags)
+    local names = {}
+    for _, pair in ipairs({ { 1, "overflow" }, { 2, "stale" }, { 4, "bypass" }, { 8, "ecn" } }) do
+        if math.floor(flags / pair[1]) % 2 == 1 then
+            names[#names + 1] = pair[2]
+        end
+    end
+    return table.concat(names, "+")
+end
+
+local function add_stack(tree, buffer, hops)
+    for i = 0, hops - 1 do
+        local entry = buffer(HEADER_BYTES + i * HOP_BYTES, HOP_BYTES)
+        local what = "forward"
+        if entry(0, 1):bitfield(0, 1) == 1 then
+            what = "aggregate"
+        elseif entry(0, 1):bitfield(1, 1) == 1 then
+            what = "clear"
+        end
+        local item = tree:add(f.hop, entry)
+        item:set_text(string.format("Stack entry %d: %s, child %d of %d, port %d", i, what,
+            entry(0, 1):bitfield(2, 6), entry(1, 1):uint(), entry(2, 2):uint()))
+        item:add(f.aggregate, entry(0, 1))
+        item:add(f.clear, entry(0, 1))
+        item:add(f.child, entry(0, 1))
+        item:add(f.fan_in, entry(1, 1))
+        item:add(f.port, entry(2, 2))
+    end
+end
+
+local function add_lanes(tree, buffer, start, count)
+    local block = buffer(start, count * LANE_BYTES)
+    local item = tree:add(f.lanes, block)
+    item:set_text(string.format("Lanes: %d values", count))
+    if hopsum.prefs.lanes then
+        for i = 0, count - 1 do
+            item:add(f.lane, block(i * LANE_BYTES, LANE_BYTES)):prepend_text(string.format("[%d] ", i))
+        end
+    end
+end
+
+function hopsum.dissector(buffer, packet, root)
+    if buffer:len() < HEADER_BYTES or buffer(0, 1):bitfield(0, 4) ~= VERSION then
+        return 0
+    end
+    local kind = buffer(0, 1):bitfield(4, 4)
+    local flags = buffer(1, 1):uint()
+    local hops = buffer(2, 1):bitfield(4, 4)
+    local exponent = buffer(3, 1):uint()
+    local lanes = buffer(14, 2):uint()
+
+    local tree = root:add(hopsum, buffer())
+    tree:add(f.version, buffer(0, 1))
+    tree:add(f.kind, buffer(0, 1))
+    local flag_item = tree:add(f.flags, buffer(1, 1))
+    flag_item:add(f.overflow, buffer(1, 1))
+    flag_item:add(f.stale, buffer(1, 1))
+    flag_item:add(f.bypass, buffer(1, 1))
+    flag_item:add(f.ecn, buffer(1, 1))
+    if flags % 2 == 1 then
+        flag_item:add_proto_expert_info(overflowed)
+    end
+    tree:add(f.reduction, buffer(2, 1))
+    tree:add(f.hops, buffer(2, 1))
+    local exponent_item = tree:add(f.exponent, buffer(3, 1))
+    if exponent > 0 then
+        exponent_item:append_text(string.format(" (below 2^%d)", exponent - EXPONENT_BIAS))
+    end
+    tree:add(f.job, buffer(4, 2))
+    tree:add(f.tree, buffer(6, 1))
+    tree:add(f.reserved, buffer(7, 1))
+    tree:add(f.epoch, buffer(8, 2))
+    tree:add(f.worker, buffer(10, 2))
+    tree:add(f.weight, buffer(12, 2))
+    tree:add(f.lane_count, buffer(14, 2))
+    tree:add(f.fragment, buffer(16, 4))
+
+    local summary = string.format("%s job %d tree %d epoch %d fragment %d worker %d weight %d",
+        KINDS[kind] or "unknown kind", buffer(4, 2):uint(), buffer(6, 1):uint(),
+        buffer(8, 2):uint(), buffer(16, 4):uint(), buffer(10, 2):uint(), buffer(12, 2):uint())
+    if flags > 0 then
+        summary = summary .. " [" .. flag_names(flags) .. "]"
+    end
+    packet.cols.protocol = "hopsum"
+    packet.cols.info = summary
+    tree:append_text(", " .. summary)
+
+    local start = HEADER_BYTES + hops * HOP_BYTES
+    if buffer:len() < start + lanes * LANE_BYTES then
+        tree:add_proto_expert_info(truncated)
+        return buffer:len()
+    end
+    add_stack(tree, buffer, hops)
+    add_lanes(tree, buffer, start, lanes)
+    return start + lanes * LANE_BYTES
+end
+
+DissectorTable.get("udp.port"):add(UDP_PORT, hopsum)
