@@ -63,14 +63,14 @@ class Segment:
         self.open = self.count
         self.first_window_code: int | None = None
         """Result of the prologue; the window's fragments can be scaled once it is known."""
-        self._announced = np.zeros(data + 1, dtype=np.uint8)
         if self.scaled:
+            self._announced = np.zeros(data + 1, dtype=np.uint8)
             self._announced[0] = codes[:window].max()
             self._announced[1 : 1 + len(codes[window:])] = codes[window:]
 
-    def announced(self, fragments: NDArray[np.int64]) -> NDArray[np.uint8]:
+    def announced(self, fragments: NDArray[np.int64]) -> NDArray[np.uint8] | int:
         """The exponent bytes to send with fragments of the stream."""
-        return self._announced[fragments - self.first + (1 - self.prologue)]
+        return self._announced[fragments - self.first] if self.scaled else 0
 
     def _is_run(self, data: NDArray[np.int64]) -> bool:
         """Whether these are consecutive full fragments."""
