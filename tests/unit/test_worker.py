@@ -470,3 +470,16 @@ def test_input_may_be_reused_after_the_call() -> None:
     frames[:] = 0
     [packet] = seen(server.take_output())
     assert packet.value == 7
+
+
+def test_h13_results_of_one_batch_out_of_order_end_up_in_place() -> None:
+    worker, plan, network = alone()
+    call = worker.submit(np.repeat(np.arange(8, dtype=np.int32), LANES), 0.0)
+    worker.take_output()
+    for order in ((0, 2, 1, 3), (4, 6, 5, 7)):
+        worker.receive(np.concatenate([result(plan, network, f, f) for f in order]), 0.0)
+        sent = seen(worker.take_output())
+        assert [(p.fragment, p.value) for p in sent] == [(f + 4, f + 4) for f in order if f < 4]
+    total = worker.result(call)
+    assert total is not None
+    np.testing.assert_array_equal(total, np.repeat(np.arange(8), LANES))
