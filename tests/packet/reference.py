@@ -345,7 +345,7 @@ class ReferenceSwitch(Switch):
 
 def _sum(slot: Slot, packet: Packet) -> Packet:
     """The packet with the slot's sum in it."""
-    flags = packet.flags & ~SUMMED_FLAGS | slot.flags
+    flags = packet.flags & ~int(SUMMED_FLAGS) | slot.flags
     return replace(
         packet, weight=slot.weight, exponent=slot.exponent, flags=flags, values=slot.values
     )

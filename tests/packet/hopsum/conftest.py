@@ -11,7 +11,11 @@ import pytest
 from tests.packet.hopsum import bmv2
 from tests.packet.hopsum.switches import Build, EngineSwitch, Switch
 
-ENGINES = ("interpreter", "native", "bmv2")
+ENGINES = (
+    "interpreter",
+    "native",
+    pytest.param("bmv2", marks=pytest.mark.xdist_group("bmv2")),  # one process, one p4c run a build
+)
 C_COMPILERS = ("cc", "gcc", "clang")
 
 MakeSwitch = Callable[[Build], Switch]

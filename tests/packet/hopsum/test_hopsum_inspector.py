@@ -43,7 +43,7 @@ def inspect(switch: Switch, slot: int) -> Shown:
     assert port == CPU_PORT
     opcode, came_in, *state = PACKET_IN.unpack_from(frame)
     assert (opcode, came_in) == (INSPECT, CPU_PORT)
-    return Shown(*state, packet=Packet.read(frame[PACKET_IN.size :]))
+    return Shown(*state, Packet.read(frame[PACKET_IN.size :]))
 
 
 def test_an_empty_slot(switch: Switch) -> None:
