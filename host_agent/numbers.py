@@ -26,7 +26,6 @@ On the wire e travels as one byte, clip(e, -127, 128) + 127; 0 also stands for a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -140,29 +139,4 @@ def error_bound(code: int, workers: int, sums: NDArray[np.float64]) -> NDArray[n
     bound: NDArray[np.float64] = (
         workers * per_worker * (1 + 2.0**-24) + 2.0**-24 * np.abs(sums) + 2.0**-150
     )
-    return bound
-
-
-def switch_error_bound(
-    tensors: Sequence[NDArray[np.float32]],
-    exact: NDArray[np.float64],
-    lanes: int,
-    window: int,
-    ranges: Sequence[tuple[int, int]] | None = None,
-) -> NDArray[np.float64]:
-    """The bound of every element of an all-reduce: flat tensors, one a worker, and exact sums.
-
-    The first `window` fragments of a tree share one exponent (docs/protocol.md). `ranges`: the
-    elements of each tree (`collectives.plan.tensor_ranges`); None: one tree.
-    """
-    bound = 2.0**-24 * np.abs(exact)
-    for start, stop in ranges or [(0, len(exact))]:
-        codes = np.maximum.reduce(
-            [exponent_codes(tensor[start:stop], lanes, "tensor") for tensor in tensors]
-        )
-        if len(codes):
-            codes[:window] = codes[:window].max()
-            fixed = {code: error_bound(code, len(tensors), np.zeros(1))[0] for code in set(codes)}
-            per_fragment = np.array([fixed[code] for code in codes])
-            bound[start:stop] += np.repeat(per_fragment, lanes)[: stop - start]
     return bound

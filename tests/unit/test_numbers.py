@@ -14,7 +14,6 @@ from host_agent.numbers import (
     error_bound,
     exponent_codes,
     quantise,
-    switch_error_bound,
     worker_bits,
 )
 from protocol.wire import EXPONENT_BIAS
@@ -156,16 +155,3 @@ def test_sums_near_the_top_of_float32_stay_finite() -> None:
     tensors = np.full((4, LANES), LARGEST / 8, dtype=np.float32)
     sums, _ = all_reduce(tensors)
     np.testing.assert_allclose(sums, LARGEST / 2, rtol=2.0**-24)
-
-
-def test_the_bound_of_a_whole_tensor_follows_windows_and_trees() -> None:
-    tensors = [np.full(8 * LANES, 1.0, dtype=np.float32) for _ in range(2)]
-    tensors[0][0] = 1024.0
-    tensors[1][6 * LANES] = 1024.0
-    exact = np.zeros(8 * LANES)
-    bound = switch_error_bound(tensors, exact, LANES, 2, [(0, 4 * LANES), (4 * LANES, 8 * LANES)])
-    per_fragment = bound.reshape(8, LANES)[:, 0]
-    large, small = per_fragment[0], per_fragment[2]
-    assert large == pytest.approx(1024 * small)
-    assert set(per_fragment) == {large, small}
-    assert (per_fragment == large).tolist() == [True, True, *[False] * 4, True, False]

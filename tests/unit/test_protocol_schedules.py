@@ -11,10 +11,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from collectives.network import Network
-from collectives.plan import JobPlan, Results, tensor_ranges
-from host_agent.numbers import switch_error_bound
+from collectives.plan import JobPlan, Results
 from host_agent.stream import WorkerOptions
 from host_agent.worker import Worker
+from host_agent.workload import switch_bounds
 from protocol.wire import Reduction
 from tests.unit.protocol_world import (
     LANES,
@@ -159,8 +159,7 @@ def test_float_sums_agree_to_the_bit_and_keep_their_bound(seed: int, scale: floa
     world.run()
     sums = [w.result(call) for w, call in zip(world.workers, calls, strict=True)]
     exact = np.array(tensors, dtype=np.float64).sum(axis=0)
-    plan = job.plans[0]
-    bound = switch_error_bound(tensors, exact, LANES, plan.window, tensor_ranges(plan, length))
+    bound = switch_bounds(tensors, exact, job.plans[0])
     for total in sums:
         assert total is not None
         np.testing.assert_array_equal(total, sums[0])
