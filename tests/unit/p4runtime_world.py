@@ -140,6 +140,7 @@ class Client:
         election_id: int | None = 1,
         role: str = "",
     ) -> None:
+        self.address = address
         self._channel = grpc.insecure_channel(address)
         self.stub = p4r_grpc.P4RuntimeStub(self._channel)
         self.device_id = device_id
