@@ -1,0 +1,138 @@
+"""How many fragments a second one core encodes, sends, receives and decodes.
+
+A worker, as it is, sums a long tensor. Its contributions go out through one end of a veth pair and
+come in at the other, where each is turned into its result in place (other kind, no hop entry)
+and handed back: so every fragment is encoded, sent, received and decoded once, by the worker's own
+state machine and sockets, in one process on one core.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from benchmarks.veth import veth_pairs
+from collectives.network import Host, Link, Network
+from collectives.plan import DataType, JobPlan, Results, TreePlan
+from host_agent.stream import WorkerOptions
+from host_agent.worker import Worker
+from packet_io import FramePort, Frames, PacketPort
+from protocol.wire import (
+    HOP_BYTES,
+    UDP_PORT,
+    Address,
+    Header,
+    Hop,
+    Kind,
+    frame_bytes,
+    frame_template,
+)
+
+LANES = 256
+WINDOW = 256
+STACK_END = frame_bytes(0, 1)
+
+
+def wire_network() -> Network:
+    """Two hosts on one wire."""
+    hosts = {
+        name: Host(name, f"10.0.0.{n}", f"02:00:00:00:00:0{n}")
+        for n, name in enumerate(("h1", "ps"), start=1)
+    }
+    return Network("wire", hosts, {}, (Link("h1", "ps", 0, 0),))
+
+
+def lone_plan() -> JobPlan:
+    """A job of one worker, right beside its server."""
+    tree = TreePlan(0, "ps", {"h1": "ps"}, {}, ((Hop(),),), ((),), ((0,),))
+    return JobPlan(1, 1, ("h1",), (tree,), LANES, WINDOW, Results.UNICAST)
+
+
+def result_header(network: Network, plan: JobPlan) -> Frames:
+    """The bytes before the lanes of a result to the worker."""
+    ends = [Address(h.mac_bytes, h.ip_bytes) for h in network.hosts.values()]
+    header = Header(Kind.RESULT, plan.job, 0, plan.epoch, 0, weight=1)
+    return frame_template(ends[1], ends[0], header, (), plan.lanes)[: STACK_END - HOP_BYTES]
+
+
+def measure(
+    dtype: DataType, seconds: float, open_port: Callable[..., FramePort], label: str
+) -> dict[str, Any]:
+    """Fragments a second of a worker, with ports of one kind."""
+    network, plan = wire_network(), lone_plan()
+    start = result_header(network, plan)
+    worker = Worker(plan, 0, network, WorkerOptions(deadline=1e6, initial_timeout=60.0))
+    generator = np.random.default_rng(1)
+    elements = 64 * WINDOW * LANES
+    tensor: Any = (
+        generator.standard_normal(elements, dtype=np.float32)
+        if dtype is DataType.FLOAT32
+        else generator.integers(-(2**30), 2**30, elements, dtype=np.int32)
+    )
+    out = np.empty_like(tensor)
+    with veth_pairs("hsa", 1) as [(a, b)]:
+        sender, receiver = open_port(a), open_port(b)
+        os.sched_setaffinity(0, {0})
+        try:
+            started = time.perf_counter()
+            fragments = 0
+            while time.perf_counter() - started < seconds:
+                fragments += _sum(worker, tensor, out, sender, receiver, start, started + seconds)
+            elapsed = time.perf_counter() - started
+        finally:
+            os.sched_setaffinity(0, range(os.cpu_count() or 1))
+            sender.close()
+            receiver.close()
+    return {
+        "path": label,
+        "dtype": dtype.value,
+        "lanes": LANES,
+        "fragments_per_second": round(fragments / elapsed),
+    }
+
+
+def _sum(
+    worker: Worker,
+    tensor: Any,
+    out: Any,
+    sender: FramePort,
+    receiver: FramePort,
+    start: Frames,
+    stop: float,
+) -> int:
+    """Sum the tensor (of one worker: copy it) through the wire; fragments done by `stop`."""
+    before = worker.statistics.accepted
+    call = worker.submit(tensor, 0.0, out=out)
+    exponent_at, fragment_at = 45, slice(58, 62)
+    while not worker.done(call) and time.perf_counter() < stop:
+        for frames in worker.take_output():
+            sent = 0
+            while sent < len(frames):
+                sent += sender.send(frames[sent:])
+        for frames in receiver.receive():
+            results = frames[:, HOP_BYTES:]
+            kept = frames[:, exponent_at].copy(), frames[:, fragment_at].copy()
+            results[:, : len(start)] = start
+            results[:, exponent_at], results[:, fragment_at] = kept
+            worker.receive(results, 0.0)
+    if worker.done(call):
+        worker.result(call)
+        if tensor.dtype == np.int32 and not np.array_equal(tensor, out):
+            raise RuntimeError("what came back is not what was sent")
+    return worker.statistics.accepted - before
+
+
+def fast_port(interface: str) -> FramePort:
+    """The fast path's port."""
+    return PacketPort(interface, udp_port=UDP_PORT)
+
+
+def scapy_port(interface: str) -> FramePort:
+    """The Scapy path's port."""
+    from host_agent.scapy_io import ScapyPort
+
+    return ScapyPort(interface)
