@@ -41,9 +41,10 @@ def question(switch: Switch) -> bytes:
 def inspect(switch: Switch, slot: int) -> Shown:
     ((port, frame),) = switch.send(CPU_PORT, packet_out(INSPECT, question(switch), slot=slot))
     assert port == CPU_PORT
-    opcode, came_in, *state = PACKET_IN.unpack_from(frame)
+    opcode, came_in, shown, bitmap, count, fan_in, cleared, valid = PACKET_IN.unpack_from(frame)
     assert (opcode, came_in) == (INSPECT, CPU_PORT)
-    return Shown(*state, Packet.read(frame[PACKET_IN.size :]))
+    packet = Packet.read(frame[PACKET_IN.size :])
+    return Shown(shown, bitmap, count, fan_in, cleared, valid, packet)
 
 
 def test_an_empty_slot(switch: Switch) -> None:
