@@ -13,8 +13,8 @@ from p4switch.execute.native.engine import NativeEngine
 from p4switch.execute.native.loop import PacketLoop
 from p4switch.v1model.engine import ControlError, Engine
 
-DIGEST_SECONDS = 0.01
-"""Between looks for the digests that native code has made."""
+RECORD_SECONDS = 0.01
+"""Between looks for the digests and log messages that native code has made."""
 
 
 class NativePlane(Plane):
@@ -76,7 +76,8 @@ class NativePlane(Plane):
             loop = self._loop
             if loop is not None:
                 watched.append(loop.cpu_event())
-                timeout = DIGEST_SECONDS if loop.engine.layout.digests else None
+                layout = loop.engine.layout
+                timeout = RECORD_SECONDS if layout.digests or layout.messages else None
             readable, _, _ = select.select(watched, (), (), timeout)
             if self._wake in readable:
                 eventfd_read(self._wake)
@@ -88,6 +89,7 @@ class NativePlane(Plane):
                 return
             frames = loop.take_cpu_frames()
             digests = loop.engine.take_digests() if loop.engine.layout.digests else []
+            loop.engine.log_messages()
         if frames:
             self._on_frames(frames)
         if digests:

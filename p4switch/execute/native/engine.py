@@ -167,7 +167,7 @@ class NativeEngine(ControlState):
             )
             if failed:
                 raise MemoryError("no memory for a batch of packets")
-            self._log_messages()
+            self.log_messages()
             return frames_of(result)
 
     def take_digests(self) -> list[Digest]:
@@ -176,7 +176,8 @@ class NativeEngine(ControlState):
             records = self._records(self.library.take_digests, self.layout.digests)
             return [Digest(layout.name, values) for layout, values in records]
 
-    def _log_messages(self) -> None:
+    def log_messages(self) -> None:
+        """Log what `log_msg` and failed assertions have said since the last call."""
         if not self.layout.messages:
             return
         for layout, values in self._records(self.library.take_messages, self.layout.messages):
@@ -189,10 +190,12 @@ class NativeEngine(ControlState):
         self, take: ctypes._NamedFuncPointer, layouts: list[RecordLayout]
     ) -> list[tuple[RecordLayout, tuple[int, ...]]]:
         count = take(self.switch, None, 0)
-        if not count:
-            return []
-        words = (ctypes.c_uint64 * count)()
-        take(self.switch, words, count)
+        room = 0
+        words = (ctypes.c_uint64 * room)()
+        while count > room:  # a packet loop may add records between the calls
+            room = count
+            words = (ctypes.c_uint64 * room)()
+            count = take(self.switch, words, room)
         found = []
         at = 0
         while at < count:

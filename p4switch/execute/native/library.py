@@ -31,6 +31,7 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
         (c_void_p, c_uint32, c_void_p, c_void_p, c_void_p, c_void_p, c_uint64, c_uint32,
          POINTER(BatchResult)),
     ),
+    "log": (None, (c_void_p, c_uint32)),
     "table_insert": (
         c_int,
         (c_void_p, c_uint32, c_uint32, _WORDS, _WORDS, c_uint32, c_uint32, c_uint32, c_uint32,

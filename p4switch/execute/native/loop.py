@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import logging
 import os
 import socket
 import threading
 from dataclasses import dataclass
 
-from p4switch.execute.native.engine import NativeEngine, frames_of
+from p4switch.execute.native.engine import NativeEngine, frames_of, log
 from p4switch.execute.native.library import BatchResult
 from p4switch.v1model.engine import ControlError
 
@@ -95,7 +96,11 @@ class PacketLoop:
         return sorted(self._sockets)
 
     def start(self) -> None:
-        """Run in a thread of its own."""
+        """Run in a thread of its own.
+
+        What `log_msg` says is kept for the engine's `log_messages`, where that is logged.
+        """
+        self._library.log(self.engine.switch, log.isEnabledFor(logging.INFO))
         self._thread = threading.Thread(target=self._run, name="packet loop", daemon=True)
         self._thread.start()
 

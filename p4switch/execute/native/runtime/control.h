@@ -110,6 +110,13 @@ EXPORT int p4_process(p4_switch *sw, u32 count, const u16 *ports, const u64 *off
     return failed ? -1 : 0;
 }
 
+/* Whether a packet loop records log_msg. */
+EXPORT void p4_log(p4_switch *sw, u32 on) {
+    switch_lock(sw);
+    sw->logs = on;
+    switch_unlock(sw);
+}
+
 /* --- tables */
 
 EXPORT int p4_table_insert(p4_switch *sw, u32 number, u32 handle, const u64 *key, const u64 *mask,
