@@ -32,7 +32,6 @@ control IngressFaults(inout metadata_t meta, in standard_metadata_t standard_met
     }
 
     apply {
-        meta.lost = false;
         if (standard_metadata.ingress_port != CPU_PORT) {
             ingress_loss.apply();
         }
@@ -53,7 +52,6 @@ control EgressFaults(inout metadata_t meta, in standard_metadata_t standard_meta
     }
 
     apply {
-        meta.lost = false;
         if (standard_metadata.egress_port != CPU_PORT) {
             egress_loss.apply();
         }

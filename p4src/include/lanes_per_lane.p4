@@ -62,7 +62,7 @@ control Lanes(inout lanes_t lanes,
               in lanes_operation_t operation,
               in reduction_t reduction,
               in slot_index_t slot,
-              out bool wrapped) {
+              inout bool wrapped) {
     FOR_EACH_LANE(LANE_REGISTER)
 
     action store() {
@@ -87,7 +87,6 @@ control Lanes(inout lanes_t lanes,
     }
 
     apply {
-        wrapped = false;
         if (operation == lanes_operation_t.STORE) {
             store();
         } else if (operation == lanes_operation_t.LOAD) {

@@ -1,5 +1,7 @@
 /*
  * What the stages tell each other about a packet.
+ *
+ * All of it is zero and false at first: v1model targets clear user metadata before the parser.
  */
 #ifndef HOPSUM_METADATA_P4_
 #define HOPSUM_METADATA_P4_

@@ -27,6 +27,15 @@ control SlotTransition(inout headers_t hdr, inout metadata_t meta) {
 
     // -- How old is the fragment? --------------------------------------------
 
+    action compare() {
+        vacant = (bit<1>)(meta.slot.job == 0);
+        same_job = (bit<1>)(meta.slot.job == hdr.hopsum.job && meta.slot.tree == hdr.hopsum.tree);
+        epoch_lead = hdr.hopsum.epoch - meta.slot.epoch;
+        fragment_lead = hdr.hopsum.fragment - meta.slot.fragment;
+        seen = (bit<1>)(meta.slot.children & meta.child != 0);
+        complete = (bit<1>)(meta.slot.count == meta.slot.fan_in);
+    }
+
     action set_age(age_t value) {
         age = value;
     }
@@ -148,14 +157,8 @@ control SlotTransition(inout headers_t hdr, inout metadata_t meta) {
     }
 
     apply {
-        vacant = meta.slot.job == 0 ? 1w1 : 0;
-        same_job = meta.slot.job == hdr.hopsum.job && meta.slot.tree == hdr.hopsum.tree ? 1w1 : 0;
-        epoch_lead = hdr.hopsum.epoch - meta.slot.epoch;
-        fragment_lead = hdr.hopsum.fragment - meta.slot.fragment;
+        compare();
         fragment_age.apply();
-
-        seen = meta.slot.children & meta.child != 0 ? 1w1 : 0;
-        complete = meta.slot.count == meta.slot.fan_in ? 1w1 : 0;
         if (age == age_t.SAME && meta.slot.cleared == 0
             && (meta.slot.fan_in != hdr.hops[0].fan_in
                 || meta.slot.reduction != hdr.hopsum.reduction)) {

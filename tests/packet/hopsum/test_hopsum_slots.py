@@ -294,12 +294,13 @@ def test_slots_of_a_window_are_apart(switch: Switch) -> None:
     ]
 
 
-def test_two_jobs_on_one_slot_never_mix(switch: Switch) -> None:
+@pytest.mark.parametrize("other", [{"job": 2}, {"tree": 1}], ids=str)
+def test_two_jobs_or_trees_on_one_slot_never_mix(switch: Switch, other: dict[str, int]) -> None:
     """H10: whoever is there last has it; no sum has a part of both."""
-    star(switch, job=1)
-    star(switch, job=2)
-    one = [contribution(switch, child, 0, job=1) for child in (0, 1)]
-    two = [contribution(switch, child, 0, job=2, worker=9) for child in (0, 1)]
+    star(switch)
+    star(switch, **other)
+    one = [contribution(switch, child) for child in (0, 1)]
+    two = [contribution(switch, child, worker=9, **other) for child in (0, 1)]
     assert up(switch, one[0], two[0], one[1], two[1]) == []
     assert switch.counted() == {Outcome.AGGREGATED: 4, Outcome.TAKEN_OVER: 3}
     total = add(two[1].values, two[0].values)
