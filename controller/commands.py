@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from collectives.drawing import network_svg
 from collectives.network import Network
 from collectives.plan import DataType, JobPlan, PlanError, Results
 from collectives.plan_checker import check_plans
@@ -19,7 +20,6 @@ from collectives.prediction import Prediction, predict
 from collectives.units import format_bytes, format_rate, format_time
 from controller import doctor as examination
 from controller.asking import ControllerQueries
-from controller.drawing import draw_svg
 from controller.loaders import load_network, node_link, save_network
 from controller.placement import place
 from controller.planners import PLANNERS, make_plan
@@ -101,7 +101,7 @@ def topology(
     if save is not None:
         save_network(loaded, save)
     if svg is not None:
-        _write(svg, draw_svg(loaded))
+        _write(svg, network_svg(loaded))
     if as_json:
         print_json(node_link(loaded))
         return
@@ -146,7 +146,9 @@ def _write(path: Path, text: str) -> None:
 
 @app.command()
 def plan(
-    network: TopologyArgument,
+    topology: Annotated[
+        str, typer.Option(help="Name (star:8, leaf-spine:4x4, fat-tree:4, ...) or file.")
+    ] = "fat-tree:4",
     workers: WorkersOption = None,
     servers: ServersOption = 1,
     algorithm: Annotated[Algorithm, typer.Option(help="Who sums.")] = Algorithm.IN_NETWORK,
@@ -170,7 +172,7 @@ def plan(
 ) -> None:
     """Plan a job: trees, what each switch does, bytes on each link and the time they take."""
     loaded = load_network(
-        network,
+        topology,
         link_rate=link_rate,
         uplink_rate=uplink_rate,
         latency=latency,
@@ -194,7 +196,7 @@ def plan(
     check_plans(loaded, [job])
     prediction = predict(loaded, job, [(elements, dtype)], rounds)
     if svg is not None:
-        _write(svg, draw_svg(loaded, job))
+        _write(svg, network_svg(loaded, job))
     if as_json:
         print_json(plan_dict(loaded, job, prediction))
         return

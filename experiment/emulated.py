@@ -14,6 +14,7 @@ from typing import Any
 from collectives.network import Network
 from collectives.plan import JobPlan
 from controller.driver import Driver, SwitchTarget
+from controller.rendezvous import announced
 from controller.rules import Loss, rules_for
 from controller.service import ControllerService
 from controller.tracker import Tracker
@@ -76,10 +77,11 @@ async def _run(
         plans = [] if prepared.plan is None else [prepared.plan]
         rules = rules_for(network, plans, losses_of(network, experiment))
         await driver.apply(rules, READY_SECONDS)
-        service = ControllerService()
+        service = ControllerService(switches=driver)
         service.add(tracker)
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="hopsum-"))
         address = await stack.enter_async_context(service.serve(f"unix:{folder}/controller"))
+        stack.enter_context(announced(address))
         before = emulation.link_bytes()
         processes = {
             host: _start_agent(emulation, network, experiment, address, host)

@@ -16,7 +16,12 @@ from rich.text import Text
 from collectives.network import NetworkError
 from collectives.plan import DataType, PlanError, Results
 from collectives.units import parse_rate, parse_time
+from controller.client import ControllerError
+from controller.commands import app as controller_commands
 from controller.driver import DriverError
+from controller.pipeline import PipelineError
+from controller.service import ServiceError
+from controller.shell import ShellError
 from experiment.description import (
     Algorithm,
     Engine,
@@ -29,6 +34,7 @@ from experiment.result import Report, RunFailed
 from experiment.runner import run_experiment
 from experiment.summary import run_table
 from host_agent.failure import JobFailed
+from host_agent.numbers import NumbersError
 from mininet_topos.failures import EmulationError
 from mininet_topos.loader import why_unavailable
 from p4switch.source.position import P4Error
@@ -41,7 +47,21 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
+app.add_typer(controller_commands)
 console = Console(stderr=True)
+
+
+WRONG_INPUT = (NetworkError, PlanError, ExperimentError, EmulationError, P4Error, NumbersError)
+FAILURES = (
+    RunFailed,
+    DriverError,
+    JobFailed,
+    SimulationError,
+    ControllerError,
+    ServiceError,
+    ShellError,
+    PipelineError,
+)
 
 
 def main() -> None:
@@ -49,10 +69,10 @@ def main() -> None:
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     try:
         app()
-    except (NetworkError, PlanError, ExperimentError, EmulationError) as error:
+    except WRONG_INPUT as error:
         _complain("error", str(error))
         sys.exit(2)
-    except (RunFailed, DriverError, JobFailed, SimulationError, P4Error) as error:
+    except FAILURES as error:
         _complain("failed", str(error))
         sys.exit(1)
     except KeyboardInterrupt:

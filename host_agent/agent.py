@@ -3,44 +3,27 @@
 from __future__ import annotations
 
 import json
-import select
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from collectives.execution import Execution
+from collectives.plan import JobPlan
 from collectives.ring import ring_all_reduce
 from controller.client import AgentLost, AllDone, Assignment, ControllerClient, PlanChanged
+from host_agent.runner import Loop, Machine
 from host_agent.server import Server
+from host_agent.server_set import ServerSet
 from host_agent.stream import WorkerOptions
 from host_agent.tcp_collective import TcpCollective
 from host_agent.worker import Worker
 from host_agent.workload import Interval, Workload, WorkloadSpec, make_workload
-from packet_io import FramePort, Frames
+from packet_io import FramePort
 
-RETRY_SECONDS = 0.002
-"""Pause before frames that a full queue refused are offered again."""
 PATIENCE_SECONDS = 60.0
-
-
-class Machine(Protocol):
-    """A sans-I/O state machine: worker or server."""
-
-    def receive(self, frames: Frames, now: float) -> None:
-        """Take frames (n, length) in."""
-
-    def tick(self, now: float) -> None:
-        """Do what is due."""
-
-    def take_output(self) -> list[Frames]:
-        """Frames to send, in order."""
-
-    @property
-    def deadline(self) -> float | None:
-        """When tick is wanted."""
 
 
 News = PlanChanged | AgentLost | AllDone
@@ -81,48 +64,21 @@ class Task:
         )
 
 
-class Reactor:
-    """Moves frames between a port and state machines, and news from the controller."""
+class Attendance:
+    """A loop that also watches for the controller's news."""
 
-    def __init__(self, port: FramePort, machines: Sequence[Machine], client: ControllerClient):
-        self._port = port
-        self._machines = machines
+    def __init__(self, port: FramePort, machine: Machine, client: ControllerClient) -> None:
         self._client = client
-        self._backlog: list[Frames] = []
-        self._poll = select.poll()
-        self._poll.register(port.fileno(), select.POLLIN)
-        self._poll.register(client.fileno(), select.POLLIN)
+        self._loop = Loop(port, [machine], watch=[client.fileno()])
 
     def turn(self) -> list[News]:
         """Send what waits, sleep until something is due, take frames in; returns the news."""
-        self.flush()
-        now = time.monotonic()
-        deadlines = [m.deadline for m in self._machines if m.deadline is not None]
-        if self._backlog:
-            deadlines.append(now + RETRY_SECONDS)
-        timeout = max(0.0, min(deadlines) - now) if deadlines else 1.0
-        ready = {fd for fd, _ in self._poll.poll(timeout * 1000)}
-        now = time.monotonic()
-        if self._port.fileno() in ready:
-            for frames in self._port.receive():
-                for machine in self._machines:
-                    machine.receive(frames, now)
-        for machine in self._machines:
-            if machine.deadline is not None and machine.deadline <= now:
-                machine.tick(now)
+        ready = self._loop.turn()
         return self._client.events() if self._client.fileno() in ready else []
 
     def flush(self) -> None:
-        """Send what the machines have, as far as the port takes it."""
-        for machine in self._machines:
-            self._backlog += machine.take_output()
-        while self._backlog:
-            frames = self._backlog[0]
-            taken = self._port.send(frames)
-            if taken < len(frames):
-                self._backlog[0] = frames[taken:]
-                return
-            del self._backlog[0]
+        """Send what waits."""
+        self._loop.flush()
 
 
 def attend(client: ControllerClient, port: FramePort) -> None:
@@ -158,7 +114,7 @@ def _worker(client: ControllerClient, assignment: Assignment, task: Task, port: 
     index = plan.workers.index(client.host)
     worker = Worker(plan, index, assignment.network, task.options)
     workload = make_workload(task.workload, index, plan)
-    reactor = Reactor(port, [worker], client)
+    loop = Attendance(port, worker, client)
     intervals: list[Interval] = []
     tensor = workload.next_tensor()
     client.ready()
@@ -167,17 +123,17 @@ def _worker(client: ControllerClient, assignment: Assignment, task: Task, port: 
         started = time.monotonic()
         call = worker.submit(tensor, started)
         while not worker.done(call):
-            _obey(reactor.turn(), worker)
+            _obey(loop.turn(), worker)
         result = worker.result(call)
         assert result is not None
         intervals.append((started, time.monotonic()))
         workload.take_result(result)
         tensor = workload.next_tensor()
         client.progress(len(intervals))
-    reactor.flush()
+    loop.flush()
     client.finished(_report(workload, intervals, worker.statistics.retransmissions))
     # Others may still need this worker: a restarted server asks for its last window.
-    while not any(isinstance(event, AllDone) for event in _obey(reactor.turn(), worker)):
+    while not any(isinstance(event, AllDone) for event in _obey(loop.turn(), worker)):
         pass
 
 
@@ -193,21 +149,31 @@ def _obey(events: list[News], worker: Worker) -> list[News]:
 
 def _servers(client: ControllerClient, assignment: Assignment, port: FramePort) -> None:
     plan = assignment.plan
-    servers = [
-        Server(plan, tree.tree, assignment.network)
-        for tree in plan.trees
-        if tree.server == client.host
-    ]
-    reactor = Reactor(port, servers, client)
+    servers = ServerSet()
+
+    def follow(plan: JobPlan) -> None:
+        """Adopt a plan: servers of trees that stay here go on, those of new ones start."""
+        here = [tree.tree for tree in plan.trees if tree.server == client.host]
+        kept = {server.tree.tree: server for server in servers}
+        servers.remove(plan.job)
+        for tree in here:
+            server = kept.get(tree)
+            if server is None:
+                server = Server(plan, tree, assignment.network)
+            else:
+                server.adopt(plan)
+            servers.add(server)
+
+    follow(plan)
+    loop = Attendance(port, servers, client)
     client.ready()
     client.wait_for_start(PATIENCE_SECONDS)
     while True:
-        for event in reactor.turn():
+        for event in loop.turn():
             if isinstance(event, AllDone):
                 return
             if isinstance(event, PlanChanged):
-                for server in servers:
-                    server.adopt(event.plan)
+                follow(event.plan)
             elif isinstance(event, AgentLost):
                 waits = [
                     f"; fragment {missing.fragment} lacks {', '.join(missing.workers)}"

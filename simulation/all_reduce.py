@@ -9,6 +9,7 @@ from collectives.network import Network
 from collectives.plan import JobPlan
 from controller.rules import SwitchRules, rules_for
 from host_agent.server import Server
+from host_agent.server_set import ServerSet
 from host_agent.stream import WorkerOptions
 from host_agent.worker import Worker
 from host_agent.workload import Interval, Workload, reduce_seconds
@@ -58,8 +59,10 @@ def simulate_plan(
         for index in range(len(plan.workers))
     ]
     agents: dict[str, Agent] = dict(zip(plan.workers, members, strict=True))
-    for tree in plan.trees:
-        agents[tree.server] = Server(plan, tree.tree, network)
+    for host in dict.fromkeys(tree.server for tree in plan.trees):
+        agents[host] = ServerSet(
+            Server(plan, tree.tree, network) for tree in plan.trees if tree.server == host
+        )
     return _run(network, rules, make_engine, agents, members, faults, seed, limit)
 
 

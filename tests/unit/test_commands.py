@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,13 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from collectives.drawing import TREE_COLOURS, network_svg, positions
 from collectives.network import NetworkError
 from collectives.plan import PlanError
 from controller import doctor, shell
 from controller.asking import ControllerQueries
 from controller.client import ControllerError
 from controller.commands import app
-from controller.drawing import draw_svg, layers
 from controller.driver import DriverError, State, SwitchTarget
 from controller.loaders import load_network
 from controller.placement import place
@@ -67,36 +68,50 @@ def test_unknown_topologies_are_errors() -> None:
 
 
 def test_plan_as_text() -> None:
-    text = run("plan", "fat-tree:4", "--workers", "8", "--link-rate", "100M", "--top", "3")
+    text = run(
+        "plan", "--topology", "fat-tree:4", "--workers", "8", "--link-rate", "100M", "--top", "3"
+    )
     assert "job 1, tree 0: server h16 takes 1 flow" in text
     assert "c1: sums 2, slots 0 to 255" in text
     assert "bytes on links (3 of 34" in text
     assert "predicted time 349" in text
-    assert "links without a rate" in run("plan", "star:2")
-    assert "passes 8" in run("plan", "star:40")
+    assert "links without a rate" in run("plan", "--topology", "star:2")
+    assert "passes 8" in run("plan", "--topology", "star:40")
 
 
 def test_plan_as_json(tmp_path: Path) -> None:
     drawn = tmp_path / "p.svg"
     out = run(
-        "plan", "star:2", "--elements", "256", "--dtype", "int32", "--svg", str(drawn), "--json"
+        "plan",
+        "--topology",
+        "star:2",
+        "--elements",
+        "256",
+        "--dtype",
+        "int32",
+        "--svg",
+        str(drawn),
+        "--json",
     )
     data = json.loads(out)
     assert data["prediction"]["links"][0] == {"from": "h1", "to": "s1", "bytes": 1094}
     assert data["trees"][0]["switches"]["s1"]["children"] == {"0": 1, "1": 2}
     assert data["trees"][0]["up"][0] == ["80020003", "00010000"]
-    assert "#fdba74" in drawn.read_text()
+    assert TREE_COLOURS[0] in drawn.read_text()
 
 
 def test_pictures_have_layers() -> None:
-    assert [len(row) for row in layers(load_network("fat-tree:4"))] == [16, 8, 8, 4]
+    places = positions(load_network("fat-tree:4"))
+    heights = Counter(y for _, y in places.values())
+    assert [heights[y] for y in sorted(heights)] == [4, 8, 8, 16]
     network = load_network("leaf-spine:2x2", servers=2)
     placement = place(network, None, 2)
     plan = make_plan(network, PlanRequest(1, 1, placement.workers, placement.servers))
-    svg = draw_svg(network, plan)
-    assert "#c2410c" in svg
-    assert "#1d4ed8" in svg
-    ElementTree.fromstring(draw_svg(load_network("torus:3x3")))
+    svg = network_svg(network, plan)
+    assert TREE_COLOURS[0] in svg
+    assert TREE_COLOURS[1] in svg
+    ElementTree.fromstring(svg)
+    ElementTree.fromstring(network_svg(load_network("torus:3x3")))
 
 
 def test_doctor_finds_what_there_is() -> None:
