@@ -148,10 +148,24 @@ def run(
 
 
 def _wait_for_signal() -> None:
+    """Return at SIGTERM or SIGINT; end with an error if a thread of the switch dies."""
     stop = threading.Event()
+    died: list[threading.ExceptHookArgs] = []
+
+    def thread_died(what: threading.ExceptHookArgs) -> None:
+        died.append(what)
+        stop.set()
+
+    threading.excepthook = thread_died
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     stop.wait()
+    if died:
+        name = died[0].thread.name if died[0].thread is not None else "a thread"
+        logging.getLogger("p4switch").critical(
+            "%s died, the switch ends", name, exc_info=died[0].exc_value
+        )
+        raise typer.Exit(1)
 
 
 def _start_logging(level: str, file: Path | None) -> None:

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from os import eventfd, eventfd_write
+from os import close, eventfd, eventfd_write
 from pathlib import Path
 
 from packet_io.pcap import PcapWriter
@@ -42,6 +42,7 @@ class Capture:
         """Write what waits and finish the files."""
         eventfd_write(self._stop, 1)
         self._thread.join()
+        close(self._stop)
         for sock, into, out in self._sockets.values():
             sock.close()
             into.close()

@@ -30,10 +30,8 @@ class _Stream:
     next_list: int = 1
     unacknowledged: dict[int, _Unacknowledged] = field(default_factory=dict)
 
-    def is_duplicate(self, values: Values) -> bool:
-        return values in self.buffer or any(
-            values in sent.values for sent in self.unacknowledged.values()
-        )
+    def is_sent(self, values: Values) -> bool:
+        return any(values in sent.values for sent in self.unacknowledged.values())
 
     def is_due(self, now_ns: int) -> bool:
         if not self.buffer:
@@ -105,7 +103,7 @@ class Digests:
     def add(self, name: str, values: Values, now_ns: int) -> None:
         """Take a digest from the data plane; one that is unwanted or known is dropped."""
         stream = self._streams.get(self._ids.get(name, 0))
-        if stream is None or stream.is_duplicate(values):
+        if stream is None or stream.is_sent(values):
             return
         if not stream.buffer:
             stream.first_ns = now_ns

@@ -6,7 +6,7 @@ import select
 import socket
 import threading
 from collections.abc import Mapping
-from os import eventfd, eventfd_read, eventfd_write
+from os import close, dup, eventfd, eventfd_read, eventfd_write
 
 from p4switch.control.plane import DigestSink, FrameSink, Plane
 from p4switch.execute.native.engine import NativeEngine
@@ -37,8 +37,8 @@ class NativePlane(Plane):
 
     def now_us(self) -> int:
         """See `Plane`; 0 before there is an engine."""
-        loop = self._loop
-        return loop.now_us() if loop is not None else 0
+        with self._changing:
+            return self._loop.now_us() if self._loop is not None else 0
 
     def use(self, engine: Engine) -> None:
         """See `Plane`."""
@@ -70,18 +70,26 @@ class NativePlane(Plane):
                 self._loop = None
 
     def _watch(self) -> None:
+        loop: PacketLoop | None = None
+        watched = [self._wake]
+        timeout = None
         while not self._closed:
-            watched = [self._wake]
-            timeout = None
-            loop = self._loop
-            if loop is not None:
-                watched.append(loop.cpu_event())
-                layout = loop.engine.layout
-                timeout = RECORD_SECONDS if layout.digests or layout.messages else None
+            with self._changing:
+                if self._loop is not loop:
+                    loop = self._loop
+                    for event in watched[1:]:
+                        close(event)
+                    # A duplicate, which stays good when the loop is closed during the select.
+                    watched[1:] = [dup(loop.cpu_event())] if loop is not None else []
+                    layout = loop.engine.layout if loop is not None else None
+                    polls = layout is not None and (layout.digests or layout.messages)
+                    timeout = RECORD_SECONDS if polls else None
             readable, _, _ = select.select(watched, (), (), timeout)
             if self._wake in readable:
                 eventfd_read(self._wake)
             self._take(loop)
+        for event in watched:
+            close(event)
 
     def _take(self, loop: PacketLoop | None) -> None:
         with self._changing:

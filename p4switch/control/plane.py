@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from os import eventfd, eventfd_read, eventfd_write
+from os import close, eventfd, eventfd_read, eventfd_write
 
 from p4switch.v1model.engine import ControlError, Digest, Engine, Packet
 
@@ -103,6 +103,12 @@ class PythonPlane(Plane):
         self._thread.join()
 
     def _run(self) -> None:
+        try:
+            self._loop()
+        finally:
+            close(self._wake)
+
+    def _loop(self) -> None:
         poll = select.poll()
         by_descriptor = {s.fileno(): (number, s) for number, s in self._ports.items()}
         for descriptor in (self._wake, *by_descriptor):

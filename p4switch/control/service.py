@@ -232,7 +232,7 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
             fail(context, error)
         self._timers.wake()
         if any(error is not None for error in outcome):
-            fail_parts(context, outcome, "some updates failed")
+            fail_parts(context, outcome, "updates")
         return p4r.WriteResponse()
 
     def _write(self, current: Running, request: p4r.WriteRequest) -> batch.Outcome:
@@ -262,7 +262,7 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
         for start in range(0, len(found), ENTITIES_A_MESSAGE):
             yield p4r.ReadResponse(entities=found[start : start + ENTITIES_A_MESSAGE])
         if any(error is not None for error in outcome):
-            fail_parts(context, outcome, "some requests failed")
+            fail_parts(context, outcome, "requests")
 
     # --- the stream
 
@@ -307,6 +307,10 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
             outbox.close(error)
         except grpc.RpcError:
             outbox.close()  # the client is gone
+        except Exception as error:
+            # Not the client's fault, and no reason for the whole switch to end.
+            log.exception("a stream message failed")
+            outbox.close(ControlError("INTERNAL", f"defect of p4switch: {error!r}"))
         else:
             outbox.close()
 

@@ -22,9 +22,12 @@ def fail(context: grpc.ServicerContext, error: ControlError) -> NoReturn:
 
 
 def fail_parts(
-    context: grpc.ServicerContext, outcome: Sequence[ControlError | None], message: str
+    context: grpc.ServicerContext, outcome: Sequence[ControlError | None], parts: str
 ) -> NoReturn:
     """End a call some of whose parts failed: UNKNOWN, and an error (or OK) for each part."""
+    failed = [(position, error) for position, error in enumerate(outcome) if error is not None]
+    position, first = failed[0]
+    message = f"{len(failed)} of {len(outcome)} {parts} failed; number {position}: {first}"
     status = rpc_status.Status(code=rpc_code.UNKNOWN, message=message)
     left = MESSAGE_BUDGET
     for error in outcome:

@@ -49,7 +49,8 @@ def state(client: Client) -> list[p4r.Entity]:
 
 def test_a_batch_goes_on_after_an_error(started: Started) -> None:
     _, client = started
-    with pytest.raises(CallError, match="UNKNOWN") as caught:
+    message = "UNKNOWN: 4 of 6 updates failed; number 1: there is no multicast group 7"
+    with pytest.raises(CallError, match=message) as caught:
         client.write(
             (INSERT, multicast(1, (1, 0))),
             (MODIFY, multicast(7, (1, 0))),

@@ -79,6 +79,15 @@ def test_writes_after_save_take_effect_with_commit(started: tuple[World, Client]
     assert client.get_pipeline("COOKIE_ONLY").cookie.cookie == 9
 
 
+def test_another_commit_forgets_what_was_saved(started: tuple[World, Client]) -> None:
+    world, client = started
+    client.push(world.p4info, world.device_config, "VERIFY_AND_SAVE", cookie=9)
+    client.push(world.p4info, world.device_config, "VERIFY_AND_COMMIT", cookie=10)
+    assert client.get_pipeline("COOKIE_ONLY").cookie.cookie == 10
+    with pytest.raises(CallError, match="NOT_FOUND"):
+        client.set_pipeline("COMMIT")
+
+
 def test_commit_needs_a_saved_config_and_takes_none(started: tuple[World, Client]) -> None:
     world, client = started
     with pytest.raises(CallError, match="NOT_FOUND: COMMIT: no config was saved"):

@@ -6,8 +6,13 @@ from typing import Any
 
 import pytest
 from finsy.proto import p4d, p4r
+from hypothesis import given
+from hypothesis import strategies as st
 
-from tests.unit.p4runtime_world import Client, World, frame, running, served
+from p4switch.control.idle import IdleEntries
+from p4switch.control.packets import ControllerHeader
+from p4switch.ir import Annotation, Bits, FieldType, Header
+from tests.unit.p4runtime_world import Client, World, encoded, frame, running, served
 
 started = pytest.fixture(running)
 world = pytest.fixture(served)
@@ -112,6 +117,30 @@ def test_without_a_pipeline_a_packet_out_fails(world: World) -> None:
     client.arbitrate()
     client.send(packet=packet_out(1, b"x"))
     assert client.receive("error").canonical_code == FAILED_PRECONDITION
+
+
+@given(st.lists(st.tuples(st.integers(1, 40), st.booleans()), max_size=8), st.data())
+def test_headers_of_any_widths_go_both_ways(
+    fields: list[tuple[int, bool]], data: st.DataObject
+) -> None:
+    """Fields are packed without gaps; those that are hidden from P4Info are zero."""
+    kinds = tuple(
+        FieldType(f"f{i}", Bits(width), (Annotation("hidden"),) if is_hidden else ())
+        for i, (width, is_hidden) in enumerate(fields)
+    )
+    header = ControllerHeader(Header("h", kinds))
+    metadata = []
+    bits = ""
+    for number, (width, is_hidden) in enumerate(fields, start=1):
+        value = 0 if is_hidden else data.draw(st.integers(0, (1 << width) - 1))
+        bits += f"{value:0{width}b}"
+        if not is_hidden:
+            metadata.append(p4r.PacketMetadata(metadata_id=number, value=encoded(value)))
+    packed = header.pack(metadata)
+    assert "".join(f"{byte:08b}" for byte in packed) == bits + "0" * (-len(bits) % 8)
+    unpacked = header.unpack(packed + b"payload")
+    assert unpacked == p4r.PacketIn(payload=b"payload", metadata=metadata)
+    assert header.unpack(packed[:-1]) is None or not packed
 
 
 # --- digests -----------------------------------------------------------------------------------
@@ -224,6 +253,17 @@ def test_an_idle_entry_is_told_once_a_timeout(started: Started) -> None:
     assert list(notice.table_entry) == [entry.table_entry]
     world.plane.clock_us += 5 * SECOND_US
     client.receive("idle_timeout_notification")
+
+
+def test_idle_entries_are_told_of_once_in_each_timeout(started: Started) -> None:
+    world, client = started
+    client.insert(idle_entry(client))
+    assert world.plane.engine is not None
+    engine = world.plane.engine
+    idle = IdleEntries(engine, lambda table, entry: p4r.TableEntry(priority=1))
+    seconds = [4, 5, 6, 9, 10, 11, 15]
+    told = [idle.due(second * SECOND_US) is not None for second in seconds]
+    assert told == [False, True, False, False, True, False, True]
 
 
 def test_an_entry_that_matches_is_not_idle(started: Started) -> None:

@@ -222,6 +222,14 @@ def test_bad_entries_are_refused(started: Started) -> None:
     assert [e for e in client.read(TABLES) if not e.table_entry.is_const] == []
 
 
+def test_a_missing_exact_key_is_named(started: Started) -> None:
+    _, client = started
+    error = refused(client, client.entry("exact_table", client.action("drop")))
+    assert error.parts[0].message == (
+        "table 'TestIngress.exact_table': exact key 'destination' is not given"
+    )
+
+
 def test_priorities_decide_and_equal_keys_of_two_priorities_coexist(started: Started) -> None:
     world, client = started
     client.insert(
