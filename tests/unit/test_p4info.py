@@ -66,7 +66,10 @@ def info_of(
 
 def test_the_golden_p4info_of_hopsum_is_ours_too() -> None:
     """p4c made the golden file; `p4switch compile --p4runtime-files` must write the same."""
-    assert p4info_text(compile_file(HOPSUM)) == GOLDEN.read_text()
+    assert p4info_text(compile_file(HOPSUM)) == GOLDEN.read_text(), (
+        f"p4src changed the control plane's contract; if it should, write {GOLDEN} anew with "
+        "`p4switch compile p4src/hopsum.p4 --p4runtime-files`"
+    )
 
 
 @pytest.mark.skipif(shutil.which("p4c") is None, reason="p4c is not installed")

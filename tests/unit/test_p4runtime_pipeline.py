@@ -57,6 +57,11 @@ def test_response_types(world: World, kind: str, fields: set[str]) -> None:
     assert {field.name for field, _ in config.ListFields()} == fields
 
 
+def test_configs_beyond_grpcs_default_size_are_taken(world: World) -> None:
+    client = primary(world)
+    client.push(world.p4info, world.device_config + b"//" + bytes([32]) * (5 << 20), "VERIFY")
+
+
 def test_verify_changes_nothing(world: World) -> None:
     client = primary(world)
     client.push(world.p4info, world.device_config, "VERIFY")
