@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import subprocess
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 
 @contextmanager
@@ -23,6 +25,10 @@ def veth_pairs(stem: str, count: int) -> Iterator[list[tuple[str, str]]]:
                     ["sysctl", "-qw", f"net.ipv6.conf.{name}.disable_ipv6=1"], check=True
                 )
                 subprocess.run(["ip", "link", "set", name, "up"], check=True)
+        for name in (name for pair in pairs for name in pair):
+            # Until the kernel has noticed the carrier it drops what is sent.
+            while Path("/sys/class/net", name, "operstate").read_text().strip() != "up":
+                threading.Event().wait(0.005)
         yield pairs
     finally:
         for name in made:

@@ -4,25 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 
 from experiment.description import Algorithm
+from experiment.pipelines import PROGRAM, defines_of, slots_of
 from experiment.prepare import Prepared, worker_options
 from experiment.result import Measured
 from host_agent.workload import Verdict, Watched, Workload, make_workload
-from p4switch.v1model.engine import Engine
+from p4switch.execute.choose import engine_maker
+from p4switch.v1model.engine import Engine, EngineOptions
 from simulation.all_reduce import SimulatedRun, simulate_plan, simulate_ring
 from simulation.faults import Faults
 
-PROGRAM = Path(__file__).resolve().parent.parent / "p4src" / "hopsum.p4"
+QUEUE_DEPTH = 1 << 16
+"""The engine's own queues never fill: in virtual time frames wait in the links' queues."""
 
 
 @cache
 def _engine_maker(lanes: int, slots: int) -> Callable[[], Engine]:
-    """A maker of engines that run hopsum.p4: native where there is a compiler."""
-    from p4switch.execute.choose import engine_maker
+    options = EngineOptions(queue_depth=QUEUE_DEPTH)
+    return engine_maker(PROGRAM, defines=defines_of(lanes, slots), options=options)
 
-    return engine_maker(PROGRAM, defines={"LANES": str(lanes), "SLOTS": str(slots)})
+
+def engine_maker_for(prepared: Prepared) -> Callable[[], Engine]:
+    """A maker of engines that run hopsum.p4: native where there is a compiler."""
+    return _engine_maker(prepared.experiment.lanes, slots_of(prepared.network))
 
 
 def run_simulated(prepared: Prepared, progress: Callable[[int, int], None]) -> Measured:
@@ -31,8 +36,7 @@ def run_simulated(prepared: Prepared, progress: Callable[[int, int], None]) -> M
     `progress` is called with the tensors summed so far at the first worker, and in all.
     """
     experiment, network = prepared.experiment, prepared.network
-    slots = max((switch.slots for switch in network.switches.values()), default=0)
-    make_engine = _engine_maker(experiment.lanes, slots)
+    make_engine = engine_maker_for(prepared)
     faults = Faults(loss=experiment.loss)
     if experiment.algorithm is Algorithm.RING or prepared.plan is None:
         run = simulate_ring(

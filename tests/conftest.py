@@ -5,12 +5,26 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import threading
+import time
 from collections.abc import Iterator
 from itertools import count
+from pathlib import Path
 
 import pytest
 
 _numbers = count()
+UP_SECONDS = 10.0
+
+
+def wait_until_up(*interfaces: str) -> None:
+    """Return when the kernel has noticed the carrier: until then it drops what is sent."""
+    deadline = time.monotonic() + UP_SECONDS
+    for interface in interfaces:
+        state = Path("/sys/class/net", interface, "operstate")
+        while state.read_text().strip() != "up":
+            assert time.monotonic() < deadline, f"{interface} does not come up"
+            threading.Event().wait(0.005)
 
 
 @pytest.fixture
@@ -25,6 +39,7 @@ def veth() -> Iterator[tuple[str, str]]:
         for name in (a, b):
             subprocess.run(["sysctl", "-qw", f"net.ipv6.conf.{name}.disable_ipv6=1"], check=True)
             subprocess.run(["ip", "link", "set", name, "up"], check=True)
+        wait_until_up(a, b)
         yield a, b
     finally:
         subprocess.run(["ip", "link", "delete", a], check=True)

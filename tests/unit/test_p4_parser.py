@@ -209,7 +209,7 @@ def test_type_parameter_is_a_type_but_its_global_namesake_is_not() -> None:
         ("break;", "Break()"),
         ("continue;", "Continue()"),
         ("return;", "Return(-)"),
-        ("@atomic { ; }", "Block([Annotation(atomic, [], {}, [])], [Empty()])"),
+        ("@atomic { ; }", "Block([Annotation(atomic, [], {}, [], False)], [Empty()])"),
         ("if (v == 1) v = 2; else if (v == 2) { } else ;",
          "If((v == 1), Assignment(v, =, 2), If((v == 2), Block([], []), Empty()))"),
         ("if (a) if (b) ; else ;", "If(a, If(b, Empty(), Empty()), -)"),
@@ -217,7 +217,7 @@ def test_type_parameter_is_a_type_but_its_global_namesake_is_not() -> None:
         ("for (bit<8> i in {1, 2}) { }",
          "ForIn(bit8, i, ListExpression([1 2], False), Block([], []), [])"),
         ("@unroll for (H e in h.s) ;",
-         "ForIn(H, e, h.s, Empty(), [Annotation(unroll, [], {}, [])])"),
+         "ForIn(H, e, h.s, Empty(), [Annotation(unroll, [], {}, [], False)])"),
         ("for (;true;) ;", "For([], BoolLiteral(True), [], Empty(), [])"),
         ("for (bit<8> i = 0, T j = 1; i < 3; i += 1, f(j)) ;",
          "For([VariableDeclaration([], i, bit8, 0) VariableDeclaration([], j, T, 1)], (i < 3), "
@@ -265,7 +265,7 @@ def test_long_chain_of_else_if() -> None:
         ("extern bool f<U>(in U a, @optional out T b, inout int<8> c = 1);",
          "ExternFunctionDeclaration([], f, MethodDeclaration([], f, bool, [U], "
          "[Parameter([], a, Direction.IN, U, -) "
-         "Parameter([Annotation(optional, [], {}, [])], b, Direction.OUT, T, -) "
+         "Parameter([Annotation(optional, [], {}, [], False)], b, Direction.OUT, T, -) "
          "Parameter([], c, Direction.INOUT, int8, 1)], False))"),
         ("extern U f<U>();",
          "ExternFunctionDeclaration([], f, MethodDeclaration([], f, U, [U], [], False))"),
@@ -289,7 +289,7 @@ def test_long_chain_of_else_if() -> None:
          "[VariableDeclaration([], t, T, -)], Block([], []))"),
         ("package P<H>(X x, @optional X y);",
          "PackageDeclaration([], P, [H], [Parameter([], x, Direction.NONE, X, -) "
-         "Parameter([Annotation(optional, [], {}, [])], y, Direction.NONE, X, -)])"),
+         "Parameter([Annotation(optional, [], {}, [], False)], y, Direction.NONE, X, -)])"),
         ("X(1) x = { void m(in T t) { } X(2) y; };",
          "Instantiation([], x, X, [Argument(1, -)], [FunctionDeclaration([], m, void, [], "
          "[Parameter([], t, Direction.IN, T, -)], Block([], [])) "
@@ -430,7 +430,7 @@ control C(inout H h) {
         ("Call(h.isValid, [], [])", "optional"),
     ]
     [annotation] = table.keys[0].annotations
-    assert show(annotation) == 'Annotation(name, [StringLiteral(g)], {}, ["g"])'
+    assert show(annotation) == 'Annotation(name, [StringLiteral(g)], {}, ["g"], False)'
     assert [
         (ref.name, ref.absolute, show(ref.arguments), [note.name for note in ref.annotations])
         for ref in table.actions

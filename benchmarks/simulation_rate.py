@@ -1,0 +1,40 @@
+"""How many packet-hops a second of wall time the simulator does, the real P4 program included."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from collectives.plan import DataType
+from experiment.description import Experiment
+from experiment.prepare import prepare, worker_options
+from experiment.simulated import engine_maker_for
+from host_agent.workload import make_workload
+from simulation.all_reduce import simulate_plan
+
+
+def measure(topology: str, workers: int, elements: int) -> dict[str, Any]:
+    """Packet-hops a second of wall time: frames that arrived at a switch or a host."""
+    experiment = Experiment(
+        topology=topology, workers=workers, elements=elements, rounds=1, dtype=DataType.INT32
+    )
+    prepared = prepare(experiment)
+    plan = prepared.plan
+    assert plan is not None
+    make_engine = engine_maker_for(prepared)
+    make_engine()
+    started = time.perf_counter()
+    run = simulate_plan(
+        prepared.network,
+        plan,
+        make_engine,
+        lambda worker: make_workload(prepared.workload, worker, plan),
+        options=worker_options(prepared),
+    )
+    elapsed = time.perf_counter() - started
+    return {
+        "topology": topology,
+        "packet_hops": run.packet_hops,
+        "seconds": round(elapsed, 3),
+        "packet_hops_per_second": round(run.packet_hops / elapsed),
+    }
