@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import logging
+from array import array
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
-
-import numpy as np
-from numpy.typing import NDArray
 
 from p4switch.execute.native.build import build, read_layout
 from p4switch.execute.native.layout import Layout, RecordLayout
@@ -36,41 +34,6 @@ log = logging.getLogger(__name__)
 
 ENTRY_ACTION, ENTRY_MEMBER, ENTRY_GROUP = range(3)
 """tables.h"""
-
-
-@dataclass(frozen=True, slots=True)
-class Frames:
-    """A batch of frames: frame i is `data[offsets[i] : offsets[i] + lengths[i]]`.
-
-    ports uint16, offsets uint64, lengths uint32, data uint8, all one-dimensional.
-    """
-
-    ports: NDArray[np.uint16]
-    offsets: NDArray[np.uint64]
-    lengths: NDArray[np.uint32]
-    data: NDArray[np.uint8]
-
-    def __len__(self) -> int:
-        return len(self.ports)
-
-    @classmethod
-    def of(cls, packets: Sequence[Packet]) -> Frames:
-        """From single packets."""
-        lengths = np.array([len(data) for _, data in packets], np.uint32)
-        offsets = np.zeros(len(packets), np.uint64)
-        np.cumsum(lengths[:-1], out=offsets[1:])
-        data = np.frombuffer(b"".join(data for _, data in packets), np.uint8)
-        return cls(np.array([port for port, _ in packets], np.uint16), offsets, lengths, data)
-
-    def packets(self) -> list[Packet]:
-        """As single packets."""
-        data = self.data.tobytes()
-        return [
-            (port, data[offset : offset + length])
-            for port, offset, length in zip(
-                self.ports.tolist(), self.offsets.tolist(), self.lengths.tolist(), strict=True
-            )
-        ]
 
 
 class Slots:
@@ -147,28 +110,43 @@ class NativeEngine(ControlState):
         """See `Engine`."""
         if not packets:
             return []
-        return self.process_frames(Frames.of(packets), now_us).packets()
-
-    def process_frames(self, frames: Frames, now_us: int = 0) -> Frames:
-        """`process` for a whole batch in arrays; MemoryError if frames were lost for want of it."""
+        ports = array("H", [port for port, _ in packets])
+        lengths = array("I", [len(data) for _, data in packets])
+        offsets = array("Q", accumulate(lengths, initial=0))
+        data = b"".join([data for _, data in packets])
         with self.lock:
-            self.now_us = now_us
-            result = BatchResult()
-            failed = self.library.process(
-                self.switch,
-                len(frames),
-                frames.ports.ctypes.data,
-                frames.offsets.ctypes.data,
-                frames.lengths.ctypes.data,
-                frames.data.ctypes.data,
-                now_us,
-                log.isEnabledFor(logging.INFO),
-                ctypes.byref(result),
+            return packets_of(
+                self._process(
+                    len(packets),
+                    ports.buffer_info()[0],
+                    offsets.buffer_info()[0],
+                    lengths.buffer_info()[0],
+                    data,
+                    now_us,
+                )
             )
-            if failed:
-                raise MemoryError("no memory for a batch of packets")
-            self.log_messages()
-            return frames_of(result)
+
+    def _process(
+        self, count: int, ports: int, offsets: int, lengths: int, data: int | bytes, now_us: int
+    ) -> BatchResult:
+        """Run a batch, given by addresses; the result lies in the switch until the next one."""
+        self.now_us = now_us
+        result = BatchResult()
+        failed = self.library.process(
+            self.switch,
+            count,
+            ports,
+            offsets,
+            lengths,
+            data,
+            now_us,
+            log.isEnabledFor(logging.INFO),
+            ctypes.byref(result),
+        )
+        if failed:
+            raise MemoryError("no memory for a batch of packets")
+        self.log_messages()
+        return result
 
     def take_digests(self) -> list[Digest]:
         """See `Engine`."""
@@ -392,19 +370,13 @@ def _pairs(
     return len(replicas), (ctypes.c_uint16 * max(len(flat), 1))(*flat)
 
 
-def frames_of(result: BatchResult) -> Frames:
-    """A copy of frames that lie in the switch."""
-    return Frames(
-        _array(result.ports, result.count, np.uint16),
-        _array(result.offsets, result.count, np.uint64),
-        _array(result.lengths, result.count, np.uint32),
-        _array(result.data, result.bytes, np.uint8),
-    )
-
-
-def _array(address: int | None, count: int, kind: type[np.generic]) -> NDArray:  # type: ignore[type-arg]
-    """A copy of an array that lies in the switch."""
-    if not address or not count:
-        return np.zeros(0, kind)
-    size = count * np.dtype(kind).itemsize
-    return np.frombuffer(ctypes.string_at(address, size), kind)
+def packets_of(result: BatchResult) -> list[Packet]:
+    """A copy of frames that lie in the switch, as single packets."""
+    count = result.count
+    if not count:
+        return []
+    ports = (ctypes.c_uint16 * count).from_address(result.ports)
+    offsets = (ctypes.c_uint64 * count).from_address(result.offsets)
+    lengths = (ctypes.c_uint32 * count).from_address(result.lengths)
+    start = result.data or 0  # no address where all frames are empty
+    return [(ports[i], ctypes.string_at(start + offsets[i], lengths[i])) for i in range(count)]

@@ -10,7 +10,7 @@ import socket
 import threading
 from dataclasses import dataclass
 
-from p4switch.execute.native.engine import NativeEngine, frames_of, log
+from p4switch.execute.native.engine import NativeEngine, log, packets_of
 from p4switch.execute.native.library import BatchResult
 from p4switch.v1model.engine import ControlError
 
@@ -141,7 +141,7 @@ class PacketLoop:
         """Frames that left by the CPU port since the last call. For one thread at a time."""
         result = BatchResult()
         self._library.loop_take_cpu(self._loop, self._taken, ctypes.byref(result))
-        return [data for _, data in frames_of(result).packets()]
+        return [data for _, data in packets_of(result)]
 
     def now_us(self) -> int:
         """The loop's clock, which stamps packets and entries: microseconds."""
