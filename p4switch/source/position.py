@@ -52,7 +52,5 @@ class P4Error(Exception):
 class UnsupportedError(P4Error):
     """A construct of the language that p4switch does not support yet."""
 
-    def __init__(
-        self, position: Position, message: str, *, source_line: str | None = None
-    ) -> None:
+    def __init__(self, position: Position, message: str, *, source_line: str | None = None) -> None:
         super().__init__(position, message, source_line=source_line, kind="unsupported")

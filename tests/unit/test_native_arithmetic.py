@@ -91,8 +91,11 @@ def operations(width: int, signed: bool) -> list[Operation]:
         Operation("h.x.a > h.x.b ? (bit<1>)1 : 0", lambda a, b, s: int(a > b), 1),
         Operation("h.x.a >= h.x.b ? (bit<1>)1 : 0", lambda a, b, s: int(a >= b), 1),
         Operation("h.x.a ++ h.x.b", lambda a, b, s: a << width | b & (1 << width) - 1, 2 * width),
-        Operation("h.x.a ++ h.x.s ++ h.x.b",
-                  lambda a, b, s: (a << 16 | s) << width | b & (1 << width) - 1, 2 * width + 16),
+        Operation(
+            "h.x.a ++ h.x.s ++ h.x.b",
+            lambda a, b, s: (a << 16 | s) << width | b & (1 << width) - 1,
+            2 * width + 16,
+        ),
         Operation(f"({kind})h.x.a", lambda a, b, s: a),
     ]
 
@@ -123,8 +126,14 @@ def operations(width: int, signed: bool) -> list[Operation]:
 
 def sliced_stores(width: int) -> list[tuple[int, int]]:
     """Slices that are stored into."""
-    return sorted({(width - 1, 0), (width // 2, width // 3), (width - 1, width - 1),
-                   (min(70, width - 1), min(3, width - 1))})
+    return sorted(
+        {
+            (width - 1, 0),
+            (width // 2, width // 3),
+            (width - 1, width - 1),
+            (min(70, width - 1), min(3, width - 1)),
+        }
+    )
 
 
 @cache
@@ -135,8 +144,11 @@ def engine_for(width: int, signed: bool) -> tuple[NativeEngine, list[Operation]]
     fields, statements = [], []
     for number, operation in enumerate(found):
         size = operation.width or width
-        result = "bit" if operation.width and ("bit<1>" in operation.text or
-                                               operation.text.endswith("]")) else kind
+        result = (
+            "bit"
+            if operation.width and ("bit<1>" in operation.text or operation.text.endswith("]"))
+            else kind
+        )
         fields.append(f"{result}<{size}> r{number}; bit<{pad(size)}> p{number};")
         statements.append(f"h.r.r{number} = {operation.text};")
     if not signed:
@@ -235,10 +247,11 @@ def test_lanes_in_a_wide_word_add_without_carries_between_them() -> None:
     assert "add_carry(" not in engine.path.with_name("switch.c").read_text().split("f_r.w", 1)[1]
     rng = random.Random(5)
     for _ in range(50):
-        a, b = ([rng.choice((0, 2**31, 2**32 - 1, rng.getrandbits(32))) for _ in range(64)]
-                for _ in range(2))
+        a, b = (
+            [rng.choice((0, 2**31, 2**32 - 1, rng.getrandbits(32))) for _ in range(64)]
+            for _ in range(2)
+        )
         sent = b"".join(v.to_bytes(4, "big") for v in (*a, *b)) + bytes(3)
         [(_, got)] = engine.process([(0, sent)])
         sums = [(x + y) % 2**32 for x, y in zip(a, b, strict=True)]
         assert got == b"".join(v.to_bytes(4, "big") for v in sums)
-

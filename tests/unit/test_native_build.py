@@ -83,9 +83,7 @@ def test_another_program_or_flag_is_another_entry() -> None:
     assert len(paths) == 3
 
 
-def test_a_second_start_needs_no_front_end(
-    source: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_second_start_needs_no_front_end(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first, path = build.load(source)
     forbid(monkeypatch, "generate")
     forbid(monkeypatch, "_compile")

@@ -73,9 +73,7 @@ def links() -> Iterator[list[tuple[str, str]]]:
         for _ in range(3):
             stem = f"p4l{os.getpid() % 100000}{next(_numbers) % 100}"
             a, b = f"{stem}a", f"{stem}b"
-            subprocess.run(
-                ["ip", "link", "add", a, "type", "veth", "peer", "name", b], check=True
-            )
+            subprocess.run(["ip", "link", "add", a, "type", "veth", "peer", "name", b], check=True)
             made.append((a, b))
             for name in (a, b):
                 subprocess.run(
@@ -116,9 +114,7 @@ def wait_for_cpu(loop: PacketLoop) -> list[bytes]:
     return loop.take_cpu_frames()
 
 
-def test_frames_go_where_the_program_says(
-    hosts: list[socket.socket], loop: PacketLoop
-) -> None:
+def test_frames_go_where_the_program_says(hosts: list[socket.socket], loop: PacketLoop) -> None:
     hosts[0].send(frame(1, 7))
     hosts[0].send(frame(2, 7, 1514))
     assert hosts[1].recv(2048) == frame(1, 7)
@@ -180,8 +176,21 @@ def test_a_full_port_stalls_no_other_and_drops_beyond_its_queue(
     """Port 1's interface is shaped to next to nothing; port 2 goes on at once."""
     shaped = links[1][0]
     subprocess.run(
-        ["tc", "qdisc", "add", "dev", shaped, "root", "tbf", "rate", "8kbit", "burst", "2000",
-         "limit", "1000000"],
+        [
+            "tc",
+            "qdisc",
+            "add",
+            "dev",
+            shaped,
+            "root",
+            "tbf",
+            "rate",
+            "8kbit",
+            "burst",
+            "2000",
+            "limit",
+            "1000000",
+        ],
         check=True,
     )
     sent = 1000
@@ -206,8 +215,21 @@ def test_a_full_port_resumes(
 ) -> None:
     shaped = links[1][0]
     subprocess.run(
-        ["tc", "qdisc", "add", "dev", shaped, "root", "tbf", "rate", "20mbit", "burst", "5000",
-         "limit", "1000000"],
+        [
+            "tc",
+            "qdisc",
+            "add",
+            "dev",
+            shaped,
+            "root",
+            "tbf",
+            "rate",
+            "20mbit",
+            "burst",
+            "5000",
+            "limit",
+            "1000000",
+        ],
         check=True,
     )
     for _ in range(400):
