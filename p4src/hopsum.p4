@@ -1,18 +1,26 @@
 /*
  * hopsum: a switch that sums gradients on their way through the network.
  *
- *             +----------------------------- ingress -----------------------------+   +- egress -+
- *             |                                                                   |   |          |
- *   parser -> | faults -> admission -> read slot -> transition -> lanes ->        | ->|  faults  | ->
- *             |       \                         \-> results                       |   |          |
- *             |        \      conclusion -> write slot -> stack forwarding        |   +----------+
- *             |         \                                                         |
- *             |          +-> plain forwarding                                     |
- *             +-------------------------------------------------------------------+
- *
  * Contributions travel up, from children to the server, and join in slots; results travel down
  * and clear them. The stack of hop entries in a packet says what each switch does with it, tables
  * say what it may do. The protocol is docs/protocol.md; packets are protocol/wire.py.
+ *
+ *   parser                is it hopsum's, and whole?                         parser.p4
+ *   ingress
+ *     faults              is it lost on purpose?                             faults.p4
+ *     admission           may it speak for its job, and what for?            admission.p4
+ *     read slot           the state of its slot                              slot_memory.p4
+ *       slot machine      contribution: what becomes of slot and packet?     slots.p4
+ *       results           result: what does it clear?                        results.p4
+ *     lanes               store, combine or load the values                  lanes_*.p4
+ *       conclusion        contribution: is the sum complete?                 slots.p4
+ *       inspector         question: show the slot to the controller          inspector.p4
+ *     write slot          the state that it has now                          slot_memory.p4
+ *     stack forwarding    obey and pop the first hop entry                   forwarding.p4
+ *     plain forwarding    everything that is not hopsum's                    forwarding.p4
+ *   egress
+ *     faults              is this copy lost on purpose?                      faults.p4
+ *   checksums, deparser                                          checksums.p4, deparser.p4
  */
 #include <core.p4>
 #include <v1model.p4>
@@ -45,8 +53,8 @@ control HopsumIngress(inout headers_t hdr,
     SlotConclusion() conclusion;
     WriteSlot() write_slot;
     Inspector() inspector;
-    PacketOuts() packet_outs;
     StackForwarding() stack_forwarding;
+    PacketOuts() packet_outs;
     PlainForwarding() plain_forwarding;
 
     apply {

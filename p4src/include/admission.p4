@@ -124,7 +124,7 @@ control Admission(inout headers_t hdr,
             admission.apply();
             purpose.apply();
             if (meta.task == task_t.AGGREGATE) {
-                if (meta.admitted_children & meta.child == 0) {
+                if ((meta.admitted_children & meta.child) == 0) {
                     refuse(OUTCOME_NOT_ADMITTED);
                 } else if (meta.admitted_fan_in != hdr.hops[0].fan_in) {
                     // The worker and the controller have different plans in mind.

@@ -4,8 +4,8 @@
  * This is the form that real pipelines need, where a register's access unit is as wide as one
  * number. Packets are the same as those of lanes_wide.p4.
  *
- * A lane's name is its group of 32 and its number in the group, in octal: lane_0_00, ..., lane_0_37,
- * lane_1_00, and so on.
+ * A lane's name is its group of 32 and its number in the group, in octal: lane_0_00 to lane_0_37,
+ * then lane_1_00, and so on.
  */
 #ifndef HOPSUM_LANES_P4_
 #define HOPSUM_LANES_P4_

@@ -32,7 +32,7 @@ control SlotTransition(inout headers_t hdr, inout metadata_t meta) {
         same_job = (bit<1>)(meta.slot.job == hdr.hopsum.job && meta.slot.tree == hdr.hopsum.tree);
         epoch_lead = hdr.hopsum.epoch - meta.slot.epoch;
         fragment_lead = hdr.hopsum.fragment - meta.slot.fragment;
-        seen = (bit<1>)(meta.slot.children & meta.child != 0);
+        seen = (bit<1>)((meta.slot.children & meta.child) != 0);
         complete = (bit<1>)(meta.slot.count == meta.slot.fan_in);
     }
 
@@ -54,13 +54,13 @@ control SlotTransition(inout headers_t hdr, inout metadata_t meta) {
         }
         const default_action = set_age(age_t.OLDER);
         const entries = {
-            // vacant same_job epoch_lead  fragment_lead
-            (1, _, _,                     _)                             : set_age(age_t.VACANT);
-            (0, 0, _,                     _)                             : set_age(age_t.FOREIGN);
-            (0, 1, 0x8000 &&& 0x8000,     _)                             : set_age(age_t.OLDER);
-            (0, 1, 0,                     0x80000000 &&& 0x80000000)     : set_age(age_t.OLDER);
-            (0, 1, 0,                     0)                             : set_age(age_t.SAME);
-            (0, 1, _,                     _)                             : set_age(age_t.NEWER);
+            // vacant same_job  epoch_lead     fragment_lead
+            (1, _,  _,                     _)                          : set_age(age_t.VACANT);
+            (0, 0,  _,                     _)                          : set_age(age_t.FOREIGN);
+            (0, 1,  0x8000 &&& 0x8000,     _)                          : set_age(age_t.OLDER);
+            (0, 1,  0,                     0x80000000 &&& 0x80000000)  : set_age(age_t.OLDER);
+            (0, 1,  0,                     0)                          : set_age(age_t.SAME);
+            (0, 1,  _,                     _)                          : set_age(age_t.NEWER);
         }
     }
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from protocol.outcomes import Outcome
-from tests.packet.hopsum.packets import raw_ipv4
+from protocol.wire import Kind
+from tests.packet.hopsum.packets import Packet, raw_ipv4
 from tests.packet.hopsum.star import SERVER_PORT, contribution, send, star
 from tests.packet.hopsum.switches import CPU_PORT, Switch
 
@@ -80,3 +81,6 @@ def test_the_controllers_port_loses_nothing(switch: Switch) -> None:
     lose(switch, "egress_loss", CPU_PORT, ALWAYS)
     frame = raw_ipv4(bytes(20))
     assert switch.send(CPU_PORT, b"\0" + (3).to_bytes(2, "big") + bytes(4) + frame) == [(3, frame)]
+    question = Packet((0,) * switch.build.lanes, kind=Kind.INSPECT, job=0, epoch=0).frame()
+    ((port, _),) = switch.send(CPU_PORT, b"\1" + bytes(6) + question)
+    assert port == CPU_PORT

@@ -14,6 +14,8 @@ from tests.packet.hopsum.packets import LAST_HOP, Packet, lanes_of
 from tests.packet.hopsum.star import SERVER_PORT, contribution, result, send, star, up
 from tests.packet.hopsum.switches import Switch
 
+LANES = lanes_of(32, 1)
+
 Change = Callable[[bytearray], bytearray]
 
 
@@ -59,8 +61,8 @@ CHANGES: dict[str, Change] = {
     "kind 0": put(42, 0x10),
     "kind 5": put(42, 0x15),
     "an inspection from a host": put(42, 0x14),
-    "a contribution with a stack of none": put(44, 0x00),
-    "a contribution with the server's entry only": put(44, 0x01),
+    "no hop announced, two there": put(44, 0x00),
+    "one hop announced, two there": put(44, 0x01),
     "three hops announced, two there": put(44, 0x03),
     "eleven hops": put(44, 0x0B),
     "a result that is not complete": put(42, 0x13),
@@ -102,20 +104,58 @@ def test_malformed(switch: Switch, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("packet", "name"),
+    ("port", "packet"),
     [
-        (Packet(lanes_of(32, 1), kind=Kind.RESULT), "a result without a stack"),
-        (Packet(lanes_of(32, 1), kind=Kind.REPLICATED, hops=(Hop(),)), "replicated with a stack"),
-        (Packet(lanes_of(32, 1), kind=Kind.REPLICATED, job=0), "replicated of job 0"),
-        (Packet(lanes_of(32, 1), kind=Kind.RESULT, epoch=0, hops=(Hop(),)), "epoch 0"),
-        (Packet(lanes_of(64, 1), hops=(Hop(), LAST_HOP)), "64 lanes"),
+        pytest.param(1, Packet(LANES), id="a contribution without a stack"),
+        pytest.param(
+            1,
+            Packet(LANES, hops=(Hop(aggregate=True, fan_in=2, port=8),)),
+            id="a contribution with the server's entry only",
+        ),
+        pytest.param(
+            1,
+            Packet(LANES, job=0, hops=(Hop(aggregate=True, fan_in=2, port=8), LAST_HOP)),
+            id="a contribution of job 0",
+        ),
+        pytest.param(8, Packet(LANES, kind=Kind.RESULT), id="a result without a stack"),
+        pytest.param(
+            8, Packet(LANES, kind=Kind.RESULT, epoch=0, hops=(Hop(),)), id="a result of epoch 0"
+        ),
+        pytest.param(
+            8, Packet(LANES, kind=Kind.REPLICATED, hops=(Hop(),)), id="replicated with a stack"
+        ),
+        pytest.param(8, Packet(LANES, kind=Kind.REPLICATED, job=0), id="replicated of job 0"),
+        pytest.param(
+            1, Packet(lanes_of(64, 1), hops=(Hop(port=8), LAST_HOP)), id="more lanes than we have"
+        ),
     ],
-    ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_malformed_from_the_server(switch: Switch, packet: Packet, name: str) -> None:
+def test_malformed_though_its_lengths_agree(switch: Switch, port: int, packet: Packet) -> None:
     star(switch)
-    assert send(switch, SERVER_PORT, packet) == [], name
+    switch.multicast(1, (1, 2))
+    for job in (0, 1):
+        switch.insert(
+            "replication", {"job": job, "tree": 0, "epoch": 1}, "replicate", group=1, clear=1
+        )
+    star(switch, job=0)
+    assert send(switch, port, packet) == []
     assert switch.counted() == {Outcome.MALFORMED: 1}
+
+
+@pytest.mark.parametrize("port", [1, SERVER_PORT])
+def test_eleven_hops_are_too_many(switch: Switch, port: int) -> None:
+    star(switch)
+    stack = tuple(Hop(port=4) for _ in range(10))
+    packet = contribution(switch, hops=stack) if port == 1 else result(switch, hops=stack)
+    assert len(send(switch, port, packet)) == 1
+    frame = bytearray(packet.frame())
+    frame[66:66] = frame[62:66]
+    frame[44] += 1
+    for offset in (16, 38):
+        length = int.from_bytes(frame[offset : offset + 2], "big") + 4
+        frame[offset : offset + 2] = length.to_bytes(2, "big")
+    assert switch.send(port, bytes(with_checksum(frame))) == []
+    assert switch.counted()[Outcome.MALFORMED] == 1
 
 
 @pytest.mark.parametrize("length", [0, 1, 13])
