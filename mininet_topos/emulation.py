@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import subprocess
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -17,6 +20,26 @@ from mininet_topos.shaping import neighbour_lines, offload_command, shaping_line
 ENGINES = ("embedded", "bmv2")
 PREFIX_LENGTH = 8
 COUNTERS = Path("/sys/class/net")
+
+
+def _only_emulation() -> IO[str]:
+    """A lock that one emulation on this machine can hold: interface names would clash."""
+    path = Path(tempfile.gettempdir()) / "hopsum-emulation.lock"
+    lock = path.open("a+")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.seek(0)
+        owner = lock.read().strip()
+        lock.close()
+        raise EmulationError(
+            f"another emulation is up on this machine (process {owner}); wait until it has "
+            "finished, or end it"
+        ) from None
+    lock.truncate(0)
+    lock.write(str(os.getpid()))
+    lock.flush()
+    return lock
 
 
 class Emulation:
@@ -43,6 +66,7 @@ class Emulation:
         self._log_folder = log_folder
         self._net: Any = None
         self._record: RunRecord | None = None
+        self._lock: IO[str] | None = None
         self._logs: list[IO[bytes]] = []
         self._processes: list[subprocess.Popen[bytes]] = []
 
@@ -50,6 +74,7 @@ class Emulation:
 
     def __enter__(self) -> Emulation:
         load_mininet()
+        self._lock = _only_emulation()
         self._record = RunRecord.create()
         try:
             self._build()
@@ -181,6 +206,9 @@ class Emulation:
             log.close()
         if self._record is not None:
             self._record.forget()
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
 
     # --- commands
 

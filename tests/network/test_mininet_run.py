@@ -16,8 +16,11 @@ import pytest
 
 from collectives.plan import DataType
 from experiment.description import Algorithm, Engine, Experiment, WorldKind
+from experiment.prepare import prepare
 from experiment.result import Report, RunFailed
 from experiment.runner import run_experiment
+from mininet_topos.emulation import Emulation
+from mininet_topos.failures import EmulationError
 from mininet_topos.record import state_folder
 
 HOPSUM = Path(sys.executable).with_name("hopsum")
@@ -37,6 +40,13 @@ SMALL = Experiment(
 def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Logs, builds and records of a test lie in its own folder; nothing is left running."""
     monkeypatch.chdir(tmp_path)
+
+
+def test_a_second_emulation_is_refused() -> None:
+    network = prepare(SMALL).network
+    with Emulation(network), pytest.raises(EmulationError, match="another emulation is up"):
+        Emulation(network).__enter__()
+    assert left_over() == []
 
 
 def left_over() -> list[str]:
