@@ -96,21 +96,30 @@ def prepare(experiment: Experiment) -> Prepared:
 def worker_options(prepared: Prepared) -> WorkerOptions:
     """Timeouts that suit the experiment.
 
-    The first round trip is that of a single packet, but then a whole window waits in the worker's
-    own queue, and with a parameter server the windows of all workers in the server's: no timeout
-    may be shorter than that takes. In Mininet two cores run all hosts and switches, and a process
-    may be off the processor for tenths of a second.
+    The first result comes after a round trip of one packet, and then results keep coming, unless
+    they wait behind other flows' windows: of a worker's other trees, for these share its queue,
+    and with a parameter server of the other workers. No timeout nor probe may be shorter than
+    that takes. A timeout sends all that is in flight again, so it also waits for the window's
+    own time. In Mininet two cores run all hosts and switches, and a process may be off the
+    processor for tenths of a second.
     """
     experiment, network = prepared.experiment, prepared.network
     options = WorkerOptions(deadline=experiment.limit)
     rates = [link.bandwidth for link in network.links if link.bandwidth]
-    window_bits = 8 * (experiment.window or 1) * frame_bytes(experiment.lanes, MAX_HOPS)
+    packet = 8 * frame_bytes(experiment.lanes, MAX_HOPS) / min(rates) if rates else 0.0
+    latency = max((link.latency for link in network.links), default=0.0)
     flows = experiment.workers if experiment.algorithm is Algorithm.SERVER else 1
-    drain = flows * window_bits / min(rates) if rates else 0.0
-    least = 0.25 if experiment.world is WorldKind.MININET else options.min_timeout
+    window = flows * (experiment.window or 1) * packet
+    windows = experiment.servers * window
+    others = windows if flows > 1 else windows - window
+    slow = experiment.world is WorldKind.MININET
+    least, probe = (0.25, 0.25) if slow else (options.min_timeout, options.min_probe)
+    first = 2 * MAX_HOPS * (packet + latency) + others
+    min_timeout = max(least, 1.5 * windows)
     return replace(
         options,
-        initial_timeout=max(options.initial_timeout, least, 2 * drain),
-        min_timeout=max(least, 1.5 * drain),
-        max_timeout=8 * max(least, 1.5 * drain),
+        initial_timeout=max(least, 2 * first),
+        min_timeout=min_timeout,
+        max_timeout=8 * min_timeout,
+        min_probe=max(probe, 1.5 * others),
     )

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,70 +21,18 @@ from host_agent.codec import (
     flags_of,
     fragments_of,
     raw_lanes,
-    some,
     weights_of,
 )
 from host_agent.failure import JobFailed
 from host_agent.numbers import dequantise, quantise
+from host_agent.options import WorkerOptions as WorkerOptions
+from host_agent.options import WorkerStatistics as WorkerStatistics
+from host_agent.recovery import NEVER, Progress, Recovery, low_high
 from host_agent.segment import Segment
 from host_agent.timeout import RoundTrip
 from protocol.wire import Flag, Header, Kind, serial_newer
 
-_NEVER = float("inf")
 _IDLE = -1
-
-
-@dataclass(slots=True)
-class WorkerStatistics:
-    """What a worker has counted, in packets."""
-
-    sent: int = 0
-    """Fragments sent for the first time."""
-    retransmissions: int = 0
-    """Fragments sent again, bypassed ones and those after a new epoch included."""
-    timeouts: int = 0
-    """Fragments whose timeout passed."""
-    bypassed: int = 0
-    """Those of the retransmissions that no switch may aggregate."""
-    handed_over: int = 0
-    """Results handed to a server that may not have them."""
-    accepted: int = 0
-    """Results of fragments in flight."""
-    stale_results: int = 0
-    """Results of nothing in flight, or of an older epoch."""
-    refused: int = 0
-    """Results that overflowed, or whose weight is not the number of workers."""
-    foreign: int = 0
-    """Frames that are no results of this job."""
-    ecn: int = 0
-    """Results flagged with congestion."""
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerOptions:
-    """How a worker times and scales. Times in seconds."""
-
-    initial_timeout: float = 0.25
-    """Timeout before the first round trip is measured."""
-    min_timeout: float = 0.02
-    max_timeout: float = 1.0
-    bypass_after: int = 6
-    """So many unanswered tries of a fragment go through the switches' slots; later ones do not."""
-    deadline: float = 60.0
-    """A fragment without a result for so long ends the job."""
-    first_fragment: int = 0
-    """Number of the first fragment, a multiple of the window; not 0 to test the wrap at 2^32."""
-    scale_workers: int | None = None
-    """Worker count that the float32 scale is made for; None: that of the worker's first plan.
-    The same at every worker for the life of the job, and never below the worker count."""
-
-
-def _low_high(values: NDArray[Any]) -> tuple[Any, Any]:
-    """Least and greatest; of one value, in a tenth of the time that reductions take."""
-    if len(values) == 1:
-        value = values.item()
-        return value, value
-    return values.min().item(), values.max().item()
 
 
 class Stream:
@@ -107,6 +54,7 @@ class Stream:
         bits: int,
         output: list[Frames],
         statistics: WorkerStatistics,
+        progress: Progress,
     ) -> None:
         self._options = options
         self._bits = bits
@@ -124,21 +72,24 @@ class Stream:
         self._wire = np.full(window, _IDLE, dtype=np.int64)
         self._open = 0
         self._code = np.zeros(window, dtype=np.uint8)
-        self._sent_at = np.zeros(window)
         self._first_sent_at = np.zeros(window)
-        self._due = np.full(window, _NEVER)
-        self._next_due = _NEVER
+        self._due = np.full(window, NEVER)
+        self._next_due = NEVER
         self._tries = np.zeros(window, dtype=np.int32)
+        self._timeouts = np.zeros(window, dtype=np.int32)
         self._last = np.zeros(window, dtype=np.intp)
         self._round_trip = RoundTrip(
             options.initial_timeout, options.min_timeout, options.max_timeout
+        )
+        self._recovery = Recovery(
+            window, self._round_trip, progress, options.min_probe, options.max_timeout
         )
 
         self._result_wire = np.full(window, _IDLE, dtype=np.int64)
         self._result_lanes = raw_lanes(plan.lanes, window)
         self._result_code = np.zeros(window, dtype=np.uint8)
         self._handing = np.zeros(window, dtype=np.bool_)
-        self._handing_due = _NEVER
+        self._handing_due = NEVER
         self._handing_since = 0.0
         self._handing_timeout = 0.0
 
@@ -150,6 +101,7 @@ class Stream:
         self.plan = plan
         self.tree = tree
         self._worker = worker
+        self._recovery.join(worker, len(plan.workers))
         here = address_of(network, plan.workers[worker])
         there = address_of(network, tree.server)
         weight = len(plan.workers)
@@ -173,8 +125,11 @@ class Stream:
     @property
     def deadline(self) -> float | None:
         """When `tick` has something to do, at the latest; None: nothing waits."""
-        due = min(self._next_due if self._open else _NEVER, self._handing_due)
-        return None if due == _NEVER else due
+        due = self._handing_due
+        if self._open and self.failure is None:
+            recovery = self._recovery
+            due = min(due, self._next_due, recovery.due, recovery.probe_due)
+        return None if due == NEVER else due
 
     @property
     def end(self) -> int:
@@ -203,7 +158,7 @@ class Stream:
     def _pump(self, slots: NDArray[np.intp], now: float) -> None:
         """Send the next fragments of idle slots, as far as they exist and can be scaled."""
         fragments = self._fragment[slots]
-        if _low_high(fragments)[1] >= self._end:
+        if low_high(fragments)[1] >= self._end:
             exist = fragments < self._end
             slots, fragments = slots[exist], fragments[exist]
             if not len(slots):
@@ -219,7 +174,7 @@ class Stream:
     ) -> list[tuple[Segment, NDArray[np.bool_] | None]]:
         """The open segments that fragments belong to, with the rows of each (None: all)."""
         starts = self._starts
-        least, most = _low_high(fragments)
+        least, most = low_high(fragments)
         low = bisect_right(starts, least) - 1
         high = bisect_right(starts, most, low)
         if high - low == 1:
@@ -241,7 +196,7 @@ class Stream:
         """Send fragments of one segment for the first time."""
         data = fragments - (segment.first + segment.prologue)
         if segment.scaled:
-            if _low_high(data)[0] < self._window:
+            if low_high(data)[0] < self._window:
                 early = data < self._window
                 code = segment.first_window_code
                 if code is None:
@@ -262,13 +217,14 @@ class Stream:
         self._wire[slots] = wire
         self._open += len(slots)
         self._tries[slots] = 1
+        self._timeouts[slots] = 0
         self._first_sent_at[slots] = now
-        self._stamp(slots, now)
+        self._recovery.sent(slots, now)
+        self._set_timeout(slots, now)
         self._statistics.sent += len(slots)
 
-    def _stamp(self, slots: NDArray[np.intp], now: float) -> None:
-        """Fragments of these slots are sent now: set their timers."""
-        self._sent_at[slots] = now
+    def _set_timeout(self, slots: NDArray[np.intp], now: float) -> None:
+        """Fragments of these slots are sent now."""
         due = now + min(self._round_trip.timeout, self._options.deadline)
         self._due[slots] = due
         self._next_due = min(self._next_due, due)
@@ -304,11 +260,9 @@ class Stream:
         now: float,
     ) -> None:
         """Take results of fragments in flight, each slot once."""
-        once = self._tries[slots] == 1
-        if every(once):
-            self._round_trip.sample(now - _low_high(self._sent_at[slots])[0])
-        elif some(once):
-            self._round_trip.sample(now - _low_high(self._sent_at[slots[once]])[0])
+        round_trip = self._recovery.answered(slots, self._tries[slots] == 1, now)
+        if round_trip is not None:
+            self._round_trip.sample(round_trip)
         fragments = self._fragment[slots]
         used = self._code[slots]
         values = self._down.values(frames)
@@ -317,12 +271,14 @@ class Stream:
         self._result_code[slots] = codes
         self._code[slots] = codes
         self._wire[slots] = _IDLE
-        self._due[slots] = _NEVER
+        self._due[slots] = NEVER
         self._fragment[slots] = fragments + self._window
         self._open -= len(slots)
         self._statistics.accepted += len(slots)
-        if self._handing_due != _NEVER:
+        if self._handing_due != NEVER:
             self._handed(slots)
+        if not self._recovery.in_order(self._open):
+            self._repair(now)
         opened = False
         for segment, rows in self._by_segment(fragments):
             if rows is None:
@@ -403,7 +359,7 @@ class Stream:
     def _unexpected(self, slots: NDArray[np.intp], wire: NDArray[np.int64]) -> None:
         """Results of nothing in flight: old news, or the answer to a hand-over."""
         self._statistics.stale_results += len(slots)
-        if self._handing_due != _NEVER:
+        if self._handing_due != NEVER:
             self._handed(slots[self._result_wire[slots] == wire])
 
     # -- time
@@ -412,9 +368,35 @@ class Stream:
         """Send again what has waited too long."""
         if self._handing_due <= now:
             self._hand_over(now)
-        if self._next_due > now:
+        if self.failure is not None or not self._open:
             return
+        if self._recovery.due <= now:
+            self._repair(now)
+        if self._next_due <= now:
+            self._expire_due(now)
+        if self.failure is None and self._recovery.probe_due <= now:
+            slots = self._recovery.probe(self._in_flight())
+            self._statistics.probes += len(slots)
+            self._try_again(slots, now, quiet=True)
+
+    def _in_flight(self) -> NDArray[np.intp]:
+        return np.flatnonzero(self._wire != _IDLE)
+
+    def _repair(self, now: float) -> None:
+        """Send again what later sendings' results show to be lost."""
+        slots = self._recovery.lost(self._in_flight(), now)
+        if len(slots):
+            self._statistics.fast_retransmissions += len(slots)
+            self._try_again(slots, now, quiet=False)
+
+    def _expire_due(self, now: float) -> None:
         slots = np.flatnonzero(self._due <= now)
+        # As long as results come in, what is not overtaken waits in a queue.
+        until = self._recovery.answered_at + self._round_trip.timeout
+        if until > now:
+            latest = self._first_sent_at[slots] + self._options.deadline
+            self._due[slots] = np.minimum(until, latest)
+            slots = slots[latest <= now]
         if len(slots):
             self._expire(slots, now)
         self._next_due = float(self._due.min())
@@ -431,19 +413,27 @@ class Stream:
                 f"ask the server which workers are missing, and look at the switches between",
             )
             return
-        self._round_trip.back_off(now, float(self._sent_at[slots].max()))
-        self._tries[slots] += 1
+        self._round_trip.back_off(now, float(self._recovery.sent_at[slots].max()))
         self._statistics.timeouts += len(slots)
-        bypass = slots[self._tries[slots] > self._options.bypass_after]
+        self._timeouts[slots] += 1
+        self._try_again(slots, now, quiet=True)
+
+    def _try_again(self, slots: NDArray[np.intp], now: float, *, quiet: bool) -> None:
+        """Send fragments in flight again, around the switches if that has failed too often."""
+        self._tries[slots] += 1
+        # Lost packets are no reason to go around a switch; a switch that never sums is.
+        enough = self._options.bypass_after
+        bypass = slots[(self._timeouts[slots] >= enough) | (self._tries[slots] > 4 * enough)]
         if len(bypass):
             flags_of(self._frames)[bypass] = Flag.BYPASS
             self._statistics.bypassed += len(bypass)
-        self._send_again(slots, now)
+        self._send_again(slots, now, quiet=quiet)
 
-    def _send_again(self, slots: NDArray[np.intp], now: float) -> None:
+    def _send_again(self, slots: NDArray[np.intp], now: float, *, quiet: bool) -> None:
         slots = slots[np.argsort(self._fragment[slots])]
         self._output.append(self._frames[slots])
-        self._stamp(slots, now)
+        self._recovery.sent_again(slots, now, quiet=quiet)
+        self._set_timeout(slots, now)
         latest = self._first_sent_at[slots] + self._options.deadline
         self._due[slots] = np.minimum(self._due[slots], latest)
         self._statistics.retransmissions += len(slots)
@@ -461,8 +451,8 @@ class Stream:
     def _fail_with(self, wire: int, message: str) -> None:
         if self.failure is None:
             self.failure = JobFailed(self.plan.job, self.tree.tree, wire, message)
-        self._due[:] = _NEVER
-        self._next_due = self._handing_due = _NEVER
+        self._due[:] = NEVER
+        self._next_due = self._handing_due = NEVER
 
     # -- epochs
 
@@ -482,11 +472,12 @@ class Stream:
         self._bind(plan, tree, worker, network)
         self._frames = self._up.make(np.maximum(self._wire, 0), exponents, self._flags)
         self._up.raw(self._frames)[...] = lanes
-        slots = np.flatnonzero(self._wire != _IDLE)
+        slots = self._in_flight()
         if len(slots):
             self._tries[slots] = 2
+            self._timeouts[slots] = 0
             self._first_sent_at[slots] = now
-            self._send_again(slots, now)
+            self._send_again(slots, now, quiet=False)
         if not server_kept and (self._result_wire != _IDLE).any():
             self._handing[:] = self._result_wire != _IDLE
             self._handing_since = now
@@ -517,4 +508,4 @@ class Stream:
         """The new server knows the last results of these slots, or newer ones."""
         self._handing[slots] = False
         if not self._handing.any():
-            self._handing_due = _NEVER
+            self._handing_due = NEVER

@@ -10,6 +10,7 @@ from host_agent.codec import TREE_AT, Frames
 from host_agent.failure import CallError, JobFailed
 from host_agent.job import check_job, check_same_job
 from host_agent.numbers import exponent_codes, worker_bits
+from host_agent.recovery import Progress
 from host_agent.segment import Call, Segment, Tensor
 from host_agent.stream import Stream, WorkerOptions, WorkerStatistics
 from protocol.wire import Reduction, frame_bytes, serial_newer
@@ -47,9 +48,10 @@ class Worker:
         self._calls: dict[int, Call] = {}
         self._next_call = 0
         bits = worker_bits(self._scale_workers)
+        progress = Progress()
         self._streams = {
             tree.tree: Stream(
-                plan, tree, index, network, options, bits, self._output, self.statistics
+                plan, tree, index, network, options, bits, self._output, self.statistics, progress
             )
             for tree in plan.trees
         }

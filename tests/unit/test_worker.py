@@ -326,7 +326,8 @@ def test_a_server_that_never_takes_the_hand_over_ends_the_job() -> None:
 
 
 def test_karn_only_fragments_sent_once_are_round_trips() -> None:
-    worker, plan, network = alone()
+    plan, network = star_plan(1)
+    worker = Worker(plan, 0, network, WorkerOptions(min_probe=60.0))
     worker.submit(ones(2 * LANES), 0.0)
     worker.tick(0.25)
     assert worker.deadline == 0.75, "doubled"

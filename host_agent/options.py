@@ -1,0 +1,58 @@
+"""What a worker is told, and what it counts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class WorkerStatistics:
+    """What a worker has counted, in packets."""
+
+    sent: int = 0
+    """Fragments sent for the first time."""
+    retransmissions: int = 0
+    """Fragments sent again, bypassed ones and those after a new epoch included."""
+    fast_retransmissions: int = 0
+    """Those of the retransmissions that results of later sendings asked for."""
+    probes: int = 0
+    """Those of the retransmissions that were sent into a silence."""
+    timeouts: int = 0
+    """Fragments whose timeout passed."""
+    bypassed: int = 0
+    """Those of the retransmissions that no switch may aggregate."""
+    handed_over: int = 0
+    """Results handed to a server that may not have them."""
+    accepted: int = 0
+    """Results of fragments in flight."""
+    stale_results: int = 0
+    """Results of nothing in flight, or of an older epoch."""
+    refused: int = 0
+    """Results that overflowed, or whose weight is not the number of workers."""
+    foreign: int = 0
+    """Frames that are no results of this job."""
+    ecn: int = 0
+    """Results flagged with congestion."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerOptions:
+    """How a worker times and scales. Times in seconds."""
+
+    initial_timeout: float = 0.25
+    """Timeout before the first round trip is measured."""
+    min_timeout: float = 0.02
+    max_timeout: float = 1.0
+    min_probe: float = 0.01
+    """No result for so long, or two round trips if that is longer: the last fragments are sent
+    again. Doubles as long as the silence lasts."""
+    bypass_after: int = 6
+    """After so many timeouts of a fragment, or four times as many tries of all kinds, it no
+    longer goes through the switches' slots."""
+    deadline: float = 60.0
+    """A fragment without a result for so long ends the job."""
+    first_fragment: int = 0
+    """Number of the first fragment, a multiple of the window; not 0 to test the wrap at 2^32."""
+    scale_workers: int | None = None
+    """Worker count that the float32 scale is made for; None: that of the worker's first plan.
+    The same at every worker for the life of the job, and never below the worker count."""
