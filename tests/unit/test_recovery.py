@@ -120,7 +120,7 @@ def test_a_lost_tail_is_probed_and_then_repaired() -> None:
     come(worker, plan, network, TRIP, *range(6))
     now, numbers = tick(worker)
     assert (round(now, 9), numbers) == (0.3, [12, 13, 14, 15])
-    come(worker, plan, network, now + TRIP, 12, 13, 14, 15)
+    come(worker, plan, network, now + 1.5 * TRIP, 12, 13, 14, 15)
     now, numbers = tick(worker)
     assert numbers == [6, 7, 8, 9, 10, 11]
     assert worker.statistics.timeouts == 0
