@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import sys
+from itertools import islice
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -67,3 +69,98 @@ def attend(
         sys.exit(1)
     finally:
         port.close()
+
+
+@app.command()
+def send(
+    interface: Annotated[str, typer.Option(help="Network interface to send on.")],
+    job: Annotated[int, typer.Option(min=0, max=0xFFFF)] = 1,
+    tree: Annotated[int, typer.Option(min=0, max=0xFF)] = 0,
+    epoch: Annotated[int, typer.Option(min=0, max=0xFFFF)] = 1,
+    fragment: Annotated[int, typer.Option(min=0, max=0xFFFFFFFF)] = 0,
+    worker: Annotated[int, typer.Option(min=0, max=0xFFFF)] = 0,
+    weight: Annotated[int, typer.Option(min=0, max=0xFFFF)] = 1,
+    exponent: Annotated[int, typer.Option(min=0, max=0xFF)] = 0,
+    kind: Annotated[str, typer.Option(help="contribution, result, replicated.")] = "contribution",
+    reduction: Annotated[str, typer.Option(help="sum, and.")] = "sum",
+    flags: Annotated[
+        list[str] | None, typer.Option(help="overflow, stale, bypass, ecn; can be repeated.")
+    ] = None,
+    hop: Annotated[
+        list[str] | None,
+        typer.Option(help="Stack entry, as agg,child=0,fan-in=2,port=3; repeat it along the path."),
+    ] = None,
+    lanes: Annotated[int, typer.Option(help="As the switches were compiled for.")] = 32,
+    values: Annotated[str, typer.Option(help="Of the first lanes, as 1,2,3; 0 the rest.")] = "",
+    src_mac: Annotated[str | None, typer.Option(help="The interface's, if left out.")] = None,
+    dst_mac: Annotated[str, typer.Option()] = "01:00:5e:00:48:53",
+    src_ip: Annotated[str, typer.Option()] = "0.0.0.0",
+    dst_ip: Annotated[str, typer.Option()] = "239.0.72.83",
+    count: Annotated[int, typer.Option(min=1, help="So many times.")] = 1,
+    show: Annotated[bool, typer.Option("--show", help="Print every field.")] = False,
+) -> None:
+    """Send a packet made by hand (needs root)."""
+    from host_agent import scapy_commands as packets
+    from packet_io import InterfaceError
+    from protocol.wire import Header, Kind, Reduction
+
+    try:
+        header = Header(
+            packets.parse_choice("kind", kind, Kind),
+            job,
+            tree,
+            epoch,
+            fragment,
+            worker=worker,
+            weight=weight,
+            flags=packets.parse_flags(flags or []),
+            reduction=packets.parse_choice("reduction", reduction, Reduction),
+            exponent=exponent,
+        )
+        mac = src_mac or packets.interface_mac(interface)
+        packet = packets.make_packet(
+            header,
+            [packets.parse_hop(text) for text in hop or []],
+            packets.parse_values(values, lanes),
+            {"src_mac": mac, "dst_mac": dst_mac, "src_ip": src_ip, "dst_ip": dst_ip},
+        )
+        packets.send_packet(interface, packet, count)
+    except (packets.CommandError, InterfaceError) as error:
+        logging.getLogger("hopsum-agent").error("%s", error)
+        sys.exit(1)
+    typer.echo(packet.show(dump=True) if show else packets.one_line(packet))
+
+
+@app.command()
+def sniff(
+    interface: Annotated[str | None, typer.Option(help="Network interface; or --read.")] = None,
+    read: Annotated[Path | None, typer.Option(help="Read this pcap file instead.")] = None,
+    count: Annotated[int | None, typer.Option(min=1, help="End after so many.")] = None,
+    timeout: Annotated[float | None, typer.Option(min=0, help="End after so many seconds.")] = None,
+    show: Annotated[bool, typer.Option("--show", help="Print every field.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="A line of JSON each.")] = False,
+) -> None:
+    """Print the hopsum packets on an interface (needs root), or of a capture."""
+    from host_agent import scapy_commands as packets
+    from packet_io import InterfaceError
+    from packet_io.pcap import PcapError
+
+    if (interface is None) == (read is None):
+        raise typer.BadParameter("expected either --interface or --read")
+    try:
+        if read is not None:
+            source = packets.packets_of_file(read)
+        else:
+            source = packets.packets_of_interface(str(interface), timeout)
+        for seconds, packet in islice(source, count):
+            if as_json:
+                typer.echo(packets.as_json(seconds, packet))
+            elif show:
+                typer.echo(packet.show(dump=True))
+            else:
+                typer.echo(f"{seconds:.6f} {packets.one_line(packet)}")
+    except KeyboardInterrupt:
+        return
+    except (packets.CommandError, InterfaceError, PcapError) as error:
+        logging.getLogger("hopsum-agent").error("%s", error)
+        sys.exit(1)

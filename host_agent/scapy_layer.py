@@ -34,7 +34,18 @@ from scapy.supersocket import SuperSocket
 
 from protocol.wire import LANES_MAX, UDP_PORT, VERSION, Flag, Kind, Reduction
 
-__all__ = ["IP", "UDP", "Ether", "Hop", "Hopsum", "build", "open_socket", "parse"]
+__all__ = [
+    "IP",
+    "UDP",
+    "Ether",
+    "Hop",
+    "Hopsum",
+    "Packet",
+    "build",
+    "open_listener",
+    "open_socket",
+    "parse",
+]
 
 
 class Hop(Packet):
@@ -134,6 +145,12 @@ def build(frame: bytes) -> Packet:
 def open_socket(interface: str) -> SuperSocket:
     """Scapy's own layer 2 socket on an interface; it hears everything there but what it sends."""
     opened: SuperSocket = conf.L2socket(iface=interface, promisc=False)
+    return opened
+
+
+def open_listener(interface: str) -> SuperSocket:
+    """Scapy's listening socket on an interface; it hears what is sent there too."""
+    opened: SuperSocket = conf.L2listen(iface=interface, promisc=False)
     return opened
 
 
