@@ -1,0 +1,38 @@
+"""What loss costs in virtual time: losses are repaired without waiting for timeouts."""
+
+from __future__ import annotations
+
+import pytest
+
+from experiment.description import Algorithm, Experiment
+from experiment.prepare import prepare
+from experiment.simulated import run_simulated
+
+
+def spent(experiment: Experiment) -> tuple[float, int]:
+    """Seconds and retransmissions."""
+    outcome = run_simulated(prepare(experiment), lambda done, of: None)
+    return outcome.seconds, outcome.retransmissions
+
+
+@pytest.mark.parametrize(("loss", "most"), [(0.01, 1.5), (0.1, 6.0)])
+def test_loss_costs_a_small_multiple(loss: float, most: float) -> None:
+    quiet, lossy = (
+        spent(Experiment("star:4", workers=4, elements=100_000, rounds=1, loss=chance))
+        for chance in (0.0, loss)
+    )
+    assert quiet[1] == 0
+    assert lossy[1] > 0
+    assert lossy[0] <= most * quiet[0]
+
+
+@pytest.mark.parametrize(
+    "experiment",
+    [
+        Experiment("star:24", workers=24, algorithm=Algorithm.SERVER, elements=20_000, rounds=1),
+        Experiment("leaf-spine:2x4", workers=8, algorithm=Algorithm.SERVER, elements=60_000),
+        Experiment("fat-tree:4", workers=8, servers=2, elements=150_000, rounds=1),
+    ],
+)
+def test_queues_alone_cause_no_retransmission(experiment: Experiment) -> None:
+    assert spent(experiment)[1] == 0
