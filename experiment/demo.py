@@ -117,7 +117,15 @@ def _time_plot(demo: Demo) -> bytes:
     seconds = [report.measured.seconds for report in demo.reports if report.measured]
     bars = axes.bar(names, seconds, color=[COLOURS[name] for name in names], width=0.55)
     predicted = [report.predicted.seconds for report in demo.reports]
-    axes.plot(names, predicted, "k_", markersize=44, markeredgewidth=1.5, label="predicted")
+    axes.hlines(
+        predicted,
+        [x - 0.34 for x in range(len(names))],
+        [x + 0.34 for x in range(len(names))],
+        colors="k",
+        linestyles="dashed",
+        linewidth=1.2,
+        label="predicted",
+    )
     axes.bar_label(bars, fmt="%.2f s", padding=3)
     axes.set_ylabel("seconds in all-reduce")
     axes.legend(frameon=False)

@@ -21,7 +21,7 @@ class Digits:
     """Sizes: of the data, the model and the training."""
 
     INPUTS: ClassVar = 64
-    HIDDEN: ClassVar = 128
+    HIDDEN: ClassVar = 512
     CLASSES: ClassVar = 10
     TEST_IMAGES: ClassVar = 360
     TRAIN_IMAGES: ClassVar = 1437
@@ -96,7 +96,7 @@ class DigitsTraining:
         return parts
 
     def _forward(self, images: Floats) -> tuple[Floats, Floats]:
-        """Hidden activations (n, 128) and class probabilities (n, 10)."""
+        """Hidden activations (n, 512) and class probabilities (n, 10)."""
         w1, b1, w2, b2 = self._unpack(self.parameters)
         hidden = np.maximum(images @ w1 + b1, 0)
         scores = hidden @ w2 + b2
