@@ -178,7 +178,9 @@ def _page(demo: Demo, plots: dict[str, bytes]) -> str:
     names = _names(demo)
     links = dict(first.measured.links) if first.measured else {}
     picture = network_svg(prepared.network, prepared.plan, link_bytes=links)
-    checks = "every sum checked, every byte as predicted"
+    checks = "every sum checked"
+    if not first.differing_links:
+        checks += ", bytes in-network as predicted on every link"
     lead = (
         f"{experiment.workers} workers train a digit classifier on {experiment.topology} at "
         f"{si(experiment.link_rate or 0, 'bit/s')} a link, in {experiment.world.value}; "
