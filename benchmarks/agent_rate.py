@@ -114,7 +114,8 @@ def _sum(
             while sent < len(frames):
                 sent += sender.send(frames[sent:])
         for frames in receiver.receive():
-            results = frames[:, HOP_BYTES:]
+            results = frames if frames.flags.writeable else frames.copy()
+            results = results[:, HOP_BYTES:]
             kept = frames[:, exponent_at].copy(), frames[:, fragment_at].copy()
             results[:, : len(start)] = start
             results[:, exponent_at], results[:, fragment_at] = kept

@@ -132,6 +132,7 @@ def blast(
         frames[network.port("s1", name)] = rows
     sink = ports[network.port("s1", tree.server)]
     hops = len(tree.up[0])
+    batch_size = min(BATCH, window // 2)
     sent = summed = 0
     started = time.perf_counter()
     stop = started + seconds
@@ -140,14 +141,14 @@ def blast(
         now = time.perf_counter()
         if now > stop:
             break
-        if sent - summed + BATCH <= window:
+        if sent - summed + batch_size <= window:
             slot = sent % window
-            numbers = np.arange(sent, sent + BATCH, dtype=np.uint32)
+            numbers = np.arange(sent, sent + batch_size, dtype=np.uint32)
             for port, rows in frames.items():
-                batch = rows[slot : slot + BATCH]
+                batch = rows[slot : slot + batch_size]
                 frame_view(batch, plan.lanes, hops)["fragment"] = numbers
                 ports[port].send(batch)
-            sent += BATCH
+            sent += batch_size
         received = sum(len(group) for group in sink.receive())
         summed += received
         if received:
@@ -157,7 +158,7 @@ def blast(
             sent += window
             summed = sent
             stalled = now
-        elif sent - summed + BATCH > window:
+        elif sent - summed + batch_size > window:
             select.select([sink], [], [], 0.05)
     elapsed = time.perf_counter() - started
     return CHILDREN * summed / elapsed, elapsed
