@@ -15,6 +15,16 @@ RETRY_SECONDS = 0.002
 """Pause before frames that a full queue refused are offered again."""
 
 
+MODERATION_SECONDS = 0.001
+"""While frames come in a steady stream, they are taken in so rarely at most.
+
+Taking in one frame costs almost what ten cost together, and a stream's window covers the delay; a
+lone frame is taken in at once. (Network cards moderate their interrupts in the same way.)
+"""
+STEADY_FRAMES = 2
+"""A stream is steady when a moderation interval brings at least so many frames."""
+
+
 class Machine(Protocol):
     """A sans-I/O state machine: worker, server, or several."""
 
@@ -50,6 +60,9 @@ class Loop:
         self._machines = machines
         self._clock = clock
         self._backlog: list[Frames] = []
+        self._taken_at = float("-inf")
+        self._steady = False
+        self._pause = select.poll()
         self._poll = select.poll()
         for descriptor in (port.fileno(), *watch):
             self._poll.register(descriptor, select.POLLIN)
@@ -67,15 +80,28 @@ class Loop:
             waits.append(RETRY_SECONDS)
         timeout = 1000 * max(0.0, min(waits)) if waits else None
         ready = {descriptor for descriptor, _ in self._poll.poll(timeout)}
+        if self._port.fileno() in ready:
+            self._moderate()
         now = self._clock()
         if self._port.fileno() in ready:
+            taken = 0
             for frames in self._port.receive():
+                taken += len(frames)
                 for machine in self._machines:
                     machine.receive(frames, now)
+            elapsed = max(now - self._taken_at, MODERATION_SECONDS)
+            self._steady = taken * MODERATION_SECONDS >= STEADY_FRAMES * elapsed
+            self._taken_at = now
         for machine in self._machines:
             if machine.deadline is not None and machine.deadline <= now:
                 machine.tick(now)
         return ready
+
+    def _moderate(self) -> None:
+        """In a steady stream, let some more frames come before they are taken in together."""
+        early = self._taken_at + MODERATION_SECONDS - self._clock()
+        if self._steady and early > 0:
+            self._pause.poll(max(1, round(1000 * early)))
 
     def flush(self) -> None:
         """Send what the machines have, as far as the port takes it."""
