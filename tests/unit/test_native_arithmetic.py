@@ -84,6 +84,11 @@ def operations(width: int, signed: bool) -> list[Operation]:
         Operation("(h.x.a + h.x.b) ^ (~h.x.a - h.x.b)", lambda a, b, s: (a + b) ^ (~a - b)),
         Operation("(h.x.a ^ h.x.b) >> 1 & h.x.a << 2", lambda a, b, s: wrap(a ^ b) >> 1 & a << 2),
         Operation("h.x.a < h.x.b ? h.x.b - h.x.a : h.x.a", lambda a, b, s: b - a if a < b else a),
+        # What is beyond the width must be gone before the next operator sees it.
+        Operation("(h.x.a + h.x.b) >> 1", lambda a, b, s: wrap(a + b) >> 1),
+        Operation("h.x.a << 3 >> 3", lambda a, b, s: wrap(a << 3) >> 3),
+        Operation("~h.x.a == h.x.b ? (bit<1>)1 : 0", lambda a, b, s: int(wrap(~a) == b), 1),
+        Operation("h.x.a - h.x.b < h.x.a ? (bit<1>)1 : 0", lambda a, b, s: int(wrap(a - b) < a), 1),
         Operation("h.x.a == h.x.b ? (bit<1>)1 : 0", lambda a, b, s: int(a == b), 1),
         Operation("h.x.a != h.x.b ? (bit<1>)1 : 0", lambda a, b, s: int(a != b), 1),
         Operation("h.x.a < h.x.b ? (bit<1>)1 : 0", lambda a, b, s: int(a < b), 1),

@@ -17,6 +17,7 @@ from p4switch.execute.native.engine import NativeEngine
 from p4switch.execute.native.loop import LostFrames, PacketLoop
 from p4switch.source.parser import parse_text
 from p4switch.v1model.engine import ControlError, EngineOptions
+from tests.conftest import wait_until_up
 
 CPU_PORT = 500
 
@@ -80,6 +81,7 @@ def links() -> Iterator[list[tuple[str, str]]]:
                     ["sysctl", "-qw", f"net.ipv6.conf.{name}.disable_ipv6=1"], check=True
                 )
                 subprocess.run(["ip", "link", "set", name, "up"], check=True)
+        wait_until_up(*(name for pair in made for name in pair))
         yield made
     finally:
         for a, _ in made:
@@ -232,13 +234,19 @@ def test_a_full_port_resumes(
         ],
         check=True,
     )
-    for _ in range(400):
-        hosts[0].send(frame(1, 1, 1000))
+    for number in range(400):
+        hosts[0].send(frame(1, number % 256, 1000) + number.to_bytes(4, "big"))
+        hosts[0].send(frame(2, 1, 1000))
     hosts[0].send(frame(CPU_PORT, 4))
     wait_for_cpu(loop)
-    dropped = loop.engine.statistics().queue_drops
-    for _ in range(400 - dropped):
-        assert len(hosts[1].recv(2048)) == 1000
+    last = -1
+    for _ in range(loop.counts(0).rx_packets - 401 - loop.engine.statistics().queue_drops):
+        data = hosts[1].recv(2048)
+        number = int.from_bytes(data[1000:], "big")
+        assert data[2] == number % 256, "a header with another frame's payload"
+        assert number > last
+        last = number
+    assert last > 32
 
 
 def test_a_vlan_tag_stays_in_the_frame(hosts: list[socket.socket]) -> None:
