@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from experiment.result import Report, RunFailed
 from experiment.runner import run_experiment
 from mininet_topos.emulation import Emulation
 from mininet_topos.failures import EmulationError
-from mininet_topos.record import state_folder
+from mininet_topos.record import RunRecord, state_folder
 
 HOPSUM = Path(sys.executable).with_name("hopsum")
 SMALL = Experiment(
@@ -186,19 +187,30 @@ def test_an_interrupt_takes_everything_down(tmp_path: Path) -> None:
     assert list((tmp_path / state_folder()).glob("*.json")) == []
 
 
+def wait_until_recorded(folder: Path) -> None:
+    """Return when the run has noted the agents of all four hosts."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        agents = {pid for host in ("h1", "h2", "h3", "ps") for pid in agent_pids(host)}
+        records = [RunRecord.read(path) for path in folder.glob("*.json")]
+        if len(agents) >= 4 and records and agents <= set(records[0].processes):
+            return
+        threading.Event().wait(0.05)
+    raise AssertionError("the run does not record its agents")
+
+
 def test_stop_takes_down_what_a_killed_run_left(tmp_path: Path) -> None:
     process = start_long_run(tmp_path)
     wait_for_agent("h1", process)
+    wait_until_recorded(tmp_path / state_folder())
     process.kill()
     process.communicate()
     assert left_over() != []
-    done = subprocess.run(
-        [HOPSUM, "stop"], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([HOPSUM, "stop"], cwd=tmp_path, capture_output=True, text=True)
     assert "ended process" in done.stdout
     deadline = time.monotonic() + 10
     while left_over() and time.monotonic() < deadline:
-        pass
+        threading.Event().wait(0.05)
     assert left_over() == []
 
 
