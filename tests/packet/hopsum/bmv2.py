@@ -120,7 +120,8 @@ class Bmv2Process:
             lines += f"link set {name} up promisc on\n"
         subprocess.run(["ip", "-batch", "-"], input=lines.encode(), check=True)
         for port, (_, b) in self.pairs.items():
-            sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL))
+            # Protocol 0 until it is bound: else it hears every interface in between.
+            sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
             sock.setsockopt(SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)
             sock.bind((b, ETH_P_ALL))
             sock.setblocking(False)
