@@ -167,12 +167,10 @@ def _specifications(unit: Unit) -> Iterator[str]:
     for number, table in enumerate(layout.tables):
         yield from _table_parts(number, table)
     yield "static const table_spec table_specs[TABLE_COUNT + 1] = {"
-    for number, (table, declared) in enumerate(
-        zip(layout.tables, unit.program.tables, strict=True)
-    ):
+    for number, table in enumerate(layout.tables):
         yield (
             f"    {{ {TABLE_KINDS[table.kind]}, {table.direct_bits}, "
-            f"{int(declared.support_timeout)}, {table.key_words}, {table.range_word}, "
+            f"{table.key_words}, {table.range_word}, "
             f"table{number}_ranges, {len(_ranges(table))}, {table.argument_words}, "
             f"{len(table.fields) if table.direct_bits else 0}, table{number}_parts }},"
         )

@@ -16,8 +16,6 @@ from p4switch.v1model.matches import PRIORITY_KINDS, match_keys, ternary_form
 DIRECT_LIMIT = 12
 """Tables whose key has at most so many bits are indexed directly (tables.h)."""
 
-MAX_DIRECT_HANDLES = 1 << 30
-
 WORD = (1 << 64) - 1
 
 

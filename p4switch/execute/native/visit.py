@@ -121,13 +121,3 @@ def select_expressions(select: ir.Select) -> Iterator[ir.Expression]:
                 case ir.Between():
                     yield key.low
                     yield key.high
-
-
-def program_bodies(program: ir.Program) -> Iterator[Sequence[ir.Statement]]:
-    """Every statement list of a program."""
-    for block in program.blocks:
-        yield from block_bodies(block)
-    for function in (*program.functions, *program.actions):
-        yield function.body
-    for table in program.tables:
-        yield from table_bodies(table)

@@ -30,8 +30,7 @@ typedef struct { u8 width, word, shift; } key_part;
 
 typedef struct {
     u8 kind;
-    u8 direct_bits;            /* total key width if it is at most DIRECT_LIMIT, else 0 */
-    u8 keeps_time;             /* support_timeout */
+    u8 direct_bits;            /* total key width if the table is indexed directly, else 0 */
     u16 words;                 /* of the key */
     u16 range_word;            /* words from here on hold range fields, `range_words` each */
     const u16 *range_words;
@@ -65,7 +64,6 @@ typedef struct {
     entry *miss;               /* the default action */
 } table;
 
-#define DIRECT_LIMIT 12
 #define NO_ENTRY 0xffffffffu
 
 INLINE entry *table_entry(const table *t, u32 handle) {

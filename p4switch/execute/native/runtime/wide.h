@@ -11,8 +11,6 @@
 #include <immintrin.h>
 #endif
 
-#define WIDE_MAX_WORDS 1024
-
 /* a + b + carry in and out (0 or 1). */
 INLINE u64 add_carry(u64 a, u64 b, u8 *carry) {
 #if defined(__x86_64__)
@@ -177,16 +175,6 @@ UNUSED static void wide_sub_saturating(u64 *d, const u64 *a, const u64 *b, u32 n
         memset(out, 0, sizeof out);
     }
     memcpy(d, out, sizeof out);
-}
-
-/* d = a[low + width - 1 : low]; a has `n` words. */
-UNUSED static void wide_slice(u64 *d, const u64 *a, u32 n, u32 low, u32 width) {
-    u32 q = low / 64, r = low % 64, words = WORDS(width);
-    for (u32 i = 0; i < words; i++) {
-        u64 x = i + q < n ? a[i + q] : 0, y = i + q + 1 < n ? a[i + q + 1] : 0;
-        d[i] = r ? x >> r | y << (64 - r) : x;
-    }
-    d[words - 1] &= wide_top_mask(width);
 }
 
 /* d[low + width - 1 : low] = a; a has no bits above `width` and is another array. */
