@@ -28,7 +28,7 @@ from controller.driver import Driver, SwitchTarget
 from controller.loaders import load_network
 from controller.placement import place
 from controller.planners import make_plan
-from controller.planning import PlanRequest
+from controller.planners.request import PlanRequest
 from controller.rules import rules_for
 from experiment.description import Engine
 from experiment.pipelines import compile_pipeline, slots_of

@@ -7,15 +7,15 @@ from typing import Any, TypeVar
 
 import grpc
 
+from collectives.messages import network_from, plan_from
 from collectives.network import Network
 from collectives.plan import JobPlan
-from controller.client import MESSAGE_BYTES, ControllerError, in_words
-from controller.messages import network_from, plan_from, slot_from
 from controller.rendezvous import address_file, find_controller
-from controller.slots import SlotState
+from controller.slots import SlotState, slot_from
 from controller.stuck import Missing, find_missing, job_slots
 from protocol import hopsum_pb2 as pb
 from protocol import hopsum_pb2_grpc as pb_grpc
+from protocol.channel import CHANNEL_OPTIONS, ControllerError, in_words
 
 TIMEOUT = 30.0
 
@@ -71,8 +71,7 @@ class ControllerQueries:
         return find_missing(network, plan, slots)
 
     def _ask(self, question: Callable[[Any], _R]) -> _R:
-        options = [("grpc.max_receive_message_length", MESSAGE_BYTES)]
-        with grpc.insecure_channel(self.address, options=options) as channel:
+        with grpc.insecure_channel(self.address, options=CHANNEL_OPTIONS) as channel:
             try:
                 return question(pb_grpc.ControllerStub(channel))
             except grpc.RpcError as error:

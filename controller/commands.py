@@ -23,7 +23,7 @@ from controller.asking import ControllerQueries
 from controller.loaders import load_network, node_link, save_network
 from controller.placement import place
 from controller.planners import PLANNERS, make_plan
-from controller.planning import Algorithm, PlanRequest
+from controller.planners.request import Algorithm, PlanRequest
 from controller.report import plan_dict, plan_tree
 from controller.shell import run_shell
 from controller.slots import SlotState

@@ -11,7 +11,7 @@ from collectives.plan import JobPlan, PlanError
 from collectives.plan_checker import check_plans
 from controller.allocation import Allocator
 from controller.planners import make_plan
-from controller.planning import PlanRequest
+from controller.planners.request import PlanRequest
 from controller.rules import Loss, SwitchRules, rules_for
 from controller.service import ControllerService, SwitchReader
 from controller.tracker import Tracker

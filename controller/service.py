@@ -12,20 +12,20 @@ from typing import Protocol
 
 import grpc
 
+from collectives.messages import network_message, plan_message
 from collectives.plan import JobPlan
 from controller.driver import DriverError, State, SwitchTarget
-from controller.messages import network_message, plan_message, slot_message
-from controller.slots import SlotState
+from controller.slots import SlotState, slot_message
 from controller.tracker import SILENCE_SECONDS, Outgoing, Tracker
 from protocol import hopsum_pb2 as pb
 from protocol import hopsum_pb2_grpc as pb_grpc
+from protocol.channel import CHANNEL_OPTIONS
 from protocol.outcomes import Outcome
 
 LOGGER = logging.getLogger("hopsum.service")
 
 CHECK_SECONDS = 1.0
 STOP_SECONDS = 0.5
-MESSAGE_BYTES = 64 << 20
 """The plan of a large job is more than gRPC's 4 MB."""
 
 NO_SWITCHES = "this controller drives no switches"
@@ -96,11 +96,7 @@ class ControllerService(pb_grpc.ControllerServicer):
         Raises ServiceError if that cannot be.
         """
         server = grpc.aio.server(
-            options=[
-                ("grpc.max_send_message_length", MESSAGE_BYTES),
-                ("grpc.max_receive_message_length", MESSAGE_BYTES),
-                ("grpc.so_reuseport", 0),
-            ]
+            options=[*CHANNEL_OPTIONS, ("grpc.so_reuseport", 0)],
         )
         pb_grpc.add_ControllerServicer_to_server(self, server)
         try:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from protocol import hopsum_pb2 as pb
 from protocol.wire import Address, Header, Kind, frame_bytes, frame_template, frame_view
 
 OPCODE_SEND = 0
@@ -72,4 +73,44 @@ def slot_state(metadata: Mapping[str, int], payload: bytes, lanes: int) -> SlotS
         flags=int(record["flags"]),
         exponent=int(record["exponent"]),
         lanes=record["lanes"].astype(np.int32),
+    )
+
+
+def slot_message(state: SlotState, lanes: bool) -> pb.Slot:
+    """The message of a slot's state, with or without its values."""
+    return pb.Slot(
+        slot=state.slot,
+        valid=state.valid,
+        cleared=state.cleared,
+        job=state.job,
+        tree=state.tree,
+        epoch=state.epoch,
+        fragment=state.fragment,
+        bitmap=state.bitmap,
+        count=state.count,
+        fan_in=state.fan_in,
+        weight=state.weight,
+        flags=state.flags,
+        exponent=state.exponent,
+        lanes=state.lanes.tolist() if lanes else (),
+    )
+
+
+def slot_from(message: pb.Slot) -> SlotState:
+    """The slot's state of a message."""
+    return SlotState(
+        slot=message.slot,
+        valid=message.valid,
+        cleared=message.cleared,
+        job=message.job,
+        tree=message.tree,
+        epoch=message.epoch,
+        fragment=message.fragment,
+        bitmap=message.bitmap,
+        count=message.count,
+        fan_in=message.fan_in,
+        weight=message.weight,
+        flags=message.flags,
+        exponent=message.exponent,
+        lanes=np.array(message.lanes, dtype=np.int32),
     )

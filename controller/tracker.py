@@ -9,9 +9,9 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from collectives.messages import network_message, plan_message
 from collectives.network import Network
 from collectives.plan import JobPlan
-from controller.messages import network_message, plan_message
 from protocol import hopsum_pb2 as pb
 
 HEARTBEAT_SECONDS = 1.0

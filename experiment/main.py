@@ -16,7 +16,6 @@ from rich.text import Text
 from collectives.network import NetworkError
 from collectives.plan import DataType, PlanError, Results
 from collectives.units import parse_rate, parse_time
-from controller.client import ControllerError
 from controller.commands import app as controller_commands
 from controller.driver import DriverError
 from controller.pipeline import PipelineError
@@ -38,6 +37,7 @@ from host_agent.numbers import NumbersError
 from mininet_topos.failures import EmulationError
 from mininet_topos.loader import why_unavailable
 from p4switch.source.position import P4Error
+from protocol.channel import ControllerError
 from simulation.world import SimulationError
 
 app = typer.Typer(

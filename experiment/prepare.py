@@ -10,8 +10,8 @@ from collectives.prediction import predict, predict_ring
 from controller.loaders import load_network
 from controller.placement import Placement, place
 from controller.planners import make_plan
-from controller.planning import Algorithm as PlanAlgorithm
-from controller.planning import PlanRequest
+from controller.planners.request import Algorithm as PlanAlgorithm
+from controller.planners.request import PlanRequest
 from experiment.description import Algorithm, Experiment, WorldKind
 from experiment.result import DirectedLink, Predicted
 from host_agent.stream import WorkerOptions

@@ -13,7 +13,13 @@ import numpy as np
 from collectives.execution import Execution
 from collectives.plan import JobPlan
 from collectives.ring import ring_all_reduce
-from controller.client import AgentLost, AllDone, Assignment, ControllerClient, PlanChanged
+from host_agent.controller_client import (
+    AgentLost,
+    AllDone,
+    Assignment,
+    ControllerClient,
+    PlanChanged,
+)
 from host_agent.runner import Loop, Machine
 from host_agent.server import Server
 from host_agent.server_set import ServerSet

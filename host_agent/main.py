@@ -39,12 +39,13 @@ def attend(
     packet_io: Annotated[str, typer.Option(help="`fast` or `scapy`.")] = "fast",
 ) -> None:
     """Attend a controller and play this host's part in its job."""
-    from controller.client import ControllerClient, ControllerError
     from host_agent.agent import PeerGone
     from host_agent.agent import attend as attend_job
+    from host_agent.controller_client import ControllerClient
     from host_agent.failure import JobFailed
     from host_agent.tcp_collective import PeerLost
     from packet_io import FramePort, InterfaceError, PacketPort
+    from protocol.channel import ControllerError
     from protocol.wire import UDP_PORT
 
     log = logging.getLogger("hopsum-agent")

@@ -20,7 +20,7 @@ from controller.loaders import load_network
 from controller.pipeline import Pipeline, load_pipeline
 from controller.placement import place
 from controller.planners import make_plan
-from controller.planning import PlanRequest
+from controller.planners.request import PlanRequest
 from controller.rules import Loss, SwitchRules, rules_for
 from p4switch.check.program import compile_file
 from p4switch.control.bundle import make_bundle

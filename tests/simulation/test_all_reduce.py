@@ -13,7 +13,7 @@ from collectives.plan import DataType, JobPlan, Results
 from controller.loaders import load_network
 from controller.placement import place
 from controller.planners import make_plan
-from controller.planning import Algorithm, PlanRequest
+from controller.planners.request import Algorithm, PlanRequest
 from host_agent.stream import WorkerOptions
 from host_agent.workload import WorkloadSpec, make_workload
 from p4switch.execute.choose import engine_maker

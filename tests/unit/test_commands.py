@@ -18,17 +18,17 @@ from collectives.network import NetworkError
 from collectives.plan import PlanError
 from controller import doctor, shell
 from controller.asking import ControllerQueries
-from controller.client import ControllerError
 from controller.commands import app
 from controller.driver import DriverError, State, SwitchTarget
 from controller.loaders import load_network
 from controller.placement import place
 from controller.planners import make_plan
-from controller.planning import PlanRequest
+from controller.planners.request import PlanRequest
 from controller.rendezvous import announced, find_controller
 from controller.service import ControllerService
 from controller.slots import SlotState
 from controller.tracker import Tracker
+from protocol.channel import ControllerError
 from protocol.outcomes import Outcome
 
 WAIT = 20.0

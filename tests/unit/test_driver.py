@@ -31,7 +31,7 @@ from controller.loaders import load_network
 from controller.pipeline import Pipeline, PipelineError, load_pipeline
 from controller.placement import place
 from controller.planners import make_plan
-from controller.planning import PlanRequest
+from controller.planners.request import PlanRequest
 from controller.rules import Loss, SwitchRules, TableEntry, rules_for
 from controller.slots import inspect_frame, slot_state
 from protocol.outcomes import Outcome

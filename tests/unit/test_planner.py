@@ -17,8 +17,8 @@ from controller.loaders import load_network
 from controller.network_builder import NetworkBuilder
 from controller.placement import place
 from controller.planners import make_plan
-from controller.planning import Algorithm, PlanRequest
-from controller.steiner import SwitchGraph, nearest
+from controller.planners.request import Algorithm, PlanRequest
+from controller.planners.steiner import SwitchGraph, nearest
 from protocol.wire import Hop
 
 

@@ -17,7 +17,7 @@ from collectives.ring import SEGMENT_BYTES, SEGMENT_HEADER_BYTES
 from controller.loaders import load_network
 from controller.placement import place
 from controller.planners import make_plan
-from controller.planning import Algorithm, PlanRequest
+from controller.planners.request import Algorithm, PlanRequest
 from protocol.wire import frame_bytes
 
 

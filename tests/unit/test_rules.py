@@ -12,7 +12,7 @@ from controller.loaders import load_network
 from controller.network_builder import NetworkBuilder
 from controller.placement import place
 from controller.planners import make_plan
-from controller.planning import PlanRequest
+from controller.planners.request import PlanRequest
 from controller.rules import Loss, SwitchRules, TableEntry, rules_for
 
 

@@ -15,10 +15,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from collectives.messages import network_from, network_message, plan_from, plan_message
 from collectives.network import Network
 from collectives.plan import JobPlan, PlanError, Results
 from controller.asking import ControllerQueries
-from controller.client import (
+from controller.loaders import load_network
+from controller.manager import Manager
+from controller.placement import place
+from controller.planners import make_plan
+from controller.planners.request import Algorithm, PlanRequest
+from controller.rules import Loss, SwitchRules
+from controller.service import ControllerService, ServiceError
+from controller.tracker import Outgoing, Tracker
+from host_agent.controller_client import (
     AgentLost,
     AgentLostError,
     AllDone,
@@ -26,15 +35,6 @@ from controller.client import (
     ControllerError,
     PlanChanged,
 )
-from controller.loaders import load_network
-from controller.manager import Manager
-from controller.messages import network_from, network_message, plan_from, plan_message
-from controller.placement import place
-from controller.planners import make_plan
-from controller.planning import Algorithm, PlanRequest
-from controller.rules import Loss, SwitchRules
-from controller.service import ControllerService, ServiceError
-from controller.tracker import Outgoing, Tracker
 from protocol import hopsum_pb2 as pb
 from protocol.wire import Reduction
 
@@ -368,7 +368,7 @@ def test_a_killed_process_is_named_to_the_others(tmp_path: Path) -> None:
         running.do(running.manager.submit(request))
         code = (
             "import sys, signal\n"
-            "from controller.client import ControllerClient\n"
+            "from host_agent.controller_client import ControllerClient\n"
             f"client = ControllerClient({running.address!r}, 1, 'h2')\n"
             "client.register()\n"
             "client.ready()\n"

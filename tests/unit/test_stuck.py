@@ -8,7 +8,7 @@ from collectives.network import Network
 from collectives.plan import JobPlan
 from controller.loaders import load_network
 from controller.planners import make_plan
-from controller.planning import PlanRequest
+from controller.planners.request import PlanRequest
 from controller.slots import SlotState
 from controller.stuck import find_missing, job_slots
 

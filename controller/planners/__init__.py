@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from collectives.network import Network
 from collectives.plan import JobPlan, PlanError
 from controller.allocation import Allocator
-from controller.planner_multi_hop import plan_multi_hop
-from controller.planning import Planner, PlanRequest
+from controller.planners.multi_hop import plan_multi_hop
+from controller.planners.request import Planner, PlanRequest
 
 PLANNERS: Mapping[str, Planner] = {"multi-hop": plan_multi_hop}
 

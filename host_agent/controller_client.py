@@ -21,20 +21,16 @@ from typing import Any, TypeVar
 
 import grpc
 
+from collectives.messages import network_from, plan_from
 from collectives.network import Network
 from collectives.plan import JobPlan
-from controller.messages import network_from, plan_from
 from protocol import hopsum_pb2 as pb
 from protocol import hopsum_pb2_grpc as pb_grpc
+from protocol.channel import CHANNEL_OPTIONS, ControllerError, in_words
 
-MESSAGE_BYTES = 64 << 20
 RECONNECT_PAUSE = 0.2
 
 _T = TypeVar("_T")
-
-
-class ControllerError(RuntimeError):
-    """The controller refused, or cannot be reached; the message says what and where."""
 
 
 class AgentLostError(ControllerError):
@@ -234,11 +230,7 @@ class ControllerClient:
             time.sleep(RECONNECT_PAUSE)
 
     def _stream(self) -> None:
-        options = [
-            ("grpc.max_receive_message_length", MESSAGE_BYTES),
-            ("grpc.max_send_message_length", MESSAGE_BYTES),
-        ]
-        with grpc.insecure_channel(self.address, options=options) as channel:
+        with grpc.insecure_channel(self.address, options=CHANNEL_OPTIONS) as channel:
             call = pb_grpc.ControllerStub(channel).Attend(self._requests())
             for message in call:
                 self._call = call
@@ -304,10 +296,3 @@ class ControllerClient:
         self._changed.notify_all()
         if not self._closed:
             os.eventfd_write(self._wakeup, 1)
-
-
-def in_words(error: grpc.RpcError) -> str:
-    """What a failed call says."""
-    if isinstance(error, grpc.Call):
-        return f"{error.code().name}: {error.details()}"
-    return str(error)

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from collectives.network import Network, NetworkError, shorten
 from collectives.plan import JobPlan, PlanError, Results, SwitchPart, TreePlan
 from controller.allocation import Allocator, Grant, TreeNeeds
-from controller.planning import Algorithm, PlanRequest
-from controller.steiner import SwitchGraph, candidates
+from controller.planners.request import Algorithm, PlanRequest
+from controller.planners.steiner import SwitchGraph, candidates
 from protocol.wire import (
     MAX_CHILDREN,
     MAX_HOPS,
