@@ -15,7 +15,7 @@ from collectives.network import Network, NetworkError
 from mininet_topos.failures import EmulationError
 from mininet_topos.loader import load_mininet
 from mininet_topos.record import RunRecord
-from mininet_topos.shaping import neighbour_lines, offload_command, shaping_lines
+from mininet_topos.shaping import HYSTERESIS, neighbour_lines, offload_command, shaping_lines
 
 ENGINES = ("embedded", "bmv2")
 PREFIX_LENGTH = 8
@@ -158,6 +158,8 @@ class Emulation:
         self._check(["tc", "-batch", "-"], stdin="\n".join(root_lines))
         for host in self.network.hosts.values():
             self._prepare_host(host.name)
+        assert self._record is not None
+        self._record.change_setting(HYSTERESIS, "1")
 
     def _prepare_host(self, name: str) -> None:
         self._check(["sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=1"], host=name)
@@ -205,6 +207,7 @@ class Emulation:
         for log in self._logs:
             log.close()
         if self._record is not None:
+            self._record.restore_settings()
             self._record.forget()
         if self._lock is not None:
             self._lock.close()

@@ -39,6 +39,8 @@ class RunRecord:
     processes: dict[int, int] = field(default_factory=dict)
     """Process id -> start time."""
     interfaces: list[str] = field(default_factory=list)
+    settings: dict[str, str] = field(default_factory=dict)
+    """Kernel parameter's file -> what it was before the run."""
 
     def write(self) -> None:
         """Save the record."""
@@ -54,6 +56,27 @@ class RunRecord:
         started = start_time(pid)
         if started is not None:
             self.processes[pid] = started
+
+    def change_setting(self, path: Path, value: str) -> None:
+        """Set a kernel parameter for the time of the run, where there is such a parameter."""
+        try:
+            before = path.read_text().strip()
+            if before != value:
+                self.settings[str(path)] = before
+                self.write()
+                path.write_text(value)
+        except OSError:
+            # An older or newer kernel, or a container that may not: the run works without.
+            self.settings.pop(str(path), None)
+
+    def restore_settings(self) -> list[str]:
+        """Give kernel parameters their values back; returns a line for each."""
+        lines = []
+        for path, value in self.settings.items():
+            Path(path).write_text(value)
+            lines.append(f"set {path} back to {value}")
+        self.settings.clear()
+        return lines
 
     def forget(self) -> None:
         """The run has cleaned up: remove the record."""
@@ -76,6 +99,7 @@ class RunRecord:
             owner_started=values["owner_started"],
             processes={int(pid): started for pid, started in values["processes"].items()},
             interfaces=values["interfaces"],
+            settings=values.get("settings", {}),
         )
 
 
@@ -102,5 +126,6 @@ def stop_left_over(folder: Path | None = None) -> list[str]:
                 )
                 failed = f": {done.stderr.strip()}" if done.returncode else ""
                 lines.append(f"deleted interface {interface}{failed}")
+        lines += record.restore_settings()
         record.forget()
     return lines
