@@ -36,6 +36,8 @@ class FakeSwitch(p4r_grpc.P4RuntimeServicer):
 
     def __init__(self) -> None:
         self.entities: dict[bytes, p4r.Entity] = {}
+        self.replicas: dict[int, list[int]] = {}
+        """Egress ports by multicast group in the packet engine: of BMv2, a push leaves them be."""
         self.config = p4r.ForwardingPipelineConfig()
         self.pushes = 0
         self.writes: list[p4r.WriteRequest] = []
@@ -138,7 +140,19 @@ class FakeSwitch(p4r_grpc.P4RuntimeServicer):
             del self.entities[key]
         else:
             self.entities[key] = update.entity
+        if update.entity.HasField("packet_replication_engine_entry"):
+            self._replicate(update)
         return p4r.Error(canonical_code=OK)
+
+    def _replicate(self, update: p4r.Update) -> None:
+        group = update.entity.packet_replication_engine_entry.multicast_group_entry
+        number = group.multicast_group_id
+        if update.type != p4r.Update.INSERT:
+            self.replicas.pop(number, None)
+        if update.type != p4r.Update.DELETE:
+            # finsy names ports by bytes in newer messages, by number in older ones.
+            ports = [r.egress_port or int.from_bytes(r.port, "big") for r in group.replicas]
+            self.replicas.setdefault(number, []).extend(ports)
 
     async def Read(self, request: p4r.ReadRequest, context: Any) -> AsyncIterator[p4r.ReadResponse]:
         wanted = {entity.WhichOneof("entity") for entity in request.entities}

@@ -200,6 +200,20 @@ def test_another_program_is_pushed_over_the_old() -> None:
     run(test)
 
 
+def test_a_program_pushed_over_another_replicates_to_its_own_ports_only() -> None:
+    async def test(fake: FakeSwitch, target: SwitchTarget) -> None:
+        old = SwitchRules(groups={1: (1, 2), 7: (3,)})
+        async with Driver([target], PIPELINE, {"s1": old}) as driver:
+            await driver.wait(timeout=WAIT)
+        changed = replace(PIPELINE, config=b"{ }")
+        async with Driver([target], changed, {"s1": SwitchRules(groups={1: (4,)})}) as driver:
+            await driver.wait(timeout=WAIT)
+        assert fake.pushes == 2
+        assert fake.replicas == {1: [4]}
+
+    run(test)
+
+
 def test_a_restarted_switch_converges() -> None:
     async def test(fake: FakeSwitch, target: SwitchTarget) -> None:
         rules = star_rules()
