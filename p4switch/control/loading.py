@@ -14,7 +14,7 @@ EXECUTORS = ("native", "interpreter")
 
 def default_executor() -> tuple[str, str]:
     """`native`, or `interpreter` and why."""
-    from p4switch.execute.native.build import NoCompilerError, compiler
+    from packet_io.compile import NoCompilerError, compiler
 
     try:
         compiler()
@@ -45,8 +45,9 @@ class Loader:
         return Interpreter(compile_program(parse_text(text)), self.options)
 
     def _native(self, text: str) -> Engine:
-        from p4switch.execute.native.build import cache_folder, load
+        from p4switch.execute.native.build import load
         from p4switch.execute.native.engine import NativeEngine
+        from packet_io.compile import cache_folder
 
         # The cache names its entries by path and content: here by content alone.
         folder = cache_folder() / "bundles"

@@ -24,7 +24,7 @@ def engine_maker(
     `executor`: `native`, `interpreter`, or None for native where a C compiler is, else the
     interpreter with a line of notice. Raises P4Error; NoCompilerError if native is asked for.
     """
-    from p4switch.execute.native.build import NoCompilerError
+    from packet_io.compile import NoCompilerError
 
     if executor not in (None, *EXECUTORS):
         raise ValueError(f"executor {executor!r}: expected one of {', '.join(EXECUTORS)}")

@@ -1,27 +1,18 @@
-"""From C text to a loaded object, with a cache that many switches share.
-
-An entry of the cache is a folder named by the hash of all that went into it. A file lock a
-entry lets one process build while others wait, so twenty switches start from one compile. The cache
-stands in $XDG_CACHE_HOME/p4switch, or ~/.cache/p4switch.
-"""
+"""From a P4 program to a shared object, by way of C, in the cache of `packet_io.compile`."""
 
 from __future__ import annotations
 
-import fcntl
 import functools
 import hashlib
 import os
 import pickle
-import shutil
-import subprocess
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from p4switch import ir
 from p4switch.execute.native.generate import Generated, generate
 from p4switch.execute.native.layout import Layout
+from packet_io.compile import CompileError, cache_entry, compile_shared, compiler, locked
 
 RUNTIME = Path(__file__).parent / "runtime"
 PACKAGE = Path(__file__).parents[2]
@@ -39,46 +30,13 @@ FLAGS = (
     "-fwrapv",
     "-w",
 )
-"""`-march=native` is part of the entry's name through `machine`."""
+"""What `-march=native` stands for is part of an entry's name through `machine`."""
+
+LAYOUT = "layout.pickle"
+"""The file beside a shared object that holds its layout."""
 
 SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-g")
 """Additional flags for tests; the process must preload the address sanitizer's library."""
-
-
-class NoCompilerError(Exception):
-    """There is no C compiler; the interpreter runs every program without one."""
-
-
-class CompileError(Exception):
-    """The C compiler refused generated code: a defect of p4switch."""
-
-
-def cache_folder() -> Path:
-    """Where compiled programs are kept; made if it is not there."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    folder = (Path(base) if base else Path.home() / ".cache") / "p4switch"
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
-
-
-def compiler() -> str:
-    """The C compiler: $CC, or `cc` on the path. NoCompilerError if there is none."""
-    wanted = os.environ.get("CC") or "cc"
-    found = shutil.which(wanted)
-    if found is None:
-        raise NoCompilerError(
-            f"no C compiler: {wanted!r} is not on PATH; install gcc or clang for the native "
-            "engine, or use the interpreter"
-        )
-    return found
-
-
-@functools.cache
-def compiler_version(path: str) -> str:
-    """What the compiler says of itself."""
-    return subprocess.run(
-        [path, "--version"], capture_output=True, text=True, check=True
-    ).stdout.splitlines()[0]
 
 
 @functools.cache
@@ -109,63 +67,28 @@ def package_hash() -> str:
     return digest.hexdigest()
 
 
-def hash_of(*parts: str) -> str:
-    """A name for what the parts determine."""
-    digest = hashlib.sha256()
-    for part in parts:
-        digest.update(part.encode())
-        digest.update(b"\0")
-    return digest.hexdigest()[:40]
-
-
-@contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Hold an entry's lock."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
 def compile_generated(generated: Generated, extra_flags: Sequence[str] = ()) -> Path:
-    """The shared object for a C text, compiled or from the cache; its layout lies beside it."""
-    path = compiler()
-    flags = [*FLAGS, *extra_flags]
-    text, layout = generated.text, pickle.dumps(generated.layout)
-    name = hash_of(
-        text, runtime_text(), layout.hex(), compiler_version(path), " ".join(flags), machine()
-    )
-    folder = cache_folder() / name
-    target = folder / "switch.so"
-    if target.exists():
-        return target
-    with locked(folder):
-        if not target.exists():
-            (folder / "layout.pickle").write_bytes(layout)
-            _compile(path, flags, text, target)
-    return target
+    """The shared object for a C text, compiled or from the cache; its layout lies beside it.
+
+    Raises NoCompilerError; CompileError for a defect of p4switch.
+    """
+    try:
+        return compile_shared(
+            "switch",
+            generated.text,
+            [*FLAGS, *extra_flags],
+            include_paths=[RUNTIME],
+            depends=(runtime_text(), machine()),
+            beside={LAYOUT: pickle.dumps(generated.layout)},
+        )
+    except CompileError as error:
+        raise CompileError(f"a defect of p4switch, please report it: {error}") from None
 
 
 def read_layout(path: Path) -> Layout:
     """The layout that belongs to a shared object."""
-    layout: Layout = pickle.loads(path.with_name("layout.pickle").read_bytes())
+    layout: Layout = pickle.loads(path.with_name(LAYOUT).read_bytes())
     return layout
-
-
-def _compile(path: str, flags: Sequence[str], text: str, target: Path) -> None:
-    """Compile next to the target and rename, so that nobody sees half a file."""
-    source = target.with_name("switch.c")
-    source.write_text(text)
-    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
-        made = Path(folder) / target.name
-        command = [path, *flags, f"-I{RUNTIME}", "-o", str(made), str(source)]
-        result = subprocess.run(command, capture_output=True, text=True, check=False)
-        if result.returncode:
-            raise CompileError(
-                f"{path} failed on {source}; this is a defect of p4switch, please report it:\n"
-                f"{result.stderr[-2000:]}"
-            )
-        made.replace(target)
 
 
 def build(program: ir.Program, extra_flags: Sequence[str] = ()) -> Path:
@@ -192,10 +115,10 @@ def load(
     compiler()
     tokens = preprocess(path, include_paths=include_paths, defines=defines)
     text = "\n".join(tokens.texts)
-    name = hash_of("program", str(path), text, repr(sorted(defines.items())), package_hash())
-    folder = cache_folder() / name
-    kept = folder / "program.pickle"
-    with locked(folder):
+    parts = (str(path), text, repr(sorted(defines.items())), package_hash())
+    entry = cache_entry("program", *parts)
+    kept = entry / "program.pickle"
+    with locked(entry):
         if kept.exists():
             program, generated = pickle.loads(kept.read_bytes())
         else:
