@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from collectives.plan import DataType
-from collectives.ring import SEGMENT_BYTES, SEGMENT_HEADER_BYTES
+from collectives.tcp_segments import SEGMENT_BYTES, SEGMENT_HEADER_BYTES
 from experiment.description import Algorithm, Experiment, WorldKind
 from experiment.prepare import prepare
 from experiment.result import Report

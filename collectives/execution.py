@@ -78,13 +78,13 @@ class Execution:
             send.blockers = tuple(
                 r
                 for r in receives
-                if r.transfer.step < send.transfer.step and _overlap(r.transfer, send.transfer)
+                if r.transfer.turn < send.transfer.turn and _overlap(r.transfer, send.transfer)
             )
         for receive in receives:
             receive.blockers = tuple(
                 s
                 for s in sends
-                if s.transfer.step <= receive.transfer.step
+                if s.transfer.turn <= receive.transfer.turn
                 and _overlap(s.transfer, receive.transfer)
             )
         self._out = {

@@ -16,11 +16,12 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from collectives.algorithms.ring import ring_all_reduce
 from collectives.flows import Flow, TreeFlows, tree_flows
 from collectives.network import Network
 from collectives.paths import PlainRoutes, path_links
 from collectives.plan import DataType, JobPlan, TreePlan, fragment_count, tensor_ranges
-from collectives.ring import SEGMENT_BYTES, SEGMENT_HEADER_BYTES, ring_all_reduce
+from collectives.tcp_segments import SEGMENT_BYTES, SEGMENT_HEADER_BYTES
 from protocol.wire import frame_bytes
 
 Times = NDArray[np.float64]
@@ -244,10 +245,10 @@ def predict_ring(
     """
     schedule = ring_all_reduce(len(workers), elements)
     routes = PlainRoutes(network)
-    steps: dict[int, dict[tuple[str, str], float]] = {}
+    steps: dict[tuple[int, int], dict[tuple[str, str], float]] = {}
     longest = 0.0
-    for transfer in schedule.transfers:
-        loads = steps.setdefault(transfer.step, {})
+    for transfer in schedule.transfers():
+        loads = steps.setdefault(transfer.turn, {})
         payload = (transfer.stop - transfer.start) * element_bytes
         segments = payload / SEGMENT_BYTES
         path = routes.path(workers[transfer.source], workers[transfer.target])

@@ -1,76 +1,316 @@
-"""A collective as data: who sends which range of the tensor to whom in which step.
+"""A collective as data: who sends which range of the tensor to whom, in steps.
 
-A transfer copies or combines elements [start, stop) of the sender's buffer into the receiver's.
-Within a step every transfer reads what stood there before the step; a transfer may start as soon as
-the elements it carries are final for its sender, so steps overlap.
+Every node has one buffer of `elements`. A transfer adds elements [start, stop) of its source's
+buffer to its target's, or copies them over. A transfer of a step waits, element by element, for
+what the steps in its `after` (and in theirs, and so on) bring to its source, and does not overwrite
+what they still have to send; nothing else orders steps. All transfers of a step (and of one
+repetition) read what stood there before it. So work on different ranges overlaps by itself.
+
+A schedule of many equal steps stays small: a step holds arrays and may be repeated, its ranges
+moving on by one place each time. A ring of n ranks is two steps of n rows.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Numbers = NDArray[np.int64]
 
 
 class ScheduleError(ValueError):
-    """A schedule that does not do its collective; the message names rank and element."""
+    """A schedule that does not do its collective; the message names step, rank and element."""
+
+
+class Collective(StrEnum):
+    """What a schedule does."""
+
+    ALL_REDUCE = "all-reduce"
+    REDUCE_SCATTER = "reduce-scatter"
+    ALL_GATHER = "all-gather"
+    BROADCAST = "broadcast"
+    REDUCE = "reduce"
 
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """In `step`, `source` sends elements [start, stop) to `target`, which adds or copies them."""
+    """One transfer of a schedule written out; `step` and `repetition` order it."""
 
     step: int
+    repetition: int
     source: int
     target: int
     start: int
     stop: int
     combine: bool
 
+    @property
+    def turn(self) -> tuple[int, int]:
+        """Step and repetition: equal for transfers that read the same state."""
+        return self.step, self.repetition
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ranges:
+    """Elements [starts[i], stops[i]) of the buffer of node nodes[i]; arrays of shape (n,)."""
+
+    nodes: Numbers
+    starts: Numbers
+    stops: Numbers
+
+    @classmethod
+    def of(cls, rows: Iterable[tuple[int, int, int]]) -> Ranges:
+        """From rows of (node, start, stop); empty ranges are left out."""
+        kept = [row for row in rows if row[1] < row[2]]
+        table = np.array(kept, dtype=np.int64).reshape(-1, 3)
+        return cls(table[:, 0], table[:, 1], table[:, 2])
+
+    @classmethod
+    def whole(cls, nodes: Sequence[int], elements: int) -> Ranges:
+        """The whole tensor at each of these nodes."""
+        return cls.of((node, 0, elements) for node in nodes)
+
+    def rows(self) -> list[list[int]]:
+        """As a list of [node, start, stop]."""
+        return np.stack([self.nodes, self.starts, self.stops], axis=1).tolist()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Step:
+    """Transfers that read the same state: row i sends [starts[i], stops[i]) to targets[i].
+
+    Arrays of shape (n,); a row with start == stop sends nothing. `combine`: targets add, else they
+    copy. `after`: numbers of earlier steps that this one waits for. `repeat`: how many times, each
+    time after the time before. Rows form groups of `period`; in repetition k row j of a group
+    carries the range of its row (j - k) mod period, from its own source to its own target.
+    """
+
+    sources: Numbers
+    targets: Numbers
+    starts: Numbers
+    stops: Numbers
+    combine: bool
+    after: tuple[int, ...] = ()
+    repeat: int = 1
+    period: int = 1
+
+    def __len__(self) -> int:
+        return len(self.sources)
+
+    def ranges(self, repetition: int) -> tuple[Numbers, Numbers]:
+        """Starts and stops (n,) of a repetition, from 0."""
+        shift = repetition % self.period
+        if not shift:
+            return self.starts, self.stops
+        return self._rolled(self.starts, shift), self._rolled(self.stops, shift)
+
+    def _rolled(self, values: Numbers, shift: int) -> Numbers:
+        return np.roll(values.reshape(-1, self.period), shift, axis=1).ravel()
+
+    def volumes(self) -> Numbers:
+        """Elements (n,) that each row sends in all repetitions together."""
+        turns, rest = divmod(self.repeat, self.period)
+        sizes = (self.stops - self.starts).reshape(-1, self.period)
+        total = np.repeat(turns * sizes.sum(axis=1, keepdims=True), self.period, axis=1)
+        if rest:
+            # Row j sends the sizes of rows j, j - 1, ..., j - rest + 1: a sum over a window.
+            sums = np.cumsum(np.concatenate([sizes, sizes], axis=1), axis=1)
+            upper = sums[:, self.period :]
+            total = total + upper - sums[:, self.period - rest : 2 * self.period - rest]
+        return total.ravel()
+
+
+def make_step(
+    sources: ArrayLike,
+    targets: ArrayLike,
+    starts: ArrayLike,
+    stops: ArrayLike,
+    *,
+    combine: bool,
+    after: Iterable[int] = (),
+    repeat: int = 1,
+    period: int = 1,
+) -> Step:
+    """A step from anything that makes arrays; scalars stand for every row."""
+    parts = np.broadcast_arrays(
+        *(np.asarray(part, dtype=np.int64) for part in (sources, targets, starts, stops))
+    )
+    rows = [np.atleast_1d(part) for part in parts]
+    return Step(
+        rows[0], rows[1], rows[2], rows[3], combine, tuple(sorted(set(after))), repeat, period
+    )
+
+
+@dataclass(frozen=True, eq=False)
 class Schedule:
-    """Transfers in order of step, for ranks 0..ranks-1 and a tensor of `elements`."""
+    """Steps in an order in which they may be done one after the other.
 
+    Nodes 0..ranks-1 are the ranks. Nodes ranks..ranks+relays-1 (switches, servers) hold zeros at
+    first, combine and pass on, and need no result. `given`: what nodes contribute; elsewhere their
+    buffers count as zeros. `wanted`: where the sum of all that was given for an element must be in
+    the end. `block`: a node passes on what it received in blocks of so many elements; 0: when the
+    transfer is complete. (Any block is correct: it decides about time and memory only.) `names`: of
+    the nodes in a network, or empty.
+
+    Raises ScheduleError when the form is wrong; whether it does its collective is for
+    `schedule_checker` to say.
+    """
+
+    algorithm: str
+    collective: Collective
     ranks: int
     elements: int
-    transfers: tuple[Transfer, ...]
+    steps: tuple[Step, ...]
+    given: Ranges
+    wanted: Ranges
+    relays: int = 0
+    block: int = 0
+    names: tuple[str, ...] = field(default=(), repr=False)
 
-    def sends(self, rank: int) -> tuple[Transfer, ...]:
-        """What a rank sends, in order."""
-        return tuple(t for t in self.transfers if t.source == rank)
+    def __post_init__(self) -> None:
+        self._expect(self.ranks >= 1, f"{self.ranks} ranks: expected at least one")
+        for name in ("elements", "relays", "block"):
+            value = getattr(self, name)
+            self._expect(value >= 0, f"{name} {value}: expected 0 or more")
+        self._expect(
+            not self.names or len(self.names) == len(set(self.names)) == self.nodes,
+            f"{len(self.names)} names: expected one a node, {self.nodes}, all different",
+        )
+        for name, held in (("given", self.given), ("wanted", self.wanted)):
+            self._check_rows(name, [held.nodes], held.starts, held.stops)
+        for number, step in enumerate(self.steps):
+            self._check_step(number, step)
 
-    def receives(self, rank: int) -> tuple[Transfer, ...]:
-        """What a rank receives, in order."""
-        return tuple(t for t in self.transfers if t.target == rank)
+    @property
+    def nodes(self) -> int:
+        """Ranks and relays."""
+        return self.ranks + self.relays
+
+    def name(self, node: int) -> str:
+        """A node's name, or what it is and its number."""
+        if self.names:
+            return self.names[node]
+        return f"rank {node}" if node < self.ranks else f"relay {node - self.ranks}"
+
+    def _expect(self, holds: bool, message: str) -> None:
+        if not holds:
+            raise ScheduleError(f"{self.algorithm} schedule: {message}")
+
+    def _check_rows(
+        self, where: str, ends: Sequence[Numbers], starts: Numbers, stops: Numbers
+    ) -> None:
+        arrays = [*ends, starts, stops]
+        self._expect(
+            all(array.ndim == 1 and len(array) == len(starts) for array in arrays),
+            f"{where}: arrays of shapes {[array.shape for array in arrays]}: expected one length",
+        )
+        for nodes in ends:
+            wrong = np.flatnonzero((nodes < 0) | (nodes >= self.nodes))
+            self._expect(
+                not len(wrong),
+                f"{where}, row {wrong[:1]}: there is no node {nodes[wrong[:1]]}; "
+                f"expected 0 to {self.nodes - 1}",
+            )
+        wrong = np.flatnonzero((starts < 0) | (starts > stops) | (stops > self.elements))
+        self._expect(
+            not len(wrong),
+            f"{where}, row {wrong[:1]}: range {starts[wrong[:1]]} to {stops[wrong[:1]]}; "
+            f"expected one inside 0 to {self.elements}",
+        )
+
+    def _check_step(self, number: int, step: Step) -> None:
+        where = f"step {number}"
+        self._check_rows(where, [step.sources, step.targets], step.starts, step.stops)
+        self._expect(
+            all(0 <= other < number for other in step.after),
+            f"{where} waits for steps {list(step.after)}: expected earlier ones only",
+        )
+        self._expect(step.repeat >= 1, f"{where}: repeat {step.repeat}: expected 1 or more")
+        self._expect(
+            step.period >= 1 and len(step) % step.period == 0,
+            f"{where}: {len(step)} rows in groups of {step.period}: expected whole groups",
+        )
+        own = np.flatnonzero(step.sources == step.targets)
+        self._expect(
+            not len(own), f"{where}, row {own[:1]}: node {step.sources[own[:1]]} sends to itself"
+        )
+
+    @cached_property
+    def chains(self) -> tuple[int, ...]:
+        """For every step the number of its chain: steps of two chains never wait for each other."""
+        chain = list(range(len(self.steps)))
+
+        def first(step: int) -> int:
+            while chain[step] != step:
+                chain[step] = chain[chain[step]]
+                step = chain[step]
+            return step
+
+        for number, step in enumerate(self.steps):
+            for other in step.after:
+                one, two = sorted((first(number), first(other)))
+                chain[two] = one
+        numbers: dict[int, int] = {}
+        return tuple(numbers.setdefault(first(s), len(numbers)) for s in range(len(chain)))
+
+    def transfers(self) -> Iterator[Transfer]:
+        """Every transfer, in order of step and repetition; empty ones are left out."""
+        for number, step in enumerate(self.steps):
+            for repetition in range(step.repeat):
+                yield from self._written_out(number, repetition, np.arange(len(step)))
+
+    def sends(self, node: int) -> tuple[Transfer, ...]:
+        """What a node sends, in order."""
+        return self._of(node, "sources")
+
+    def receives(self, node: int) -> tuple[Transfer, ...]:
+        """What a node receives, in order."""
+        return self._of(node, "targets")
+
+    def _of(self, node: int, end: str) -> tuple[Transfer, ...]:
+        found: list[Transfer] = []
+        for number, step in enumerate(self.steps):
+            rows = np.flatnonzero(getattr(step, end) == node)
+            if len(rows):
+                for repetition in range(step.repeat):
+                    found += self._written_out(number, repetition, rows)
+        return tuple(found)
+
+    def _written_out(self, number: int, repetition: int, rows: Numbers) -> Iterator[Transfer]:
+        step = self.steps[number]
+        group, place = np.divmod(rows, step.period)
+        ranged = group * step.period + (place - repetition) % step.period
+        table = zip(
+            step.sources[rows].tolist(),
+            step.targets[rows].tolist(),
+            step.starts[ranged].tolist(),
+            step.stops[ranged].tolist(),
+            strict=True,
+        )
+        for source, target, start, stop in table:
+            if start < stop:
+                yield Transfer(number, repetition, source, target, start, stop, step.combine)
 
 
-def check_all_reduce(schedule: Schedule) -> None:
-    """Prove that every rank ends with every contribution to every element exactly once.
+def check_counts(algorithm: str, ranks: int, elements: int) -> None:
+    """Raise ScheduleError unless there is a rank, and no negative number of elements."""
+    if ranks < 1:
+        raise ScheduleError(f"{algorithm}: {ranks} ranks: expected at least one")
+    if elements < 0:
+        raise ScheduleError(f"{algorithm}: {elements} elements: expected 0 or more")
 
-    Symbolic: elements between two neighbouring range borders behave alike, so one stands for all.
-    Raises ScheduleError naming the first rank, element and contribution that is wrong.
-    """
-    borders = sorted(
-        {0, schedule.elements}
-        | {t.start for t in schedule.transfers}
-        | {t.stop for t in schedule.transfers}
-    )
-    for element in borders:
-        if element >= schedule.elements:
-            continue
-        held = [{rank: 1} for rank in range(schedule.ranks)]
-        moving = [t for t in schedule.transfers if t.start <= element < t.stop]
-        for step in sorted({t.step for t in moving}):
-            before = [dict(counts) for counts in held]
-            for t in (t for t in moving if t.step == step):
-                if t.combine:
-                    for rank, times in before[t.source].items():
-                        held[t.target][rank] = held[t.target].get(rank, 0) + times
-                else:
-                    held[t.target] = dict(before[t.source])
-        for rank, counts in enumerate(held):
-            for contributor in range(schedule.ranks):
-                if counts.get(contributor, 0) != 1:
-                    raise ScheduleError(
-                        f"rank {rank}, element {element}: the contribution of rank {contributor} "
-                        f"is there {counts.get(contributor, 0)} times; expected once"
-                    )
+
+def part(start: int, stop: int, parts: int, index: int) -> tuple[int, int]:
+    """The range of part `index` of `parts` nearly equal parts of [start, stop)."""
+    length = stop - start
+    return start + length * index // parts, start + length * (index + 1) // parts
+
+
+def borders(elements: int, parts: int) -> Numbers:
+    """Where `parts` nearly equal parts of the tensor begin and end: shape (parts + 1,)."""
+    return np.array([elements * index // parts for index in range(parts + 1)], dtype=np.int64)

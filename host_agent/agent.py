@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from collectives.algorithms.ring import ring_all_reduce
 from collectives.execution import Execution
-from collectives.plan import JobPlan
-from collectives.ring import ring_all_reduce
 from host_agent.controller_client import (
     AgentLost,
     AllDone,
@@ -21,7 +20,6 @@ from host_agent.controller_client import (
     PlanChanged,
 )
 from host_agent.runner import Loop, Machine
-from host_agent.server import Server
 from host_agent.server_set import ServerSet
 from host_agent.stream import WorkerOptions
 from host_agent.tcp_collective import TcpCollective
@@ -157,20 +155,7 @@ def _servers(client: ControllerClient, assignment: Assignment, port: FramePort) 
     plan = assignment.plan
     servers = ServerSet()
 
-    def follow(plan: JobPlan) -> None:
-        """Adopt a plan: servers of trees that stay here go on, those of new ones start."""
-        here = [tree.tree for tree in plan.trees if tree.server == client.host]
-        kept = {server.tree.tree: server for server in servers}
-        servers.remove(plan.job)
-        for tree in here:
-            server = kept.get(tree)
-            if server is None:
-                server = Server(plan, tree, assignment.network)
-            else:
-                server.adopt(plan)
-            servers.add(server)
-
-    follow(plan)
+    servers.adopt(plan, client.host, assignment.network)
     loop = Attendance(port, servers, client)
     client.ready()
     client.wait_for_start(PATIENCE_SECONDS)
@@ -179,7 +164,7 @@ def _servers(client: ControllerClient, assignment: Assignment, port: FramePort) 
             if isinstance(event, AllDone):
                 return
             if isinstance(event, PlanChanged):
-                follow(event.plan)
+                servers.adopt(event.plan, client.host, assignment.network)
             elif isinstance(event, AgentLost):
                 waits = [
                     f"; fragment {missing.fragment} lacks {', '.join(missing.workers)}"

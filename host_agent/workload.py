@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collectives.plan import DataType, JobPlan, tensor_ranges
-from collectives.ring import chunk
+from collectives.schedule import part
 from host_agent.digits import Digits, DigitsTraining
 from host_agent.numbers import error_bound, exponent_codes
 
@@ -155,7 +155,7 @@ class TrainingWorkload(Workload):
         self._spec = spec
         self._plan = plan
         self._training = DigitsTraining(seed=spec.seed, epochs=spec.rounds)
-        self._parts = [chunk(Digits.BATCH, spec.workers, w) for w in range(spec.workers)]
+        self._parts = [part(0, Digits.BATCH, spec.workers, w) for w in range(spec.workers)]
         self._worker = worker
         self._verdict = Verdict()
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from collectives.algorithms.ring import ring_all_reduce
 from collectives.execution import Execution
-from collectives.ring import ring_all_reduce
 from host_agent.worker import Worker
 from host_agent.workload import Interval, Workload
 from protocol.wire import Address

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collectives.execution import Execution
-from collectives.ring import SEGMENT_BYTES
+from collectives.tcp_segments import SEGMENT_BYTES
 from protocol.wire import ETHERNET_BYTES, ETHERTYPE_IPV4, IPV4_BYTES, Address, ipv4_checksum
 
 Frames = NDArray[np.uint8]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from collectives.network import Network
 from collectives.plan import DataType, JobPlan, Results
 from collectives.prediction import predict, predict_ring
-from collectives.ring import SEGMENT_BYTES, SEGMENT_HEADER_BYTES
+from collectives.tcp_segments import SEGMENT_BYTES, SEGMENT_HEADER_BYTES
 from controller.loaders import load_network
 from controller.placement import place
 from controller.planners import make_plan

@@ -6,8 +6,8 @@ import threading
 import numpy as np
 import pytest
 
+from collectives.algorithms.ring import ring_all_reduce
 from collectives.execution import Execution
-from collectives.ring import ring_all_reduce
 from host_agent.tcp_collective import PeerLost, TcpCollective
 
 RANKS = 3
