@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from collectives.network import Network
+from collectives.plan import JobPlan
 from host_agent.codec import JOB_START, TREE_AT, Frames
 from host_agent.server import Server
 
@@ -27,6 +29,19 @@ class ServerSet:
     def add(self, server: Server) -> None:
         """Take a server in; it replaces one of the same job and tree."""
         self._servers[server.plan.job << 8 | server.tree.tree] = server
+
+    def adopt(self, plan: JobPlan, host: str, network: Network) -> None:
+        """Follow a plan: servers of trees that stay at this host go on, those of new ones start."""
+        here = [tree.tree for tree in plan.trees if tree.server == host]
+        kept = {server.tree.tree: server for server in self if server.plan.job == plan.job}
+        self.remove(plan.job)
+        for tree in here:
+            server = kept.get(tree)
+            if server is None:
+                server = Server(plan, tree, network)
+            else:
+                server.adopt(plan)
+            self.add(server)
 
     def remove(self, job: int) -> None:
         """Let a job's servers go."""

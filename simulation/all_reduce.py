@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from collectives.network import Network
 from collectives.plan import JobPlan
@@ -16,11 +17,25 @@ from host_agent.workload import Interval, Workload, reduce_seconds
 from p4switch.v1model.engine import Engine
 from protocol.wire import Address
 from simulation.faults import Faults
-from simulation.install import install, read_outcomes
+from simulation.install import install, read_outcomes, update
 from simulation.members import InNetworkMember, RingMember
 from simulation.world import Agent, SimulationError, World
 
 MakeEngine = Callable[[], Engine]
+
+
+@dataclass(frozen=True, slots=True)
+class Replan:
+    """At `time` the switches get the rules of `plan`, a newer epoch, all at once.
+
+    The servers and then the workers hear of it one after the other, `delay` seconds apart.
+    """
+
+    time: float
+    plan: JobPlan
+    delay: float = 0.0
+
+
 MakeWorkload = Callable[[int], Workload]
 
 
@@ -48,8 +63,9 @@ def simulate_plan(
     seed: int = 0,
     limit: float = 600.0,
     options: WorkerOptions | None = None,
+    replans: Sequence[Replan] = (),
 ) -> SimulatedRun:
-    """Run a job's workload through the switches.
+    """Run a job's workload through the switches, under new plans as they come.
 
     Raises JobFailed if an agent gives up, SimulationError past `limit` virtual seconds.
     """
@@ -63,7 +79,40 @@ def simulate_plan(
         agents[host] = ServerSet(
             Server(plan, tree.tree, network) for tree in plan.trees if tree.server == host
         )
-    return _run(network, rules, make_engine, agents, members, faults, seed, limit)
+
+    def schedule(world: World) -> None:
+        for replan in replans:
+            newer = rules_for(network, [replan.plan])
+            world.queue.at(replan.time, partial(_switch_over, world, rules, newer))
+            _tell(world, network, replan)
+
+    return _run(network, rules, make_engine, agents, members, faults, seed, limit, schedule)
+
+
+def _switch_over(
+    world: World, rules: dict[str, SwitchRules], newer: dict[str, SwitchRules]
+) -> None:
+    """New rules on every switch; one that is down gets them when it is back."""
+    for name, engine in world.engines.items():
+        if engine is not None:
+            update(engine, rules[name], newer[name])
+    rules.update(newer)
+
+
+def _tell(world: World, network: Network, replan: Replan) -> None:
+    """Let the agents hear of a plan one after the other, servers first."""
+    servers = [tree.server for tree in replan.plan.trees]
+    for number, host in enumerate(dict.fromkeys((*servers, *replan.plan.workers))):
+        agent = world.agents.setdefault(host, ServerSet())
+
+        def adopt(host: str = host, agent: Agent = agent) -> None:
+            if isinstance(agent, ServerSet):
+                agent.adopt(replan.plan, host, network)
+            elif isinstance(agent, InNetworkMember):
+                agent.worker.adopt(replan.plan, world.queue.now)
+            world.flush(host)
+
+        world.queue.at(replan.time + number * replan.delay, adopt)
 
 
 def simulate_ring(
@@ -95,6 +144,7 @@ def _run(
     faults: Faults | None,
     seed: int,
     limit: float,
+    schedule: Callable[[World], None] | None = None,
 ) -> SimulatedRun:
     outcomes = {name: dict[str, int]() for name in network.switches}
 
@@ -116,6 +166,8 @@ def _run(
         reinstall=switch,
         on_reboot=keep_outcomes,
     )
+    if schedule is not None:
+        schedule(world)
     try:
         finished_at = world.run(lambda: all(member.done for member in members), limit)
     except SimulationError as error:

@@ -20,6 +20,15 @@ class Cut:
 
 
 @dataclass(frozen=True, slots=True)
+class Lost:
+    """Frame number `frame` (from 0) that node `source` sends to its neighbour `target` vanishes."""
+
+    source: str
+    target: str
+    frame: int
+
+
+@dataclass(frozen=True, slots=True)
 class Reboot:
     """A switch loses its registers and tables at `time` and is back after `downtime` seconds."""
 
@@ -44,6 +53,7 @@ class Faults:
     hold: float = 0.005
     cuts: tuple[Cut, ...] = ()
     reboots: tuple[Reboot, ...] = ()
+    lost: tuple[Lost, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("loss", "corrupt", "duplicate", "reorder"):

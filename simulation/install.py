@@ -37,6 +37,29 @@ def install(engine: Engine, rules: SwitchRules) -> None:
         engine.insert_entry(table.name, engine_entry(table, entry))
 
 
+def update(engine: Engine, before: SwitchRules, after: SwitchRules) -> None:
+    """Bring a running engine from one set of rules to another; its registers stay."""
+    for group in before.groups.keys() - after.groups.keys():
+        engine.set_multicast_group(group, None)
+    for group, ports in after.groups.items():
+        engine.set_multicast_group(group, [Replica(port) for port in ports])
+    old = {entry.key: entry for entry in before.entries}
+    new = {entry.key: entry for entry in after.entries}
+    for key, entry in old.items():
+        if key not in new:
+            table = _table(engine, entry)
+            engine.delete_entry(table.name, engine_entry(table, entry))
+    for key, entry in new.items():
+        if old.get(key) != entry:
+            table = _table(engine, entry)
+            change = engine.modify_entry if key in old else engine.insert_entry
+            change(table.name, engine_entry(table, entry))
+
+
+def _table(engine: Engine, entry: TableEntry) -> Table:
+    return engine.table(by_suffix(engine.table_names(), entry.table, "table"))
+
+
 def engine_entry(table: Table, entry: TableEntry) -> v1model.TableEntry:
     """The engine's form of an entry given by names."""
     wanted = dict(entry.match)

@@ -74,6 +74,9 @@ class Channel:
         self._cuts = [
             (cut.start, cut.stop) for cut in world.faults.cuts if {cut.a, cut.b} == {source, target}
         ]
+        self._lost = {
+            lost.frame for lost in world.faults.lost if (lost.source, lost.target) == self._ends
+        }
 
     def transmit(self, frame: bytes) -> None:
         """Queue a frame; it arrives later, or never."""
@@ -93,7 +96,9 @@ class Channel:
         self.frames += 1
         arrival = departure + self._latency
         faults = self._world.faults
-        if self._cuts and any(start <= departure < stop for start, stop in self._cuts):
+        if self.frames - 1 in self._lost or any(
+            start <= departure < stop for start, stop in self._cuts
+        ):
             self.lost += 1
             return
         if faults.random:
@@ -162,6 +167,8 @@ class World:
             )
             self.channels[u, v] = channel
             self._out[u][network.port(u, v)] = channel
+        for lost in self.faults.lost:
+            network.link(lost.source, lost.target)
         for reboot in self.faults.reboots:
             self._plan_reboot(reboot.switch, reboot.time, reboot.downtime)
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -139,3 +142,12 @@ def test_the_numbers_of_the_example() -> None:
     assert total.tolist() == [int(v) for v in fields["sum"].split()]
     [result] = dequantise(total[None, :], common, bits)
     assert result.tolist() == [float(v) for v in fields["result"].split()]
+
+
+def test_every_hazard_has_a_test_that_exists() -> None:
+    rows = table("id | hazard")
+    assert [row[0] for row in rows] == [f"H{number}" for number in range(1, 32)]
+    root = Path(__file__).resolve().parents[2]
+    for row in rows:
+        for path, name in re.findall(r"`([\w/]+\.py)::(\w+)`", row[2]):
+            assert f"def {name}(" in (root / path).read_text(), (path, name)
