@@ -1,0 +1,1 @@
+"""How long a collective takes, by rates and not by packets: max-min fair flows on a network."""

@@ -1,0 +1,112 @@
+"""In-network trees as flows: all packets of a fragment are one flow over all links of its tree.
+
+The flows of a tree progress together, since a worker sends fragment f + W when it has the result of
+f: the tree's rate is the least over its links, and at most a window a round trip. With R the round
+trip of a fragment alone and t its time on the busiest link, F fragments take R + (F - 1) t, or
+where the window is the limit floor((F - 1) / W) R + ((F - 1) mod W) t + R; the flows here add up to
+the same, and share links with other flows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from collectives.flows import Flow, TreeFlows, tree_flows
+from collectives.network import Network
+from collectives.plan import DataType, JobPlan, Results, TreePlan, fragment_count, tensor_ranges
+from collectives.timing.flows import Routes
+from collectives.timing.max_min import Usage
+from collectives.timing.routes import LinkArrays
+from collectives.timing.scenario import Scenario
+from protocol.wire import LANE_BYTES, frame_bytes
+
+_BULK, _REST, _LAST, _KINDS = 0, 1, 2, 3
+
+
+def round_trip(network: Network, plan: JobPlan, tree: TreePlan, flows: TreeFlows) -> float:
+    """Seconds from sending a fragment to the last worker's result, on idle links.
+
+    Packets of the fragment that leave a node by the same link follow each other.
+    """
+
+    def send(leaving: Sequence[tuple[Flow, float]]) -> list[tuple[Flow, float]]:
+        free: dict[str, float] = {}
+        arriving = []
+        for flow, time in sorted(leaving, key=lambda item: item[1]):
+            link = network.link(flow.u, flow.v)
+            seconds = (
+                8 * frame_bytes(plan.lanes, flow.hops) / link.bandwidth if link.bandwidth else 0.0
+            )
+            free[flow.v] = max(time, free.get(flow.v, 0.0)) + seconds
+            arriving.append((flow, free[flow.v] + link.latency))
+        return arriving
+
+    there: dict[tuple[str, tuple[int, ...]], float] = {}
+    for node, outgoing in flows.up.items():
+        merged = set(flows.summed.get(node, ()))
+        incoming = [there[flow.u, flow.workers] for flow in flows.inputs.get(node, ())]
+        leaving = [max(incoming[i] for i in merged)] if merged else []
+        leaving += [time for i, time in enumerate(incoming) if i not in merged]
+        if node not in tree.parts:
+            leaving = [0.0] * len(outgoing)
+        for flow, time in send(list(zip(outgoing, leaving, strict=True))):
+            there[node, flow.workers] = time
+    start = max(there[flow.u, flow.workers] for flow in flows.inputs[tree.server])
+    end = start
+    here: dict[tuple[str, tuple[int, ...]], float] = {}
+    copied = plan.results is Results.REPLICATED
+    for node, outgoing in flows.down.items():
+        departing = [
+            (flow, start if node == tree.server else here[node, () if copied else flow.workers])
+            for flow in outgoing
+        ]
+        for flow, time in send(departing):
+            here[flow.v, () if copied else flow.workers] = time
+            end = max(end, time)
+    return end
+
+
+def tree_routes(links: LinkArrays, plan: JobPlan) -> Routes:
+    """Three kinds of flow for each tree of a plan, in bytes of lanes; see `add_plan`."""
+    fragment = plan.lanes * LANE_BYTES
+    rows: list[list[tuple[int, float]]] = []
+    delays: list[float] = []
+    limits: list[float] = []
+    for tree in plan.trees:
+        flows = tree_flows(links.network, plan, tree)
+        amounts: dict[int, float] = {}
+        for flow in flows.all():
+            link = links.link[flow.u, flow.v]
+            amounts[link] = amounts.get(link, 0.0) + frame_bytes(plan.lanes, flow.hops) / fragment
+        trip = round_trip(links.network, plan, tree, flows)
+        busiest = max(
+            amount * fragment / links.capacities[link] for link, amount in amounts.items()
+        )
+        rows += [list(amounts.items())] * _KINDS
+        delays += [0.0, 0.0, max(0.0, trip - float(busiest))]
+        limits += [plan.window * fragment / trip if trip else np.inf, np.inf, np.inf]
+    return Routes(Usage.of(rows), np.array(delays), np.array(limits))
+
+
+def add_plan(
+    scenario: Scenario, plan: JobPlan, elements: int, data_type: DataType, start: float = 0.0
+) -> None:
+    """Add one all-reduce of a tensor through a plan's trees, from `start` on, s."""
+    first = scenario.add_routes(tree_routes(scenario.links, plan))
+    fragment = plan.lanes * LANE_BYTES
+    for number, (begin, stop) in enumerate(tensor_ranges(plan, elements)):
+        count = fragment_count(stop - begin, plan.lanes, data_type)
+        if not count:
+            continue
+        row = first + _KINDS * number
+        before: list[int] = []
+        if data_type is DataType.FLOAT32:
+            # The prologue: nobody sends data before it has the first exponents.
+            before = [scenario.flows.add(row + _LAST, fragment, start=start)]
+            count -= 1
+        full = (count - 1) // plan.window * plan.window
+        bulk = scenario.flows.add(row + _BULK, full * fragment, delivered=before, start=start)
+        rest = scenario.flows.add(row + _REST, (count - 1 - full) * fragment, sent=[bulk])
+        scenario.flows.add(row + _LAST, fragment, sent=[rest])
