@@ -13,7 +13,7 @@ moving on by one place each time. A ring of n ranks is two steps of n rows.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 
@@ -77,7 +77,8 @@ class Ranges:
 
     def rows(self) -> list[list[int]]:
         """As a list of [node, start, stop]."""
-        return np.stack([self.nodes, self.starts, self.stops], axis=1).tolist()
+        columns = (self.nodes.tolist(), self.starts.tolist(), self.stops.tolist())
+        return [list(row) for row in zip(*columns, strict=True)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -190,6 +191,10 @@ class Schedule:
     def nodes(self) -> int:
         """Ranks and relays."""
         return self.ranks + self.relays
+
+    def named(self, names: Sequence[str]) -> Schedule:
+        """The same schedule between nodes of these names."""
+        return replace(self, names=tuple(names))
 
     def name(self, node: int) -> str:
         """A node's name, or what it is and its number."""
