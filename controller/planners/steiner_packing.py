@@ -1,0 +1,308 @@
+"""Packs aggregation trees: fractional Steiner packing by column generation.
+
+A master programme shares the capacities among the trees found so far; its prices become lengths,
+and a shortest tree under them either enters the programme or proves that nothing is missing. The
+argument is the dual one: if no tree is shorter than L, and a tree of rate 1 takes its length of
+the capacities weighed by length, all rates together are at most sum(length * capacity) / L. It is
+exact: lengths are integers and, up to MAX_TERMINALS terminals, the shortest tree is one
+(`steiner_tree`). Beyond, trees are heuristic (`steiner`), and only cuts bound them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collectives.network import shorten
+from collectives.plan import PlanError
+from controller.planners.forest import Certificate, Forest, ForestOptions, RatedTree, Verdict
+from controller.planners.linear_program import LinearProgram
+from controller.planners.packing_bounds import (
+    Lengths,
+    cut_bound,
+    lengths_bound,
+    simple_lengths,
+    whole_lengths,
+)
+from controller.planners.packing_problem import PackingProblem
+from controller.planners.steiner import SwitchGraph, layered, nearest
+from controller.planners.steiner_tree import MAX_TERMINALS, SteinerTables
+from controller.planners.tree_rates import choose_rates, edge_loads, exact_rates, meets_limits
+
+WARM_UP_ROUNDS = 40
+WARM_UP_STEP = 0.7
+"""A round makes the tightest edge of its tree exp(0.7) times as long."""
+STEINER_UNIT = 1 << 20
+"""The heuristics compare floats within 1e-9: lengths become 1e-6 to 1000."""
+SOLVE_EVERY = 8
+"""Rounds of the warm-up between two looks at whether the trees suffice already."""
+BETTER = 1e-7
+"""A tree enters the programme if it is shorter than 1 by so much."""
+
+
+@dataclass(frozen=True, slots=True)
+class Priced:
+    """The answer to a set of lengths: a tree a root, and twice the length no tree is below."""
+
+    trees: tuple[RatedTree, ...]
+    twice_shortest: int | None
+
+
+class Pricing:
+    """Shortest trees of a problem. `max_height`: edges from any worker to the root."""
+
+    def __init__(self, problem: PackingProblem, max_height: int | None) -> None:
+        self.problem = problem
+        self._max_height = max_height
+        index, position, graph = problem.index, problem.position, problem.graph
+        self._roots = {name: index[name] for name in problem.roots}
+        self._leaf_edges = {graph.edge(worker, parent) for worker, parent in problem.leaves.items()}
+        self._leaf_numbers = np.array([position[edge] for edge in self._leaf_edges], dtype=np.intp)
+        self._exact = len(problem.terminals) <= MAX_TERMINALS
+
+    @property
+    def exact(self) -> bool:
+        """Whether the trees are shortest ones."""
+        return self._exact
+
+    def price(self, lengths: Lengths) -> Priced:
+        """Trees that are short under these lengths (above 0) of the edges."""
+        return self._price_exactly(lengths) if self._exact else self._price_roughly(lengths)
+
+    def _price_exactly(self, lengths: Lengths) -> Priced:
+        problem = self.problem
+        adding, copying, numbers = problem.arcs
+        over = lengths[list(numbers)]
+        up = SteinerTables(adding, over, problem.terminals, self._max_height)
+        down = up
+        if not problem.merges_everywhere:
+            down = SteinerTables(copying, over, problem.terminals, self._max_height)
+        leaves = int(lengths[self._leaf_numbers].sum())
+        trees, shortest = [], []
+        for root, number in self._roots.items():
+            up_length, down_length = up.length(number), down.length(number)
+            if up_length is None or down_length is None:
+                continue
+            shortest.append(up_length + down_length + 2 * leaves)
+            for tables in (up,) if down is up else (up, down):
+                tree = self._tree(tables.arcs(number), root)
+                if tree is not None:
+                    trees.append(tree)
+        return Priced(tuple(trees), min(shortest, default=None))
+
+    def _tree(self, arcs: set[tuple[int, int]], root: str) -> RatedTree | None:
+        graph = self.problem.graph
+        union = {graph.edge(graph.nodes[u], graph.nodes[v]) for u, v in arcs}
+        tree = self.problem.tree(union | self._leaf_edges, root)
+        if tree is None or (self._max_height is not None and tree.height > self._max_height):
+            return None
+        return tree
+
+    def _price_roughly(self, lengths: Lengths) -> Priced:
+        problem = self.problem
+        adding, _, numbers = problem.arcs
+        trees = []
+        for root, number in self._roots.items():
+            neighbours: list[dict[int, float]] = [{} for _ in problem.graph.nodes]
+            for tail, head, edge in zip(
+                adding.tails.tolist(), adding.heads.tolist(), numbers, strict=True
+            ):
+                if problem.graph.nodes[head] in problem.crossing or head == number:
+                    # Ways are looked for from the root, so against the arcs.
+                    cost = float(lengths[edge]) / STEINER_UNIT
+                    neighbours[head][tail] = neighbours[tail][head] = cost
+            graph = SwitchGraph(neighbours, adding.merges.tolist())
+            terminals = [terminal.node for terminal in problem.terminals]
+            for found in (
+                nearest(graph, number, terminals),
+                layered(graph, number, terminals, aggregating_first=True),
+            ):
+                tree = self._tree(set(found.items()), root)
+                if tree is not None:
+                    trees.append(tree)
+        return Priced(tuple(trees), None)
+
+
+@dataclass
+class _Pool:
+    """The trees found so far, and the programme that shares the capacities among them."""
+
+    problem: PackingProblem
+    trees: list[RatedTree] = field(default_factory=list)
+    loads: list[dict[int, int]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        capacity = self.problem.graph.capacity
+        self.unit = max(capacity.values())
+        self.shares = np.array([float(capacity[e] / self.unit) for e in self.problem.edges])
+        self._known: set[tuple[str, tuple[tuple[str, str], ...]]] = set()
+        self._programme = LinearProgram(maximise=True)
+        for share in self.shares.tolist():
+            self._programme.add_constraint({}, upper=share)
+
+    def add(self, tree: RatedTree) -> bool:
+        """Take a tree in; False if it is in already."""
+        key = tree.root, tuple(sorted(tree.parents.items()))
+        if key in self._known:
+            return False
+        self._known.add(key)
+        loads = edge_loads(self.problem, tree)
+        self.trees.append(tree)
+        self.loads.append(loads)
+        self._programme.add_variable(1.0, rows={edge: float(n) for edge, n in loads.items()})
+        return True
+
+    def solve(self) -> tuple[list[float], NDArray[np.float64]]:
+        """The rates of the trees, in units of `unit`, and the edges' prices."""
+        solution = self._programme.solve()
+        assert solution.values is not None and solution.duals is not None
+        return solution.values.tolist(), np.maximum(solution.duals, 0.0)
+
+
+def pack_trees(problem: PackingProblem, options: ForestOptions) -> Forest:
+    """Trees with rates whose sum is as near the bound as `options.gap`, if there is time.
+
+    With `max_trees`, `min_rate`, `max_height` or limits the bound is one for any number of trees of
+    any rate that keep to the height. PlanError if no tree meets the options, saying why.
+    """
+    start = time.monotonic()
+    usable = _thick_enough(problem, options)
+    pool = _Pool(usable)
+    pricing = Pricing(usable, options.max_height)
+    for tree in _shallowest(usable, options):
+        pool.add(tree)
+    end = start + options.time_limit
+    proofs = [cut_bound(usable)]
+    _warm_up(pool, pricing, proofs, options, end)
+    rates, prices = _generate(pool, pricing, proofs, options, end)
+    if pricing.exact and (lengths := simple_lengths(prices)) is not None:
+        proofs += lengths_bound(usable, lengths, pricing.price(lengths).twice_shortest)
+    certificate = min(proofs, key=lambda proof: proof.bound)
+    if not meets_limits(usable, pool.trees, rates, options):
+        left = max(0.1, end - time.monotonic())
+        rates, _ = choose_rates(usable, pool.trees, options, left)
+    trees = exact_rates(usable, pool.trees, rates, options.min_rate)
+    if not trees:
+        raise PlanError(
+            f"{problem.graph.name}: no choice of trees meets {_asked(options)}, and the slots "
+            f"of {shorten(problem.limits) or 'its switches'}"
+        )
+    forest = Forest("multi-tree", trees, certificate, Verdict.FEASIBLE, 0.0)
+    verdict = Verdict.FEASIBLE
+    if forest.gap <= options.gap:
+        verdict = Verdict.OPTIMAL
+    elif time.monotonic() >= end:
+        verdict = Verdict.TIME_LIMIT
+    return replace(forest, verdict=verdict, seconds=time.monotonic() - start)
+
+
+def _thick_enough(problem: PackingProblem, options: ForestOptions) -> PackingProblem:
+    """The problem without the edges that no tree of the least rate can use."""
+    graph = problem.graph
+    thin = [edge for edge, capacity in graph.capacity.items() if capacity < options.min_rate]
+    if not thin:
+        return problem
+    kept = {edge: capacity for edge, capacity in graph.capacity.items() if edge not in set(thin)}
+    usable = replace(problem, graph=replace(graph, capacity=kept))
+    if not any(usable.tree(set(kept), root) for root in problem.roots):
+        raise PlanError(
+            f"{graph.name}: no tree of rate {options.min_rate} joins all workers: "
+            f"{shorten(f'{u}-{v}' for u, v in thin)} carry less"
+        )
+    return usable
+
+
+def _shallowest(problem: PackingProblem, options: ForestOptions) -> list[RatedTree]:
+    """The lowest tree for each root that reaches the workers within `max_height`."""
+    name = problem.graph.name
+    trees = [problem.tree(set(problem.edges), root) for root in problem.roots]
+    found = [tree for tree in trees if tree is not None]
+    if not found:
+        raise PlanError(
+            f"{name}: no root of {shorten(problem.roots)} is reached by all workers over nodes "
+            "that forward"
+        )
+    height = min(tree.height for tree in found)
+    if options.max_height is not None and height > options.max_height:
+        raise PlanError(
+            f"{name}: no tree is of height {options.max_height} or less: some worker is at least "
+            f"{height} links away from every one of {shorten(problem.roots)}"
+        )
+    return [
+        tree for tree in found if options.max_height is None or tree.height <= options.max_height
+    ]
+
+
+def _asked(options: ForestOptions) -> str:
+    parts = {
+        "trees at most": options.max_trees,
+        "height at most": options.max_height,
+        "rate at least": options.min_rate or None,
+    }
+    return ", ".join(f"{what} {value}" for what, value in parts.items() if value is not None)
+
+
+def _warm_up(
+    pool: _Pool,
+    pricing: Pricing,
+    proofs: list[Certificate],
+    options: ForestOptions,
+    end: float,
+) -> None:
+    """Fill the pool by multiplicative weights (Garg and Koenemann 2007): trees that differ."""
+    exponents = np.zeros(len(pool.shares))
+    for number in range(WARM_UP_ROUNDS):
+        if time.monotonic() > end:
+            return
+        if number % SOLVE_EVERY == 0 and _near(sum(pool.solve()[0]), pool, proofs, options):
+            return
+        lengths = whole_lengths(np.exp(exponents - exponents.max()) / pool.shares)
+        priced = pricing.price(lengths)
+        proofs += lengths_bound(pool.problem, lengths, priced.twice_shortest)
+        if not priced.trees:
+            return
+        for tree in priced.trees:
+            pool.add(tree)
+        loads = edge_loads(pool.problem, priced.trees[0])
+        most = min(pool.shares[edge] / flows for edge, flows in loads.items())
+        for edge, flows in loads.items():
+            exponents[edge] += WARM_UP_STEP * most * flows / pool.shares[edge]
+
+
+def _generate(
+    pool: _Pool,
+    pricing: Pricing,
+    proofs: list[Certificate],
+    options: ForestOptions,
+    end: float,
+) -> tuple[list[float], NDArray[np.float64]]:
+    """Add trees until no tree is missing, the gap is closed, or the time is up.
+
+    The rates, as parts of the largest capacity, and the prices of the edges.
+    """
+    while True:
+        rates, prices = pool.solve()
+        if _near(sum(rates), pool, proofs, options) or time.monotonic() > end:
+            break
+        lengths = whole_lengths(prices)
+        priced = pricing.price(lengths)
+        proofs += lengths_bound(pool.problem, lengths, priced.twice_shortest)
+        added = [
+            tree
+            for tree in priced.trees
+            if sum(prices[e] * n for e, n in edge_loads(pool.problem, tree).items()) < 1 - BETTER
+            and pool.add(tree)
+        ]
+        if not added:
+            break
+    return rates, prices
+
+
+def _near(rate: float, pool: _Pool, proofs: Sequence[Certificate], options: ForestOptions) -> bool:
+    """Whether a rate is, with something to spare for rounding, within the gap of the bound."""
+    bound = min(float(proof.bound / pool.unit) for proof in proofs)
+    return rate >= bound * (1 - options.gap / 4)
