@@ -1,0 +1,161 @@
+"""Which trees of a pool, and their exact rates (000 step 3): at most K, none slower than r.
+
+The programme: maximise the sum of x_T; over the trees with an edge, x_T sums up to no more than
+the edge's capacity; r z_T <= x_T <= c_T z_T with c_T the slowest edge; the z_T, 0 or 1, sum up to
+at most K (Luo, Wang and Xing, TNSE 2024, equation 1). HiGHS answers in floating point; the rates
+are made exact afterwards: near fractions of small denominators where they fit, else rounded down,
+and then raised to what the edges have left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from time import monotonic
+
+from controller.planners.linear_program import LinearProgram, Status
+from controller.planners.spanning_trees import NumberedGraph, Tree
+
+GRAIN = 10**9
+"""Rates that are no small fractions are whole multiples of the largest capacity / GRAIN."""
+SMALL_DENOMINATORS = (60, 2520)
+_NEAR = 1e-8
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Trees with rates. `bound`: nothing chosen from the same pool is faster, by the programme.
+
+    `proved`: the programme was solved to the gap asked for, within its time.
+    """
+
+    rates: Mapping[Tree, Fraction]
+    bound: float = float("inf")
+    proved: bool = True
+
+    @property
+    def throughput(self) -> Fraction:
+        """The sum of the rates."""
+        return sum(self.rates.values(), Fraction(0))
+
+
+def exact_rates(
+    numbered: NumberedGraph, trees: Sequence[Tree], minimum: Fraction = Fraction(0)
+) -> dict[Tree, Fraction] | None:
+    """Rates, all of `minimum` or more, with the largest sum; None if the trees do not fit.
+
+    Trees that are left without a rate are left out. Exact but for the programme's rounding.
+    """
+    left = residual(numbered, dict.fromkeys(trees, minimum))
+    if min(left) < 0:
+        return None
+    largest = max(numbered.capacity)
+    programme = LinearProgram(maximise=True)
+    for capacity in left:
+        programme.add_constraint({}, upper=float(capacity / largest))
+    for tree in trees:
+        programme.add_variable(1.0, rows=dict.fromkeys(tree, 1.0))
+    values = programme.solve().values
+    found = [0.0] * len(trees) if values is None else [max(0.0, float(x)) for x in values]
+    extra = _snapped(found, trees, left, largest)
+    rates = {tree: minimum + more for tree, more in zip(trees, extra, strict=True)}
+    return {tree: rate for tree, rate in raised(numbered, rates).items() if rate}
+
+
+def _snapped(
+    values: Sequence[float], trees: Sequence[Tree], left: Sequence[Fraction], largest: Fraction
+) -> list[Fraction]:
+    """Exact rates next to approximate ones (in largest capacities) that fit what is left."""
+    for denominator in SMALL_DENOMINATORS:
+        near = [Fraction(value).limit_denominator(denominator) for value in values]
+        if all(abs(float(a) - b) < _NEAR for a, b in zip(near, values, strict=True)):
+            rates = [largest * value for value in near]
+            taken = [Fraction(0)] * len(left)
+            for tree, rate in zip(trees, rates, strict=True):
+                for edge in tree if rate else ():
+                    taken[edge] += rate
+            if all(t <= capacity for t, capacity in zip(taken, left, strict=True)):
+                return rates
+    # Values may be a little too large together: what every tree gives up is a grain and _NEAR.
+    return [largest * Fraction(max(0, int((value - _NEAR) * GRAIN)), GRAIN) for value in values]
+
+
+def residual(numbered: NumberedGraph, rates: Mapping[Tree, Fraction]) -> list[Fraction]:
+    """What trees leave of the capacity of every edge; negative where they do not fit."""
+    left = list(numbered.capacity)
+    for tree, rate in rates.items():
+        for edge in tree if rate else ():
+            left[edge] -= rate
+    return left
+
+
+def raised(numbered: NumberedGraph, rates: Mapping[Tree, Fraction]) -> dict[Tree, Fraction]:
+    """The rates of trees that fit, each raised in turn by what its edges have left."""
+    left = residual(numbered, rates)
+    result = {}
+    for tree, rate in rates.items():
+        more = min(left[edge] for edge in tree)
+        result[tree] = rate + more
+        for edge in tree if more else ():
+            left[edge] -= more
+    return result
+
+
+def choose_trees(
+    numbered: NumberedGraph,
+    pool: Sequence[Tree],
+    *,
+    max_trees: int | None,
+    min_rate: Fraction,
+    gap: float,
+    seed: int,
+    deadline: float,
+    start: Mapping[Tree, Fraction] | None = None,
+) -> Choice:
+    """At most `max_trees` trees of a pool, each of `min_rate` or more, fast together.
+
+    `start`: a choice to begin with, of trees in the pool. `deadline` as of `time.monotonic`.
+    """
+    largest = max(numbered.capacity)
+    floor = float(min_rate / largest)
+    programme = LinearProgram(
+        maximise=True, time_limit=max(0.01, deadline - monotonic()), gap=gap, seed=seed
+    )
+    for share in numbered.shares:
+        programme.add_constraint({}, upper=float(share))
+    rate_of = [programme.add_variable(1.0, rows=dict.fromkeys(tree, 1.0)) for tree in pool]
+    chosen_of = [programme.add_variable(upper=1.0, integer=True) for _ in pool]
+    for tree, rate, chosen in zip(pool, rate_of, chosen_of, strict=True):
+        slowest = float(min(numbered.shares[edge] for edge in tree))
+        programme.add_constraint({rate: 1.0, chosen: -slowest}, upper=0.0)
+        if floor > 0:
+            programme.add_constraint({rate: 1.0, chosen: -floor}, lower=0.0)
+    if max_trees is not None:
+        programme.add_constraint(dict.fromkeys(chosen_of, 1.0), upper=float(max_trees))
+    if start:
+        programme.suggest(
+            {
+                column: value
+                for tree, rate, chosen in zip(pool, rate_of, chosen_of, strict=True)
+                if tree in start
+                for column, value in ((rate, float(start[tree] / largest)), (chosen, 1.0))
+            }
+        )
+    solution = programme.solve()
+    proved = solution.status is Status.OPTIMAL
+    bound = solution.bound * float(largest) if proved else float("inf")
+    chosen_trees = (
+        []
+        if solution.values is None
+        else [
+            tree
+            for tree, rate, chosen in zip(pool, rate_of, chosen_of, strict=True)
+            if solution.values[chosen] > 0.5 and solution.values[rate] > _NEAR
+        ]
+    )
+    rates = exact_rates(numbered, chosen_trees, min_rate) if chosen_trees else None
+    best = Choice(rates or {}, bound, proved)
+    if start and sum(start.values(), Fraction(0)) > best.throughput:
+        best = Choice(dict(start), bound, proved)
+    return best
