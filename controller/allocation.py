@@ -96,6 +96,15 @@ class Allocator:
             )
         return start
 
+    def room(self, switch: str, job: int, window: int) -> int:
+        """How many trees of a job a switch has slots for: those it holds, and free ranges."""
+        held = self._ranges.get(switch, {})
+        start, trees = 0, 0
+        for (owner, _), (base, length) in sorted(held.items(), key=lambda item: item[1]):
+            trees += (base - start) // window + (owner == job)
+            start = base + length
+        return trees + (self.network.switches[switch].slots - start) // window
+
     def _find_group(
         self,
         switch: str,

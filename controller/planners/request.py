@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from collectives.network import Network
 from collectives.plan import WINDOW_EMBEDDED, JobPlan, Results
 from controller.allocation import Allocator
+from controller.planners.forest import ForestOptions
 from protocol.wire import LANES_DEFAULT, Reduction
 
 
@@ -27,7 +28,8 @@ class PlanRequest:
 
     `servers`: one tree for each, rooted there. `shares`: the part of the data on each tree (None:
     equal). `results` None: replicated by the switches if they sum, else one packet a worker (the
-    honest parameter server). `window`: fragments in flight on a tree, a power of two.
+    honest parameter server). `window`: fragments in flight on a tree, a power of two. `forest`:
+    what is asked of planners of several trees.
     """
 
     job: int
@@ -40,6 +42,7 @@ class PlanRequest:
     results: Results | None = None
     reduction: Reduction = Reduction.SUM
     shares: tuple[float, ...] | None = None
+    forest: ForestOptions = field(default_factory=ForestOptions)
 
 
 Planner = Callable[[Network, PlanRequest, Allocator], JobPlan]

@@ -1,0 +1,88 @@
+"""The multi-tree planner for networks with switches: several aggregation trees at once.
+
+Each tree has a server at its root (one server may hold several), a range of slots at every switch
+that sums for it, and a share of the tensor in proportion to its rate. The trees are a fractional
+Steiner packing (`steiner_packing`) of a network in which only switches forward. Results are copied
+by the switches, one a link: a tree takes its rate of every link in both directions, and more
+upwards above switches that do not sum, or where more than MAX_CHILDREN flows meet.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+from collectives.network import Network, NetworkError
+from collectives.plan import JobPlan, PlanError, Results
+from controller.allocation import Allocator
+from controller.planners.forest import Forest
+from controller.planners.graph import planning_graph
+from controller.planners.job_plans import MAX_TREES, check_request, job_plan
+from controller.planners.packing_problem import PackingProblem
+from controller.planners.request import Algorithm, PlanRequest
+from controller.planners.routes import make_route
+from controller.planners.steiner_packing import pack_trees
+from protocol.wire import MAX_CHILDREN, MAX_HOPS
+
+
+def plan_multi_tree(network: Network, request: PlanRequest, allocator: Allocator) -> JobPlan:
+    """Plan a job; PlanError says what stands in the way.
+
+    With `shares`, which are fixed for a job's life, there are as many trees as shares, and the
+    packing's trees take them on so that the last one ends soonest; else shares follow the rates.
+    """
+    check_request(network, request)
+    if request.algorithm is not Algorithm.IN_NETWORK or request.results is Results.UNICAST:
+        raise PlanError(
+            "planner multi-tree sums in the switches and copies results there; use --algorithm "
+            "in-network and replicated results, or the planner multi-hop"
+        )
+    for host in (*request.workers, *request.servers):
+        try:
+            network.access_switch(host)
+        except NetworkError as error:
+            raise PlanError(str(error)) from None
+    forest = pack_in_network(network, request, allocator)
+    trees = list(forest.trees)
+    shares: tuple[float, ...] = tuple(float(tree.rate / forest.throughput) for tree in trees)
+    if request.shares is not None:
+        shares = request.shares
+        trees = [trees[i] for i in spread([tree.rate for tree in trees], shares)]
+    sums = {name for name, switch in network.switches.items() if switch.aggregates}
+    routes = [make_route(network, request.workers, tree.parents, tree.root, sums) for tree in trees]
+    return job_plan(network, request, routes, shares, Results.REPLICATED, allocator)
+
+
+def pack_in_network(
+    network: Network, request: PlanRequest, allocator: Allocator | None = None
+) -> Forest:
+    """The trees for a job and their rates, in the units of the links' bandwidths.
+
+    Hosts with several links forward as well, as `hopsum plan` allows; a job's agents do not.
+    PlanError if no tree meets the request, saying why.
+    """
+    options = request.forest
+    most = MAX_HOPS if options.max_height is None else min(options.max_height, MAX_HOPS)
+    trees = MAX_TREES if options.max_trees is None else min(options.max_trees, MAX_TREES)
+    switches = {name for name, switch in network.switches.items() if switch.aggregates}
+    room = allocator or Allocator(network)
+    problem = PackingProblem(
+        planning_graph(network, request.workers),
+        request.servers,
+        frozenset(network.switches) | {h for h in network.hosts if len(network.ports(h)) > 1},
+        MAX_CHILDREN,
+        {name: room.room(name, request.job, request.window) for name in switches},
+    )
+    return pack_trees(problem, replace(options, max_height=most, max_trees=trees))
+
+
+def spread(rates: list[Fraction], shares: tuple[float, ...]) -> list[int]:
+    """For each share the number of the tree that takes it on, largest first, ending soonest."""
+    loads = [Fraction(0) for _ in rates]
+    taken = [0] * len(shares)
+    for i in sorted(range(len(shares)), key=lambda i: (-shares[i], i)):
+        share = Fraction(shares[i])
+        best = min(range(len(rates)), key=lambda t: ((loads[t] + share) / rates[t], t))
+        loads[best] += share
+        taken[i] = best
+    return taken
