@@ -2,8 +2,8 @@
 
 A node passes on what it received when the transfer is complete (block 0), or block by block: then
 a transfer's first block starts when the first block of what it needs is there, its last block when
-the last one is, and in between it goes no faster than what it needs comes in. Transfers between the
-same two nodes follow each other, as in one TCP connection; all others share links.
+the last one is, and in between it goes no faster than what it needs comes in. Transfers of a chain
+between the same two nodes follow each other, as in one TCP connection; all others share links.
 
 A step that is repeated too often to be written out becomes three turns: the first, the last, and
 those between as one flow a row, no faster than data can go round: a repetition takes at least
@@ -106,7 +106,7 @@ def add_schedule(
             for part in fields(_Transfers)
         )
     )
-    _follow_on_connections(scenario, transfers, nodes)
+    _follow_on_connections(scenario, schedule, transfers)
     _wait_for_data(scenario, schedule, transfers, transport.element_bytes)
 
 
@@ -227,9 +227,11 @@ class _Builder:
         return every, every - sending
 
 
-def _follow_on_connections(scenario: Scenario, transfers: _Transfers, nodes: int) -> None:
+def _follow_on_connections(scenario: Scenario, schedule: Schedule, transfers: _Transfers) -> None:
     """A transfer between two nodes starts when the one before on that connection is sent."""
-    pair = transfers.sources * nodes + transfers.targets
+    nodes = schedule.nodes
+    chains = np.array(schedule.chains, dtype=np.int64)
+    pair = (chains[transfers.steps] * nodes + transfers.sources) * nodes + transfers.targets
     order = np.argsort(pair, kind="stable")
     earlier, later = order[:-1], order[1:]
     same = pair[earlier] == pair[later]
