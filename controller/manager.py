@@ -31,14 +31,18 @@ class Manager:
     """All jobs on a network. Switches or links that failed are planned around (`fail`)."""
 
     def __init__(
-        self, network: Network, install: Install, switches: SwitchReader | None = None
+        self,
+        network: Network,
+        install: Install,
+        switches: SwitchReader | None = None,
+        losses: Iterable[Loss] = (),
     ) -> None:
         self.network = network
         self.service = ControllerService(self._server_restarted, switches=switches)
         self._install = install
         self._allocator = Allocator(network)
         self._jobs: dict[int, _Job] = {}
-        self._losses: tuple[Loss, ...] = ()
+        self._losses = tuple(losses)
         self._failed_nodes: set[str] = set()
         self._failed_links: set[tuple[str, str]] = set()
 
@@ -97,9 +101,20 @@ class Manager:
     async def fail(
         self, nodes: Iterable[str] = (), links: Iterable[tuple[str, str]] = ()
     ) -> list[JobPlan]:
-        """Plan around switches and links that are gone: the jobs that used them get a new epoch."""
-        self._failed_nodes |= set(nodes)
-        self._failed_links |= set(links)
+        """Plan around switches and links that are gone: the jobs that used them get a new epoch.
+
+        Raises PlanError, and counts them as working again, if a job cannot do without them.
+        """
+        before = self._failed_nodes, self._failed_links
+        self._failed_nodes = self._failed_nodes | set(nodes)
+        self._failed_links = self._failed_links | set(links)
+        try:
+            return await self._plan_around()
+        except PlanError:
+            self._failed_nodes, self._failed_links = before
+            raise
+
+    async def _plan_around(self) -> list[JobPlan]:
         cut = {frozenset(link) for link in self._failed_links}
         hit = []
         for job, entry in self._jobs.items():
