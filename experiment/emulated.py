@@ -13,9 +13,13 @@ from typing import Any
 
 from collectives.network import Network
 from collectives.plan import JobPlan
-from controller.driver import Driver, SwitchTarget
+from controller.driver import Driver, State, SwitchTarget
+from controller.manager import Manager
+from controller.mending import mend
+from controller.planners.request import Algorithm as PlanAlgorithm
+from controller.planners.request import PlanRequest
 from controller.rendezvous import announced
-from controller.rules import Loss, rules_for
+from controller.rules import Loss
 from controller.service import ControllerService
 from controller.tracker import Tracker
 from experiment.description import Algorithm, Experiment
@@ -70,15 +74,16 @@ async def _run(
     progress: Callable[[int, int], None],
 ) -> Measured:
     experiment, network = prepared.experiment, prepared.network
-    task = Task(prepared.workload, experiment.algorithm is Algorithm.RING, worker_options(prepared))
-    tracker = Tracker(network, _roster(prepared), task.to_json())
+    manager = Manager(
+        network,
+        lambda rules: driver.apply(rules, READY_SECONDS),
+        driver,
+        losses_of(network, experiment),
+    )
+    service = manager.service
     async with contextlib.AsyncExitStack() as stack:
         await stack.enter_async_context(driver)
-        plans = [] if prepared.plan is None else [prepared.plan]
-        rules = rules_for(network, plans, losses_of(network, experiment))
-        await driver.apply(rules, READY_SECONDS)
-        service = ControllerService(switches=driver)
-        service.add(tracker)
+        tracker = await _submit(manager, prepared)
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="hopsum-"))
         address = await stack.enter_async_context(service.serve(f"unix:{folder}/controller"))
         stack.enter_context(announced(address))
@@ -89,34 +94,71 @@ async def _run(
         }
         following = asyncio.create_task(_follow(service, tracker, prepared, progress))
         watching = asyncio.create_task(_watch(emulation, processes))
+        mending = asyncio.create_task(mend(manager, driver))
+        tasks = {following, watching, mending}
         try:
-            await asyncio.wait(
-                {following, watching},
-                timeout=experiment.limit,
-                return_when=asyncio.FIRST_COMPLETED,
+            done, _ = await asyncio.wait(
+                tasks, timeout=experiment.limit, return_when=asyncio.FIRST_COMPLETED
             )
-            if watching.done():
-                watching.result()
+            for ended in done - {following}:
+                ended.result()
             if not following.done():
                 raise RunFailed(
-                    f"not done after {experiment.limit:g} s: {_rounds(tracker)}; "
-                    "--limit gives it longer"
+                    f"not done after {experiment.limit:g} s: {_rounds(tracker)}"
+                    f"{_away(driver)}; --limit gives it longer"
                 )
             following.result()
         finally:
-            following.cancel()
-            watching.cancel()
+            for running in tasks:
+                running.cancel()
         after = await _settled(emulation)
-        switches = {}
-        for name in network.switches:
-            counts = await driver.outcomes(name)
-            switches[name] = {outcome.name.lower(): count for outcome, count in counts.items()}
+        switches = await _outcomes(driver)
     reports = tracker.reports()
     return _measured(
         [reports[worker] for worker in tracker.plan.workers],
         {link: after[link] - before[link] for link in after},
         switches,
     )
+
+
+async def _submit(manager: Manager, prepared: Prepared) -> Tracker:
+    """Bring the switches to what the job needs, and expect its agents."""
+    experiment, plan = prepared.experiment, prepared.plan
+    ring = experiment.algorithm is Algorithm.RING
+    task = Task(prepared.workload, ring, worker_options(prepared)).to_json()
+    if plan is None:
+        tracker = Tracker(prepared.network, _roster(prepared), task)
+        manager.service.add(tracker)
+        await manager.refresh()
+        return tracker
+    request = PlanRequest(
+        plan.job,
+        plan.epoch,
+        plan.workers,
+        prepared.placement.servers,
+        algorithm=PlanAlgorithm(experiment.algorithm.value),
+        lanes=plan.lanes,
+        window=plan.window,
+        results=plan.results,
+        reduction=plan.reduction,
+    )
+    await manager.submit(request, task, experiment.planner)
+    return manager.service.tracker(plan.job)
+
+
+async def _outcomes(driver: Driver) -> dict[str, dict[str, int]]:
+    """The counters of every switch that is still there."""
+    counted = {}
+    for name, state in driver.states().items():
+        if state is State.READY:
+            counts = await driver.outcomes(name)
+            counted[name] = {outcome.name.lower(): count for outcome, count in counts.items()}
+    return counted
+
+
+def _away(driver: Driver) -> str:
+    names = [name for name, state in driver.states().items() if state is State.CONNECTING]
+    return f"; no answer from {', '.join(names)}" if names else ""
 
 
 def _start_agent(
