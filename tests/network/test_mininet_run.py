@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from collectives.plan import DataType
-from experiment.description import Algorithm, Engine, Experiment, WorldKind
+from experiment.description import Algorithm, Engine, Experiment, PacketIo, WorldKind
 from experiment.prepare import prepare
 from experiment.result import Report, RunFailed
 from experiment.runner import run_experiment
@@ -100,6 +100,13 @@ def test_sums_are_exact_under_loss() -> None:
     assert report.measured.retransmissions > 0
     lost = sum(counts["injected_loss"] for counts in report.measured.switches.values())
     assert lost > 0
+
+
+def test_scapy_moves_the_frames_as_well() -> None:
+    report = run(packet_io=PacketIo.SCAPY, elements=3000, dtype=DataType.FLOAT32)
+    assert not report.problems
+    assert report.measured is not None
+    assert report.measured.verdict.checked == 3 * 6000
 
 
 def test_bmv2_gives_the_same() -> None:
