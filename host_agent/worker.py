@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
+
 import numpy as np
 
 from collectives.network import Network
@@ -14,6 +17,9 @@ from host_agent.recovery import Progress
 from host_agent.segment import Call, Segment, Tensor
 from host_agent.stream import Stream, WorkerOptions, WorkerStatistics
 from protocol.wire import Reduction, frame_bytes, serial_newer
+
+TURN_FRAMES = 8
+"""Frames of a tree that go out before it is the next tree's turn."""
 
 
 class Worker:
@@ -44,16 +50,16 @@ class Worker:
         self._network = network
         self._scale_workers = options.scale_workers or len(plan.workers)
         self._check_scale(plan)
-        self._output: list[Frames] = []
+        self._outputs: list[list[Frames]] = [[] for _ in plan.trees]
         self._calls: dict[int, Call] = {}
         self._next_call = 0
         bits = worker_bits(self._scale_workers)
         progress = Progress()
         self._streams = {
             tree.tree: Stream(
-                plan, tree, index, network, options, bits, self._output, self.statistics, progress
+                plan, tree, index, network, options, bits, output, self.statistics, progress
             )
-            for tree in plan.trees
+            for tree, output in zip(plan.trees, self._outputs, strict=True)
         }
         [*self._all] = self._streams.values()
         self._length = frame_bytes(plan.lanes, 0)
@@ -180,10 +186,18 @@ class Worker:
             stream.tick(now)
 
     def take_output(self) -> list[Frames]:
-        """The frames to send, in order; each batch has one length."""
-        output = self._output[:]
-        self._output.clear()
-        return output
+        """The frames to send, in order; each batch has one length.
+
+        Trees take turns, so that none waits for the whole windows of the others.
+        """
+        taken = [output[:] for output in self._outputs]
+        for output in self._outputs:
+            output.clear()
+        waiting = [batches for batches in taken if batches]
+        if len(waiting) == 1:
+            return waiting[0]
+        turns = [_pieces(batches) for batches in waiting]
+        return [piece for turn in zip_longest(*turns) for piece in turn if piece is not None]
 
     @property
     def deadline(self) -> float | None:
@@ -225,3 +239,9 @@ class Worker:
                 f"scale was made for {self._scale_workers}; set scale_workers to the most the job "
                 f"can have"
             )
+
+
+def _pieces(batches: Sequence[Frames]) -> Iterator[Frames]:
+    for frames in batches:
+        for start in range(0, len(frames), TURN_FRAMES):
+            yield frames[start : start + TURN_FRAMES]

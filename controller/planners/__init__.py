@@ -8,9 +8,10 @@ from collectives.network import Network
 from collectives.plan import JobPlan, PlanError
 from controller.allocation import Allocator
 from controller.planners.multi_hop import plan_multi_hop
+from controller.planners.multi_tree_in_network import plan_multi_tree
 from controller.planners.request import Planner, PlanRequest
 
-PLANNERS: Mapping[str, Planner] = {"multi-hop": plan_multi_hop}
+PLANNERS: Mapping[str, Planner] = {"multi-hop": plan_multi_hop, "multi-tree": plan_multi_tree}
 
 
 def make_plan(
