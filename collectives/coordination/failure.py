@@ -1,0 +1,31 @@
+"""What can go wrong while processes agree on an order."""
+
+from __future__ import annotations
+
+
+class TreeError(ValueError):
+    """No tree meets the request; the message says which limit is in the way."""
+
+
+class OperatorError(ValueError):
+    """A call that cannot be made: the message says what was wrong and what was expected."""
+
+
+class CoordinationError(RuntimeError):
+    """The processes cannot go on agreeing; the message says who is concerned and what to do."""
+
+
+class ProcessRefused(CoordinationError):
+    """This process was turned away: its name is taken, or it was started for another tree."""
+
+
+class ProcessLost(CoordinationError):
+    """A process of the group died or never came; `name` is its name."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(
+            f"process {name} is lost: {reason}; nothing that needs it can start, restart the group "
+            f"without it or with a new one in its place"
+        )
+        self.name = name
+        self.reason = reason

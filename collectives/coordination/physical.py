@@ -1,0 +1,119 @@
+"""What the physical network says about processes: how far apart they are, and whether in a ring."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import networkx as nx
+import numpy as np
+
+from collectives.coordination.failure import TreeError
+from collectives.coordination.tree import (
+    DEFAULT_FAN_OUT,
+    CoordinationTree,
+    Distances,
+    balanced_tree,
+)
+from collectives.network import Network, shorten
+
+_STEPS = 20_000
+"""Steps of the search for a ring, for each starting order; past them there is none for us."""
+
+
+def distances_between(network: Network, hosts: Sequence[str]) -> Distances:
+    """Links on the shortest path between the hosts of processes; 0 on one host.
+
+    Raises TreeError for a host that is not there or cannot be reached.
+    """
+    missing = [host for host in hosts if host not in network.hosts]
+    if missing:
+        raise TreeError(
+            f"there is no host {shorten(dict.fromkeys(missing))} in {network.name}; hosts: "
+            f"{shorten(network.hosts)}"
+        )
+    different = list(dict.fromkeys(hosts))
+    numbers = {host: number for number, host in enumerate(different)}
+    between = np.zeros((len(different), len(different)), dtype=np.int64)
+    for host, number in numbers.items():
+        lengths = nx.single_source_shortest_path_length(network.graph, host)
+        for other, column in numbers.items():
+            if other not in lengths:
+                raise TreeError(f"no way from {host} to {other} in {network.name}")
+            between[number, column] = lengths[other]
+    rows = [numbers[host] for host in hosts]
+    return between[np.ix_(rows, rows)]
+
+
+def virtual_ring(network: Network, hosts: Sequence[str]) -> tuple[int, ...]:
+    """The processes in the order of the physical ring, if there is one, else an empty tuple.
+
+    `hosts`: where each process runs. 004 claim 11 asks whether the physical topology has a ring;
+    we take that as a cycle of links through every point where a process's host is attached (the
+    host itself if it has links to other hosts, else its switch) and through nothing else, so that
+    neighbours on the virtual ring are at most one link further apart than on one switch. Finding
+    one is NP-hard: a ring that the bounded search misses is no ring, and the tree serves.
+    """
+    points: dict[str, list[int]] = {}
+    for rank, host in enumerate(hosts):
+        neighbours = list(network.ports(host).values())
+        direct = len(neighbours) != 1 or neighbours[0] in network.hosts
+        points.setdefault(host if direct else neighbours[0], []).append(rank)
+    graph = network.graph.subgraph(points)
+    if len(points) < 3 or min(dict(graph.degree).values()) < 2 or not nx.is_biconnected(graph):
+        return ()
+    if nx.is_bipartite(graph):
+        one, other = nx.bipartite.sets(graph)
+        if len(one) != len(other):
+            return ()
+    order = _cycle_through(graph)
+    return tuple(
+        rank for point in order for rank in sorted(points[point], key=lambda r: (hosts[r], r))
+    )
+
+
+def _cycle_through(graph: nx.Graph[str]) -> list[str]:
+    """A Hamiltonian cycle, or nothing: a path that grows where the fewest ways are left.
+
+    At a dead end the path is turned round behind a neighbour of its end (Pósa's rotation), which
+    makes another end.
+    """
+    ways = {node: sorted(graph[node]) for node in graph}
+    start = min(ways)
+    path, places = [start], {start: 0}
+    for step in range(_STEPS):
+        end = path[-1]
+        free = [node for node in ways[end] if node not in places]
+        if free:
+            node = min(free, key=lambda n: (sum(m not in places for m in ways[n]), n))
+            places[node] = len(path)
+            path.append(node)
+            continue
+        if len(path) == len(ways) and start in ways[end]:
+            return path
+        pivots = [node for node in ways[end] if places[node] < len(path) - 2]
+        if not pivots:
+            return []
+        pivot = places[pivots[(step * 2654435761 >> 8) % len(pivots)]]
+        path[pivot + 1 :] = path[:pivot:-1]
+        places.update((path[i], i) for i in range(pivot + 1, len(path)))
+    return []
+
+
+def plan_coordination(
+    network: Network,
+    processes: Sequence[tuple[str, str]],
+    *,
+    fan_out: int = DEFAULT_FAN_OUT,
+    height: int | None = None,
+    reach: int | None = None,
+) -> CoordinationTree:
+    """Build the tree, and the virtual ring if there is one, of processes (name, host), by rank.
+
+    Raises TreeError as `balanced_tree` and `distances_between` do.
+    """
+    names = [name for name, _ in processes]
+    hosts = [host for _, host in processes]
+    distances = distances_between(network, hosts)
+    tree = balanced_tree(names, distances, fan_out=fan_out, height=height, reach=reach)
+    return replace(tree, ring=virtual_ring(network, hosts))
