@@ -77,6 +77,7 @@ class Manager:
             entry.request,
             epoch=entry.plan.epoch + 1,
             servers=entry.request.servers if servers is None else servers,
+            shares=tuple(tree.share for tree in entry.plan.trees),
         )
         plan = make_plan(self.working(), request, self._allocator, entry.planner)
         others = [other for other in self.plans() if other.job != job]

@@ -9,7 +9,9 @@ from collectives.plan import WINDOW_BMV2, WINDOW_EMBEDDED, DataType, Results
 from protocol.wire import LANES_DEFAULT, LayoutError, check_lanes
 
 SERVER_QUEUE = 512
-"""Frames that may wait for a parameter server's link: below the 1000 of Linux's queues."""
+"""Frames that may wait for one link of a host: below the 1000 of Linux's queues."""
+DEFAULT_TREES = 8
+"""Trees at most that the planner multi-tree may use in a run that does not say."""
 
 
 class Algorithm(StrEnum):
@@ -56,7 +58,10 @@ class Experiment:
 
     `train`: train on this data set instead of summing random tensors; `rounds` is then the
     number of epochs. `results` None: replicated, but unicast for the parameter server. `window`
-    None: what suits the engine. `limit`: give up after so many seconds (virtual ones in
+    None: what suits the engine and the number of trees. `link_rate` (of every link) and
+    `uplink_rate` (of links between switches) go over what a file says; None: what it says, else
+    unlimited. `max_trees`, `max_height` (links from a worker to the server) and `min_rate` (of a
+    tree) bind the planner multi-tree. `limit`: give up after so many seconds (virtual ones in
     simulation).
     """
 
@@ -70,6 +75,7 @@ class Experiment:
     dtype: DataType = DataType.FLOAT32
     results: Results | None = None
     link_rate: float | None = 25e6
+    uplink_rate: float | None = None
     latency: float | None = None
     loss: float = 0.0
     seed: int = 1
@@ -77,6 +83,9 @@ class Experiment:
     window: int | None = None
     servers: int = 1
     planner: str = "multi-hop"
+    max_trees: int | None = None
+    max_height: int | None = None
+    min_rate: float = 0.0
     packet_io: PacketIo = PacketIo.FAST
     train: str | None = None
     limit: float = 600.0
@@ -86,6 +95,10 @@ class Experiment:
             value = getattr(self, name)
             if value < least:
                 raise ExperimentError(f"{name} {value}: expected at least {least}")
+        for name in ("max_trees", "max_height"):
+            bound = getattr(self, name)
+            if bound is not None and bound < 1:
+                raise ExperimentError(f"{name} {bound}: expected at least 1")
         if not 0 <= self.loss < 1:
             raise ExperimentError(f"loss {self.loss}: expected a probability from 0 to below 1")
         if self.window is not None and (self.window < 1 or self.window & (self.window - 1)):

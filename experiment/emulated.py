@@ -16,8 +16,6 @@ from collectives.plan import JobPlan
 from controller.driver import Driver, State, SwitchTarget
 from controller.manager import Manager
 from controller.mending import mend
-from controller.planners.request import Algorithm as PlanAlgorithm
-from controller.planners.request import PlanRequest
 from controller.rendezvous import announced
 from controller.rules import Loss
 from controller.service import ControllerService
@@ -126,23 +124,12 @@ async def _submit(manager: Manager, prepared: Prepared) -> Tracker:
     experiment, plan = prepared.experiment, prepared.plan
     ring = experiment.algorithm is Algorithm.RING
     task = Task(prepared.workload, ring, worker_options(prepared)).to_json()
-    if plan is None:
+    if plan is None or prepared.request is None:
         tracker = Tracker(prepared.network, _roster(prepared), task)
         manager.service.add(tracker)
         await manager.refresh()
         return tracker
-    request = PlanRequest(
-        plan.job,
-        plan.epoch,
-        plan.workers,
-        prepared.placement.servers,
-        algorithm=PlanAlgorithm(experiment.algorithm.value),
-        lanes=plan.lanes,
-        window=plan.window,
-        results=plan.results,
-        reduction=plan.reduction,
-    )
-    await manager.submit(request, task, experiment.planner)
+    await manager.submit(prepared.request, task, experiment.planner)
     return manager.service.tracker(plan.job)
 
 

@@ -19,8 +19,10 @@ from collectives.units import parse_rate, parse_time
 from controller.commands import app as controller_commands
 from controller.driver import DriverError
 from controller.pipeline import PipelineError
+from controller.planners import PLANNERS
 from controller.service import ServiceError
 from controller.shell import ShellError
+from controller.topologies import is_topology
 from experiment.description import (
     Algorithm,
     Engine,
@@ -85,13 +87,13 @@ def _complain(kind: str, message: str) -> None:
     console.print(text, highlight=False, soft_wrap=True)
 
 
-def _rate(text: str | None) -> float | None:
+def _rate(option: str, text: str | None) -> float | None:
     if text is None or text == "none":
         return None
     try:
         return parse_rate(text)
     except ValueError as error:
-        raise ExperimentError(f"link-rate: {error}") from None
+        raise ExperimentError(f"{option}: {error}") from None
 
 
 def _seconds(text: str | None) -> float | None:
@@ -122,8 +124,13 @@ def run(
         typer.Option(help="How results come down; default replicated, for server unicast."),
     ] = None,
     link_rate: Annotated[
-        str, typer.Option(help="Rate of every link, e.g. 25Mbit; `none` does not shape.")
-    ] = "25Mbit",
+        str | None,
+        typer.Option(
+            help="Rate of every link, e.g. 25Mbit; `none` does not shape. Default: what a file "
+            "says, 25Mbit in a network by name."
+        ),
+    ] = None,
+    uplink_rate: Annotated[str | None, typer.Option(help="Rate of links between switches.")] = None,
     latency: Annotated[
         str | None, typer.Option(help="Latency of every link, e.g. 20us (simulation only).")
     ] = None,
@@ -134,7 +141,16 @@ def run(
         int | None, typer.Option(help="Fragments in flight; default by engine.")
     ] = None,
     servers: Annotated[int, typer.Option(help="Parameter servers; each roots a tree.")] = 1,
-    planner: Annotated[str, typer.Option(help="Planner by name.")] = "multi-hop",
+    planner: Annotated[str, typer.Option(help=f"One of {', '.join(PLANNERS)}.")] = "multi-hop",
+    max_trees: Annotated[
+        int | None, typer.Option(help="Trees of the planner multi-tree at most; default 8.")
+    ] = None,
+    max_height: Annotated[
+        int | None, typer.Option(help="Links from a worker to the server at most (multi-tree).")
+    ] = None,
+    min_rate: Annotated[
+        str | None, typer.Option(help="Rate of a tree at least, e.g. 1Mbit (multi-tree).")
+    ] = None,
     packet_io: Annotated[PacketIo, typer.Option(help="Agents' packet path.")] = PacketIo.FAST,
     train: Annotated[
         str | None, typer.Option(help="Train on a data set (`digits`) instead.")
@@ -146,6 +162,8 @@ def run(
     ] = False,
 ) -> None:
     """Run all-reduce of random tensors (or a training) and check every element and byte."""
+    if link_rate is None and is_topology(topology):
+        link_rate = "25Mbit"
     experiment = Experiment(
         topology=topology,
         workers=workers,
@@ -156,7 +174,8 @@ def run(
         engine=engine,
         dtype=dtype,
         results=results,
-        link_rate=_rate(link_rate),
+        link_rate=_rate("link-rate", link_rate),
+        uplink_rate=_rate("uplink-rate", uplink_rate),
         latency=_seconds(latency),
         loss=loss,
         seed=seed,
@@ -164,6 +183,9 @@ def run(
         window=window,
         servers=servers,
         planner=planner,
+        max_trees=max_trees,
+        max_height=max_height,
+        min_rate=_rate("min-rate", min_rate) or 0.0,
         packet_io=packet_io,
         train=train,
         limit=limit,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 from collectives.network import Network
 from collectives.plan import JobPlan
@@ -10,9 +11,17 @@ from collectives.prediction import predict, predict_ring
 from controller.loaders import load_network
 from controller.placement import Placement, place
 from controller.planners import make_plan
+from controller.planners.forest import ForestOptions
 from controller.planners.request import Algorithm as PlanAlgorithm
 from controller.planners.request import PlanRequest
-from experiment.description import Algorithm, Experiment, WorldKind
+from experiment.description import (
+    DEFAULT_TREES,
+    SERVER_QUEUE,
+    Algorithm,
+    Experiment,
+    ExperimentError,
+    WorldKind,
+)
 from experiment.result import DirectedLink, Predicted
 from host_agent.stream import WorkerOptions
 from host_agent.workload import WorkloadSpec
@@ -24,11 +33,12 @@ EPOCH = 1
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """An experiment made concrete. `plan` is None for a ring."""
+    """An experiment made concrete. `plan`, and the `request` for it, are None for a ring."""
 
     experiment: Experiment
     network: Network
     placement: Placement
+    request: PlanRequest | None
     plan: JobPlan | None
     workload: WorkloadSpec
     predicted: Predicted
@@ -44,12 +54,14 @@ def prepare(experiment: Experiment) -> Prepared:
 
     Raises NetworkError, PlanError, ExperimentError with what is wrong and what was expected.
     """
+    open_window = experiment.window is None
     experiment = experiment.resolved
     # Mininet has no latency emulation without netem; its predictions use none.
     latency = 0.0 if experiment.world is WorldKind.MININET else experiment.latency
     network = load_network(
         experiment.topology,
         link_rate=experiment.link_rate,
+        uplink_rate=experiment.uplink_rate,
         latency=latency,
         servers=experiment.servers,
         workers=experiment.workers,
@@ -64,21 +76,12 @@ def prepare(experiment: Experiment) -> Prepared:
         seed=experiment.seed,
     )
     sizes = workload.tensor_sizes()
+    request = plan = None
     if experiment.algorithm is Algorithm.RING:
-        plan = None
         prediction = predict_ring(network, placement.workers, sizes[0], rounds=len(sizes))
     else:
-        request = PlanRequest(
-            JOB,
-            EPOCH,
-            placement.workers,
-            placement.servers,
-            algorithm=PlanAlgorithm(experiment.algorithm.value),
-            lanes=experiment.lanes,
-            window=experiment.resolved.window or 1,
-            results=experiment.results,
-        )
-        plan = make_plan(network, request, planner=experiment.planner)
+        request, plan = _plan(network, placement, experiment, open_window)
+        experiment = replace(experiment, window=plan.window)
         prediction = predict(network, plan, [(sizes[0], experiment.dtype)], rounds=len(sizes))
     links: dict[DirectedLink, int] = {
         link: prediction.links.get(link, 0) for link in network.directed_links()
@@ -87,10 +90,45 @@ def prepare(experiment: Experiment) -> Prepared:
         experiment,
         network,
         placement,
+        request,
         plan,
         workload,
         Predicted(links, prediction.seconds),
     )
+
+
+def _plan(
+    network: Network, placement: Placement, experiment: Experiment, open_window: bool
+) -> tuple[PlanRequest, JobPlan]:
+    """Ask the planner; where the window is open, all trees' windows fit a worker's queue."""
+    if experiment.planner != "multi-hop" and not network.switches:
+        raise ExperimentError(
+            f"planner {experiment.planner} on {network.name}: it has no switches, and agents "
+            "cannot yet sum for each other along trees; use a network with switches, --algorithm "
+            "ring, or `hopsum plan` to see the trees"
+        )
+    trees = experiment.max_trees or DEFAULT_TREES
+    request = PlanRequest(
+        JOB,
+        EPOCH,
+        placement.workers,
+        placement.servers,
+        algorithm=PlanAlgorithm(experiment.algorithm.value),
+        lanes=experiment.lanes,
+        window=experiment.window or 1,
+        results=experiment.results,
+        forest=ForestOptions(
+            max_trees=trees,
+            max_height=experiment.max_height,
+            min_rate=Fraction(str(experiment.min_rate)),
+            seed=experiment.seed,
+        ),
+    )
+    plan = make_plan(network, request, planner=experiment.planner)
+    while open_window and len(plan.trees) * plan.window > SERVER_QUEUE and plan.window > 1:
+        request = replace(request, window=plan.window // 2)
+        plan = make_plan(network, request, planner=experiment.planner)
+    return request, plan
 
 
 def worker_options(prepared: Prepared) -> WorkerOptions:
@@ -110,7 +148,7 @@ def worker_options(prepared: Prepared) -> WorkerOptions:
     latency = max((link.latency for link in network.links), default=0.0)
     flows = experiment.workers if experiment.algorithm is Algorithm.SERVER else 1
     window = flows * (experiment.window or 1) * packet
-    windows = experiment.servers * window
+    windows = (1 if prepared.plan is None else len(prepared.plan.trees)) * window
     others = windows if flows > 1 else windows - window
     slow = experiment.world is WorldKind.MININET
     least, probe = (0.25, 0.25) if slow else (options.min_timeout, options.min_probe)
