@@ -1,7 +1,7 @@
 """Alpha-beta costs of collectives in closed form (Hockney's model; Thakur et al., IJHPCA 2005).
 
-Sending m bytes between two nodes takes alpha + m beta; every node sends and receives at full rate at
-the same time, and nothing else is shared. Adding up is free. Sizes in bytes, results in seconds.
+Sending m bytes between two nodes takes alpha + m beta; every node sends and receives at full rate
+at the same time, and nothing else is shared. Adding is free. Sizes in bytes, results in seconds.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ def ring(model: AlphaBeta, ranks: int, size: float) -> float:
 
 
 def halving_doubling(model: AlphaBeta, ranks: int, size: float) -> float:
-    """Recursive halving and doubling; ranks beyond a power of two fold in and out first and last."""
+    """Recursive halving and doubling; ranks beyond a power of two fold in first and out last."""
     doublings = ranks.bit_length() - 1
     core = 1 << doublings
     cost = 2 * doublings * model.alpha + 2 * (core - 1) / core * size * model.beta
     return cost + (2 * model.message(size) if ranks > core else 0.0)
 
 
-def level_wise(model: AlphaBeta, children: Sequence[int], size: float) -> float:
-    """All-reduce on a symmetric tree by rings; `children`: of an inner node, lowest level first.
+def level_wise(levels: Sequence[tuple[AlphaBeta, int]], size: float) -> float:
+    """All-reduce on a symmetric tree by rings, lowest level first.
 
-    The sum over levels of 2 (p - 1) messages of 1/p of what a rank still holds (BlueConnect, Cho et
-    al., MLSys 2019).
+    `levels`: between siblings' branches, and the children p of an inner node. The sum over levels
+    of 2 (p - 1) messages of 1/p of what a rank still holds (BlueConnect, Cho et al., MLSys 2019).
     """
     cost, held = 0.0, size
-    for count in children:
+    for model, count in levels:
         cost += 2 * (count - 1) * model.message(held / count)
         held /= count
     return cost
@@ -74,12 +74,14 @@ def tree(
 def double_tree(model: AlphaBeta, ranks: int, size: float, block: float | None = None) -> float:
     """Two binary trees with half of the tensor each (Sanders, Speck and Träff 2009).
 
-    A rank is inner in one and a leaf in the other: four flows of half of the tensor, each way.
+    A rank is inner in one and a leaf in the other: four flows of half of the tensor, each way. The
+    roots have one child, other inner nodes two.
     """
     height = max(1, math.ceil(math.log2(ranks)))
     half = size / 2
     block = half if block is None else min(block, half)
-    return 2 * height * model.message(2 * block) + 4 * (half - block) * model.beta
+    fill = 2 * (height - 1) * model.message(2 * block) + 2 * model.message(block)
+    return fill + min(ranks, 4) * (half - block) * model.beta
 
 
 def in_network(model: AlphaBeta, size: float) -> float:

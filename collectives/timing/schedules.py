@@ -265,13 +265,21 @@ def _wait_for_data(
     before &= transfers.starts[later] < brought.stops[earlier]
     one, other = brought.take(earlier[before]), transfers.take(later[before])
     flows = scenario.flows
-    flows.delivered.add(one.head, other.head)
-    flows.delivered.add(one.tail, other.tail)
-    inside = (one.starts <= other.starts) & (one.stops >= other.stops)
-    coupled = np.flatnonzero(inside & (one.body >= 0) & (other.body >= 0))
     _, sizes, _ = flows.arrays()
-    offsets = (one.stops - other.stops) * element_bytes - (sizes[one.tail] - sizes[other.tail])
-    flows.follows.add(one.body[coupled], other.body[coupled], offsets[coupled])
+    # Data that is all before the last block of what brings it follows that in the middle.
+    early = (one.body >= 0) & (
+        other.stops * element_bytes <= one.stops * element_bytes - sizes[one.tail]
+    )
+    flows.delivered.add(one.head, other.head)
+    flows.delivered.add(one.tail[~early], other.tail[~early])
+    ends = one.stops * element_bytes - sizes[one.tail]
+    inside = (one.body >= 0) & (one.starts <= other.starts)
+    for some, part, end in (
+        (inside & (other.body >= 0) & (one.stops >= other.stops), other.body, sizes[other.tail]),
+        (early, other.tail, np.zeros(len(early))),
+    ):
+        offsets = ends - (other.stops * element_bytes - end)
+        flows.follows.add(one.body[some], part[some], offsets[some])
 
 
 def _gather(scenario: Scenario, transfers: _Transfers) -> _Transfers:

@@ -2,14 +2,19 @@
 
 The flows of a tree progress together, since a worker sends fragment f + W when it has the result of
 f: the tree's rate is the least over its links, and at most a window a round trip. With R the round
-trip of a fragment alone and t its time on the busiest link, F fragments take R + (F - 1) t, or
-where the window is the limit floor((F - 1) / W) R + ((F - 1) mod W) t + R; the flows here add up to
-the same, and share links with other flows.
+trip of a fragment alone, P what a second one takes after it and t its time on the busiest link, F
+fragments take R + (F - 1) t, or where the window is the limit floor((F - 1) / W) P +
+((F - 1) mod W) t + R; the flows here add up to the same, and share links with other flows.
+
+Links are shared as if packets of all flows took turns. Where windows of several flows queue up
+behind each other (a parameter server's), the first window comes later than that; a job of many
+windows does not notice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -22,26 +27,29 @@ from collectives.timing.routes import LinkArrays
 from collectives.timing.scenario import Scenario
 from protocol.wire import LANE_BYTES, frame_bytes
 
-_BULK, _REST, _LAST, _KINDS = 0, 1, 2, 3
+_BULK, _REST, _FIRST_TRIP, _NEXT_TRIP, _KINDS = 0, 1, 2, 3, 4
 
 
-def round_trip(network: Network, plan: JobPlan, tree: TreePlan, flows: TreeFlows) -> float:
-    """Seconds from sending a fragment to the last worker's result, on idle links.
+def round_trip(
+    network: Network,
+    plan: JobPlan,
+    tree: TreePlan,
+    flows: TreeFlows,
+    ready: Sequence[float] | None = None,
+) -> list[float]:
+    """When each worker has the result of a fragment, s, on idle links.
 
-    Packets of the fragment that leave a node by the same link follow each other.
+    `ready[w]`: when worker w sends its contribution; 0 if left out. Packets of the fragment that
+    leave a node by the same link follow each other.
     """
 
-    def send(leaving: Sequence[tuple[Flow, float]]) -> list[tuple[Flow, float]]:
+    def send(leaving: Iterable[tuple[Flow, float]]) -> Iterator[tuple[Flow, float]]:
         free: dict[str, float] = {}
-        arriving = []
         for flow, time in sorted(leaving, key=lambda item: item[1]):
             link = network.link(flow.u, flow.v)
-            seconds = (
-                8 * frame_bytes(plan.lanes, flow.hops) / link.bandwidth if link.bandwidth else 0.0
-            )
-            free[flow.v] = max(time, free.get(flow.v, 0.0)) + seconds
-            arriving.append((flow, free[flow.v] + link.latency))
-        return arriving
+            bits = 8 * frame_bytes(plan.lanes, flow.hops)
+            free[flow.v] = max(time, free.get(flow.v, 0.0)) + bits / (link.bandwidth or math.inf)
+            yield flow, free[flow.v] + link.latency
 
     there: dict[tuple[str, tuple[int, ...]], float] = {}
     for node, outgoing in flows.up.items():
@@ -50,26 +58,27 @@ def round_trip(network: Network, plan: JobPlan, tree: TreePlan, flows: TreeFlows
         leaving = [max(incoming[i] for i in merged)] if merged else []
         leaving += [time for i, time in enumerate(incoming) if i not in merged]
         if node not in tree.parts:
-            leaving = [0.0] * len(outgoing)
-        for flow, time in send(list(zip(outgoing, leaving, strict=True))):
+            leaving = [ready[flow.workers[0]] if ready else 0.0 for flow in outgoing]
+        for flow, time in send(zip(outgoing, leaving, strict=True)):
             there[node, flow.workers] = time
-    start = max(there[flow.u, flow.workers] for flow in flows.inputs[tree.server])
-    end = start
+    total = max(there[flow.u, flow.workers] for flow in flows.inputs[tree.server])
+    results = [total] * len(plan.workers)
     here: dict[tuple[str, tuple[int, ...]], float] = {}
     copied = plan.results is Results.REPLICATED
     for node, outgoing in flows.down.items():
         departing = [
-            (flow, start if node == tree.server else here[node, () if copied else flow.workers])
+            (flow, total if node == tree.server else here[node, () if copied else flow.workers])
             for flow in outgoing
         ]
         for flow, time in send(departing):
             here[flow.v, () if copied else flow.workers] = time
-            end = max(end, time)
-    return end
+            if flow.v not in tree.parts:
+                results[flow.workers[0]] = time
+    return results
 
 
 def tree_routes(links: LinkArrays, plan: JobPlan) -> Routes:
-    """Three kinds of flow for each tree of a plan, in bytes of lanes; see `add_plan`."""
+    """Four kinds of flow for each tree of a plan, in bytes of lanes; see `add_plan`."""
     fragment = plan.lanes * LANE_BYTES
     rows: list[list[tuple[int, float]]] = []
     delays: list[float] = []
@@ -80,13 +89,16 @@ def tree_routes(links: LinkArrays, plan: JobPlan) -> Routes:
         for flow in flows.all():
             link = links.link[flow.u, flow.v]
             amounts[link] = amounts.get(link, 0.0) + frame_bytes(plan.lanes, flow.hops) / fragment
-        trip = round_trip(links.network, plan, tree, flows)
-        busiest = max(
-            amount * fragment / links.capacities[link] for link, amount in amounts.items()
+        first = round_trip(links.network, plan, tree, flows)
+        # The next begins where the first ended, which may be earlier for some than for others.
+        trip = max(first)
+        period = max(round_trip(links.network, plan, tree, flows, first)) - trip
+        busiest = float(
+            max(amount * fragment / links.capacities[link] for link, amount in amounts.items())
         )
         rows += [list(amounts.items())] * _KINDS
-        delays += [0.0, 0.0, max(0.0, trip - float(busiest))]
-        limits += [plan.window * fragment / trip if trip else np.inf, np.inf, np.inf]
+        delays += [0.0, 0.0, max(0.0, trip - busiest), max(0.0, period - busiest)]
+        limits += [plan.window * fragment / period if period else np.inf, *[np.inf] * 3]
     return Routes(Usage.of(rows), np.array(delays), np.array(limits))
 
 
@@ -102,11 +114,13 @@ def add_plan(
             continue
         row = first + _KINDS * number
         before: list[int] = []
+        last = row + _FIRST_TRIP
         if data_type is DataType.FLOAT32:
             # The prologue: nobody sends data before it has the first exponents.
-            before = [scenario.flows.add(row + _LAST, fragment, start=start)]
+            before = [scenario.flows.add(last, fragment, start=start)]
+            last = row + _NEXT_TRIP
             count -= 1
         full = (count - 1) // plan.window * plan.window
         bulk = scenario.flows.add(row + _BULK, full * fragment, delivered=before, start=start)
         rest = scenario.flows.add(row + _REST, (count - 1 - full) * fragment, sent=[bulk])
-        scenario.flows.add(row + _LAST, fragment, sent=[rest])
+        scenario.flows.add(last, fragment, sent=[rest])
