@@ -1,0 +1,270 @@
+"""Fast in-network trees for networks of any size.
+
+For one tree: start from the best of some candidates (`steiner`); where few switches may sum, choose
+them by the two dynamic programmes on trees (`low_congestion`, `soar`). Then ask, between the bound
+and the best time so far, whether a time can be met: hang switches whose links have excess, or
+those below them, elsewhere (`hanging_tree`), now and then also where that is worse, and exchange
+switches that sum. Several trees: one after the other, then each again among the others.
+
+The number of trials is fixed by the size of the network, so that the same seed gives the same
+trees.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from random import Random
+
+from controller.planners.hanging_tree import HangingTree
+from controller.planners.in_trees import SLACK, Chosen, Problem
+from controller.planners.low_congestion import least_congestion
+from controller.planners.multi_hop_bound import next_time, time_bound
+from controller.planners.soar import soar
+from controller.planners.steiner import Tree
+
+_TARGETS = 8
+_NOISE = 0.5
+_PLACE_EVERY = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How long to search: trials for one target, and how many of them at most without success."""
+
+    trials: int = 1200
+    arcs: int = 1200
+
+    def of(self, problem: Problem) -> int:
+        """Fewer trials in larger networks, where each takes longer."""
+        return max(40, min(self.trials, self.trials * self.arcs // (len(problem.tail) + 1)))
+
+
+def improve(
+    problem: Problem,
+    starts: Sequence[Chosen],
+    bound: float,
+    random: Random,
+    effort: Effort | None = None,
+) -> Chosen | None:
+    """Search for a faster tree of the problem's only task, from trees to start from.
+
+    `starts` may break the limit on flows at the server, but not the one on depth. `bound`: a time
+    that is good enough. None if every tree found breaks a limit.
+    """
+    trials = (effort or Effort()).of(problem)
+    task, deepest = problem.tasks[0], problem.limits.max_switches
+    starts = [
+        start for start in starts if max(problem.levels(task, start.parents).values()) <= deepest
+    ]
+    if not starts:
+        return None
+    starts = sorted(
+        (one for start in starts for one in _with_few(problem, start)),
+        key=lambda one: _rank(problem, one),
+    )
+    best = next((one for one in starts if problem.fits([one])), None)
+    time = math.inf if best is None else problem.time([best])
+    low = bound
+    if best is None:
+        best = _meet(problem, starts[0], math.inf, trials, random)
+        if best is None:
+            return None
+        time = problem.time([best])
+    target = low
+    for _ in range(_TARGETS):
+        if time <= low * (1 + SLACK) or next_time(problem, low) > time * (1 + SLACK):
+            break
+        found = None
+        for start in (best, *starts[:3]):
+            found = _meet(problem, start, target, trials, random)
+            if found is not None:
+                break
+        if found is not None and problem.time([found]) < time * (1 - SLACK):
+            best, time = found, problem.time([found])
+        else:
+            low = max(next_time(problem, target), target * (1 + 4 * SLACK))
+        target = low if next_time(problem, low) > time * (1 - SLACK) else (low + time) / 2
+    return best
+
+
+def _rank(problem: Problem, chosen: Chosen) -> tuple[bool, float, int]:
+    """What makes a tree good to start from."""
+    frames = sum(problem.outflows(problem.tasks[0], chosen).values())
+    return (not problem.fits([chosen]), problem.time([chosen]), frames)
+
+
+def _with_few(problem: Problem, start: Chosen) -> Iterable[Chosen]:
+    """A tree with the switches that sum chosen, where few may."""
+    task, most = problem.tasks[0], problem.limits.max_summing
+    if most is None:
+        yield start
+        return
+    if len(problem.used(task, start)) <= most:
+        yield Chosen(start.parents, problem.used(task, start))
+        return
+    fastest = least_congestion(problem, start.parents, most)
+    if fastest is not None:
+        yield fastest
+    yield Chosen(start.parents, least_busy(problem, start.parents, most))
+    able = [v for v, sums in enumerate(task.can_sum) if sums]
+    fullest = sorted(able, key=lambda v: (-task.local[v], v))[:most]
+    yield Chosen(start.parents, frozenset(fullest))
+
+
+def least_busy(problem: Problem, parents: Tree, most: int) -> frozenset[int]:
+    """The switches of a tree that keep its links busy for the least time (SOAR)."""
+    task = problem.tasks[0]
+    names = [task.root, *parents]
+    number = {v: i for i, v in enumerate(names)}
+    arcs = [task.exit, *(problem.arc[v, parent] for v, parent in parents.items())]
+    placement = soar(
+        [-1, *(number[parent] for parent in parents.values())],
+        [task.local[v] for v in names],
+        [1 / problem.capacity[arc] for arc in arcs],
+        most,
+        [task.can_sum[v] for v in names],
+    )
+    return frozenset(names[i] for i in placement.summing)
+
+
+def _meet(
+    problem: Problem, start: Chosen, time: float, trials: int, random: Random
+) -> Chosen | None:
+    """Change a tree until it takes at most a time and keeps to the limits; None if that fails."""
+    most = problem.limits.max_summing
+    tree = HangingTree(problem, start, time)
+    bound_to = tree.bound_to_sum() if most is not None else frozenset()
+    if most is not None:
+        if len(bound_to) > most:
+            return None
+        _sum_at(tree, bound_to, most)
+    able = frozenset(v for v, sums in enumerate(problem.tasks[0].can_sum) if sums)
+    for trial in range(trials):
+        if not tree.excess:
+            return tree.chosen()
+        if most is not None and trial % _PLACE_EVERY == _PLACE_EVERY - 1:
+            placed = least_congestion(problem, tree.chosen().parents, most)
+            if placed is not None:
+                tree = HangingTree(problem, placed, time)
+                _sum_at(tree, bound_to, most)
+                continue
+        overloaded = tree.overloaded()
+        v = _below(tree, random.choice(overloaded), random)
+        if most is not None and len(bound_to) < most and random.random() < 0.3:
+            _exchange(tree, v, able, bound_to, most, random)
+        elif v != tree.root:
+            _hang_elsewhere(tree, v, random)
+    return None if tree.excess else tree.chosen()
+
+
+def _sum_at(tree: HangingTree, wanted: frozenset[int], most: int) -> None:
+    """Let the wanted switches sum, instead of those that sum least."""
+    others = sorted(tree.summing - wanted, key=lambda v: (tree.out[v] - tree.meet[v], v))
+    for v in others[most - len(wanted) :]:
+        tree.set_summing(v, False)
+    for v in sorted(wanted - tree.summing):
+        tree.set_summing(v, True)
+
+
+def _below(tree: HangingTree, v: int, random: Random) -> int:
+    """Somewhere on the way down from a switch."""
+    while tree.children[v] and (v == tree.root or random.random() < 0.6):
+        v = random.choice(sorted(tree.children[v]))
+    return v
+
+
+def _hang_elsewhere(tree: HangingTree, v: int, random: Random) -> None:
+    before = (tree.excess, tree.frames)
+    old = tree.detach(v)
+    path = tree.best_path(v, _NOISE * random.random(), random)
+    if path is None or path == old:
+        tree.attach(old)
+        return
+    tree.attach(path)
+    worse = (tree.excess, tree.frames) > before
+    if worse and not _dare(tree.excess - before[0], random):
+        tree.detach(v)
+        tree.attach(old)
+
+
+def _dare(excess: int, random: Random) -> bool:
+    """Whether to go on from a worse tree."""
+    return random.random() < 0.3 * math.exp(-max(excess, 0))
+
+
+def _exchange(
+    tree: HangingTree,
+    v: int,
+    able: frozenset[int],
+    bound_to: frozenset[int],
+    most: int,
+    random: Random,
+) -> None:
+    """Let the first switch on the way up that can sum do so, instead of another."""
+    before = (tree.excess, tree.frames)
+    while v not in able or v in tree.summing or tree.meet[v] < 2:
+        if v == tree.root:
+            return
+        v = tree.parent[v]
+    given_up = None
+    if len(tree.summing) >= most:
+        some = random.choices(sorted(tree.summing - bound_to), k=3)
+        given_up = min(some, key=lambda v: tree.meet[v] - tree.out[v])
+        tree.set_summing(given_up, False)
+    tree.set_summing(v, True)
+    worse = (tree.excess, tree.frames) > before
+    if worse and not _dare(tree.excess - before[0], random):
+        tree.set_summing(v, False)
+        if given_up is not None:
+            tree.set_summing(given_up, True)
+
+
+def improve_together(
+    problem: Problem, chosen: Sequence[Chosen], bound: float, random: Random, rounds: int = 3
+) -> tuple[Chosen, ...]:
+    """Search for each tree anew among the others, while that makes the job faster."""
+    best = list(chosen)
+    time = problem.time(best)
+    for _ in range(rounds):
+        before = time
+        for number in range(len(best)):
+            if time <= bound * (1 + SLACK):
+                return tuple(best)
+            alone = among_others(problem, best, number)
+            floor = time_bound(alone, alone.time([best[number]])).time
+            found = improve(alone, [best[number]], max(bound, floor), random)
+            if found is not None:
+                trial = [*best[:number], found, *best[number + 1 :]]
+                if problem.fits(trial) and problem.time(trial) < time * (1 - SLACK):
+                    best, time = trial, problem.time(trial)
+        if time >= before:
+            break
+    return tuple(best)
+
+
+def among_others(problem: Problem, chosen: Sequence[Chosen | None], number: int) -> Problem:
+    """One task's problem where the trees of others (None: not there) take what they take."""
+    loads: dict[int, float] = {}
+    taken = [0] * len(problem.switches)
+    summing: set[int] = set()
+    for other, one in enumerate(chosen):
+        if one is None or other == number:
+            continue
+        task = problem.tasks[other]
+        for arc, load in problem.loads(task, one).items():
+            loads[arc] = loads.get(arc, 0.0) + load
+        for v in problem.used(task, one):
+            taken[v] += 1
+            summing.add(v)
+    task, limits = problem.tasks[number], problem.limits
+    able = [sums and taken[v] < problem.ranges[v] for v, sums in enumerate(task.can_sum)]
+    most = limits.max_summing
+    if most is not None and len(summing) >= most:
+        # Switches that sum for other trees may do so for this one too: they count once.
+        able = [sums and v in summing for v, sums in enumerate(able)]
+        limits = replace(limits, max_summing=None)
+    elif most is not None:
+        limits = replace(limits, max_summing=most - len(summing))
+    return problem.variant((replace(task, can_sum=tuple(able)),), loads, limits)
