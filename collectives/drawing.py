@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from html import escape
 
 import networkx as nx
@@ -63,12 +63,15 @@ def network_svg(
     network: Network,
     plan: JobPlan | None = None,
     link_bytes: Mapping[tuple[str, str], int] | None = None,
+    trees: Sequence[Mapping[str, str]] | None = None,
 ) -> str:
     """The network as an SVG element.
 
     `plan`: its trees are drawn bold, summing switches filled. `link_bytes`: shown when the mouse
-    rests on a link, by direction.
+    rests on a link, by direction. `trees`: the parents in each tree, where there is no plan.
+    Trees that share a link lie side by side.
     """
+    drawn = [tree.parents for tree in plan.trees] if plan else trees or ()
     places = positions(network)
     height = max((y for _, y in places.values()), default=0.0) + MARGIN
     parts = [
@@ -82,18 +85,25 @@ def network_svg(
             f"<title>{escape(_link_title(link.a, link.b, link_bytes))}</title></line>"
         )
     sums: dict[str, str] = {}
-    for tree in plan.trees if plan else ():
-        colour = TREE_COLOURS[tree.tree % len(TREE_COLOURS)]
-        for node, parent in tree.parents.items():
-            (x1, y1), (x2, y2) = places[node], places[parent]
+    abreast: dict[frozenset[str], list[int]] = {}
+    for number, parents in enumerate(drawn):
+        for pair in parents.items():
+            abreast.setdefault(frozenset(pair), []).append(number)
+    for number, parents in enumerate(drawn):
+        colour = TREE_COLOURS[number % len(TREE_COLOURS)]
+        for node, parent in parents.items():
+            beside = abreast[frozenset((node, parent))]
+            place = beside.index(number) - (len(beside) - 1) / 2
+            (x1, y1), (x2, y2) = _beside(places, node, parent, place * min(4.0, 14 / len(beside)))
             parts.append(
                 f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" '
                 f'stroke="{colour}" stroke-width="3" stroke-opacity=".8">'
                 f"<title>{escape(_link_title(node, parent, link_bytes))}</title></line>"
             )
+    for tree in plan.trees if plan else ():
         for part in tree.parts.values():
             if part.aggregate:
-                sums.setdefault(part.switch, colour)
+                sums.setdefault(part.switch, TREE_COLOURS[tree.tree % len(TREE_COLOURS)])
     workers = set(plan.workers) if plan else set()
     servers = {tree.server for tree in plan.trees} if plan else set()
     for name, (x, y) in places.items():
@@ -112,6 +122,15 @@ def network_svg(
         parts.append(f'<text{on} x="{x:.1f}" y="{y:.1f}">{escape(name)}</text>')
     parts.append("</svg>")
     return "\n".join(parts)
+
+
+def _beside(places: Mapping[str, Point], a: str, b: str, shift: float) -> tuple[Point, Point]:
+    """The ends of the line between two nodes, shifted to its side."""
+    # Both directions of a link shift the same way.
+    (x1, y1), (x2, y2) = places[min(a, b)], places[max(a, b)]
+    length = math.hypot(x2 - x1, y2 - y1) or 1.0
+    dx, dy = shift * (y1 - y2) / length, shift * (x2 - x1) / length
+    return (x1 + dx, y1 + dy), (x2 + dx, y2 + dy)
 
 
 def _link_title(a: str, b: str, link_bytes: Mapping[tuple[str, str], int] | None) -> str:

@@ -2,75 +2,41 @@
 
 from __future__ import annotations
 
-import json
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from collectives.drawing import network_svg
-from collectives.network import Network
-from collectives.plan import DataType, JobPlan, PlanError, Results
-from collectives.plan_checker import check_plans
-from collectives.prediction import Prediction, predict
-from collectives.units import format_bytes, format_rate, format_time
+from collectives.plan import PlanError
+from collectives.units import format_rate, format_time
 from controller import doctor as examination
 from controller.asking import ControllerQueries
+from controller.command_options import (
+    ControllerOption,
+    HostsOption,
+    JsonOption,
+    LatencyOption,
+    PlainOption,
+    RateOption,
+    ServersOption,
+    TopologyArgument,
+    UplinkOption,
+    WorkersOption,
+    print_json,
+    print_table,
+    write_text,
+)
 from controller.loaders import load_network, node_link, save_network
-from controller.placement import place
-from controller.planners import PLANNERS, make_plan
-from controller.planners.request import Algorithm, PlanRequest
-from controller.report import plan_dict, plan_tree
+from controller.plan_command import plan
 from controller.shell import run_shell
 from controller.slots import SlotState
 from controller.stuck import job_slots
 from protocol import hopsum_pb2 as pb
 
 app = typer.Typer(help="Networks, plans, switches and jobs.")
-
-TopologyArgument = Annotated[
-    str, typer.Argument(help="Name (star:8, leaf-spine:4x4, fat-tree:4, ...) or file.")
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
-ControllerOption = Annotated[
-    str | None,
-    typer.Option("--controller", help="Address of the controller; default: the running one."),
-]
-WorkersOption = Annotated[int | None, typer.Option(help="Number of workers; default: all hosts.")]
-ServersOption = Annotated[int, typer.Option(help="Parameter servers; each roots a tree.")]
-RateOption = Annotated[str | None, typer.Option(help="Rate of every link, e.g. 100M.")]
-UplinkOption = Annotated[str | None, typer.Option(help="Rate of links between switches.")]
-LatencyOption = Annotated[str | None, typer.Option(help="Latency of every link, e.g. 20us.")]
-PlainOption = Annotated[
-    list[str] | None,
-    typer.Option(help="A switch that only forwards (repeat), or `all`."),
-]
-HostsOption = Annotated[
-    int, typer.Option(help="Hosts attached to each switch of a GraphML file without hosts.")
-]
-
-
-def print_json(value: object) -> None:
-    """Write a value as JSON on standard output."""
-    sys.stdout.write(json.dumps(value, indent=1) + "\n")
-
-
-def print_table(
-    title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], console: Console
-) -> None:
-    """Print rows as a table; columns of numbers to the right."""
-    console.print(f"[bold]{title}[/]", highlight=False)
-    table = Table()
-    for i, column in enumerate(columns):
-        numeric = all(isinstance(row[i], (int, float)) for row in rows)
-        table.add_column(column, justify="right" if numeric and rows else "left")
-    for row in rows:
-        table.add_row(*(str(cell) for cell in row))
-    console.print(table)
 
 
 @app.command()
@@ -101,7 +67,7 @@ def topology(
     if save is not None:
         save_network(loaded, save)
     if svg is not None:
-        _write(svg, network_svg(loaded))
+        write_text(svg, network_svg(loaded))
     if as_json:
         print_json(node_link(loaded))
         return
@@ -139,88 +105,7 @@ def topology(
     console.print("links: " + "; ".join(f"{rate}, {late}" for rate, late in rates))
 
 
-def _write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
-
-
-@app.command()
-def plan(
-    topology: Annotated[
-        str, typer.Option(help="Name (star:8, leaf-spine:4x4, fat-tree:4, ...) or file.")
-    ] = "fat-tree:4",
-    workers: WorkersOption = None,
-    servers: ServersOption = 1,
-    algorithm: Annotated[Algorithm, typer.Option(help="Who sums.")] = Algorithm.IN_NETWORK,
-    results: Annotated[
-        Results | None, typer.Option(help="How results come down; default by algorithm.")
-    ] = None,
-    elements: Annotated[int, typer.Option(help="Elements of the tensor.")] = 1_000_000,
-    dtype: Annotated[DataType, typer.Option(help="Element type.")] = DataType.FLOAT32,
-    rounds: Annotated[int, typer.Option(help="All-reduces.")] = 1,
-    lanes: Annotated[int, typer.Option(help="Values a packet.")] = 256,
-    window: Annotated[int, typer.Option(help="Fragments in flight on a tree.")] = 256,
-    planner: Annotated[str, typer.Option(help=f"One of {', '.join(PLANNERS)}.")] = "multi-hop",
-    link_rate: RateOption = None,
-    uplink_rate: UplinkOption = None,
-    latency: LatencyOption = None,
-    plain: PlainOption = None,
-    hosts_per_switch: HostsOption = 1,
-    top: Annotated[int, typer.Option(help="Busiest links to list; 0 for all.")] = 10,
-    svg: Annotated[Path | None, typer.Option(help="Draw the trees into this file.")] = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Plan a job: trees, what each switch does, bytes on each link and the time they take."""
-    loaded = load_network(
-        topology,
-        link_rate=link_rate,
-        uplink_rate=uplink_rate,
-        latency=latency,
-        workers=workers,
-        servers=servers,
-        plain=plain or (),
-        hosts_per_switch=hosts_per_switch,
-    )
-    placement = place(loaded, workers, servers)
-    request = PlanRequest(
-        1,
-        1,
-        placement.workers,
-        placement.servers,
-        algorithm=algorithm,
-        lanes=lanes,
-        window=window,
-        results=results,
-    )
-    job = make_plan(loaded, request, planner=planner)
-    check_plans(loaded, [job])
-    prediction = predict(loaded, job, [(elements, dtype)], rounds)
-    if svg is not None:
-        _write(svg, network_svg(loaded, job))
-    if as_json:
-        print_json(plan_dict(loaded, job, prediction))
-        return
-    _show_plan(loaded, job, prediction, top)
-
-
-def _show_plan(network: Network, job: JobPlan, prediction: Prediction, top: int) -> None:
-    console = Console()
-    for tree in job.trees:
-        console.print(plan_tree(network, job, tree))
-    ranked = sorted(prediction.links.items(), key=lambda item: (-item[1], item[0]))
-    shown = ranked[:top] if top else ranked
-    print_table(
-        f"bytes on links ({len(shown)} of {len(ranked)}, busiest first)",
-        ("from", "to", "bytes", ""),
-        [(u, v, size, format_bytes(size)) for (u, v), size in shown],
-        console,
-    )
-    limited = all(link.bandwidth is not None for link in network.links)
-    seconds = format_time(prediction.seconds) if limited else "links without a rate take no time"
-    console.print(
-        f"all links {format_bytes(prediction.total_bytes)}; predicted time {seconds}",
-        highlight=False,
-    )
+app.command()(plan)
 
 
 @app.command()

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 from rich.tree import Tree
 
 from collectives.flows import tree_flows
-from collectives.network import Network
+from collectives.network import Network, shorten
 from collectives.plan import JobPlan, TreePlan
 from collectives.prediction import Prediction
 from collectives.units import format_rate
+from controller.planners.forest import Forest
+from controller.planners.graph import Edge, PlanningGraph
+from controller.planners.request import PlanRequest
 
 
 def plan_tree(network: Network, plan: JobPlan, tree: TreePlan) -> Tree:
@@ -50,28 +56,112 @@ def plan_tree(network: Network, plan: JobPlan, tree: TreePlan) -> Tree:
     return shown
 
 
-def plan_dict(network: Network, plan: JobPlan, prediction: Prediction) -> dict[str, Any]:
-    """The plan and its prediction for `--json`. Bytes, seconds."""
+def forest_trees(forest: Forest, rate: Callable[[Fraction], str]) -> list[Tree]:
+    """The trees of a forest, each from its root down; `rate` writes a rate for people."""
+    shown = []
+    for number, tree in enumerate(forest.trees):
+        children: dict[str, list[str]] = {}
+        for node, parent in tree.parents.items():
+            children.setdefault(parent, []).append(node)
+        top = Tree(f"tree {number}: [bold]{tree.root}[/], {rate(tree.rate)}, height {tree.height}")
+        branches = {tree.root: top}
+        order = [tree.root]
+        for node in order:
+            for child in children.get(node, ()):
+                branches[child] = branches[node].add(child)
+                order.append(child)
+        shown.append(top)
+    return shown
+
+
+def forest_dict(network: Network, forest: Forest, unit: str) -> dict[str, Any]:
+    """Trees, rates and their bound for `--json`. Rates in `unit`; seconds."""
+    proof = forest.certificate
     return {
-        "network": network.name,
-        "job": plan.job,
-        "epoch": plan.epoch,
-        "workers": list(plan.workers),
-        "lanes": plan.lanes,
-        "window": plan.window,
-        "results": plan.results.value,
-        "reduction": plan.reduction.name.lower(),
-        "trees": [_tree_dict(tree) for tree in plan.trees],
-        "prediction": {
-            "seconds": prediction.seconds,
-            "seconds_a_round": prediction.seconds_a_round,
-            "total_bytes": prediction.total_bytes,
-            "links": [
-                {"from": u, "to": v, "bytes": size}
-                for (u, v), size in sorted(prediction.links.items())
-            ],
+        "planner": forest.planner,
+        "throughput": _number(forest.throughput),
+        "bound": _number(forest.bound),
+        "gap": forest.gap,
+        "certificate": {
+            "kind": proof.kind,
+            "bound": _number(proof.bound),
+            "parts": [list(part) for part in proof.parts],
+            "text": proof.text,
         },
+        "status": forest.verdict.value,
+        "seconds": forest.seconds,
+        "network": network.name,
+        "unit": unit,
+        "trees": [
+            {
+                "root": tree.root,
+                "rate": _number(tree.rate),
+                "height": tree.height,
+                "edges": [[node, parent] for node, parent in tree.parents.items()],
+                "parents": dict(tree.parents),
+            }
+            for tree in forest.trees
+        ],
     }
+
+
+def _number(value: Fraction) -> int | float:
+    return value.numerator if value.denominator == 1 else float(value)
+
+
+def plan_dict(values: dict[str, Any], plan: JobPlan, prediction: Prediction) -> None:
+    """Add a job's plan on these trees, and its prediction. Bytes, seconds."""
+    values.update(
+        {
+            "job": plan.job,
+            "epoch": plan.epoch,
+            "workers": list(plan.workers),
+            "lanes": plan.lanes,
+            "window": plan.window,
+            "results": plan.results.value,
+            "reduction": plan.reduction.name.lower(),
+            "prediction": {
+                "seconds": prediction.seconds,
+                "seconds_a_round": prediction.seconds_a_round,
+                "total_bytes": prediction.total_bytes,
+                "links": [
+                    {"from": u, "to": v, "bytes": size}
+                    for (u, v), size in sorted(prediction.links.items())
+                ],
+            },
+        }
+    )
+    for shown, tree in zip(values["trees"], plan.trees, strict=True):
+        shown.update(_tree_dict(tree))
+
+
+def explanation(
+    graph: PlanningGraph, forest: Forest, request: PlanRequest, network: Network
+) -> list[str]:
+    """What limits the rate: the proof of the bound, links without room, switches without slots."""
+    lines = [f"no plan is faster than {_number(forest.bound)}: {forest.certificate.text}"]
+    if forest.throughput == forest.bound:
+        lines.append("the plan reaches that")
+    else:
+        lines.append(
+            f"the plan reaches {_number(forest.throughput)}, {1 - forest.gap:.2%} of it; it is "
+            f"{forest.verdict} for at most {request.forest.max_trees or 'any number of'} trees"
+        )
+    used: dict[Edge, Fraction] = {}
+    for tree in forest.trees:
+        for edge, load in tree.loads(graph).items():
+            used[edge] = used.get(edge, Fraction(0)) + load
+    full = [f"{u}-{v}" for (u, v), load in used.items() if load >= graph.capacity[u, v]]
+    lines.append(f"links without room: {shorten(full) or 'none'}")
+    holding = Counter(node for tree in forest.trees for node in tree.nodes)
+    short = [
+        f"{name} ({switch.slots} slots, {request.window} a tree)"
+        for name, switch in network.switches.items()
+        if switch.aggregates and switch.slots // request.window <= holding[name]
+    ]
+    if short:
+        lines.append(f"switches without slots for one more tree: {shorten(short)}")
+    return lines
 
 
 def _tree_dict(tree: TreePlan) -> dict[str, Any]:
@@ -79,7 +169,6 @@ def _tree_dict(tree: TreePlan) -> dict[str, Any]:
         "tree": tree.tree,
         "server": tree.server,
         "share": tree.share,
-        "parents": dict(tree.parents),
         "server_children": [list(workers) for workers in tree.server_children],
         "switches": {
             name: {

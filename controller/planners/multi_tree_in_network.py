@@ -32,6 +32,13 @@ def plan_multi_tree(network: Network, request: PlanRequest, allocator: Allocator
     packing's trees take them on so that the last one ends soonest; else shares follow the rates.
     """
     check_request(network, request)
+    return plan_of(network, request, pack_in_network(network, request, allocator), allocator)
+
+
+def plan_of(
+    network: Network, request: PlanRequest, forest: Forest, allocator: Allocator
+) -> JobPlan:
+    """The job's plan that runs the trees of a packing; PlanError for what agents cannot do."""
     if request.algorithm is not Algorithm.IN_NETWORK or request.results is Results.UNICAST:
         raise PlanError(
             "planner multi-tree sums in the switches and copies results there; use --algorithm "
@@ -42,7 +49,6 @@ def plan_multi_tree(network: Network, request: PlanRequest, allocator: Allocator
             network.access_switch(host)
         except NetworkError as error:
             raise PlanError(str(error)) from None
-    forest = pack_in_network(network, request, allocator)
     trees = list(forest.trees)
     shares: tuple[float, ...] = tuple(float(tree.rate / forest.throughput) for tree in trees)
     if request.shares is not None:
@@ -64,16 +70,26 @@ def pack_in_network(
     options = request.forest
     most = MAX_HOPS if options.max_height is None else min(options.max_height, MAX_HOPS)
     trees = MAX_TREES if options.max_trees is None else min(options.max_trees, MAX_TREES)
-    switches = {name for name, switch in network.switches.items() if switch.aggregates}
-    room = allocator or Allocator(network)
-    problem = PackingProblem(
+    problem = packing_problem(network, request, allocator)
+    return pack_trees(problem, replace(options, max_height=most, max_trees=trees))
+
+
+def packing_problem(
+    network: Network, request: PlanRequest, allocator: Allocator | None = None
+) -> PackingProblem:
+    """What there is to pack trees in: the slots that other jobs leave are limits."""
+    allocator = allocator or Allocator(network)
+    return PackingProblem(
         planning_graph(network, request.workers),
         request.servers,
         frozenset(network.switches) | {h for h in network.hosts if len(network.ports(h)) > 1},
         MAX_CHILDREN,
-        {name: room.room(name, request.job, request.window) for name in switches},
+        {
+            name: allocator.room(name, request.job, request.window)
+            for name, switch in network.switches.items()
+            if switch.aggregates
+        },
     )
-    return pack_trees(problem, replace(options, max_height=most, max_trees=trees))
 
 
 def spread(rates: list[Fraction], shares: tuple[float, ...]) -> list[int]:

@@ -1,0 +1,59 @@
+"""What the controller's commands share: options, and output as tables or JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+TopologyArgument = Annotated[
+    str, typer.Argument(help="Name (star:8, leaf-spine:4x4, fat-tree:4, ...) or file.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+ControllerOption = Annotated[
+    str | None,
+    typer.Option("--controller", help="Address of the controller; default: the running one."),
+]
+WorkersOption = Annotated[int | None, typer.Option(help="Number of workers; default: all hosts.")]
+ServersOption = Annotated[int, typer.Option(help="Parameter servers; each roots a tree.")]
+RateOption = Annotated[str | None, typer.Option(help="Rate of every link, e.g. 100M.")]
+UplinkOption = Annotated[str | None, typer.Option(help="Rate of links between switches.")]
+LatencyOption = Annotated[str | None, typer.Option(help="Latency of every link, e.g. 20us.")]
+PlainOption = Annotated[
+    list[str] | None,
+    typer.Option(help="A switch that only forwards (repeat), or `all`."),
+]
+HostsOption = Annotated[
+    int, typer.Option(help="Hosts attached to each switch of a GraphML file without hosts.")
+]
+
+
+def print_json(value: object) -> None:
+    """Write a value as JSON on standard output."""
+    sys.stdout.write(json.dumps(value, indent=1) + "\n")
+
+
+def print_table(
+    title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], console: Console
+) -> None:
+    """Print rows as a table; columns of numbers to the right."""
+    console.print(f"[bold]{title}[/]", highlight=False)
+    table = Table()
+    for i, column in enumerate(columns):
+        numeric = all(isinstance(row[i], (int, float)) for row in rows)
+        table.add_column(column, justify="right" if numeric and rows else "left")
+    for row in rows:
+        table.add_row(*(str(cell) for cell in row))
+    console.print(table)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file, and the folders to it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")

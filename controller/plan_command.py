@@ -1,0 +1,246 @@
+"""`hopsum plan`: trees, their rates, what bounds them, and what a job on them would do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from collectives.drawing import network_svg
+from collectives.network import Network
+from collectives.plan import DataType, JobPlan, PlanError, Results
+from collectives.plan_checker import check_plans
+from collectives.prediction import Prediction, predict
+from collectives.units import format_bytes, format_rate, format_time, parse_rate
+from controller.command_options import (
+    HostsOption,
+    JsonOption,
+    LatencyOption,
+    PlainOption,
+    RateOption,
+    UplinkOption,
+    print_json,
+    print_table,
+    write_text,
+)
+from controller.loaders import load_network
+from controller.placement import Placement, place
+from controller.planners.answers import NAMES, Answer, answer
+from controller.planners.forest import ForestOptions
+from controller.planners.graph import planning_graph
+from controller.planners.request import Algorithm, PlanRequest
+from controller.report import explanation, forest_dict, forest_trees, plan_dict, plan_tree
+from controller.topologies import is_topology
+
+
+def plan(
+    topology: Annotated[
+        str, typer.Option(help="Name (star:8, leaf-spine:4x4, fat-tree:4, ...) or file.")
+    ] = "fat-tree:4",
+    planner: Annotated[
+        str | None,
+        typer.Option(
+            help=f"One of {', '.join(NAMES)}. Default: multi-hop, or multi-tree where there are "
+            "no switches."
+        ),
+    ] = None,
+    workers: Annotated[
+        str | None, typer.Option(help="How many, or their names: h1,h2. Default: all hosts.")
+    ] = None,
+    servers: Annotated[
+        str, typer.Option(help="How many parameter servers, or their names: ps1,ps2.")
+    ] = "1",
+    max_trees: Annotated[int | None, typer.Option(min=1, help="K: trees at most.")] = None,
+    max_height: Annotated[
+        int | None, typer.Option(min=1, help="H: links from any node to its root at most.")
+    ] = None,
+    min_rate: Annotated[
+        str | None, typer.Option(help="r: rate of each tree at least, as links' rates.")
+    ] = None,
+    gap: Annotated[float, typer.Option(min=0, help="Stop so near the bound.")] = 0.001,
+    time_limit: Annotated[float, typer.Option(min=0, help="Seconds to plan.")] = 10.0,
+    seed: Annotated[int, typer.Option(help="Of everything random.")] = 0,
+    algorithm: Annotated[Algorithm, typer.Option(help="Who sums.")] = Algorithm.IN_NETWORK,
+    results: Annotated[
+        Results | None, typer.Option(help="How results come down; default by algorithm.")
+    ] = None,
+    elements: Annotated[int, typer.Option(help="Elements of the tensor.")] = 1_000_000,
+    dtype: Annotated[DataType, typer.Option(help="Element type.")] = DataType.FLOAT32,
+    rounds: Annotated[int, typer.Option(help="All-reduces.")] = 1,
+    lanes: Annotated[int, typer.Option(help="Values a packet.")] = 256,
+    window: Annotated[int, typer.Option(help="Fragments in flight on a tree.")] = 256,
+    link_rate: RateOption = None,
+    uplink_rate: UplinkOption = None,
+    latency: LatencyOption = None,
+    plain: PlainOption = None,
+    hosts_per_switch: HostsOption = 1,
+    top: Annotated[int, typer.Option(help="Busiest links to list; 0 for all.")] = 10,
+    draw: Annotated[
+        Path | None, typer.Option("--draw", "--svg", help="Draw the trees into this file.")
+    ] = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Say which cut or switch limits the rate.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Plan a job: trees, rates and their bound, what each switch does, bytes on each link."""
+    named_workers, named_servers = _hosts(workers), _hosts(servers)
+    loaded = load_network(
+        topology,
+        link_rate=link_rate,
+        uplink_rate=uplink_rate,
+        latency=latency,
+        workers=named_workers if isinstance(named_workers, int) else None,
+        servers=named_servers if isinstance(named_servers, int) else 1,
+        plain=plain or (),
+        hosts_per_switch=hosts_per_switch,
+    )
+    placement = _place(loaded, named_workers, named_servers)
+    request = PlanRequest(
+        1,
+        1,
+        placement.workers,
+        placement.servers,
+        algorithm=algorithm,
+        lanes=lanes,
+        window=window,
+        results=results,
+        forest=ForestOptions(
+            max_trees=max_trees,
+            max_height=max_height,
+            min_rate=_least(min_rate),
+            gap=gap,
+            time_limit=time_limit,
+            seed=seed,
+        ),
+    )
+    rated = _with_rates(topology, loaded)
+    chosen = planner or ("multi-hop" if loaded.switches else "multi-tree")
+    found = answer(rated, request, chosen)
+    prediction = None
+    if found.plan is not None:
+        check_plans(loaded, [found.plan])
+        prediction = predict(loaded, found.plan, [(elements, dtype)], rounds)
+    if draw is not None:
+        write_text(draw, network_svg(loaded, found.plan, trees=_drawn(found)))
+    graph = planning_graph(rated, placement.workers)
+    reasons = explanation(graph, found.forest, request, rated) if explain else None
+    if as_json:
+        unit = "bit/s" if rated is loaded else "links"
+        values = forest_dict(loaded, found.forest, unit)
+        if found.plan is None:
+            values["not_runnable"] = found.why_not
+        elif prediction is not None:
+            plan_dict(values, found.plan, prediction)
+        if reasons is not None:
+            values["explanation"] = reasons
+        print_json(values)
+        return
+    _show(Shown(loaded, rated is loaded, found, prediction, reasons, top))
+
+
+def _hosts(text: str | None) -> int | tuple[str, ...] | None:
+    """A number of hosts, or their names."""
+    if text is None:
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _place(
+    network: Network, workers: int | tuple[str, ...] | None, servers: int | tuple[str, ...] | None
+) -> Placement:
+    if network.switches:
+        return place(network, workers, 1 if servers is None else servers)
+    # Trees of hosts need no server: place one aside, and it works too.
+    hosts = tuple(network.hosts)
+    if isinstance(workers, int):
+        if not 1 <= workers <= len(hosts):
+            raise PlanError(f"{network.name}: {workers} workers: expected 1 to {len(hosts)}")
+        return Placement(hosts[:workers], ())
+    return Placement(workers or hosts, ())
+
+
+def _least(text: str | None) -> Fraction:
+    if text is None:
+        return Fraction(0)
+    try:
+        return Fraction(str(parse_rate(text)))
+    except ValueError as error:
+        raise PlanError(f"min-rate: {error}") from None
+
+
+def _with_rates(topology: str, network: Network) -> Network:
+    """The network; where one by name has no rates, with 1 on every link."""
+    if not is_topology(topology) or any(link.bandwidth is not None for link in network.links):
+        return network
+    return replace(network, links=tuple(replace(link, bandwidth=1.0) for link in network.links))
+
+
+def _drawn(found: Answer) -> list[dict[str, str]]:
+    return [dict(tree.parents) for tree in found.forest.trees]
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What there is to show. `real`: links have rates."""
+
+    network: Network
+    real: bool
+    found: Answer
+    prediction: Prediction | None
+    reasons: list[str] | None
+    top: int
+
+    def rate(self, value: Fraction) -> str:
+        """A rate for people."""
+        return format_rate(float(value)) if self.real else f"{float(value):g} links"
+
+
+def _show(shown: Shown) -> None:
+    console = Console()
+    forest, job = shown.found.forest, shown.found.plan
+    if job is not None:
+        for tree in job.trees:
+            console.print(plan_tree(shown.network, job, tree))
+    else:
+        for branch in forest_trees(forest, shown.rate):
+            console.print(branch)
+    console.print(
+        f"{forest.planner}: {shown.rate(forest.throughput)} of {shown.rate(forest.bound)} at "
+        f"most (gap {forest.gap:.2%}, {forest.verdict}) on {len(forest.trees)} "
+        f"{'tree' if len(forest.trees) == 1 else 'trees'}, planned in "
+        f"{format_time(forest.seconds)}",
+        highlight=False,
+    )
+    for line in shown.reasons or ():
+        console.print(line, highlight=False, soft_wrap=True)
+    if job is None:
+        console.print(f"hopsum run cannot run it: {shown.found.why_not}", highlight=False)
+    elif shown.prediction is not None:
+        _show_prediction(console, shown.network, job, shown.prediction, shown.top)
+
+
+def _show_prediction(
+    console: Console, network: Network, job: JobPlan, prediction: Prediction, top: int
+) -> None:
+    ranked = sorted(prediction.links.items(), key=lambda item: (-item[1], item[0]))
+    listed = ranked[:top] if top else ranked
+    print_table(
+        f"bytes on links ({len(listed)} of {len(ranked)}, busiest first)",
+        ("from", "to", "bytes", ""),
+        [(u, v, size, format_bytes(size)) for (u, v), size in listed],
+        console,
+    )
+    limited = all(link.bandwidth is not None for link in network.links)
+    seconds = format_time(prediction.seconds) if limited else "links without a rate take no time"
+    console.print(
+        f"all links {format_bytes(prediction.total_bytes)}; predicted time {seconds}",
+        highlight=False,
+    )
