@@ -1,151 +1,292 @@
 """The multi-hop planner: a tree for each server, flows summed where they meet (001 S1).
 
-Only switches forward and hosts are leaves. Of several candidate trees (`steiner`) the one is taken
-whose busiest link is least busy, then the one with the fewest frames on all links, then the least
-deep. At a switch that aggregates, two flows or more become one; beyond MAX_CHILDREN flows the rest
-pass and are summed further up. A switch that does not aggregate passes every flow on.
+`in_trees` says which trees are allowed and what makes them fast. The first choice is the best of
+some candidates (`multi_hop_candidates`). Where the bound (`multi_hop_bound`) leaves room, or few
+switches may sum, a search (`multi_hop_heuristic`) looks for faster trees; the method `exact` then
+asks a mixed-integer programme (`multi_hop_exact`) for anything faster still. A switch without free
+slots passes flows on like one that cannot sum; only if no worker's own switch has any left, the
+job is refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from random import Random
+from typing import NoReturn
 
-from collectives.network import Network, NetworkError, shorten
+from collectives.network import Network, NetworkError
 from collectives.plan import JobPlan, PlanError, Results
 from controller.allocation import Allocator
+from controller.planners.forest import Certificate, Verdict
+from controller.planners.in_trees import (
+    SLACK,
+    Chosen,
+    Limits,
+    Problem,
+    TreeTask,
+    exact_time,
+    pose,
+    route_of,
+)
 from controller.planners.job_plans import check_request, job_plan
-from controller.planners.request import Algorithm, PlanRequest
-from controller.planners.routes import Route, depth, link_loads, make_route
-from controller.planners.steiner import SwitchGraph, candidates
-from protocol.wire import MAX_HOPS
+from controller.planners.linear_program import Status
+from controller.planners.multi_hop_bound import TimeBound, least_server_flows, time_bound
+from controller.planners.multi_hop_candidates import candidate_trees
+from controller.planners.multi_hop_exact import solve_exactly
+from controller.planners.multi_hop_heuristic import (
+    Effort,
+    among_others,
+    improve,
+    improve_together,
+    tidy,
+)
+from controller.planners.request import Algorithm, Method, PlanRequest
+from controller.planners.routes import Route
+from protocol.wire import MAX_CHILDREN
+
+_SHORT = Effort(trials=300)
+_CERTAIN = 1e-6
+
+
+@dataclass(frozen=True)
+class MultiHopAnswer:
+    """Routes, one a server, and what is known of them.
+
+    `rate`: what every worker may send, in units of the links' bandwidths (frames of the job over
+    the time of the busiest link; with all links unlimited, one over the frames on the busiest).
+    `certificate`: why no routes are faster than its bound.
+    """
+
+    routes: tuple[Route, ...]
+    rate: Fraction
+    certificate: Certificate
+    verdict: Verdict
+    seconds: float
+
+    @property
+    def bound(self) -> Fraction:
+        """No routes are faster."""
+        return self.certificate.bound
+
+    @property
+    def gap(self) -> float:
+        """How far below the bound, relative to it: 0 is proved optimal."""
+        return float(1 - self.rate / self.bound)
 
 
 def plan_multi_hop(network: Network, request: PlanRequest, allocator: Allocator) -> JobPlan:
     """Plan a job; PlanError says what stands in the way."""
+    answer = solve_multi_hop(network, request, allocator)
+    shares = request.shares or tuple(1 / len(request.servers) for _ in request.servers)
+    return job_plan(network, request, answer.routes, shares, _results(request), allocator)
+
+
+def solve_multi_hop(network: Network, request: PlanRequest, allocator: Allocator) -> MultiHopAnswer:
+    """Find routes for a job, and a bound on all routes. Reserves nothing.
+
+    PlanError if there are none, with the reason. The same request gives the same routes, unless
+    the verdict is TIME_LIMIT.
+    """
     check_request(network, request)
     if request.shares is not None and len(request.shares) != len(request.servers):
         raise PlanError(f"{len(request.shares)} shares for {len(request.servers)} servers")
-    results = request.results or (
-        Results.REPLICATED if request.algorithm is Algorithm.IN_NETWORK else Results.UNICAST
+    if request.max_aggregating is not None and request.max_aggregating < 0:
+        raise PlanError(f"max_aggregating {request.max_aggregating}: expected 0 or more")
+    return solve_tasks(
+        network,
+        _tasks(network, request),
+        _limits(network, request, allocator),
+        method=request.method,
+        gap=request.forest.gap,
+        time_limit=request.forest.time_limit,
+        seed=request.forest.seed,
     )
-    shares = request.shares or tuple(1 / len(request.servers) for _ in request.servers)
-    loads: dict[tuple[str, str], float] = {}
-    routes = []
-    for server, share in zip(request.servers, shares, strict=True):
-        route = _choose_route(network, request, server, results, share, loads)
-        routes.append(route)
-        for link, load in link_loads(route, results).items():
-            loads[link] = loads.get(link, 0.0) + share * load
-    return job_plan(network, request, routes, shares, results, allocator)
 
 
-def _choose_route(
+def solve_tasks(
     network: Network,
-    request: PlanRequest,
-    server: str,
-    results: Results,
-    share: float,
-    loads: Mapping[tuple[str, str], float],
-) -> Route:
-    try:
-        root = network.access_switch(server)
-        access = [network.access_switch(worker) for worker in request.workers]
-    except NetworkError as error:
-        raise PlanError(str(error)) from None
-    for host, switch in zip((server, *request.workers), (root, *access), strict=True):
-        if switch not in network.switches:
-            raise PlanError(f"host {host!r} is attached to {switch!r}, which is not a switch")
-    names = list(network.switches)
-    number = {name: i for i, name in enumerate(names)}
-    graph = _switch_graph(network, request, loads)
-    terminals = sorted({number[switch] for switch in access})
-    distance, _ = graph.distances({number[root]: 0.0}, set())
-    cut_off = [
-        worker
-        for worker, switch in zip(request.workers, access, strict=True)
-        if distance[number[switch]] == float("inf")
-    ]
-    if cut_off:
-        raise PlanError(f"no way over switches to server {server} from {shorten(cut_off)}")
-    sums = {name for name in names if _sums(request, network.switches[name].aggregates)}
-    best: tuple[tuple[float, ...], Route] | None = None
-    deepest = 0
-    for tree in candidates(graph, number[root], terminals):
-        parents = dict(zip(request.workers, access, strict=True))
-        for node in sorted(tree):
-            parents[names[node]] = names[tree[node]]
-        parents[root] = server
-        crossed = max(depth(parents, worker, server) for worker in request.workers)
-        deepest = max(crossed, deepest)
-        if crossed > MAX_HOPS - 1:
-            continue
-        route = make_route(network, request.workers, parents, server, sums)
-        score = _score(network, request, route, results, share, loads, crossed)
-        if best is None or score < best[0]:
-            best = (score, route)
-    if best is None:
-        raise PlanError(
-            f"some way to server {server} crosses {deepest} switches; "
-            f"at most {MAX_HOPS - 1} fit a packet's stack of {MAX_HOPS} entries"
+    tasks: Sequence[TreeTask],
+    limits: Limits,
+    *,
+    method: Method = Method.AUTO,
+    gap: float = 0.001,
+    time_limit: float = 10.0,
+    seed: int = 0,
+) -> MultiHopAnswer:
+    """Find trees for several tasks that share the links, of one job or of several.
+
+    The slowest link decides for all of them. `gap`: how near the bound is near enough, relative;
+    `time_limit`: seconds for the exact programme. PlanError if there are no trees, with the reason.
+    """
+    started = time.perf_counter()
+    search = _Search(network, tasks, limits, method, seed)
+    chosen = search.run()
+    reached = float("inf") if chosen is None else search.problem.time(chosen)
+    bound = time_bound(search.problem, reached)
+    kind = "cut" if bound.cut else "links of hosts"
+    verdict = Verdict.FEASIBLE
+    if method is Method.EXACT and reached > bound.time * (1 + max(gap, SLACK)):
+        left = max(0.1, time_limit - (time.perf_counter() - started))
+        exact = solve_exactly(
+            search.problem,
+            below=reached * (1 - max(gap, _CERTAIN)),
+            at_least=bound.time,
+            gap=max(gap, _CERTAIN),
+            time_limit=left,
+            seed=seed,
         )
-    return best[1]
-
-
-def _switch_graph(
-    network: Network, request: PlanRequest, loads: Mapping[tuple[str, str], float]
-) -> SwitchGraph:
-    """Links cost more if they are slower than the fastest, or carry other trees of this job."""
-    number = {name: i for i, name in enumerate(network.switches)}
-    neighbours: list[dict[int, float]] = [{} for _ in number]
-    inner = [link for link in network.links if {link.a, link.b} <= number.keys()]
-    fastest = max((link.bandwidth or 0.0 for link in inner), default=0.0)
-    for link in inner:
-        slower = fastest / link.bandwidth if link.bandwidth else 1.0
-        load = loads.get((link.a, link.b), 0.0) + loads.get((link.b, link.a), 0.0)
-        cost = slower * (1.0 + load)
-        neighbours[number[link.a]][number[link.b]] = cost
-        neighbours[number[link.b]][number[link.a]] = cost
-    return SwitchGraph(
-        [dict(sorted(costs.items())) for costs in neighbours],
-        [_sums(request, switch.aggregates) for switch in network.switches.values()],
+        if exact.status is Status.TIME_LIMIT:
+            verdict = Verdict.TIME_LIMIT
+        if exact.chosen is not None:
+            chosen = tidy(search.problem, exact.chosen)
+            reached = search.problem.time(chosen)
+        if exact.bound > bound.time * (1 + SLACK):
+            bound, kind = TimeBound(min(exact.bound, reached)), "mixed-integer programme"
+        if chosen is None and exact.status is Status.INFEASIBLE:
+            search.explain("there is none (proved by a mixed-integer programme)")
+    if chosen is None:
+        search.explain("none was found; the method exact looks further")
+    if reached <= bound.time * (1 + max(gap, _CERTAIN)):
+        verdict = Verdict.OPTIMAL
+    routes = tuple(
+        route_of(network, search.problem, number, task, one)
+        for number, (task, one) in enumerate(zip(tasks, chosen, strict=True))
+    )
+    rate = 1 / exact_time(network, zip(tasks, routes, strict=True))
+    return MultiHopAnswer(
+        routes,
+        rate,
+        search.certificate(rate, reached, bound, kind),
+        verdict,
+        time.perf_counter() - started,
     )
 
 
-def _sums(request: PlanRequest, aggregates: bool) -> bool:
-    return aggregates and request.algorithm is Algorithm.IN_NETWORK
+class _Search:
+    """The heuristic part: tasks one by one, then each again among the others."""
+
+    def __init__(
+        self,
+        network: Network,
+        tasks: Sequence[TreeTask],
+        limits: Limits,
+        method: Method,
+        seed: int,
+    ) -> None:
+        self.network, self.tasks, self.method = network, tasks, method
+        _check_attached(network, tasks)
+        self.problem = pose(network, tasks, limits)
+        self.random = Random(seed)
+
+    def run(self) -> tuple[Chosen, ...] | None:
+        """Trees within the limits, None if none were found."""
+        problem = self.problem
+        found: list[Chosen | None] = [None] * len(self.tasks)
+        for number, task in enumerate(self.tasks):
+            alone = among_others(problem, found, number)
+            found[number] = self._one(alone, task)
+            if found[number] is None:
+                return None
+        chosen = tuple(one for one in found if one is not None)
+        if len(chosen) > 1 and self.method is not Method.AUTO:
+            bound = time_bound(problem, problem.time(chosen)).time
+            chosen = improve_together(problem, chosen, bound, self.random)
+        return chosen
+
+    def _one(self, alone: Problem, task: TreeTask) -> Chosen | None:
+        starts = candidate_trees(self.network, alone, task)
+        first = next((one for one in starts if alone.fits([one])), None)
+        reached = float("inf") if first is None else alone.time([first])
+        bound = time_bound(alone, reached).time
+        if first is not None and reached <= bound * (1 + SLACK):
+            return first
+        effort = _SHORT if self.method is Method.AUTO else Effort()
+        better = improve(alone, starts, bound, self.random, effort)
+        if better is None or alone.time([better]) >= reached * (1 - SLACK):
+            return first
+        return tidy(alone, (better,))[0]
+
+    def explain(self, otherwise: str) -> NoReturn:
+        """Say why there are no trees."""
+        for task, numbered in zip(self.tasks, self.problem.tasks, strict=True):
+            least = least_server_flows(self.problem.variant((numbered,)), numbered)
+            if least > numbered.max_flows:
+                raise PlanError(
+                    f"{least} flows would reach server {task.server}; at most "
+                    f"{numbered.max_flows} can. Let more switches aggregate, use several servers, "
+                    "or the algorithm `server`"
+                )
+        servers = ", ".join(task.server for task in self.tasks)
+        raise PlanError(
+            f"trees to server {servers} of at most {self.problem.limits.max_switches} switches' "
+            f"depth, with at most {self.tasks[0].max_flows} flows at the server: {otherwise}. "
+            "Let more switches aggregate, or use several servers"
+        )
+
+    def certificate(
+        self, rate: Fraction, reached: float, bound: TimeBound, kind: str
+    ) -> Certificate:
+        """Why nothing is faster than the bound."""
+        exact = rate if reached <= bound.time * (1 + _CERTAIN) else 1 / Fraction(bound.time)
+        names = tuple(self.problem.switches[v] for v in bound.cut)
+        shown = f"{float(exact):.6g}"
+        text = {
+            "cut": f"at more than {shown} the flows of the workers at or behind "
+            f"{', '.join(names[:8])}{', ...' if len(names) > 8 else ''} do not fit the links "
+            "out of there and what switches can sum",
+            "links of hosts": f"some host's own link carries no more than {shown}",
+        }.get(kind, f"HiGHS proved that no trees carry more than {shown}")
+        return Certificate(kind, max(exact, rate), (names,) if names else (), text)
 
 
-def _score(
-    network: Network,
-    request: PlanRequest,
-    route: Route,
-    results: Results,
-    share: float,
-    loads: Mapping[tuple[str, str], float],
-    depth: int,
-) -> tuple[float, ...]:
-    """Smaller is better: time of the busiest link, frames on all links, depth, imbalance."""
-    unlimited = all(link.bandwidth is None for link in network.links)
-    busiest = total = squares = 0.0
-    for (u, v), load in link_loads(route, results).items():
-        sent = loads.get((u, v), 0.0) + share * load
-        bandwidth = network.link(u, v).bandwidth
-        if bandwidth is not None or unlimited:
-            busiest = max(busiest, sent / (bandwidth or 1.0))
-        total += load
-        squares += sent * sent
-    latency = max(_latency(network, route, worker) for worker in request.workers)
-    return (_rounded(busiest), total, depth, _rounded(latency), _rounded(squares))
+def _results(request: PlanRequest) -> Results:
+    if request.results is not None:
+        return request.results
+    in_network = request.algorithm is Algorithm.IN_NETWORK
+    return Results.REPLICATED if in_network else Results.UNICAST
 
 
-def _rounded(value: float) -> float:
-    """A value without the noise of summation, so that equal candidates are equal."""
-    return float(f"{value:.12g}")
+def _tasks(network: Network, request: PlanRequest) -> tuple[TreeTask, ...]:
+    in_network = request.algorithm is Algorithm.IN_NETWORK
+    sums = frozenset(
+        name for name, switch in network.switches.items() if in_network and switch.aggregates
+    )
+    equal = Fraction(1, len(request.servers))
+    shares = [Fraction(share) for share in request.shares or ()] or [equal] * len(request.servers)
+    return tuple(
+        TreeTask(
+            server,
+            request.workers,
+            sums,
+            share,
+            _results(request),
+            MAX_CHILDREN if in_network else None,
+        )
+        for server, share in zip(request.servers, shares, strict=True)
+    )
 
 
-def _latency(network: Network, route: Route, worker: str) -> float:
-    total, node = 0.0, worker
-    while node != route.server:
-        total += network.link(node, route.parents[node]).latency
-        node = route.parents[node]
-    return total
+def _limits(network: Network, request: PlanRequest, allocator: Allocator) -> Limits:
+    able = [name for name, switch in network.switches.items() if switch.aggregates]
+    ranges = {name: allocator.room(name, request.job, request.window) for name in able}
+    near = {peer for host in request.workers for peer in network.ports(host).values()}
+    first = [ranges[name] for name in able if name in near]
+    if first and not any(first):
+        # No two workers' flows would be summed where they first meet: a job like the baseline.
+        # With all switches to choose from, the allocator says whose slots are in use.
+        ranges = {}
+    return Limits(max_summing=request.max_aggregating, ranges=ranges)
+
+
+def _check_attached(network: Network, tasks: Sequence[TreeTask]) -> None:
+    for task in tasks:
+        for host in (task.server, *task.workers):
+            try:
+                switch = network.access_switch(host)
+            except NetworkError as error:
+                raise PlanError(str(error)) from None
+            if switch not in network.switches:
+                raise PlanError(f"host {host!r} is attached to {switch!r}, which is not a switch")

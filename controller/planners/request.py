@@ -22,6 +22,17 @@ class Algorithm(StrEnum):
     """They only forward: the parameter server sums every worker's own flow. The baseline."""
 
 
+class Method(StrEnum):
+    """How hard the multi-hop planner looks for trees."""
+
+    AUTO = "auto"
+    """Candidates, and a short search where the bound says that others may be faster."""
+    HEURISTIC = "heuristic"
+    """A longer search."""
+    EXACT = "exact"
+    """The search, then a mixed-integer programme that goes on to the optimum, or proves it."""
+
+
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
     """What a job asks for.
@@ -29,7 +40,9 @@ class PlanRequest:
     `servers`: one tree for each, rooted there. `shares`: the part of the data on each tree (None:
     equal). `results` None: replicated by the switches if they sum, else one packet a worker (the
     honest parameter server). `window`: fragments in flight on a tree, a power of two. `forest`:
-    what is asked of planners of several trees.
+    what is asked of planners of several trees; the planner multi-hop takes its gap, time limit and
+    seed. `method`: how multi-hop looks for trees. `max_aggregating`: how many switches may sum for
+    the job, None: any number.
     """
 
     job: int
@@ -43,6 +56,8 @@ class PlanRequest:
     reduction: Reduction = Reduction.SUM
     shares: tuple[float, ...] | None = None
     forest: ForestOptions = field(default_factory=ForestOptions)
+    method: Method = Method.AUTO
+    max_aggregating: int | None = None
 
 
 Planner = Callable[[Network, PlanRequest, Allocator], JobPlan]

@@ -127,15 +127,18 @@ def from_networkx(graph: SwitchGraph, root: int, terminals: Sequence[int], metho
     return {node: parent for parent, node in nx.bfs_edges(steiner, root)}
 
 
-def candidates(graph: SwitchGraph, root: int, terminals: Sequence[int]) -> Iterator[Tree]:
-    """All the trees there are to choose from, the simplest first."""
+def candidates(
+    graph: SwitchGraph, root: int, terminals: Sequence[int], *, quick: bool = False
+) -> Iterator[Tree]:
+    """All the trees there are to choose from, the simplest first; `quick`: not the slow ones."""
     makers: list[Callable[[], Tree]] = [
         lambda: layered(graph, root, terminals, aggregating_first=False),
         lambda: layered(graph, root, terminals, aggregating_first=True),
-        lambda: nearest(graph, root, terminals),
         lambda: from_networkx(graph, root, terminals, "mehlhorn"),
-        lambda: from_networkx(graph, root, terminals, "kou"),
     ]
+    if not quick:
+        makers.insert(2, lambda: nearest(graph, root, terminals))
+        makers.append(lambda: from_networkx(graph, root, terminals, "kou"))
     seen: list[Tree] = []
     for make in makers:
         tree = make()
