@@ -218,3 +218,5 @@ def address_of(network: Network, host: str) -> Address:
 
 UNUSUAL_UPWARD = int(Flag.STALE | Flag.BYPASS)
 """Flags that make a contribution more than a sum to add."""
+UNUSUAL_DOWNWARD = 0xFF & ~int(Flag.ECN)
+"""Flags that make a result more than one to take."""

@@ -42,6 +42,8 @@ from protocol.wire import (
 
 _EMPTY = -1
 _OVERFLOW = np.uint8(Flag.OVERFLOW)
+_SUMMED = np.uint8(Flag.OVERFLOW | Flag.ECN)
+"""Flags of a contribution that its sum has as well."""
 
 
 @dataclass(slots=True)
@@ -260,7 +262,7 @@ class Server:
             if not len(frames):
                 return
         self.statistics.sums += len(frames)
-        flags = flags_of(frames) & _OVERFLOW
+        flags = flags_of(frames) & _SUMMED
         codes = exponents_of(frames)
         if self._singles:
             self._drop_covered(slots, children)
@@ -368,7 +370,7 @@ class Server:
             for slot in over:
                 self._singles.pop(int(slot), None)
         self.statistics.results += len(slots)
-        self.statistics.overflowed += int(np.count_nonzero(flags))
+        self.statistics.overflowed += int(np.count_nonzero(flags & _OVERFLOW))
         forms = [self._replicated] if self.plan.results is Results.REPLICATED else self._unicast
         for form in forms:
             frames = form.make(fragments, codes, flags)
@@ -411,7 +413,7 @@ class Server:
             statistics.refused += 1
             return
         fragments, slots = np.array([fragment]), np.array([slot])
-        flags = flags_of(frame) & _OVERFLOW
+        flags = flags_of(frame) & _SUMMED
         codes = exponents_of(frame)
         if weight == self._workers:
             if self._done[slot] != _EMPTY and not _is_newer(fragments, self._done[slots])[0]:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from collectives.network import Network
 from collectives.plan import JobPlan, TreePlan
 from host_agent.codec import (
+    UNUSUAL_DOWNWARD,
     Form,
     Frames,
     Matcher,
@@ -33,6 +34,7 @@ from host_agent.timeout import RoundTrip
 from protocol.wire import Flag, Header, Kind, serial_newer
 
 _IDLE = -1
+_ECN = np.uint8(Flag.ECN)
 
 
 class Stream:
@@ -120,7 +122,9 @@ class Stream:
         self._up = Form(here, there, up, tree.up[worker], plan.lanes)
         self._total = Form(here, there, total, tree.up[worker], plan.lanes)
         self._down = Form(there, here, result, (), plan.lanes)
-        self._matcher = Matcher(self._down.template, either_result=True, weighed=True)
+        self._matcher = Matcher(
+            self._down.template, either_result=True, weighed=True, unusual_flags=UNUSUAL_DOWNWARD
+        )
 
     @property
     def deadline(self) -> float | None:
@@ -237,6 +241,7 @@ class Stream:
             frames = self._sift(frames)
             if not len(frames):
                 return
+        self._statistics.ecn += int(np.count_nonzero(flags_of(frames) & _ECN))
         wire = fragments_of(frames)
         slots = wire & (self._window - 1)
         expected = self._wire[slots] == wire
@@ -341,8 +346,6 @@ class Stream:
             statistics.refused += 1
             return False
         flags = int(flags_of(frame)[0])
-        if flags & Flag.ECN:
-            statistics.ecn += 1
         if flags & Flag.OVERFLOW:
             statistics.refused += 1
             wire = int(fragments_of(frame)[0])

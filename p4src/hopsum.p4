@@ -20,6 +20,7 @@
  *     plain forwarding    everything that is not hopsum's                    forwarding.p4
  *   egress
  *     faults              is this copy lost on purpose?                      faults.p4
+ *     congestion          did it meet a long queue?                          congestion.p4
  *   checksums, deparser                                          checksums.p4, deparser.p4
  */
 #include <core.p4>
@@ -39,6 +40,7 @@
 #include "include/results.p4"
 #include "include/inspector.p4"
 #include "include/forwarding.p4"
+#include "include/congestion.p4"
 #include "include/deparser.p4"
 
 control HopsumIngress(inout headers_t hdr,
@@ -101,6 +103,7 @@ control HopsumEgress(inout headers_t hdr,
                      inout metadata_t meta,
                      inout standard_metadata_t standard_metadata) {
     EgressFaults() faults;
+    Congestion() congestion;
 
     apply {
         if (standard_metadata.instance_type == INSTANCE_TYPE_REPLICATION
@@ -111,6 +114,8 @@ control HopsumEgress(inout headers_t hdr,
             if (meta.lost) {
                 outcomes.count(OUTCOME_INJECTED_LOSS);
                 mark_to_drop(standard_metadata);
+            } else {
+                congestion.apply(hdr, standard_metadata);
             }
         }
     }

@@ -40,3 +40,6 @@ class Outcome(IntEnum):
     """A contribution took a slot over from an unfinished owner (counted beside AGGREGATED)."""
     PLAIN = 15
     """A packet that is not hopsum's, forwarded by the plain tables (drops are not counted here)."""
+    CONGESTED = 16
+    """A packet that was queued behind many others at its port: flagged ecn (counted beside others;
+    each copy of a replicated result by itself)."""

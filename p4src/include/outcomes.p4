@@ -25,7 +25,8 @@ const outcome_t OUTCOME_INJECTED_LOSS = 12;  // dropped on purpose
 const outcome_t OUTCOME_INSPECTED = 13;      // a slot was shown to the controller
 const outcome_t OUTCOME_TAKEN_OVER = 14;     // an unfinished owner lost its slot (beside 0 or 1)
 const outcome_t OUTCOME_PLAIN = 15;          // not hopsum's: forwarded by the plain tables
+const outcome_t OUTCOME_CONGESTED = 16;      // left behind a long queue (beside others)
 
-counter(16, CounterType.packets) outcomes;
+counter(17, CounterType.packets) outcomes;
 
 #endif  // HOPSUM_OUTCOMES_P4_

@@ -159,7 +159,7 @@ class FakeSwitch(p4r_grpc.P4RuntimeServicer):
         if "counter_entry" in wanted:
             counter = request.entities[0].counter_entry.counter_id
             cells = p4r.ReadResponse()
-            for index in range(16):
+            for index in range(17):
                 cell = cells.entities.add().counter_entry
                 cell.counter_id = counter
                 cell.index.index = index

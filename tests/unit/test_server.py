@@ -141,6 +141,18 @@ def test_h11_a_sum_that_wraps_at_the_server_is_flagged(
     assert [p.flags for p in answers(server)] == [flag], "the history keeps the flag"
 
 
+def test_congestion_below_is_told_to_all_and_is_no_overflow() -> None:
+    server, plan, network = star(2)
+    server.receive(contribution(plan, network, 0, 0, 1, flags=Flag.ECN), 0.0)
+    server.receive(contribution(plan, network, 1, 0, 1), 0.0)
+    server.receive(contribution(plan, network, 0, 1, 1), 0.0)
+    server.receive(contribution(plan, network, 1, 1, 1), 0.0)
+    assert [p.flags for p in answers(server)] == [Flag.ECN, 0]
+    assert server.statistics.overflowed == 0
+    server.receive(contribution(plan, network, 0, 0, 1), 0.0)
+    assert [p.flags for p in answers(server)] == [Flag.ECN], "the history keeps the flag"
+
+
 def test_h11_an_overflow_below_stays_flagged() -> None:
     for workers in (1, 2):
         server, plan, network = star(workers)

@@ -271,6 +271,17 @@ def test_good_results_in_a_batch_with_odd_ones_are_taken() -> None:
     assert (worker.statistics.ecn, worker.statistics.foreign) == (1, 1)
 
 
+def test_congested_results_are_counted_and_taken_with_the_rest() -> None:
+    worker, plan, network = alone()
+    call = worker.submit(ones(2 * LANES), 0.0)
+    batch = [result(plan, network, 0, 5), result(plan, network, 1, 7, flags=Flag.ECN)]
+    worker.receive(np.concatenate(batch), 0.0)
+    total = worker.result(call)
+    assert total is not None
+    assert total[[0, LANES]].tolist() == [5, 7]
+    assert (worker.statistics.ecn, worker.statistics.accepted) == (1, 2)
+
+
 def test_an_overflow_is_refused_with_a_clear_error() -> None:
     worker, plan, network = alone()
     first = worker.submit(ones(LANES), 0.0)

@@ -132,9 +132,9 @@ class Bmv2Process:
             one.bind(("127.0.0.1", 0))
             other.bind(("127.0.0.1", 0))
             address = f"127.0.0.1:{one.getsockname()[1]}"
-            thrift_port = other.getsockname()[1]
+            self.thrift_port: int = other.getsockname()[1]
         command = ["simple_switch_grpc", "--no-p4", "--device-id", "1"]
-        command += ["--thrift-port", str(thrift_port)]
+        command += ["--thrift-port", str(self.thrift_port)]
         for port, (a, _) in self.pairs.items():
             command += ["-i", f"{port}@{a}"]
         command += ["--", "--grpc-server-addr", address, "--cpu-port", str(CPU_PORT)]
