@@ -1,12 +1,14 @@
-"""Rates and times as people write them: `100M`, `1Gbit/s`, `5ms`."""
+"""Rates, sizes and times as people write them: `100M`, `1Gbit/s`, `1GB`, `5ms`."""
 
 from __future__ import annotations
 
+import math
 import re
 
 _NUMBER = r"\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*"
 _RATE = re.compile(_NUMBER + r"([kKMGT]?)(?:bit(?:/s)?|bps|b/s)?\s*")
 _TIME = re.compile(_NUMBER + r"(s|ms|us|µs|ns)?\s*")
+_SIZE = re.compile(_NUMBER + r"([kKMGT]?)(i?)B?\s*")
 _RATE_STEPS = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 _TIME_STEPS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 
@@ -37,6 +39,20 @@ def parse_time(value: str | float, unit: str = "s") -> float:
     if not 0 <= seconds < float("inf"):
         raise ValueError(f"time {value!r}: expected 0 s or more")
     return seconds
+
+
+def parse_size(value: str | int) -> int:
+    """Bytes of a number or a text such as `1GB` (powers of 1000) or `64KiB`; else ValueError."""
+    match = _SIZE.fullmatch(str(value))
+    if not match or (match[3] and not match[2]):
+        raise ValueError(f"size {value!r}: expected bytes such as 1e6, 100MB, 1GB or 64KiB")
+    step = _RATE_STEPS[match[2]]
+    if match[3]:
+        step = 1024.0 ** round(math.log(step, 1000))
+    size = round(float(match[1]) * step)
+    if size < 1:
+        raise ValueError(f"size {value!r}: expected at least 1 byte")
+    return size
 
 
 def format_rate(rate: float | None) -> str:

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from collectives.network import NetworkError
 from collectives.plan import DataType, PlanError, Results
+from collectives.schedule import ScheduleError
 from collectives.units import parse_rate, parse_time
 from controller.commands import app as controller_commands
 from controller.driver import DriverError
@@ -33,6 +34,7 @@ from experiment.description import (
 )
 from experiment.result import Report, RunFailed
 from experiment.runner import run_experiment
+from experiment.simulate_command import simulate
 from experiment.summary import run_table
 from host_agent.failure import JobFailed
 from host_agent.numbers import NumbersError
@@ -50,10 +52,19 @@ app = typer.Typer(
     add_completion=False,
 )
 app.add_typer(controller_commands)
+app.command()(simulate)
 console = Console(stderr=True)
 
 
-WRONG_INPUT = (NetworkError, PlanError, ExperimentError, EmulationError, P4Error, NumbersError)
+WRONG_INPUT = (
+    NetworkError,
+    PlanError,
+    ScheduleError,
+    ExperimentError,
+    EmulationError,
+    P4Error,
+    NumbersError,
+)
 FAILURES = (
     RunFailed,
     DriverError,

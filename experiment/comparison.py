@@ -1,0 +1,223 @@
+"""Algorithms compared at flow level: the same all-reduce by each of them on the same network."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from collectives.algorithms.halving_doubling import halving_doubling_all_reduce
+from collectives.algorithms.level_wise import level_wise_all_reduce
+from collectives.algorithms.ring import ring_all_reduce
+from collectives.algorithms.rooted import network_tree
+from collectives.algorithms.trees import double_tree_all_reduce, tree_all_reduce
+from collectives.network import Network
+from collectives.plan import DataType, JobPlan
+from collectives.schedule import Schedule
+from collectives.timing.routes import LinkArrays
+from collectives.timing.scenario import Background, Scenario, Timing
+from collectives.timing.schedules import Transport, add_schedule
+from collectives.timing.trees import add_plan
+from collectives.units import parse_rate, parse_size
+from controller.loaders import load_network
+from controller.placement import Placement, place
+from controller.planners import make_plan
+from controller.planners.request import Algorithm as PlanAlgorithm
+from controller.planners.request import PlanRequest
+from experiment.description import Algorithm, Experiment, ExperimentError
+from protocol.wire import LANES_DEFAULT
+
+ELEMENT_BYTES = 4
+
+_MakeSchedule = Callable[[Network, Sequence[str], int], Schedule]
+SCHEDULES: Mapping[str, _MakeSchedule] = {
+    "ring": lambda network, ranks, elements: ring_all_reduce(len(ranks), elements),
+    "halving-doubling": lambda network, ranks, elements: halving_doubling_all_reduce(
+        len(ranks), elements
+    ),
+    "tree": lambda network, ranks, elements: tree_all_reduce(ranks, elements),
+    "double-tree": lambda network, ranks, elements: double_tree_all_reduce(ranks, elements),
+    "level-wise": lambda network, ranks, elements: level_wise_all_reduce(
+        network_tree(network, ranks), ranks, elements
+    ),
+}
+"""Over TCP among the workers."""
+PLANS = (Algorithm.IN_NETWORK.value, Algorithm.SERVER.value)
+"""Over the protocol of hopsum, with servers."""
+ALGORITHMS = (*PLANS, *SCHEDULES)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What to compare: every algorithm, for every number of workers and every size in bytes.
+
+    Rates in bit/s, times in s. `workers` empty: as many as the network has room for. `algorithms`
+    empty: all that the network allows. `block`: bytes that an agent passes on at once, None: as the
+    algorithm says. `overhead`: of every message over TCP. The rest as in `Experiment`.
+    """
+
+    topology: str
+    sizes: tuple[int, ...]
+    workers: tuple[int, ...] = ()
+    algorithms: tuple[str, ...] = ()
+    link_rate: float | None = 25e6
+    uplink_rate: float | None = None
+    latency: float | None = None
+    servers: int = 1
+    planner: str = "multi-hop"
+    lanes: int = LANES_DEFAULT
+    window: int | None = None
+    dtype: DataType = DataType.FLOAT32
+    block: int | None = None
+    overhead: float = 0.0
+    background: tuple[Background, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in self.algorithms:
+            if name not in ALGORITHMS:
+                raise ExperimentError(
+                    f"algorithm {name!r}: expected some of {', '.join(ALGORITHMS)}"
+                )
+        for what, values in (("size", self.sizes), ("workers", self.workers)):
+            if any(value < 1 for value in values):
+                raise ExperimentError(f"{what} {min(values)}: expected at least 1")
+        if not self.sizes:
+            raise ExperimentError("no size: expected one such as 100MB")
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One all-reduce of `size` bytes among `workers`. `hottest`: the link with most bytes."""
+
+    algorithm: str
+    workers: int
+    size: int
+    seconds: float
+    total_bytes: float
+    hottest: tuple[str, str]
+    hottest_bytes: float
+    timing: Timing = field(repr=False, compare=False)
+
+    @property
+    def goodput(self) -> float:
+        """Bits per second of a worker's data."""
+        return 8 * self.size / self.seconds if self.seconds else 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """As an object of the report."""
+        return {
+            "algorithm": self.algorithm,
+            "workers": self.workers,
+            "size_bytes": self.size,
+            "seconds": self.seconds,
+            "goodput_bits_per_second": self.goodput,
+            "total_bytes": round(self.total_bytes),
+            "hottest_link": list(self.hottest),
+            "hottest_link_bytes": round(self.hottest_bytes),
+        }
+
+
+def compare(comparison: Comparison) -> Iterator[Compared]:
+    """Simulate every case, in order of workers, size and algorithm.
+
+    Raises NetworkError, PlanError, ScheduleError or ExperimentError where a case cannot be.
+    """
+    for workers in comparison.workers or (None,):
+        network = load_network(
+            comparison.topology,
+            link_rate=comparison.link_rate,
+            uplink_rate=comparison.uplink_rate,
+            latency=comparison.latency,
+            servers=comparison.servers,
+            workers=workers,
+        )
+        algorithms = comparison.algorithms or _possible(network)
+        placement = place(network, workers, comparison.servers)
+        links = LinkArrays(network)
+        plans = {
+            name: _plan(comparison, network, placement, Algorithm(name))
+            for name in algorithms
+            if name in PLANS
+        }
+        for size in comparison.sizes:
+            for name in algorithms:
+                scenario = Scenario(links)
+                elements = -(-size // ELEMENT_BYTES)
+                if name in plans:
+                    add_plan(scenario, plans[name], elements, comparison.dtype)
+                else:
+                    schedule = SCHEDULES[name](network, placement.workers, elements)
+                    transport = Transport(
+                        block=_block(comparison.block), overhead=comparison.overhead
+                    )
+                    add_schedule(scenario, schedule, schedule.names or placement.workers, transport)
+                for traffic in comparison.background:
+                    scenario.add_background(traffic)
+                yield _compared(name, len(placement.workers), size, scenario.run())
+
+
+def _possible(network: Network) -> tuple[str, ...]:
+    """All algorithms, or where hosts forward those that need no switch."""
+    needing = () if network.switches else (*PLANS, "level-wise")
+    return tuple(name for name in ALGORITHMS if name not in needing)
+
+
+def _block(size: int | None) -> int | None:
+    return None if size is None else max(1, size // ELEMENT_BYTES)
+
+
+def _plan(
+    comparison: Comparison, network: Network, placement: Placement, algorithm: Algorithm
+) -> JobPlan:
+    experiment = Experiment(
+        topology=comparison.topology,
+        workers=len(placement.workers),
+        algorithm=algorithm,
+        lanes=comparison.lanes,
+        window=comparison.window,
+        servers=comparison.servers,
+    ).resolved
+    request = PlanRequest(
+        1,
+        1,
+        placement.workers,
+        placement.servers,
+        algorithm=PlanAlgorithm(algorithm.value),
+        lanes=experiment.lanes,
+        window=experiment.window or 1,
+        results=experiment.results,
+    )
+    planner = comparison.planner if algorithm is Algorithm.IN_NETWORK else "multi-hop"
+    return make_plan(network, request, planner=planner)
+
+
+def _compared(name: str, workers: int, size: int, timing: Timing) -> Compared:
+    hottest, most = max(
+        timing.loads.items(), key=lambda item: (round(item[1]), item[0]), default=(("", ""), 0.0)
+    )
+    return Compared(
+        name, workers, size, timing.seconds, sum(timing.loads.values()), hottest, most, timing
+    )
+
+
+def parse_background(text: str) -> Background:
+    """Other traffic from `h1-h5`, `h1-h5:10Mbit` (a rate) or `h1-h5:20MB` (that many bytes).
+
+    Raises ExperimentError.
+    """
+    match = re.fullmatch(r"([^:]+?)-([^:]+?)(?::(.+))?", text)
+    if not match:
+        raise ExperimentError(
+            f"background {text!r}: expected source-target, such as h1-h5, h1-h5:10Mbit or "
+            "h1-h5:20MB"
+        )
+    traffic = Background(match[1], match[2])
+    if match[3] is None:
+        return traffic
+    try:
+        if match[3].strip().endswith("B"):
+            return replace(traffic, size=float(parse_size(match[3])))
+        return replace(traffic, rate=parse_rate(match[3]))
+    except ValueError as error:
+        raise ExperimentError(f"background {text!r}: {error}") from None

@@ -1,0 +1,143 @@
+"""`hopsum simulate`: what it compares, prints, draws and refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from collectives.network import NetworkError
+from collectives.timing.scenario import Background
+from collectives.units import parse_size
+from experiment.comparison import ALGORITHMS, Comparison, compare, parse_background
+from experiment.comparison_plot import comparison_plot
+from experiment.description import ExperimentError
+from experiment.main import app
+
+
+def test_every_algorithm_on_a_network_of_switches() -> None:
+    compared = list(compare(Comparison("leaf-spine:2x4", (1_000_000,), (8,), link_rate=1e8)))
+    assert [case.algorithm for case in compared] == list(ALGORITHMS)
+    seconds = {case.algorithm: case.seconds for case in compared}
+    assert min(seconds, key=lambda name: seconds[name]) == "in-network"
+    assert max(seconds, key=lambda name: seconds[name]) == "server"
+    # In the switches every link carries the tensor once each way, and a little more.
+    in_network = compared[0]
+    assert 1_000_000 < in_network.hottest_bytes < 1_100_000
+    assert in_network.total_bytes < min(case.total_bytes for case in compared[1:])
+
+
+def test_hosts_that_forward_need_no_switch() -> None:
+    compared = list(compare(Comparison("torus:3x3", (100_000,), link_rate=1e8)))
+    names = [case.algorithm for case in compared]
+    assert names == ["ring", "halving-doubling", "tree", "double-tree"]
+    assert {case.workers for case in compared} == {8}
+
+
+def test_cases_are_in_order_of_workers_size_and_algorithm() -> None:
+    comparison = Comparison("star:6", (1000, 2000), (2, 6), ("ring", "server"), link_rate=1e8)
+    cases = [(case.workers, case.size, case.algorithm) for case in compare(comparison)]
+    assert cases == [
+        (workers, size, name)
+        for workers in (2, 6)
+        for size in (1000, 2000)
+        for name in ("ring", "server")
+    ]
+
+
+def test_background_and_oversubscription_slow_it_down() -> None:
+    def seconds(**options: object) -> float:
+        comparison = Comparison(
+            "leaf-spine:2x4x1",
+            (1_000_000,),
+            (8,),
+            ("ring",),
+            link_rate=1e8,
+            **options,  # type: ignore[arg-type]
+        )
+        return next(iter(compare(comparison))).seconds
+
+    alone = seconds()
+    assert seconds(background=(parse_background("h1-h2"),)) > 1.4 * alone
+    assert seconds(uplink_rate=2.5e7) > 3 * alone
+    assert seconds(overhead=0.01) > alone
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("h1-h5", Background("h1", "h5")),
+        ("h1-h5:10Mbit", Background("h1", "h5", rate=1e7)),
+        ("h1-h5:20MB", Background("h1", "h5", size=2e7)),
+    ],
+)
+def test_background_as_people_write_it(text: str, expected: Background) -> None:
+    assert parse_background(text) == expected
+
+
+@pytest.mark.parametrize("text", ["h1", "h1-h2:", "h1-h2:fast", "h1-h2:0B"])
+def test_wrong_background(text: str) -> None:
+    with pytest.raises(ExperimentError, match="background"):
+        parse_background(text)
+
+
+def test_wrong_comparisons() -> None:
+    with pytest.raises(ExperimentError, match="'butterfly': expected some of in-network"):
+        Comparison("star:4", (1,), algorithms=("butterfly",))
+    with pytest.raises(ExperimentError, match="no size"):
+        Comparison("star:4", ())
+    with pytest.raises(ExperimentError, match="workers 0"):
+        Comparison("star:4", (1,), (0,))
+    with pytest.raises(NetworkError, match="'h9'"):
+        list(compare(Comparison("star:4", (1,), background=(Background("h1", "h9"),))))
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("1GB", 10**9), ("64KiB", 65536), ("1e6", 10**6), ("1.5kB", 1500), ("3 MiB", 3 << 20)],
+)
+def test_sizes(text: str, size: int) -> None:
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "GB", "-1MB", "1XB", "0", "1iB"])
+def test_wrong_sizes(text: str) -> None:
+    with pytest.raises(ValueError, match="size"):
+        parse_size(text)
+
+
+def test_the_command_prints_json_and_draws(tmp_path: Path) -> None:
+    arguments = ["simulate", "--topology", "star:4", "--size", "1kB,1MB", "--workers", "2,4"]
+    arguments += ["--algorithm", "ring,in-network", "--latency", "1ms", "--json"]
+    plot = tmp_path / "plot.png"
+    result = CliRunner().invoke(app, [*arguments, "--plot", str(plot)])
+    assert result.exit_code == 0, result.output
+    report = json.loads(result.stdout)
+    assert report["latency"] == 1e-3
+    assert len(report["results"]) == 8
+    assert set(report["results"][0]) == {
+        "algorithm",
+        "workers",
+        "size_bytes",
+        "seconds",
+        "goodput_bits_per_second",
+        "total_bytes",
+        "hottest_link",
+        "hottest_link_bytes",
+    }
+    assert CliRunner().invoke(app, arguments).stdout == result.stdout
+    assert plot.read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_same_comparison_gives_the_same_picture() -> None:
+    compared = list(compare(Comparison("star:3", (1000,), algorithms=("ring",))))
+    assert comparison_plot(compared) == comparison_plot(compared)
+
+
+def test_the_command_prints_a_table() -> None:
+    result = CliRunner().invoke(app, ["simulate", "--topology", "star:4", "--algorithm", "ring"])
+    assert result.exit_code == 0, result.output
+    assert "ring" in result.stdout
+    assert "hottest" in result.stdout
