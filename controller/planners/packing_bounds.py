@@ -99,6 +99,32 @@ def cut_bound(problem: PackingProblem) -> Certificate:
     return best
 
 
+def few_trees_bound(problem: PackingProblem, max_trees: int) -> list[Certificate]:
+    """The bound of K trees: K times the largest rate at which some tree joins all workers."""
+    capacity = problem.graph.capacity
+    rates = sorted(set(capacity.values()))
+    low, high = 0, len(rates)
+    while high - low > 1:
+        middle = (low + high) // 2
+        thick = {edge for edge, rate in capacity.items() if rate >= rates[middle]}
+        if any(problem.tree(thick, root) for root in problem.roots):
+            low = middle
+        else:
+            high = middle
+    rate = rates[low]
+    thin = [edge for edge, carried in capacity.items() if carried <= rate]
+    return [
+        Certificate(
+            "trees",
+            max_trees * rate,
+            _parts(problem, thin),
+            f"every tree needs some link of {_number(rate)} or less, one of "
+            f"{shorten(f'{u}-{v}' for u, v in thin)}; {max_trees} of them carry at most "
+            f"{_number(max_trees * rate)}",
+        )
+    ]
+
+
 def _neighbourhoods(problem: PackingProblem) -> Iterator[tuple[str, ...]]:
     """Sets with a worker and without a root."""
     graph = problem.graph

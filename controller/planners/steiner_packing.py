@@ -24,6 +24,7 @@ from controller.planners.linear_program import LinearProgram
 from controller.planners.packing_bounds import (
     Lengths,
     cut_bound,
+    few_trees_bound,
     lengths_bound,
     simple_lengths,
     whole_lengths,
@@ -166,8 +167,8 @@ class _Pool:
 def pack_trees(problem: PackingProblem, options: ForestOptions) -> Forest:
     """Trees with rates whose sum is as near the bound as `options.gap`, if there is time.
 
-    With `max_trees`, `min_rate`, `max_height` or limits the bound is one for any number of trees of
-    any rate that keep to the height. PlanError if no tree meets the options, saying why.
+    The bound knows of the height, of K only how fast one tree can be, and of r only which links
+    are too slow; not of limits. PlanError if no tree meets the options, saying why.
     """
     start = time.monotonic()
     usable = _thick_enough(problem, options)
@@ -181,6 +182,8 @@ def pack_trees(problem: PackingProblem, options: ForestOptions) -> Forest:
     rates, prices = _generate(pool, pricing, proofs, options, end)
     if pricing.exact and (lengths := simple_lengths(prices)) is not None:
         proofs += lengths_bound(usable, lengths, pricing.price(lengths).twice_shortest)
+    if options.max_trees is not None:
+        proofs += few_trees_bound(usable, options.max_trees)
     certificate = min(proofs, key=lambda proof: proof.bound)
     if not meets_limits(usable, pool.trees, rates, options):
         left = max(0.1, end - time.monotonic())
