@@ -1,0 +1,116 @@
+"""Flow level against packet level: the same all-reduce in both, time within 5 %.
+
+Outside the flow level's reach, and so outside these cases: TCP's slow start over links of long
+latency, and jobs of few windows where many windows queue up behind each other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from collectives.plan import DataType
+from collectives.tcp_segments import SEGMENT_BYTES
+from experiment.comparison import ELEMENT_BYTES, Comparison, compare
+from experiment.description import Algorithm, Experiment
+from experiment.runner import run_experiment
+
+
+@dataclass(frozen=True)
+class Case:
+    """`rate`: of all links, bit/s; `latency`: s."""
+
+    algorithm: str
+    topology: str
+    workers: int
+    elements: int
+    rate: float = 25e6
+    latency: float = 0.0
+    servers: int = 1
+    window: int | None = None
+    uplink: float | None = None
+    dtype: DataType = DataType.FLOAT32
+
+    def __str__(self) -> str:
+        return f"{self.algorithm}-{self.topology}-{self.workers}-{self.elements}"
+
+
+CASES = (
+    Case("in-network", "star:4", 4, 50_000),
+    Case("in-network", "star:8", 8, 5_000, 1e8, 1e-3),
+    Case("in-network", "star:3", 3, 300, latency=1e-4),
+    Case("in-network", "leaf-spine:2x4", 8, 30_000, 1e8, 5e-5),
+    Case("in-network", "leaf-spine:2x4", 8, 60_000, 1e8, 1e-2, window=16),
+    Case("in-network", "leaf-spine:4x2", 8, 60_000, 1e8, 1e-5, servers=2, window=16),
+    Case("in-network", "leaf-spine:2x3", 6, 40_000, 1e8, 1e-5, uplink=5e7),
+    Case("in-network", "fat-tree:4", 8, 30_000, latency=2e-5, dtype=DataType.INT32),
+    Case("in-network", "fat-tree:4", 15, 20_000, 1e9, 1e-4),
+    Case("in-network", "line:3x2", 6, 30_000, 1e7, 1e-3),
+    Case("server", "star:4", 4, 30_000, dtype=DataType.INT32),
+    Case("server", "star:8", 8, 20_000, 1e8, 1e-4, window=8),
+    Case("server", "leaf-spine:2x3", 6, 40_000, 1e8, 2e-5, window=8),
+    Case("server", "fat-tree:4", 8, 30_000, latency=2e-5, window=16),
+    Case("server", "line:2x2", 4, 30_000, 1e7, 1e-3, window=8),
+    Case("server", "leaf-spine:2x4", 4, 60_000, 1e8, 2e-5, servers=2, window=8),
+    Case("ring", "star:4", 4, 50_000),
+    Case("ring", "star:8", 8, 100_000, 1e8, 1e-4),
+    Case("ring", "star:3", 3, 60_000, 1e7, 1e-3),
+    Case("ring", "leaf-spine:2x3", 6, 60_000, 1e7, 1e-4),
+    Case("ring", "leaf-spine:2x4", 8, 60_000, 1e8, 2e-5, uplink=5e7),
+    Case("ring", "fat-tree:4", 8, 60_000, latency=2e-5),
+    Case("ring", "line:3x2", 6, 60_000, 1e7, 5e-4),
+    Case("ring", "dragonfly:2x2x1", 10, 60_000, latency=1e-5),
+)
+
+
+def flow_seconds(case: Case) -> tuple[float, float]:
+    """Seconds and bytes on the hottest link at flow level."""
+    comparison = Comparison(
+        case.topology,
+        (ELEMENT_BYTES * case.elements,),
+        (case.workers,),
+        (case.algorithm,),
+        link_rate=case.rate,
+        uplink_rate=case.uplink,
+        latency=case.latency,
+        servers=case.servers,
+        window=case.window,
+        dtype=case.dtype,
+        # Agents pass elements on as segments bring them.
+        block=SEGMENT_BYTES,
+    )
+    (compared,) = compare(comparison)
+    return compared.seconds, compared.hottest_bytes
+
+
+def packet_seconds(case: Case) -> tuple[float, float]:
+    """The same at packet level: the real P4 program and the real agents."""
+    experiment = Experiment(
+        topology=case.topology,
+        workers=case.workers,
+        elements=case.elements,
+        rounds=1,
+        algorithm=Algorithm(case.algorithm),
+        link_rate=case.rate,
+        uplink_rate=case.uplink,
+        latency=case.latency,
+        servers=case.servers,
+        window=case.window,
+        dtype=case.dtype,
+    )
+    report = run_experiment(experiment)
+    assert not report.problems
+    assert report.measured is not None
+    return report.measured.seconds, max(report.measured.links.values())
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_within_five_percent_of_the_packet_level(case: Case) -> None:
+    flow, packet = flow_seconds(case), packet_seconds(case)
+    assert flow[0] == pytest.approx(packet[0], rel=0.05)
+    assert flow[1] == pytest.approx(packet[1], rel=0.01)
+
+
+def test_enough_cases() -> None:
+    assert len(CASES) >= 20
