@@ -8,6 +8,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 
@@ -27,9 +28,8 @@ def wait_until_up(*interfaces: str) -> None:
             threading.Event().wait(0.005)
 
 
-@pytest.fixture
-def veth() -> Iterator[tuple[str, str]]:
-    """A veth pair, up, IPv6 off, gone afterwards; needs root."""
+@contextmanager
+def _veth_pair() -> Iterator[tuple[str, str]]:
     if os.geteuid() != 0 or shutil.which("ip") is None:
         pytest.skip("needs root and iproute2 for a veth pair")
     stem = f"hst{os.getpid() % 100000}{next(_numbers) % 100}"
@@ -43,3 +43,17 @@ def veth() -> Iterator[tuple[str, str]]:
         yield a, b
     finally:
         subprocess.run(["ip", "link", "delete", a], check=True)
+
+
+@pytest.fixture
+def veth() -> Iterator[tuple[str, str]]:
+    """A veth pair, up, IPv6 off, gone afterwards; needs root."""
+    with _veth_pair() as pair:
+        yield pair
+
+
+@pytest.fixture
+def other_veth() -> Iterator[tuple[str, str]]:
+    """A second one."""
+    with _veth_pair() as pair:
+        yield pair

@@ -1,16 +1,18 @@
 """The P4Runtime driver against real switches: the embedded one, and BMv2 where it is installed.
 
-The switches have no ports: rules, counters and slots need none.
+Most switches have no ports: rules, counters and slots need none.
 """
 
 from __future__ import annotations
 
 import asyncio
+import select
 import shutil
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,10 +23,11 @@ from controller.pipeline import Pipeline, load_pipeline
 from controller.placement import place
 from controller.planners import make_plan
 from controller.planners.request import PlanRequest
-from controller.rules import Loss, SwitchRules, rules_for
+from controller.rules import Loss, SwitchRules, TableEntry, rules_for
 from p4switch.check.program import compile_file
 from p4switch.control.bundle import make_bundle
 from p4switch.control.p4info import p4info_text
+from packet_io.port import open_packet_socket
 from protocol.outcomes import Outcome
 
 PROGRAM = Path(__file__).parents[2] / "p4src" / "hopsum.p4"
@@ -67,12 +70,14 @@ def free_port() -> int:
 
 
 class SwitchProcess:
-    """One switch process without ports."""
+    """One switch process; `interfaces` are its ports from 1 on."""
 
-    def __init__(self, engine: str) -> None:
+    def __init__(self, engine: str, *interfaces: str) -> None:
         self.target = SwitchTarget("s1", f"127.0.0.1:{free_port()}")
         listen = ["--grpc-server-addr", self.target.address, "--cpu-port", "510"]
         common = ["--no-p4", "--device-id", "1", "--log-level", "off"]
+        for port, interface in enumerate(interfaces, start=1):
+            common += ["-i", f"{port}@{interface}"]
         if engine == "embedded":
             run = [str(Path(sys.executable).with_name("p4switch")), "run"]
             self.command = [*run, *common, *listen]
@@ -181,3 +186,54 @@ def test_refused_updates_are_named(switch: SwitchProcess, pipeline: Pipeline) ->
                 await driver.apply({"s1": SwitchRules(groups={9: (1, 1)})}, WAIT)
 
     asyncio.run(main())
+
+
+BROADCAST, MARKER = 0xFFFFFFFFFFFF, 0x020000000099
+
+
+def flood_to(*ports: int) -> SwitchRules:
+    """Broadcasts go to these ports; a marker goes to port 2."""
+    return SwitchRules(
+        (
+            TableEntry("l2_forward", (("dst_mac", BROADCAST),), "flood", (("group", 3),)),
+            TableEntry("l2_forward", (("dst_mac", MARKER),), "forward", (("port", 2),)),
+        ),
+        {3: ports},
+    )
+
+
+def frame_to(mac: int) -> bytes:
+    return mac.to_bytes(6, "big") + bytes(6) + b"\x88\xb5" + bytes(46)
+
+
+def test_a_program_pushed_over_another_replicates_to_its_own_ports_only(
+    engine: str, pipeline: Pipeline, veth: tuple[str, str], other_veth: tuple[str, str]
+) -> None:
+    switch = SwitchProcess(engine, veth[0], other_veth[0])
+    switch.start()
+    here, there = open_packet_socket(veth[1]), open_packet_socket(other_veth[1])
+
+    def arrived() -> list[bytes]:
+        """What leaves at port 2 of a broadcast and the marker behind it."""
+        here.send(frame_to(BROADCAST))
+        here.send(frame_to(MARKER))
+        frames: list[bytes] = []
+        while not frames or frames[-1] != frame_to(MARKER):
+            assert select.select([there], [], [], WAIT)[0], f"no marker after {frames}"
+            frames.append(there.recv(2048))
+        return frames[:-1]
+
+    async def hold(program: Pipeline, rules: SwitchRules) -> None:
+        async with Driver([switch.target], program, {"s1": rules}) as driver:
+            await driver.wait(timeout=WAIT)
+
+    try:
+        asyncio.run(hold(pipeline, flood_to(2)))
+        assert arrived() == [frame_to(BROADCAST)]
+        changed = replace(pipeline, config=pipeline.config + b"\n")
+        asyncio.run(hold(changed, flood_to(5)))
+        assert arrived() == []
+    finally:
+        here.close()
+        there.close()
+        switch.kill()
