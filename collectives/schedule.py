@@ -2,8 +2,8 @@
 
 Every node has one buffer of `elements`. A transfer adds elements [start, stop) of its source's
 buffer to its target's, or copies them over. A transfer of a step waits, element by element, for
-what the steps in its `after` (and in theirs, and so on) bring to its source, and does not overwrite
-what they still have to send; nothing else orders steps. All transfers of a step (and of one
+what the steps in its `after` (and in theirs, and so on) bring to its source, and writes after what
+they read and write at its target; nothing else orders steps. All transfers of a step (and of one
 repetition) read what stood there before it. So work on different ranges overlaps by itself.
 
 A schedule of many equal steps stays small: a step holds arrays and may be repeated, its ranges

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from collectives.schedule import Collective, Numbers, Ranges, Schedule, ScheduleError
+from collectives.schedule import Collective, Numbers, Ranges, Schedule, ScheduleError, Step
 
 Words = NDArray[np.uint64]
 """Sets as bits, 64 a word, in the last axis."""
@@ -32,28 +32,23 @@ def check_schedule(schedule: Schedule) -> None:
     is missing or there more than once, or the two steps that would race.
     """
     _check_goal(schedule)
+    _check_races(schedule, _ancestors(schedule))
     edges = [np.array([0, schedule.elements])]
     for step in schedule.steps:
         edges += [step.starts, step.stops]
     for held in (schedule.given, schedule.wanted):
         edges += [held.starts, held.stops]
     borders = np.unique(np.concatenate(edges))
-    ancestors = _ancestors(schedule)
     words = _words(schedule.ranks)
-    ordered = _totally_ordered(ancestors)
-    a_cell = 8 * schedule.nodes * (2 * words + (0 if ordered else 3 * ancestors.shape[1]))
-    size = max(1, _BUDGET // a_cell)
+    size = max(1, _BUDGET // (16 * schedule.nodes * words))
     for first in range(0, len(borders) - 1, size):
         cells = _Cells(schedule, borders[first : first + size + 1], words)
-        races = None if ordered else _Races(schedule, cells, ancestors)
         for number, step in enumerate(schedule.steps):
             for repetition in range(step.repeat):
                 starts, stops = step.ranges(repetition)
                 rows, at = cells.covered(starts, stops)
                 if len(rows):
                     sources, targets = step.sources[rows], step.targets[rows]
-                    if races is not None:
-                        races.follow(number, sources, targets, at)
                     cells.move(number, sources, targets, at)
         cells.check_end()
 
@@ -151,11 +146,6 @@ def _ancestors(schedule: Schedule) -> Words:
     return sets
 
 
-def _totally_ordered(ancestors: Words) -> bool:
-    counts = np.bitwise_count(ancestors).sum(axis=1, dtype=np.int64)
-    return bool((counts == np.arange(1, len(ancestors) + 1)).all())
-
-
 @dataclass(slots=True)
 class _Cells:
     """What the buffers of all nodes sum in the cells between `borders`.
@@ -215,23 +205,38 @@ class _Cells:
 
     def check_end(self) -> None:
         """Raise ScheduleError unless all that is wanted is there."""
-        schedule = self.schedule
-        rows, at = self.covered(schedule.given.starts, schedule.given.stops)
         expected = np.zeros((len(self.borders) - 1, self.words), dtype=np.uint64)
-        np.bitwise_or.at(expected, at, _bits(self.words)[schedule.given.nodes[rows]])
-        rows, at = self.covered(schedule.wanted.starts, schedule.wanted.stops)
-        nodes = schedule.wanted.nodes[rows]
-        missing = expected[at] & ~self.seen[nodes, at]
-        for sets, what in ((missing, "missing"), (self.double[nodes, at], "there more than once")):
-            wrong = np.flatnonzero(sets.any(axis=1))
-            if len(wrong):
-                where = int(wrong[0])
-                contributor = schedule.name(next(_members(sets[where])))
-                raise ScheduleError(
-                    f"{schedule.algorithm} {schedule.collective}: {schedule.name(nodes[where])}, "
-                    f"element {self.borders[at[where]]}: the contribution of {contributor} is "
-                    f"{what}; expected exactly once"
-                )
+        for nodes, cells in self._alike(self.schedule.given):
+            expected[cells] |= np.bitwise_or.reduce(_bits(self.words)[nodes], axis=0)
+        for nodes, cells in self._alike(self.schedule.wanted):
+            missing = expected[cells] & ~self.seen[nodes, cells]
+            self._expect_none(missing, nodes, cells, "missing")
+            self._expect_none(self.double[nodes, cells], nodes, cells, "there more than once")
+
+    def _alike(self, held: Ranges) -> Iterator[tuple[Numbers, slice]]:
+        """The nodes that hold a range, and its cells here, for every range that has some."""
+        order = np.lexsort((held.stops, held.starts))
+        starts, stops = held.starts[order], held.stops[order]
+        new = (np.diff(starts) != 0) | (np.diff(stops) != 0)
+        for chosen in np.split(order, np.flatnonzero(new) + 1):
+            if len(chosen):
+                where = [held.starts[chosen[0]], held.stops[chosen[0]]]
+                first, last = np.searchsorted(self.borders, where).tolist()
+                last = min(last, len(self.borders) - 1)
+                if first < last and where[1] > self.borders[0]:
+                    yield held.nodes[chosen], slice(first, last)
+
+    def _expect_none(self, sets: Words, nodes: Numbers, cells: slice, what: str) -> None:
+        """Sets (nodes, cells, words) of contributions that are not as they should be."""
+        if not sets.any():
+            return
+        node, cell = np.argwhere(sets.any(axis=2))[0].tolist()
+        schedule = self.schedule
+        raise ScheduleError(
+            f"{schedule.algorithm} {schedule.collective}: {schedule.name(int(nodes[node]))}, "
+            f"element {self.borders[cells][cell]}: the contribution of "
+            f"{schedule.name(next(_members(sets[node, cell])))} is {what}; expected exactly once"
+        )
 
 
 def _without_repeats(keys: Numbers) -> Iterator[Numbers]:
@@ -250,40 +255,79 @@ def _without_repeats(keys: Numbers) -> Iterator[Numbers]:
         yield order[positions]
 
 
-class _Races:
-    """Which steps have read, added to and overwritten the cells; shape (nodes, cells, words)."""
+@dataclass(frozen=True, slots=True)
+class _Touched:
+    """What a step reads and writes, in all repetitions: rows of (node, start, stop)."""
 
-    def __init__(self, schedule: Schedule, cells: _Cells, ancestors: Words) -> None:
-        self._schedule = schedule
-        self._cells = cells
-        self._others = ~ancestors
-        self._own = _bits(ancestors.shape[1])
-        shape = (schedule.nodes, len(cells.borders) - 1, ancestors.shape[1])
-        self._read = np.zeros(shape, dtype=np.uint64)
-        self._added = np.zeros(shape, dtype=np.uint64)
-        self._copied = np.zeros(shape, dtype=np.uint64)
+    nodes: frozenset[int]
+    low: int
+    high: int
+    read: Numbers
+    written: Numbers
 
-    def follow(self, number: int, sources: Numbers, targets: Numbers, at: Numbers) -> None:
-        """Note the reads and writes of a step; ScheduleError if another step may interfere."""
-        combine = self._schedule.steps[number].combine
-        read, written = (sources, at), (targets, at)
-        self._expect_order(number, read, self._added[read] | self._copied[read], "reads")
-        touched = self._read[written] | self._copied[written]
-        if not combine:
-            touched |= self._added[written]
-        self._expect_order(number, written, touched, "writes")
-        self._read[read] |= self._own[number]
-        (self._added if combine else self._copied)[written] |= self._own[number]
 
-    def _expect_order(
-        self, number: int, place: tuple[Numbers, Numbers], touched: Words, does: str
-    ) -> None:
-        unordered = touched & self._others[number]
-        if unordered.any():
-            where = int(np.flatnonzero(unordered.any(axis=1))[0])
-            node, element = int(place[0][where]), self._cells.borders[place[1][where]]
+def _touched(step: Step) -> _Touched:
+    turns = [step.ranges(repetition) for repetition in range(min(step.repeat, step.period))]
+    starts = np.concatenate([turn[0] for turn in turns])
+    stops = np.concatenate([turn[1] for turn in turns])
+    some = starts < stops
+    sources, targets = (np.tile(ends, len(turns))[some] for ends in (step.sources, step.targets))
+    starts, stops = starts[some], stops[some]
+    return _Touched(
+        frozenset(np.unique(np.concatenate([sources, targets])).tolist()),
+        int(starts.min()) if len(starts) else 0,
+        int(stops.max()) if len(stops) else 0,
+        np.stack([sources, starts, stops], axis=1),
+        np.stack([targets, starts, stops], axis=1),
+    )
+
+
+def _check_races(schedule: Schedule, ancestors: Words) -> None:
+    """Raise ScheduleError if two steps of which none waits for the other may interfere."""
+    touched = [_touched(step) for step in schedule.steps]
+    low = np.array([each.low for each in touched])
+    high = np.array([each.high for each in touched])
+    for number, after in enumerate(touched):
+        # Steps on other ranges are no danger, nor those that this one waits for.
+        close = np.flatnonzero((low[:number] < after.high) & (high[:number] > after.low))
+        if len(close):
+            ordered = set(_members(ancestors[number]))
+            for other in close.tolist():
+                if other not in ordered and touched[other].nodes & after.nodes:
+                    _check_pair(schedule, (other, touched[other]), (number, after))
+
+
+def _check_pair(schedule: Schedule, one: tuple[int, _Touched], two: tuple[int, _Touched]) -> None:
+    (first, before), (second, after) = one, two
+    conflicts = [(before.read, after.written), (before.written, after.read)]
+    if not (schedule.steps[first].combine and schedule.steps[second].combine):
+        conflicts.append((before.written, after.written))
+    for ours, theirs in conflicts:
+        shared = _overlap(ours, theirs, schedule.elements)
+        if shared is not None:
+            node, element = shared
             raise ScheduleError(
-                f"step {number} {does} element {element} of {self._schedule.name(node)}, which "
-                f"step {next(_members(unordered[where]))} uses too: neither waits for the other; "
-                f"put it in the `after` of step {number}"
+                f"steps {first} and {second} both use element {element} of "
+                f"{schedule.name(node)}, and neither waits for the other; put {first} in the "
+                f"`after` of step {second}"
             )
+
+
+def _overlap(ours: Numbers, theirs: Numbers, elements: int) -> tuple[int, int] | None:
+    """A node and element that a row of each of two tables (n, 3) of node, start, stop covers."""
+    if not len(ours) or not len(theirs):
+        return None
+    # All nodes' ranges on one line; theirs in order, with the farthest end so far.
+    begins, ends = (table[:, 0] * elements + table[:, k] for table, k in ((theirs, 1), (theirs, 2)))
+    order = np.argsort(begins, kind="stable")
+    begins, reach = begins[order], np.maximum.accumulate(ends[order])
+    starts, stops = ours[:, 0] * elements + ours[:, 1], ours[:, 0] * elements + ours[:, 2]
+    last = np.searchsorted(begins, stops) - 1
+    hit = np.flatnonzero((last >= 0) & (reach[last] > starts))
+    if not len(hit):
+        return None
+    row = hit[0]
+    # The first of theirs, in order, that reaches beyond our start is one that overlaps.
+    their = np.searchsorted(reach, starts[row], side="right")
+    node, element = divmod(int(max(starts[row], begins[their])), elements)
+    return node, element

@@ -2,16 +2,16 @@
 
 Ranks are the leaves of a physical tree, symmetric or not; inner nodes only pass on. Under a parent
 with p children the sums of the children's branches are combined: every element lies with one leaf
-of each branch, these p leaves exchange it, and one of them keeps it. What a group of p leaves has
-in common is cut into p equal target parts, one for each, so that a leaf ends with the product of
-1 / (number of children) over the nodes above it (claims 1 and 4). Branches of different width
-exchange where their leaves' ranges overlap (claims 5 and 6).
+of each branch, these p leaves exchange it, and one of them keeps it: each leaf keeps 1/p of
+what it held, its next target part, and ends with the product of 1 / (number of children) over the
+nodes above it (claims 1 and 4). Branches of different width exchange where their leaves' ranges
+overlap (claims 5 and 6).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 
 from collectives.algorithms.rooted import RootedTree
@@ -104,33 +104,10 @@ def _schedule(
 
 @dataclass(slots=True)
 class _Group:
-    """Leaves, one of each of p branches, that hold the same elements: each gets a target part."""
+    """Leaves, one of each of p branches, that hold the same elements; `parts`: who keeps which."""
 
     leaves: tuple[int, ...]
-    spans: list[Span] = field(default_factory=list)
-
-    def target_parts(self, shift: int) -> list[list[Span]]:
-        """The spans of each leaf's target part; the first leaf's part comes `shift` places later.
-
-        Equal up to one element; who gets one more goes around with `shift`.
-        """
-        count = len(self.leaves)
-        length = sum(stop - start for start, stop in self.spans)
-        shift = shift % count if length % count else 0
-        parts: list[list[Span]] = [[] for _ in range(count)]
-        spans = iter(self.spans)
-        here, end = next(spans)
-        for place in range(count):
-            first, last = part(0, length, count, place)
-            need = last - first
-            while need:
-                if here == end:
-                    here, end = next(spans)
-                taken = min(need, end - here)
-                parts[(place - shift) % count].append((here, here + taken))
-                here += taken
-                need -= taken
-        return parts
+    parts: list[list[Span]]
 
 
 class _Levels:
@@ -147,8 +124,8 @@ class _Levels:
                     f"level-wise: rank {node} is an inner node of the tree, above "
                     f"{tree.children[node][0]}; expected ranks to be leaves"
                 )
-        # height -> number of children -> (leaves, target part of each)
-        self._exchanges: dict[int, dict[int, list[tuple[tuple[int, ...], list[list[Span]]]]]] = {}
+        # Height of a node -> its number of children -> groups of leaves.
+        self._exchanges: dict[int, dict[int, list[_Group]]] = {}
         held: dict[str, list[Held]] = {}
         for node in tree.upwards:
             below = [held.pop(child) for child in tree.children[node]]
@@ -162,14 +139,21 @@ class _Levels:
 
     def _combine(self, height: int, branches: list[list[Held]]) -> list[Held]:
         """Note the exchanges between these branches; returns what their parent's leaves hold."""
-        here = self._exchanges.setdefault(height, {}).setdefault(len(branches), [])
-        after: list[Held] = []
-        for shift, group in enumerate(_groups(branches)):
-            parts = group.target_parts(shift)
-            here.append((group.leaves, parts))
-            for leaf, spans in zip(group.leaves, parts, strict=True):
-                after += [(start, stop, leaf) for start, stop in spans]
-        return sorted(after)
+        groups = _groups(branches)
+        self._exchanges.setdefault(height, {}).setdefault(len(branches), []).extend(groups)
+        kept = sorted(
+            (start, stop, leaf)
+            for group in groups
+            for leaf, spans in zip(group.leaves, group.parts, strict=True)
+            for start, stop in spans
+        )
+        joined: list[Held] = []
+        for start, stop, leaf in kept:
+            if joined and joined[-1][2] == leaf:
+                joined[-1] = (joined[-1][0], stop, leaf)
+            else:
+                joined.append((start, stop, leaf))
+        return joined
 
     def target_parts(self) -> Ranges:
         """What each leaf holds between reduce-scatter and all-gather."""
@@ -200,23 +184,85 @@ class _Levels:
 
 
 def _groups(branches: list[list[Held]]) -> list[_Group]:
-    """The elements by who holds them in each branch; branches hold every element once."""
-    places = [0] * len(branches)
-    groups: dict[tuple[int, ...], _Group] = {}
-    start, end = 0, branches[0][-1][1]
-    while start < end:
-        current = [branch[place] for branch, place in zip(branches, places, strict=True)]
+    """Who keeps what of the elements that p branches hold, each of them every element once.
+
+    Each leaf keeps 1/p of what it holds, in one of two ways: whichever leaves fewer spans.
+    """
+    ways = (_first_to_end(branches), _group_by_group(branches))
+    return min(ways, key=lambda groups: sum(len(spans) for g in groups for spans in g.parts))
+
+
+def _overlaps(branches: list[list[Held]]) -> Iterator[tuple[int, int, list[Held]]]:
+    """Ranges of elements with what each branch holds there, in order."""
+    spans = [iter(branch) for branch in branches]
+    current = [next(each) for each in spans]
+    here, end = 0, branches[0][-1][1]
+    while True:
         stop = min(held[1] for held in current)
+        yield here, stop, current
+        if stop == end:
+            return
+        current = [
+            next(each) if held[1] == stop else held
+            for each, held in zip(spans, current, strict=True)
+        ]
+        here = stop
+
+
+def _first_to_end(branches: list[list[Held]]) -> list[_Group]:
+    """Every span keeps 1/p: of branch j as many as there are x in it with (x + j) mod p = 0.
+
+    That adds up over the branches to every length exactly. The span that ends first takes first,
+    which gives all their due, and one piece each where branches are alike.
+    """
+    count = len(branches)
+    groups: dict[tuple[int, ...], _Group] = {}
+    left = [0] * count
+    for here, stop, current in _overlaps(branches):
+        for j, (start, end, _) in enumerate(current):
+            if start == here:
+                left[j] = (end + j) // count - (start + j) // count
         leaves = tuple(held[2] for held in current)
-        groups.setdefault(leaves, _Group(leaves)).spans.append((start, stop))
-        start = stop
-        for number, held in enumerate(current):
-            places[number] += held[1] == stop
+        group = groups.setdefault(leaves, _Group(leaves, [[] for _ in leaves]))
+        start = here
+        while start < stop:
+            keeper = min((j for j in range(count) if left[j]), key=lambda j: current[j][1])
+            taken = min(left[keeper], stop - start)
+            group.parts[keeper].append((start, start + taken))
+            left[keeper] -= taken
+            start += taken
     return list(groups.values())
 
 
+def _group_by_group(branches: list[list[Held]]) -> list[_Group]:
+    """What a group of leaves has in common is cut into p equal parts, end to end.
+
+    Equal up to one element, which goes round. Better where spans of one branch are long and those
+    of another short: the parts of the long ones lie together.
+    """
+    count = len(branches)
+    common: dict[tuple[int, ...], list[Span]] = {}
+    for here, stop, current in _overlaps(branches):
+        common.setdefault(tuple(held[2] for held in current), []).append((here, stop))
+    groups = []
+    for number, (leaves, spans) in enumerate(common.items()):
+        length = sum(stop - start for start, stop in spans)
+        shift = number % count if length % count else 0
+        group = _Group(leaves, [[] for _ in leaves])
+        done = 0
+        for start, stop in spans:
+            while start < stop:
+                place = ((done + 1) * count - 1) // length
+                taken = min(part(0, length, count, place)[1] - done, stop - start)
+                group.parts[(place + shift) % count].append((start, start + taken))
+                start += taken
+                done += taken
+        groups.append(group)
+    return groups
+
+
 def _ring(
-    groups: list[tuple[tuple[int, ...], list[list[Span]]]],
+    groups: list[_Group],
     children: int,
     gather: bool,
     after: list[int],
@@ -226,15 +272,16 @@ def _ring(
     Gathering runs backwards: rows in reverse order make ranges move the other way.
     """
     rows: list[tuple[int, int, int, int]] = []
-    for leaves, parts in groups:
-        for layer in range(max(len(spans) for spans in parts)):
-            group = []
-            for i, leaf in enumerate(leaves):
-                spans = parts[i - 1]
-                start, stop = spans[layer] if layer < len(spans) else (0, 0)
-                following = leaves[(i + 1) % children]
-                group.append((leaf, following, start, stop))
-            rows += _reversed(group, parts, layer) if gather else group
+    for group in groups:
+        for layer in range(max(len(spans) for spans in group.parts)):
+            parts = [spans[layer] if layer < len(spans) else (0, 0) for spans in group.parts]
+            following = (*group.leaves[1:], group.leaves[0])
+            ring = list(zip(group.leaves, following, range(children), strict=True))
+            if gather:
+                # In its last turn each row brought the following leaf that one's own part.
+                rows += [(v, u, *parts[(i + 1) % children]) for u, v, i in ring[::-1]]
+            else:
+                rows += [(u, v, *parts[i - 1]) for u, v, i in ring]
     sources, targets, starts, stops = zip(*rows, strict=True)
     return make_step(
         sources,
@@ -248,34 +295,19 @@ def _ring(
     )
 
 
-def _reversed(
-    group: list[tuple[int, int, int, int]], parts: list[list[Span]], layer: int
-) -> list[tuple[int, int, int, int]]:
-    """The rows of a ring that undoes a group's: the last turn first, from target to source."""
-    count = len(group)
-    rows = []
-    for i in reversed(range(count)):
-        source, target, _, _ = group[i]
-        # In the last turn, number count - 2, row i brought leaf i + 1 its own target part.
-        spans = parts[(i + 1) % count]
-        start, stop = spans[layer] if layer < len(spans) else (0, 0)
-        rows.append((target, source, start, stop))
-    return rows
-
-
 def _direct(
-    groups: list[tuple[tuple[int, ...], list[list[Span]]]],
+    groups: list[_Group],
     children: int,
     gather: bool,
     after: list[int],
 ) -> Step:
     """One step: every leaf of a group hands every other one that one's target part, or gets it."""
     rows: list[tuple[int, int, int, int]] = []
-    for leaves, parts in groups:
-        for owner, spans in zip(leaves, parts, strict=True):
-            for other in leaves:
-                if other != owner:
-                    ends = (owner, other) if gather else (other, owner)
+    for group in groups:
+        for keeper, spans in zip(group.leaves, group.parts, strict=True):
+            for other in group.leaves:
+                if other != keeper:
+                    ends = (keeper, other) if gather else (other, keeper)
                     rows += [(*ends, start, stop) for start, stop in spans]
     sources, targets, starts, stops = zip(*rows, strict=True)
     return make_step(sources, targets, starts, stops, combine=not gather, after=after)

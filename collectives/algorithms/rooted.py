@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 from collectives.network import Network, shorten
 from collectives.paths import PlainRoutes
@@ -29,7 +30,7 @@ class RootedTree:
             )
         depths = {self.root: 0}
         for node in self.parents:
-            way = []
+            way: list[str] = []
             while node not in depths:
                 if node not in self.parents:
                     raise ScheduleError(
@@ -118,7 +119,9 @@ def check_ranks(ranks: Sequence[str]) -> None:
     """Raise ScheduleError for no ranks or one listed twice."""
     if not ranks:
         raise ScheduleError("no ranks: expected at least one")
-    twice = {rank for rank in ranks if ranks.count(rank) > 1} if len(set(ranks)) < len(ranks) else ()
+    twice = (
+        {rank for rank in ranks if ranks.count(rank) > 1} if len(set(ranks)) < len(ranks) else ()
+    )
     if twice:
         raise ScheduleError(f"ranks {shorten(sorted(twice))} are listed more than once")
 
@@ -128,9 +131,7 @@ def heap_tree(names: Sequence[str], degree: int = 2) -> RootedTree:
     check_ranks(names)
     if degree < 1:
         raise ScheduleError(f"tree of degree {degree}: expected 1 or more")
-    return RootedTree(
-        names[0], {name: names[i // degree] for i, name in enumerate(names[1:])}
-    )
+    return RootedTree(names[0], {name: names[i // degree] for i, name in enumerate(names[1:])})
 
 
 def network_tree(network: Network, ranks: Sequence[str], root: str | None = None) -> RootedTree:
@@ -149,7 +150,7 @@ def network_tree(network: Network, ranks: Sequence[str], root: str | None = None
     parents: dict[str, str] = {}
     for rank in ranks:
         path = routes.path(rank, root)
-        parents.update(zip(path, path[1:], strict=False))
+        parents.update(pairwise(path))
     return RootedTree(root, parents)
 
 

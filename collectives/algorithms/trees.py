@@ -57,7 +57,9 @@ def tree_broadcast(
     block: int = DEFAULT_BLOCK,
 ) -> Schedule:
     """From the rank `root` to all, down the tree; the tree is turned so that it hangs on `root`."""
-    return multi_tree_broadcast(ranks, elements, root, [SharedTree(tree or heap_tree(ranks))], block)
+    return multi_tree_broadcast(
+        ranks, elements, root, [SharedTree(tree or heap_tree(ranks))], block
+    )
 
 
 def tree_reduce(
@@ -74,7 +76,7 @@ def tree_reduce(
 def double_tree_all_reduce(
     ranks: Sequence[str], elements: int, block: int = DEFAULT_BLOCK
 ) -> Schedule:
-    """Two binary trees, half of the tensor each; who is an inner node of one is a leaf of the other.
+    """Two binary trees, half of the tensor each; an inner node of one is a leaf of the other.
 
     (With an odd number of ranks one rank is inner in both.) So every rank sends at most about
     the tensor once up and once down, at the height log2 of the number of ranks.
@@ -147,9 +149,7 @@ def double_binary_trees(names: Sequence[str]) -> tuple[RootedTree, RootedTree]:
         parents[number] = above if above < count else number ^ bit
 
     def renamed(new: list[int]) -> RootedTree:
-        return RootedTree(
-            names[new[0]], {names[new[u]]: names[new[v]] for u, v in parents.items()}
-        )
+        return RootedTree(names[new[0]], {names[new[u]]: names[new[v]] for u, v in parents.items()})
 
     numbers = list(range(count))
     mirror = numbers[::-1] if count % 2 == 0 else [*numbers[1:], 0]
@@ -177,9 +177,7 @@ def tree_ranges(shares: Sequence[Fraction], elements: int) -> list[tuple[int, in
     return ranges
 
 
-def _turned(
-    ranks: Sequence[str], root: str, trees: Sequence[SharedTree]
-) -> list[SharedTree]:
+def _turned(ranks: Sequence[str], root: str, trees: Sequence[SharedTree]) -> list[SharedTree]:
     check_ranks(ranks)
     if root not in ranks:
         raise ScheduleError(f"root {root}: expected one of the ranks")

@@ -82,7 +82,7 @@ def test_a_step_that_does_not_wait_is_found() -> None:
     down = make_step(0, [1, 2], 0, 4, combine=False, after=(0, 2))
     with pytest.raises(
         ScheduleError,
-        match=r"step 3 reads element 2 of rank 0, which step 1 uses too: neither waits",
+        match=r"steps 1 and 3 both use element 2 of rank 2, and neither waits for the other; ",
     ):
         check_schedule(all_reduce(3, 4, first, second, third, down))
 
@@ -90,11 +90,11 @@ def test_a_step_that_does_not_wait_is_found() -> None:
 def test_an_overwrite_that_does_not_wait_for_the_reader_is_found() -> None:
     up = make_step(1, 0, 0, 4, combine=True)
     down = make_step(0, 1, 0, 4, combine=False)
-    with pytest.raises(ScheduleError, match=r"step 1 reads element 0 of rank 0"):
+    with pytest.raises(ScheduleError, match=r"steps 0 and 1 both use element 0 of rank 1"):
         check_schedule(all_reduce(2, 4, up, down))
     late = make_step(0, 1, 0, 4, combine=False, after=(0,))
     stray = make_step(1, 2, 0, 4, combine=True)
-    with pytest.raises(ScheduleError, match=r"step 2 reads element 0 of rank 1"):
+    with pytest.raises(ScheduleError, match=r"steps 1 and 2 both use element 0 of rank 1"):
         check_schedule(all_reduce(3, 4, up, late, stray))
 
 
@@ -128,6 +128,14 @@ def test_broadcast_and_reduce_have_one_root() -> None:
     check_schedule(reduce)
     with pytest.raises(ScheduleError, match=r"reduce: wanted: rank 2 holds elements; expected"):
         check_schedule(replace(reduce, wanted=Ranges.whole([1, 2], 4)))
+
+
+def test_turns_of_a_repeated_step_are_seen_by_others() -> None:
+    schedule = ring_all_reduce(4, 8)
+    # In its second turn the ring sends elements 6 and 7 from rank 0.
+    stray = make_step(1, 0, 7, 8, combine=True)
+    with pytest.raises(ScheduleError, match=r"steps 0 and 2 both use element 7 of rank [01]"):
+        check_schedule(replace(schedule, steps=(*schedule.steps, stray)))
 
 
 def test_many_ranks_are_proved_in_several_passes() -> None:
