@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+
+from collectives.network import Network
+from collectives.plan import PlanError, Results
+from collectives.plan_checker import check_plans
+from controller.allocation import Allocator
+from controller.loaders import load_network
+from controller.placement import place
+from controller.planners import make_plan
+from controller.planners.forest import ForestOptions
+from controller.planners.multi_tree_in_network import pack_in_network, spread
+from controller.planners.request import Algorithm, PlanRequest
+from host_agent.job import check_same_job
+
+
+def job(
+    spec: str = "leaf-spine:4x2", *, uplink: float = 0.25, servers: int = 1, **choices: object
+) -> tuple[Network, PlanRequest]:
+    network = load_network(spec, link_rate=1.0, uplink_rate=uplink, servers=servers)
+    placement = place(network, None, servers)
+    request = PlanRequest(1, 1, placement.workers, placement.servers, **choices)  # type: ignore[arg-type]
+    return network, request
+
+
+def test_trees_share_a_server_and_have_slots_of_their_own() -> None:
+    network, request = job()
+    plan = make_plan(network, request, planner="multi-tree")
+    check_plans(network, [plan])
+    assert [tree.server for tree in plan.trees] == ["ps"] * 4
+    assert [tree.share for tree in plan.trees] == [0.25] * 4
+    assert {tree.parents["l1"] for tree in plan.trees} == {"ps"}
+    assert {tree.parents["l2"] for tree in plan.trees} == {"s1", "s2", "s3", "s4"}
+    assert len({tree.parts["l1"].slot_base for tree in plan.trees}) == 4
+    assert len({tree.parts["l1"].group for tree in plan.trees}) == 4
+
+
+def test_shares_follow_the_rates() -> None:
+    network, request = job("leaf-spine:2x1x2")
+    rates = {frozenset(("l1", "s1")): 0.75, frozenset(("l2", "s1")): 0.75}
+    network = replace(
+        network,
+        links=tuple(
+            replace(li, bandwidth=rates.get(frozenset((li.a, li.b)), li.bandwidth))
+            for li in network.links
+        ),
+    )
+    plan = make_plan(network, request, planner="multi-tree")
+    check_plans(network, [plan])
+    assert [tree.share for tree in plan.trees] == [0.75, 0.25]
+
+
+def test_slots_that_other_jobs_hold_leave_fewer_trees() -> None:
+    network, request = job(window=1024)
+    allocator = Allocator(network)
+    other = replace(request, job=2, forest=ForestOptions(max_trees=2))
+    first = make_plan(network, other, allocator, "multi-tree")
+    second = make_plan(network, request, allocator, "multi-tree")
+    check_plans(network, [first, second])
+    assert len(first.trees) == len(second.trees) == 2
+    with pytest.raises(PlanError, match=r"no choice of trees meets .* slots"):
+        make_plan(network, replace(request, job=3), allocator, "multi-tree")
+
+
+def test_a_new_epoch_keeps_shares_and_slots() -> None:
+    network, request = job()
+    allocator = Allocator(network)
+    before = make_plan(network, request, allocator, "multi-tree")
+    shares = tuple(tree.share for tree in before.trees)
+    without = network.without(["s2"])
+    after = make_plan(without, replace(request, epoch=2, shares=shares), allocator, "multi-tree")
+    check_plans(without, [after])
+    check_same_job(before, after)
+    assert all("s2" not in tree.parts for tree in after.trees)
+    spines = [tree.parents["l2"] for tree in after.trees]
+    assert sorted(spines.count(name) for name in ("s1", "s3", "s4")) == [1, 1, 2]
+    for old, new in zip(before.trees, after.trees, strict=True):
+        assert old.parts["l1"].slot_base == new.parts["l1"].slot_base
+
+
+def test_shares_go_where_they_end_soonest() -> None:
+    rates = [Fraction(2), Fraction(1)]
+    assert spread(rates, (0.5, 0.25, 0.25)) == [0, 1, 0]
+    assert spread(rates, (0.2, 0.8)) == [1, 0]
+
+
+def test_plain_spines_pass_every_flow() -> None:
+    network = load_network("leaf-spine:3x1x2", link_rate=8.0, uplink_rate=4.0, plain=("s1", "s2"))
+    placement = place(network)
+    request = PlanRequest(1, 1, placement.workers, placement.servers)
+    plan = make_plan(network, request, planner="multi-tree")
+    check_plans(network, [plan])
+    forest = pack_in_network(network, request)
+    # Two leaves' sums cross each spine's one link to l1, so that the spines give 4/2 each.
+    assert forest.throughput == 4
+    assert all(tree.flows == {name: 2} for tree in forest.trees for name in tree.flows)
+
+
+@pytest.mark.parametrize(
+    ("choices", "message"),
+    [
+        ({"algorithm": Algorithm.SERVER}, "use --algorithm in-network"),
+        ({"results": Results.UNICAST}, "replicated results"),
+        ({"forest": ForestOptions(max_height=3)}, "no tree is of height 3 or less: some worker"),
+        ({"servers": ("h1",)}, "host 'h1' cannot be worker and server"),
+    ],
+)
+def test_what_cannot_be_planned(choices: dict[str, object], message: str) -> None:
+    network, request = job()
+    with pytest.raises(PlanError, match=message):
+        make_plan(network, replace(request, **choices), planner="multi-tree")  # type: ignore[arg-type]
+
+
+def test_links_need_rates() -> None:
+    network = load_network("leaf-spine:2x2")
+    placement = place(network)
+    with pytest.raises(PlanError, match="link h1-l1 has no bandwidth"):
+        make_plan(
+            network, PlanRequest(1, 1, placement.workers, placement.servers), planner="multi-tree"
+        )
