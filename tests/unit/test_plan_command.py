@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from typer.testing import CliRunner
+
+from collectives.drawing import TREE_COLOURS
+from collectives.network import NetworkError
+from collectives.plan import PlanError
+from controller.commands import app
+from experiment.main import app as hopsum
+
+OVERSUBSCRIBED = ("--topology", "leaf-spine:4x4", "--link-rate", "8M", "--uplink-rate", "2M")
+
+
+def plan(*arguments: str) -> str:
+    """The output of `hopsum plan`; its exception goes on to the test."""
+    result = CliRunner().invoke(app, ["plan", *arguments], env={"COLUMNS": "200"})
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def planned(*arguments: str) -> dict[str, Any]:
+    """The object that `hopsum plan --json` prints."""
+    values = json.loads(plan(*arguments, "--json"))
+    assert isinstance(values, dict)
+    return values
+
+
+def test_json_has_rates_bound_and_trees() -> None:
+    values = planned("--planner", "multi-tree", *OVERSUBSCRIBED)
+    assert values["planner"] == "multi-tree"
+    assert values["throughput"] == values["bound"] == 8_000_000
+    assert values["gap"] == 0
+    assert values["status"] == "optimal"
+    assert values["unit"] == "bit/s"
+    assert values["certificate"]["kind"] == "cut"
+    assert values["certificate"]["text"].startswith("every tree leaves {h1}")
+    assert values["seconds"] > 0
+    assert len(values["trees"]) == 4
+    tree = values["trees"][0]
+    assert (tree["root"], tree["rate"], tree["height"]) == ("ps", 2_000_000, 4)
+    assert tree["parents"]["l1"] == "ps"
+    assert ["l1", "ps"] in tree["edges"]
+    assert len(tree["edges"]) == len(tree["parents"]) == 21
+    assert tree["share"] == 0.25
+    assert tree["switches"]["l1"]["slot_base"] == 0
+    assert values["prediction"]["seconds"] < 5
+
+
+def test_options_bind() -> None:
+    few = planned("--planner", "multi-tree", "--max-trees", "3", *OVERSUBSCRIBED)
+    assert few["throughput"] == few["bound"] == 6_000_000
+    with pytest.raises(PlanError, match="no tree is of height 3 or less"):
+        plan("--planner", "multi-tree", "--max-height", "3", *OVERSUBSCRIBED)
+    with pytest.raises(PlanError, match="no tree of rate 3000000 joins all workers"):
+        plan("--planner", "multi-tree", "--min-rate", "3M", *OVERSUBSCRIBED)
+    with pytest.raises(PlanError, match="min-rate: "):
+        plan("--min-rate", "much")
+
+
+def test_rates_come_from_a_file(tmp_path: Path) -> None:
+    """In the units of its bandwidths, under either key for its links."""
+    nodes = [
+        {"id": "s", "kind": "switch", "aggregates": True},
+        *({"id": name, "kind": "host"} for name in ("a", "b", "ps")),
+    ]
+    links = [
+        {"source": name, "target": "s", "bandwidth": rate, "latency": 0}
+        for name, rate in (("a", 5), ("b", 3), ("ps", 4))
+    ]
+    for key in ("edges", "links"):
+        path = tmp_path / f"{key}.json"
+        path.write_text(json.dumps({"nodes": nodes, key: links}))
+        for planner in ("multi-tree", "multi-hop"):
+            values = planned("--topology", str(path), "--planner", planner)
+            assert values["throughput"] == values["bound"] == 3
+            assert values["trees"][0]["parents"] == {"s": "ps", "a": "s", "b": "s"}
+
+
+def test_hosts_and_servers_by_name() -> None:
+    values = planned(
+        "--planner", "multi-tree", "--workers", "h1,h5", "--servers", "h16", *OVERSUBSCRIBED
+    )
+    assert values["workers"] == ["h1", "h5"]
+    assert {tree["root"] for tree in values["trees"]} == {"h16"}
+    with pytest.raises(NetworkError, match="there is no host 'h99'"):
+        plan("--workers", "h1,h99")
+
+
+def test_multi_hop_has_a_rate_and_a_bound_too() -> None:
+    values = planned("--planner", "multi-hop", *OVERSUBSCRIBED)
+    assert values["throughput"] == 2_000_000
+    assert values["bound"] >= 2_000_000
+    assert [tree["rate"] for tree in values["trees"]] == [2_000_000]
+    server = planned("--planner", "multi-hop", "--algorithm", "server", *OVERSUBSCRIBED)
+    assert server["throughput"] == server["bound"] == 8_000_000 / 16
+
+
+def test_hosts_alone_need_no_server() -> None:
+    values = planned("--topology", "torus:3x3", "--planner", "mtree", "--max-trees", "3")
+    assert values["unit"] == "links"
+    assert values["bound"] == 9 / 4
+    assert values["not_runnable"]
+    assert len(values["trees"][0]["parents"]) == 8
+    text = plan("--topology", "torus:3x3", "--planner", "mtree")
+    assert "2.25 links at most" in text
+    assert "hopsum run cannot run it" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--planner", "magic"), "there is no planner 'magic'; planners: multi-hop, multi-tree"),
+        (("--topology", "torus:3x3", "--planner", "multi-hop"), "needs switches"),
+        (("--topology", "star:3", "--planner", "mtree"), "networks of hosts only"),
+        (("--topology", "torus:3x3", "--planner", "mtree", "--workers", "4"), "leave --workers"),
+    ],
+)
+def test_planners_say_what_they_are_for(arguments: tuple[str, ...], message: str) -> None:
+    with pytest.raises(PlanError, match=message):
+        plan(*arguments)
+
+
+def test_explanations_name_what_is_full() -> None:
+    lines = planned("--planner", "multi-tree", "--explain", *OVERSUBSCRIBED)["explanation"]
+    assert lines[0].startswith("no plan is faster than 8000000: every tree leaves {h1}")
+    assert lines[1] == "the plan reaches that"
+    assert "l1-s1" in lines[2]
+    text = plan("--planner", "multi-tree", "--explain", "--window", "1024", *OVERSUBSCRIBED)
+    assert "switches without slots for one more tree: l1 (4096 slots, 1024 a tree)" in text
+
+
+def test_trees_are_drawn_side_by_side(tmp_path: Path) -> None:
+    path = tmp_path / "trees.svg"
+    plan("--planner", "multi-tree", "--draw", str(path), *OVERSUBSCRIBED)
+    lines = ElementTree.fromstring(path.read_text()).iter("{http://www.w3.org/2000/svg}line")
+    ends = {}
+    for line in lines:
+        title = line.findtext("{http://www.w3.org/2000/svg}title")
+        if title == "l1 - ps" and "stroke" in line.attrib:
+            ends[line.attrib["stroke"]] = line.attrib["x1"]
+    assert set(ends) == set(TREE_COLOURS[:4])
+    assert len(set(ends.values())) == 4
+    plan("--topology", "torus:3x3", "--planner", "mtree", "--draw", str(path))
+    assert TREE_COLOURS[0] in path.read_text()
+
+
+def test_runs_take_their_rates_from_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "net.json"
+    runner = CliRunner()
+    saved = ("--link-rate", "8M", "--uplink-rate", "2M", "--save", str(path))
+    assert runner.invoke(hopsum, ["topology", "leaf-spine:2x1", *saved]).exit_code == 0
+    run = ["run", "--topology", str(path), "--workers", "2", "--elements", "2000", "--rounds", "1"]
+    result = runner.invoke(hopsum, [*run, "--planner", "multi-tree", "--json"])
+    report = json.loads(result.stdout)
+    assert report["link_rate"] is None
+    assert report["problems"] == []
+    # 64 kbit at no more than two uplinks of 2 Mbit/s.
+    assert report["seconds"] > 64_000 / 4e6
+    result = runner.invoke(hopsum, ["run", "--topology", "torus:3x3", "--planner", "multi-tree"])
+    assert "it has no switches, and agents cannot yet sum for each other" in str(result.exception)
