@@ -149,6 +149,11 @@ class Link:
             return self._spoke + self._options.heartbeat
         return float("inf")
 
+    def excuse(self, now: float) -> None:
+        """Let the silence of a peer that has come count from now only."""
+        if self.peer_incarnation:
+            self._silent_at = max(self._silent_at, now + self._options.silence)
+
     def silent(self, now: float) -> bool:
         """Whether the peer counts as dead."""
         return self.watched and now >= self._silent_at

@@ -47,6 +47,7 @@ class Neighbours:
         self._rank = rank
         self._incarnation = incarnation
         self._options = options
+        self._awake_at = now
         self._dead: set[int] = set()
         self._output: list[Frame] = []
         self._opened = {*opened, self.parent} - {-1}
@@ -84,6 +85,7 @@ class Neighbours:
 
     def receive(self, frame: Frame, now: float) -> list[Message]:
         """Take a frame in, of any kind and content; the messages of its source that are due."""
+        self._awake_at = now
         link = self._links.get(frame.source)
         if frame.target != self._rank or frame.to not in (0, self._incarnation):
             self.statistics.foreign += 1
@@ -139,9 +141,14 @@ class Neighbours:
     def tick(self, now: float) -> list[tuple[int, str]]:
         """Do what is due; the parent and children that count as dead now, and why."""
         silent: list[tuple[int, str]] = []
+        # A process that slept through its own heartbeats cannot tell who else was silent.
+        asleep = now > self._awake_at + 2 * self._options.heartbeat
+        self._awake_at = now
         own = self._tree.names[self._rank]
         for peer, link in self._links.items():
             link.tick(now)
+            if asleep:
+                link.excuse(now)
             if link.silent(now):
                 silent.append(
                     (peer, f"not heard by {own} for {self._options.silence:g} s")

@@ -227,7 +227,9 @@ class Participant:
         deadline = self._near.deadline
         if self.failure is None and self._pending:
             late = min(pending.late_at for pending in self._pending.values())
-            deadline = min(deadline, late, self._cycles.deadline(self._ready()))
+            deadline = min(deadline, late)
+            if not self._withheld:
+                deadline = min(deadline, self._cycles.deadline(self._ready()))
         return None if deadline == float("inf") else deadline
 
     def _obey(self, peer: int, message: Message, now: float) -> None:
@@ -432,13 +434,17 @@ class Participant:
         if self._cycles.switch():
             self._place(self._pending.values(), now)
             return True
-        if self._master is not None and self._master.amending:
-            # Everybody gets the new table before the cycle that the old one ends with can end.
+        if self._withheld:
             return False
         outgoing = self._cycles.contribute(self._ready(), now)
         for peer, message in outgoing or ():
             self._near.send(peer, message, now)
         return outgoing is not None
+
+    @property
+    def _withheld(self) -> bool:
+        """Everybody gets a new table before the last cycle of the old one can end: at the root."""
+        return self._master is not None and self._master.amending
 
     def _ready(self) -> Iterator[Operator]:
         return (pending.operator for pending in self._pending.values())

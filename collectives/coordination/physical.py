@@ -17,8 +17,9 @@ from collectives.coordination.tree import (
 )
 from collectives.network import Network, shorten
 
-_STEPS = 20_000
-"""Steps of the search for a ring, for each starting order; past them there is none for us."""
+_STARTS = 16
+_STEPS = 5_000
+"""The search for a ring starts at so many points, with so many steps for each of them."""
 
 
 def distances_between(network: Network, hosts: Sequence[str]) -> Distances:
@@ -66,20 +67,20 @@ def virtual_ring(network: Network, hosts: Sequence[str]) -> tuple[int, ...]:
         one, other = nx.bipartite.sets(graph)
         if len(one) != len(other):
             return ()
-    order = _cycle_through(graph)
+    starts = sorted(points)[:: max(1, len(points) // _STARTS)]
+    order: list[str] = next(filter(None, (_cycle_through(graph, start) for start in starts)), [])
     return tuple(
         rank for point in order for rank in sorted(points[point], key=lambda r: (hosts[r], r))
     )
 
 
-def _cycle_through(graph: nx.Graph[str]) -> list[str]:
-    """A Hamiltonian cycle, or nothing: a path that grows where the fewest ways are left.
+def _cycle_through(graph: nx.Graph[str], start: str) -> list[str]:
+    """A Hamiltonian cycle from `start`, or nothing: a path that grows where fewest ways are left.
 
     At a dead end the path is turned round behind a neighbour of its end (Pósa's rotation), which
     makes another end.
     """
     ways = {node: sorted(graph[node]) for node in graph}
-    start = min(ways)
     path, places = [start], {start: 0}
     for step in range(_STEPS):
         end = path[-1]

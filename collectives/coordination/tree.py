@@ -212,7 +212,8 @@ class _Pieces:
             gaps = np.concatenate((gaps[: at - 1], [max(gaps[at - 1], gaps[at])], gaps[at + 1 :]))
         else:
             gaps = gaps[1:] if at == 0 else gaps[:-1]
-        cuts = _cuts(gaps, self._fan_out, capacity(self._fan_out, height - 1))
+        near = gaps[:0] if self._distances is None else 1000 * self._distances[head, rest]
+        cuts = _cuts(gaps, near, self._fan_out, capacity(self._fan_out, height - 1))
         for start, stop in zip([0, *cuts], [*cuts, len(rest)], strict=True):
             self._hang(parents, rest[start:stop], gaps[start : stop - 1], height - 1, head)
 
@@ -225,15 +226,18 @@ class _Pieces:
         return int(np.lexsort((inside.sum(axis=1), near))[0])
 
 
-def _cuts(gaps: NDArray[np.int64], parts: int, most: int) -> list[int]:
-    """Where to cut len(gaps) + 1 things into at most `parts` pieces of at most `most` things.
+def _cuts(gaps: NDArray[np.int64], near: NDArray[np.int64], parts: int, most: int) -> list[int]:
+    """Where to cut len(gaps) + 1 things into `parts` pieces of at most `most` things, or all apart.
 
-    The largest sum of gaps at the cuts; among equal ones the most even sizes. O(parts * n * most).
+    A piece costs an edge, as long as its nearest thing is away from the head (`near`); a cut saves
+    the edge that would have to cross the gap inside a piece. The least sum; among equal ones the
+    most even sizes. O(parts * n * most).
     """
     count = len(gaps) + 1
     if count <= parts or most == 1:
         return list(range(1, count))
-    worth = np.concatenate(([0], gaps)) * (count * count + 1)
+    saved = np.concatenate(([0], gaps))
+    near = near if len(near) else np.zeros(count, dtype=np.int64)
     low = np.iinfo(np.int64).min // 4
     best = np.full(count + 1, low)
     best[0] = 0
@@ -244,11 +248,12 @@ def _cuts(gaps: NDArray[np.int64], parts: int, most: int) -> list[int]:
         for stop in range(1, count + 1):
             start = max(0, stop - most)
             sizes = np.arange(stop - start, 0, -1)
-            values = best[start:stop] + worth[start:stop] - sizes * sizes
+            edges = np.minimum.accumulate(near[start:stop][::-1])[::-1]
+            gain = (saved[start:stop] - edges) * (count * count + 1) - sizes * sizes
+            values = best[start:stop] + gain
             pick = int(values.argmax())
             after[stop], source[stop] = values[pick], start + pick
         came.append(source)
-        # Fewer, larger pieces never beat more of them: gaps are not negative, squares add up less.
         best = after
     cuts: list[int] = []
     stop = count

@@ -81,11 +81,18 @@ class VirtualGroup:
         """Let a process die now."""
         self._dead.add(rank)
 
+    def step(self) -> bool:
+        """Let the next thing happen; False if nothing is under way."""
+        if not self._heap:
+            return False
+        self.now, _, action = heapq.heappop(self._heap)
+        action()
+        return True
+
     def run(self, until: float) -> None:
         """Let everything happen up to a time, and that included."""
         while self._heap and self._heap[0][0] <= until:
-            self.now, _, action = heapq.heappop(self._heap)
-            action()
+            self.step()
         self.now = max(self.now, until)
 
     def settle(self) -> float:
@@ -93,10 +100,8 @@ class VirtualGroup:
 
         Only for groups whose timers are so far off that they never run: heartbeats go on for ever.
         """
-        while self._heap:
-            time, _, action = heapq.heappop(self._heap)
-            self.now = time
-            action()
+        while self.step():
+            pass
         return self.now
 
     def inject(self, frame: Frame) -> None:
