@@ -57,6 +57,24 @@ class HangingTree:
         parents = {v: parent for v, parent in enumerate(self.parent) if parent >= 0}
         return Chosen(parents, frozenset(self.summing))
 
+    def hang_all(self, random: Random) -> bool:
+        """Hang the workers' switches that are not on the tree yet, those with most flows first.
+
+        False if one of them is too deep for any place.
+        """
+        task = self.task
+        missing = [v for v, count in enumerate(task.local) if count and not self.inside(v)]
+        for v in missing:
+            self.meet[v] = self.below[v] = task.local[v]
+            self.out[v] = self.problem.leaves_on(task.local[v], v in self.summing)
+        for v in sorted(missing, key=lambda v: (-self.out[v], v)):
+            if not self.inside(v):
+                path = self.best_path(v, 0.0, random)
+                if path is None:
+                    return False
+                self.attach(path)
+        return True
+
     def overloaded(self) -> list[int]:
         """The switches whose link towards the root has excess."""
         return [v for v, out in enumerate(self.out) if out and self._over(v, out, self.below[v])]
@@ -115,7 +133,8 @@ class HangingTree:
             if node == path[-1]:
                 self._change(node, self.out[v], self.below[v])
                 break
-            self.meet[node], self.below[node] = self.out[v], self.below[v]
+            self.meet[node] = self.task.local[node] + self.out[v]
+            self.below[node] = self.task.local[node] + self.below[v]
             self.out[node] = self.problem.leaves_on(self.meet[node], node in self.summing)
 
     def best_path(self, v: int, noise: float, random: Random) -> Path | None:
@@ -161,7 +180,9 @@ class HangingTree:
                     if steps + 1 >= deepest:
                         continue
                     cheapest[peer] = cost + step
-                    passed = problem.leaves_on(flows, peer in self.summing)
+                    passed = problem.leaves_on(
+                        flows + self.task.local[peer], peer in self.summing
+                    )
                     entry = (cost + step, steps + 1, passed, peer, False)
                 back[peer] = node
                 heapq.heappush(heap, entry)

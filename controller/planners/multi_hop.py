@@ -33,7 +33,12 @@ from controller.planners.in_trees import (
 )
 from controller.planners.job_plans import check_request, job_plan
 from controller.planners.linear_program import Status
-from controller.planners.multi_hop_bound import TimeBound, least_server_flows, time_bound
+from controller.planners.multi_hop_bound import (
+    TimeBound,
+    least_server_flows,
+    next_time,
+    time_bound,
+)
 from controller.planners.multi_hop_candidates import candidate_trees
 from controller.planners.multi_hop_exact import solve_exactly
 from controller.planners.multi_hop_heuristic import (
@@ -47,7 +52,7 @@ from controller.planners.request import Algorithm, Method, PlanRequest
 from controller.planners.routes import Route
 from protocol.wire import MAX_CHILDREN
 
-_SHORT = Effort(trials=300)
+_SHORT = Effort(trials=6)
 _CERTAIN = 1e-6
 
 
@@ -128,13 +133,14 @@ def solve_tasks(
     bound = time_bound(search.problem, reached)
     kind = "cut" if bound.cut else "links of hosts"
     verdict = Verdict.FEASIBLE
-    if method is Method.EXACT and reached > bound.time * (1 + max(gap, SLACK)):
+    near = max(gap, _CERTAIN)
+    if method is Method.EXACT and not _is_near(reached, bound.time, near):
         left = max(0.1, time_limit - (time.perf_counter() - started))
         exact = solve_exactly(
             search.problem,
-            below=reached * (1 - max(gap, _CERTAIN)),
+            below=reached * (1 - near),
             at_least=bound.time,
-            gap=max(gap, _CERTAIN),
+            gap=near,
             time_limit=left,
             seed=seed,
         )
@@ -144,12 +150,14 @@ def solve_tasks(
             chosen = tidy(search.problem, exact.chosen)
             reached = search.problem.time(chosen)
         if exact.bound > bound.time * (1 + SLACK):
-            bound, kind = TimeBound(min(exact.bound, reached)), "mixed-integer programme"
+            # Between the bound and what is reached there may be no time that a link can take.
+            least = next_time(search.problem, exact.bound) if len(tasks) == 1 else exact.bound
+            bound, kind = TimeBound(min(least, reached)), "mixed-integer programme"
         if chosen is None and exact.status is Status.INFEASIBLE:
             search.explain("there is none (proved by a mixed-integer programme)")
     if chosen is None:
         search.explain("none was found; the method exact looks further")
-    if reached <= bound.time * (1 + max(gap, _CERTAIN)):
+    if _is_near(reached, bound.time, near):
         verdict = Verdict.OPTIMAL
     routes = tuple(
         route_of(network, search.problem, number, task, one)
@@ -163,6 +171,11 @@ def solve_tasks(
         verdict,
         time.perf_counter() - started,
     )
+
+
+def _is_near(reached: float, bound: float, gap: float) -> bool:
+    """Whether a time is a bound, or within a gap relative to the rate."""
+    return reached * (1 - gap) <= bound * (1 + SLACK)
 
 
 class _Search:
@@ -191,7 +204,7 @@ class _Search:
             if found[number] is None:
                 return None
         chosen = tuple(one for one in found if one is not None)
-        if len(chosen) > 1 and self.method is not Method.AUTO:
+        if len(chosen) > 1 and self.method is Method.HEURISTIC:
             bound = time_bound(problem, problem.time(chosen)).time
             chosen = improve_together(problem, chosen, bound, self.random)
         return chosen
@@ -203,7 +216,7 @@ class _Search:
         bound = time_bound(alone, reached).time
         if first is not None and reached <= bound * (1 + SLACK):
             return first
-        effort = _SHORT if self.method is Method.AUTO else Effort()
+        effort = Effort() if self.method is Method.HEURISTIC else _SHORT
         better = improve(alone, starts, bound, self.random, effort)
         if better is None or alone.time([better]) >= reached * (1 - SLACK):
             return first

@@ -26,19 +26,18 @@ from controller.planners.steiner import Tree
 
 _TARGETS = 8
 _NOISE = 0.5
-_PLACE_EVERY = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How long to search: trials for one target, and how many of them at most without success."""
+    """How long to search: trials for one time that is asked for, per switch of the network."""
 
-    trials: int = 1200
-    arcs: int = 1200
+    trials: int = 80
 
     def of(self, problem: Problem) -> int:
-        """Fewer trials in larger networks, where each takes longer."""
-        return max(40, min(self.trials, self.trials * self.arcs // (len(problem.tail) + 1)))
+        """Fewer trials in large networks, where each takes longer."""
+        count = self.trials * len(problem.switches)
+        return 50 + min(count, count * 2000 // (len(problem.tail) + 1))
 
 
 def improve(
@@ -77,7 +76,7 @@ def improve(
         if time <= low * (1 + SLACK) or next_time(problem, low) > time * (1 + SLACK):
             break
         found = None
-        for start in (best, *starts[:3]):
+        for start in (best, *starts[:2]):
             found = _meet(problem, start, target, trials, random)
             if found is not None:
                 break
@@ -109,7 +108,7 @@ def _with_few(problem: Problem, start: Chosen) -> Iterable[Chosen]:
         yield fastest
     yield Chosen(start.parents, least_busy(problem, start.parents, most))
     able = [v for v, sums in enumerate(task.can_sum) if sums]
-    fullest = sorted(able, key=lambda v: (-task.local[v], v))[:most]
+    fullest = sorted(able, key=lambda v: (v != task.root, -task.local[v], v))[:most]
     yield Chosen(start.parents, frozenset(fullest))
 
 
@@ -133,39 +132,98 @@ def _meet(
     problem: Problem, start: Chosen, time: float, trials: int, random: Random
 ) -> Chosen | None:
     """Change a tree until it takes at most a time and keeps to the limits; None if that fails."""
-    most = problem.limits.max_summing
     tree = HangingTree(problem, start, time)
-    bound_to = tree.bound_to_sum() if most is not None else frozenset()
-    if most is not None:
-        if len(bound_to) > most:
-            return None
-        _sum_at(tree, bound_to, most)
     able = frozenset(v for v, sums in enumerate(problem.tasks[0].can_sum) if sums)
-    for trial in range(trials):
+    bound_to = tree.bound_to_sum()
+    most = problem.limits.max_summing
+    if not bound_to <= able or (most is not None and len(bound_to) > most):
+        return None
+    if most is None:
+        tree = min(tree, _grown(problem, start.summing, time, random), key=_excess)
+        return tree.chosen() if _settle(tree, trials, random) else None
+    few = _Few(problem, time, able, bound_to, most, random)
+    return few.meet(start, trials)
+
+
+def _grown(problem: Problem, summing: frozenset[int], time: float, random: Random) -> HangingTree:
+    """A tree hung up switch by switch, each where it fits best; with a large excess if none is."""
+    tree = HangingTree(problem, Chosen({}, summing), time)
+    if not tree.hang_all(random):
+        tree.excess += problem.tasks[0].workers * len(problem.switches)
+    return tree
+
+
+def _excess(tree: HangingTree) -> int:
+    return tree.excess
+
+
+def _settle(tree: HangingTree, trials: int, random: Random) -> bool:
+    """Hang switches elsewhere until there is no excess; False if there still is."""
+    for _ in range(trials):
         if not tree.excess:
-            return tree.chosen()
-        if most is not None and trial % _PLACE_EVERY == _PLACE_EVERY - 1:
-            placed = least_congestion(problem, tree.chosen().parents, most)
-            if placed is not None:
-                tree = HangingTree(problem, placed, time)
-                _sum_at(tree, bound_to, most)
-                continue
+            return True
         overloaded = tree.overloaded()
         v = _below(tree, random.choice(overloaded), random)
-        if most is not None and len(bound_to) < most and random.random() < 0.3:
-            _exchange(tree, v, able, bound_to, most, random)
-        elif v != tree.root:
+        if v != tree.root:
             _hang_elsewhere(tree, v, random)
-    return None if tree.excess else tree.chosen()
+    return not tree.excess
 
 
-def _sum_at(tree: HangingTree, wanted: frozenset[int], most: int) -> None:
-    """Let the wanted switches sum, instead of those that sum least."""
-    others = sorted(tree.summing - wanted, key=lambda v: (tree.out[v] - tree.meet[v], v))
-    for v in others[most - len(wanted) :]:
-        tree.set_summing(v, False)
-    for v in sorted(wanted - tree.summing):
-        tree.set_summing(v, True)
+@dataclass
+class _Few:
+    """The search where few switches may sum: sets of them, and a tree for each."""
+
+    problem: Problem
+    time: float
+    able: frozenset[int]
+    bound_to: frozenset[int]
+    most: int
+    random: Random
+
+    def meet(self, start: Chosen, trials: int) -> Chosen | None:
+        """Try sets near the best so far until a tree has no excess."""
+        size = len(self.problem.switches)
+        a_set = 40 + 2 * size
+        sets = max(trials // a_set, min(8, 4000 // size))
+        tree = best = self._with(start)
+        for number in range(sets):
+            if tree.excess < best.excess + self.problem.tasks[0].workers and _settle(
+                tree, a_set, self.random
+            ):
+                return tree.chosen()
+            if tree.excess <= best.excess:
+                best = tree
+            placed = None
+            if number % 4 == 0:
+                placed = least_congestion(self.problem, best.chosen().parents, self.most)
+            tree = self._exchanged(best) if placed is None else self._with(placed)
+        return None
+
+    def _with(self, chosen: Chosen) -> HangingTree:
+        """A tree, or a new one for the same set, in which those sum that must."""
+        tree = HangingTree(self.problem, chosen, self.time)
+        others = sorted(tree.summing - self.bound_to, key=lambda v: (tree.out[v] - tree.meet[v], v))
+        summing = self.bound_to.union(others[: self.most - len(self.bound_to)])
+        for v in sorted(tree.summing ^ summing):
+            tree.set_summing(v, v in summing)
+        return min(tree, _grown(self.problem, summing, self.time, self.random), key=_excess)
+
+    def _exchanged(self, tree: HangingTree) -> HangingTree:
+        """Another set: one or two switches sum instead of others, rather where flows meet."""
+        random = self.random
+        summing = set(tree.summing)
+        number = random.choice((1, 1, 2))
+        free = sorted(summing - self.bound_to)
+        for v in random.sample(free, min(number, len(free))):
+            summing.discard(v)
+        meeting = [v for v in sorted(self.able - summing) if tree.meet[v] > 1]
+        others = sorted(self.able - summing)
+        while len(summing) < self.most and others:
+            v = random.choice(meeting if meeting and random.random() < 0.7 else others)
+            summing.add(v)
+            others.remove(v)
+            meeting = [other for other in meeting if other != v]
+        return _grown(self.problem, frozenset(summing), self.time, random)
 
 
 def _below(tree: HangingTree, v: int, random: Random) -> int:
@@ -192,33 +250,6 @@ def _hang_elsewhere(tree: HangingTree, v: int, random: Random) -> None:
 def _dare(excess: int, random: Random) -> bool:
     """Whether to go on from a worse tree."""
     return random.random() < 0.3 * math.exp(-max(excess, 0))
-
-
-def _exchange(
-    tree: HangingTree,
-    v: int,
-    able: frozenset[int],
-    bound_to: frozenset[int],
-    most: int,
-    random: Random,
-) -> None:
-    """Let the first switch on the way up that can sum do so, instead of another."""
-    before = (tree.excess, tree.frames)
-    while v not in able or v in tree.summing or tree.meet[v] < 2:
-        if v == tree.root:
-            return
-        v = tree.parent[v]
-    given_up = None
-    if len(tree.summing) >= most:
-        some = random.choices(sorted(tree.summing - bound_to), k=3)
-        given_up = min(some, key=lambda v: tree.meet[v] - tree.out[v])
-        tree.set_summing(given_up, False)
-    tree.set_summing(v, True)
-    worse = (tree.excess, tree.frames) > before
-    if worse and not _dare(tree.excess - before[0], random):
-        tree.set_summing(v, False)
-        if given_up is not None:
-            tree.set_summing(given_up, True)
 
 
 def improve_together(

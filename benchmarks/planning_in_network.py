@@ -1,0 +1,264 @@
+"""In-network planners: time to the proved optimum, heuristic against exact, large networks, SOAR.
+
+python -m benchmarks.planning_in_network [--output FOLDER] [NAME ...]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from time import perf_counter, process_time
+from typing import Any
+
+from rich.console import Console
+
+from benchmarks.run import Rows, machine, table
+from collectives.network import Network
+from collectives.plan import PlanError
+from controller.loaders import load_network
+from controller.placement import place
+from controller.planners.in_trees import Limits, TreeTask
+from controller.planners.multi_hop import MultiHopAnswer, solve_tasks
+from controller.planners.request import Method
+from controller.planners.soar import soar
+
+UNLIMITED = 1 << 20
+"""A fan-in that no switch reaches: the model of the published planners."""
+SPEEDS = (10.0, 25.0, 40.0, 100.0)
+
+
+def job(
+    network: Network, workers: int, aggregating: float, random: Random, fan_in: int = 32
+) -> tuple[TreeTask, Limits]:
+    """A job of random workers; so many of the switches, at random, are able to sum."""
+    server = place(network, 1).servers[0]
+    hosts = [name for name in network.hosts if name != server]
+    able = random.sample(list(network.switches), round(aggregating * len(network.switches)))
+    most = 32 if fan_in < UNLIMITED else None
+    task = TreeTask(server, tuple(random.sample(hosts, workers)), frozenset(able), max_flows=most)
+    return task, Limits(max_children=fan_in)
+
+
+def with_speeds(network: Network, random: Random) -> Network:
+    """The network with links between switches of random speeds, and hosts on the fastest."""
+    links = tuple(
+        replace(
+            link,
+            bandwidth=random.choice(SPEEDS)
+            if {link.a, link.b} <= network.switches.keys()
+            else SPEEDS[-1],
+        )
+        for link in network.links
+    )
+    return Network(network.name, network.hosts, network.switches, links)
+
+
+def timed(solve: Callable[[], MultiHopAnswer]) -> tuple[dict[str, Any], MultiHopAnswer | None]:
+    """A row on one planning, and the answer (None where there are no trees)."""
+    wall, spent = perf_counter(), process_time()
+    try:
+        answer = solve()
+    except PlanError as error:
+        answer, text = None, str(error)
+    row: dict[str, Any] = {
+        "cpu_seconds": round(process_time() - spent, 3),
+        "seconds": round(perf_counter() - wall, 3),
+    }
+    if answer is None:
+        return row | {"rate": 0.0, "bound": 0.0, "verdict": text.partition(";")[0]}, None
+    found = {"rate": float(answer.rate), "bound": float(answer.bound)}
+    return row | found | {"verdict": answer.verdict.value}, answer
+
+
+def exact() -> Rows:
+    """24 x 24 leaf-spine, 576 hosts: one job to the proved optimum."""
+    network = load_network("leaf-spine:24x24")
+    rows = []
+    for fan_in in (UNLIMITED, 32):
+        for aggregating in (0.2, 0.5, 1.0):
+            for workers in (100, 200, 400):
+                for seed in range(3):
+                    task, limits = job(network, workers, aggregating, Random(seed), fan_in)
+                    row, _ = timed(
+                        lambda t=task, m=limits: solve_tasks(  # type: ignore[misc]
+                            network, [t], m, method=Method.EXACT, time_limit=30
+                        )
+                    )
+                    rows.append(
+                        {
+                            "fan_in": "any" if fan_in == UNLIMITED else fan_in,
+                            "aggregating": aggregating,
+                            "workers": workers,
+                            "seed": seed,
+                        }
+                        | row
+                    )
+    return rows
+
+
+def jobs() -> Rows:
+    """24 x 24 leaf-spine: four jobs that share the links, the slowest as fast as can be."""
+    network = load_network("leaf-spine:24x24", servers=4)
+    servers = place(network, 1, 4).servers
+    hosts = [name for name in network.hosts if name not in servers]
+    rows = []
+    for aggregating in (0.2, 1.0):
+        for workers in (100, 400):
+            for seed in range(3):
+                random = Random(seed)
+                able = frozenset(random.sample(list(network.switches), round(aggregating * 48)))
+                tasks = [
+                    TreeTask(server, tuple(random.sample(hosts, workers)), able, max_flows=None)
+                    for server in servers
+                ]
+                row, _ = timed(
+                    lambda t=tasks: solve_tasks(  # type: ignore[misc]
+                        network,
+                        t,
+                        Limits(max_children=UNLIMITED),
+                        method=Method.EXACT,
+                        time_limit=30,
+                    )
+                )
+                rows.append({"aggregating": aggregating, "workers": workers, "seed": seed} | row)
+    return rows
+
+
+CASES = (
+    ("leaf-spine:24x24", 100, 0.5, None),
+    ("leaf-spine:24x24", 200, 1.0, 12),
+    ("leaf-spine:8x8", 40, 0.4, None),
+    ("leaf-spine:8x8", 40, 1.0, 5),
+    ("fat-tree:4", 12, 0.4, None),
+    ("fat-tree:4", 15, 1.0, 6),
+    ("fat-tree:8", 60, 0.5, None),
+    ("dragonfly:2", 40, 0.5, None),
+    ("dragonfly:2", 40, 1.0, 10),
+)
+
+
+def heuristic(seeds: int = 4) -> Rows:
+    """Heuristic beside exact, links of equal and of mixed speeds."""
+    rows = []
+    for spec, workers, aggregating, most in CASES:
+        for mixed in (False, True):
+            for seed in range(seeds):
+                random = Random(seed)
+                network = load_network(spec)
+                if mixed:
+                    network = with_speeds(network, random)
+                task, limits = job(network, workers, aggregating, random)
+                limits = replace(limits, max_summing=most)
+                found = {}
+                for method in (Method.HEURISTIC, Method.EXACT):
+                    found[method] = timed(
+                        lambda n=network, t=task, m=limits, how=method: solve_tasks(  # type: ignore[misc]
+                            n, [t], m, method=how, time_limit=20
+                        )
+                    )[0]
+                near, best = found[Method.HEURISTIC], found[Method.EXACT]
+                rows.append(
+                    {
+                        "topology": spec,
+                        "workers": workers,
+                        "aggregating": aggregating,
+                        "most": most or "any",
+                        "speeds": "mixed" if mixed else "equal",
+                        "seed": seed,
+                        "of_exact": round(near["rate"] / best["rate"], 4) if best["rate"] else "",
+                        "of_bound": round(near["rate"] / best["bound"], 4) if best["rate"] else "",
+                        "heuristic_cpu": near["cpu_seconds"],
+                        "exact_cpu": best["cpu_seconds"],
+                        "exact_verdict": best["verdict"],
+                    }
+                )
+    return rows
+
+
+def large() -> Rows:
+    """A fat-tree of 9,826 hosts and 1,445 switches by the heuristic."""
+    network = load_network("fat-tree:34")
+    workers = len(network.hosts) - 1
+    rows = []
+    for aggregating, most, mixed in (
+        (1.0, None, False),
+        (0.7, None, False),
+        (1.0, 700, False),
+        (1.0, 400, False),
+        (0.7, None, True),
+    ):
+        random = Random(1)
+        fabric = with_speeds(network, random) if mixed else network
+        task, limits = job(fabric, workers, aggregating, random)
+        limits = replace(limits, max_summing=most)
+        row, _ = timed(
+            lambda n=fabric, t=task, m=limits: solve_tasks(n, [t], m, method=Method.HEURISTIC)  # type: ignore[misc]
+        )
+        case = {"hosts": len(network.hosts), "aggregating": aggregating, "most": most or "any"}
+        rows.append(case | {"speeds": "mixed" if mixed else "equal"} | row)
+    return rows
+
+
+def dynamic_programme() -> Rows:
+    """SOAR's problem: 64 of 1,000 switches, on random trees of height at most 12."""
+    rows = []
+    for seed in range(3):
+        random = Random(seed)
+        parents, depth = [-1], [1]
+        while len(parents) < 1000:
+            parent = random.randrange(len(parents))
+            if depth[parent] < 12:
+                parents.append(parent)
+                depth.append(depth[parent] + 1)
+        local = [random.randint(0, 30) for _ in parents]
+        for most in (0, 8, 64):
+            spent = process_time()
+            placement = soar(parents, local, [1.0] * len(parents), most)
+            rows.append(
+                {
+                    "switches": len(parents),
+                    "height": max(depth),
+                    "most": most,
+                    "seed": seed,
+                    "messages": round(placement.cost),
+                    "cpu_seconds": round(process_time() - spent, 3),
+                }
+            )
+    return rows
+
+
+BENCHMARKS: dict[str, Callable[[], Rows]] = {
+    "multi-hop exact": exact,
+    "multi-hop four jobs": jobs,
+    "multi-hop heuristic": heuristic,
+    "multi-hop large": large,
+    "soar": dynamic_programme,
+}
+
+
+def main() -> None:
+    """Run the benchmarks named, or all; print tables and write JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(BENCHMARKS))
+    parser.add_argument("--output", type=Path, default=Path("out/bench"))
+    options = parser.parse_args()
+    unknown = set(options.names) - set(BENCHMARKS)
+    if unknown:
+        parser.error(
+            f"no benchmark {', '.join(sorted(unknown))}; there are {', '.join(BENCHMARKS)}"
+        )
+    options.output.mkdir(parents=True, exist_ok=True)
+    for name in options.names or BENCHMARKS:
+        rows = BENCHMARKS[name]()
+        values = {"machine": machine(), "rows": rows}
+        file = options.output / f"{name.replace(' ', '-')}.json"
+        file.write_text(json.dumps(values, indent=1) + "\n")
+        Console().print(table(name, rows))
+
+
+if __name__ == "__main__":
+    main()
