@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from math import lcm
 
 from controller.planners.forest import ForestOptions, RatedTree
 from controller.planners.linear_program import LinearProgram, Status
@@ -13,8 +14,11 @@ from controller.planners.packing_problem import PackingProblem
 
 Loads = Mapping[int, int]
 """Flows of a tree on each edge, by the edge's number."""
-SIMPLEST = 10_000
-"""Rates of a programme are taken for the nearest fraction with no larger denominator."""
+SIMPLE = 720_720
+"""Rates of a programme are taken for the nearest fraction with this denominator, if all are so
+near: what 1 to 16 trees, or flows, share equally."""
+FINER = 10_000
+NEAR = 1e-9
 DUST = 1e-7
 """Rates of a programme below this part of the largest capacity are no rates."""
 
@@ -112,62 +116,56 @@ def exact_rates(
 
     `wanted`: parts of the largest capacity. What rounding leaves is given to the largest trees.
     """
-    unit = max(problem.graph.capacity.values())
+    capacities = [problem.graph.capacity[edge] for edge in problem.edges]
+    unit = max(capacities)
+    used = [i for i, rate in enumerate(wanted) if rate > DUST]
+    simple = all(abs(wanted[i] * SIMPLE - round(wanted[i] * SIMPLE)) < NEAR * SIMPLE for i in used)
+    # All in whole grains from here on: fractions of many denominators grow without end.
+    grain = Fraction(1, SIMPLE if simple else SIMPLE * FINER)
+    grain /= lcm(min_rate.denominator, *(capacity.denominator for capacity in capacities))
+    room = [int(capacity / grain) for capacity in capacities]
+    least, whole = int(min_rate / grain), int(unit / grain)
     rates = {
-        i: max(min_rate, Fraction(rate).limit_denominator(SIMPLEST) * unit)
-        for i, rate in enumerate(wanted)
-        if rate > DUST
+        i: max(
+            least,
+            round(wanted[i] * SIMPLE) * whole // SIMPLE if simple else int(wanted[i] * whole),
+        )
+        for i in used
     }
     loads = {i: edge_loads(problem, trees[i]) for i in rates}
-    while (edge := _overloaded(problem, loads, rates)) is not None:
-        rates = _relieved(problem, loads, rates, min_rate, edge)
+    for edge in range(len(room)):
+        _relieve(rates, loads, least, edge, room[edge])
+    for i, rate in rates.items():
+        for edge, flows in loads[i].items():
+            room[edge] -= rate * flows
     for i in sorted(rates, key=lambda i: (-rates[i], i)):
-        used = _used(loads, rates)
-        rates[i] += min((_capacity(problem, e) - used[e]) / n for e, n in loads[i].items())
-    chosen = [(i, rate) for i, rate in rates.items() if rate > 0]
-    return tuple(
-        replace(trees[i], rate=rate) for i, rate in sorted(chosen, key=lambda c: (-c[1], c[0]))
-    )
+        more = min(room[edge] // flows for edge, flows in loads[i].items())
+        rates[i] += more
+        for edge, flows in loads[i].items():
+            room[edge] -= more * flows
+    ranked = sorted((i for i in rates if rates[i]), key=lambda i: (-rates[i], i))
+    return tuple(replace(trees[i], rate=rates[i] * grain) for i in ranked)
+
+
+def _relieve(
+    rates: dict[int, int], loads: Mapping[int, Loads], least: int, edge: int, room: int
+) -> None:
+    """Make rates fit an edge: its trees give up the same part of what they have above `least`.
+
+    Where that is not enough the smallest of them goes.
+    """
+    while True:
+        here = [i for i in rates if edge in loads[i]]
+        base = sum(least * loads[i][edge] for i in here)
+        extra = sum((rates[i] - least) * loads[i][edge] for i in here)
+        if base + extra <= room:
+            return
+        if base <= room:
+            for i in here:
+                rates[i] = least + (rates[i] - least) * (room - base) // extra
+            return
+        del rates[min(here, key=lambda i: (rates[i], -i))]
 
 
 def _capacity(problem: PackingProblem, edge: int) -> Fraction:
     return problem.graph.capacity[problem.edges[edge]]
-
-
-def _used(loads: Mapping[int, Loads], rates: Mapping[int, Fraction]) -> dict[int, Fraction]:
-    used: dict[int, Fraction] = {}
-    for i, rate in rates.items():
-        for edge, flows in loads[i].items():
-            used[edge] = used.get(edge, Fraction(0)) + rate * flows
-    return used
-
-
-def _overloaded(
-    problem: PackingProblem, loads: Mapping[int, Loads], rates: Mapping[int, Fraction]
-) -> int | None:
-    over = (e for e, load in _used(loads, rates).items() if load > _capacity(problem, e))
-    return min(over, default=None)
-
-
-def _relieved(
-    problem: PackingProblem,
-    loads: Mapping[int, Loads],
-    rates: Mapping[int, Fraction],
-    min_rate: Fraction,
-    edge: int,
-) -> dict[int, Fraction]:
-    """Rates that fit an edge: the trees on it give up the same part of what is above `min_rate`.
-
-    Where that is not enough the smallest of them goes.
-    """
-    here = [i for i in rates if edge in loads[i]]
-    base = sum((min_rate * loads[i][edge] for i in here), Fraction(0))
-    extra = sum(((rates[i] - min_rate) * loads[i][edge] for i in here), Fraction(0))
-    room = _capacity(problem, edge) - base
-    if room < 0:
-        smallest = min(here, key=lambda i: (rates[i], -i))
-        return {i: rate for i, rate in rates.items() if i != smallest}
-    part = room / extra
-    return {
-        i: min_rate + (rate - min_rate) * part if i in here else rate for i, rate in rates.items()
-    }
