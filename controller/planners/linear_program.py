@@ -24,6 +24,8 @@ class Status(StrEnum):
     """Within the gap asked for."""
     TIME_LIMIT = "time limit"
     """The time was up; `values` hold the best point found, if there is one."""
+    NODE_LIMIT = "node limit"
+    """So many nodes of the search tree were not enough; `values` as for the time limit."""
     INFEASIBLE = "infeasible"
     UNBOUNDED = "unbounded"
 
@@ -50,6 +52,7 @@ class Solution:
 _ENDS = {
     highspy.HighsModelStatus.kOptimal: Status.OPTIMAL,
     highspy.HighsModelStatus.kTimeLimit: Status.TIME_LIMIT,
+    highspy.HighsModelStatus.kSolutionLimit: Status.NODE_LIMIT,
     highspy.HighsModelStatus.kInfeasible: Status.INFEASIBLE,
     highspy.HighsModelStatus.kUnbounded: Status.UNBOUNDED,
     highspy.HighsModelStatus.kUnboundedOrInfeasible: Status.INFEASIBLE,
@@ -59,8 +62,8 @@ _ENDS = {
 class LinearProgram:
     """A programme under construction, with non-negative variables unless bounds say otherwise.
 
-    `time_limit`: seconds a solve; `gap`: relative, for integer programmes; same `seed`, same result
-    unless the time limit is hit.
+    `time_limit`: seconds a solve; `gap`: relative, and `nodes`: at most, for integer programmes;
+    same `seed`, same result unless the time limit is hit.
     """
 
     def __init__(
@@ -70,6 +73,7 @@ class LinearProgram:
         time_limit: float = INFINITY,
         gap: float = 1e-9,
         seed: int = 0,
+        nodes: int = 2**31 - 1,
     ) -> None:
         self._solver = highspy.Highs()  # type: ignore[no-untyped-call]
         self._integer = False
@@ -78,6 +82,7 @@ class LinearProgram:
             ("threads", 1),
             ("random_seed", seed % 2**31),
             ("mip_rel_gap", gap),
+            ("mip_max_nodes", nodes),
             ("time_limit", time_limit),
         ):
             self._solver.setOptionValue(option, value)

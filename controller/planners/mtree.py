@@ -13,7 +13,6 @@ tree of diameter 2H may have no node in its middle. `multi_tree` limits the heig
 
 from __future__ import annotations
 
-import math
 import random
 from fractions import Fraction
 from time import monotonic, perf_counter
@@ -23,6 +22,7 @@ from numpy.typing import NDArray
 
 from collectives.plan import PlanError
 from controller.bounds.strength import strength
+from controller.planners.equal_rates import common_unit
 from controller.planners.forest import Forest, ForestOptions, Verdict
 from controller.planners.graph import PlanningGraph
 from controller.planners.spanning_trees import (
@@ -61,7 +61,7 @@ def plan_mtree(graph: PlanningGraph, options: ForestOptions) -> Forest:
         heights = numbered.eccentricities(tree, weights)
         root = min(range(numbered.size), key=heights.__getitem__)
         trees.append(numbered.rated(tree, root, rate))
-    verdict = Verdict.FEASIBLE if choice.proved else Verdict.TIME_LIMIT
+    verdict = Verdict.FEASIBLE if choice.in_time else Verdict.TIME_LIMIT
     if choice.throughput >= certificate.bound * (1 - Fraction(options.gap)):
         verdict = Verdict.OPTIMAL
     return Forest("mtree", tuple(trees), certificate, verdict, perf_counter() - started)
@@ -70,7 +70,7 @@ def plan_mtree(graph: PlanningGraph, options: ForestOptions) -> Forest:
 def mtree_choice(numbered: NumberedGraph, options: ForestOptions, deadline: float) -> Choice:
     """The trees and rates of steps 1 to 3; PlanError if not even one tree is found.
 
-    `deadline`: of `time.monotonic`. A choice cut short by it is not `proved`.
+    `deadline`: of `time.monotonic`. A choice cut short by it is not `in_time`.
     """
     weights, limit = _measure(numbered, options)
     grown = _lowered(_Growth(numbered, weights, options, deadline), limit)
@@ -84,7 +84,7 @@ def mtree_choice(numbered: NumberedGraph, options: ForestOptions, deadline: floa
     if options.max_trees is None or options.max_trees >= len(pool):
         rates = exact_rates(numbered, pool, options.min_rate)
         if rates is not None and (options.min_rate == 0 or in_time):
-            return Choice(rates, proved=in_time)
+            return Choice(rates, in_time=in_time)
     widest = sorted(pool, key=lambda tree: -sum(rate for found, rate in grown if found == tree))
     start: dict[Tree, Fraction] | None = None
     for count in range(min(options.max_trees or len(pool), len(pool)), 0, -1):
@@ -101,7 +101,7 @@ def mtree_choice(numbered: NumberedGraph, options: ForestOptions, deadline: floa
         deadline=deadline,
         start=start,
     )
-    return Choice(choice.rates, choice.bound, choice.proved and in_time)
+    return Choice(choice.rates, choice.bound, choice.in_time and in_time)
 
 
 def _measure(numbered: NumberedGraph, options: ForestOptions) -> tuple[list[int], int]:
@@ -132,7 +132,7 @@ class _Growth:
         self.weights: Whole = np.array(weights, dtype=np.int64)
         self.seed = options.seed
         self.deadline = deadline
-        step = _step(numbered.capacity)
+        step = max(common_unit(numbered.capacity), max(numbered.capacity) / STEPS)
         self.bandwidth: Whole = np.array(
             [
                 max(1, int(capacity / step)) if capacity >= options.min_rate else 0
@@ -188,13 +188,6 @@ class _Growth:
             inside[v] = True
             edges.append(edge)
         return tuple(sorted(edges))
-
-
-def _step(capacities: list[Fraction]) -> Fraction:
-    """The unit of the quantised bandwidths: exact if that takes no more than STEPS of them."""
-    scale = math.lcm(*(capacity.denominator for capacity in capacities))
-    exact = Fraction(math.gcd(*(int(capacity * scale) for capacity in capacities)), scale)
-    return max(exact, max(capacities) / STEPS)
 
 
 def _lowered(growth: _Growth, limit: int) -> list[tuple[Tree, int]]:

@@ -33,8 +33,7 @@ class _Packing:
     def add_light_tree(self) -> None:
         """Add a tree of the edges that are used least for their copies, ties at random."""
         shuffle = 1e-6 * self._random.random(len(self.copies))
-        with np.errstate(divide="ignore"):
-            lengths = np.where(self.copies > 0, self.uses / self.copies + shuffle, 1e6)
+        lengths = np.where(self.copies > 0, self.uses / np.maximum(self.copies, 1) + shuffle, 1e6)
         edges = self.numbered.minimum_tree(lengths)
         self.uses[edges] += 1
         self.trees.append(set(edges.tolist()))

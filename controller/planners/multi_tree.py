@@ -1,0 +1,307 @@
+"""multi-tree: spanning trees with rates, next to the proved optimum of every algorithm.
+
+Where every node is a worker, the strength of the network bounds the rate of any all-reduce, and
+spanning trees reach it. Without limits the trees come from an exact packing (`equal_rates`), with
+limits on their height from multiplicative weights and column generation (`low_packing`), at most K
+of them from a local search over sets of K trees (`tree_search`). The rates of a set of trees are a
+linear programme's, made exact. All spanning trees of small networks are enumerated: there the
+plan is optimal for H, K and r as well, and the certificate says so.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from fractions import Fraction
+from time import monotonic, perf_counter
+
+import numpy as np
+
+from collectives.plan import PlanError
+from controller.bounds.strength import strength
+from controller.planners.equal_rates import largest_rate, near_strength, trees_of_rate
+from controller.planners.forest import Certificate, Forest, ForestOptions, Verdict
+from controller.planners.graph import PlanningGraph
+from controller.planners.low_packing import LowPacking
+from controller.planners.low_trees import LowTrees
+from controller.planners.mtree import mtree_choice
+from controller.planners.spanning_trees import (
+    Lengths,
+    NumberedGraph,
+    Tree,
+    check_possible,
+    limits_of,
+)
+from controller.planners.tree_choice import (
+    NODES,
+    Choice,
+    choose_trees,
+    exact_rates,
+    fractional_bound,
+)
+from controller.planners.tree_enumeration import all_trees, count_trees
+from controller.planners.tree_search import TreeSearch, moves_for
+
+FEW_TREES = 2000
+"""Networks with no more spanning trees than this are enumerated."""
+ATTEMPTS = 12
+"""Numbers of trees, up to K, that the search starts from."""
+MTREE_TIME = 0.4
+"""Of the time limit, at most, goes to document 000's trees."""
+CHOICE_EDGES = 64
+CHOICE_TREES = 120
+"""The integer programme is tried on networks of so many edges, over so many trees."""
+
+Rates = Mapping[Tree, Fraction]
+
+
+def plan_multi_tree(graph: PlanningGraph, options: ForestOptions) -> Forest:
+    """Trees with rates within `options.gap` of the bound, or the best found.
+
+    The same for the same seed, unless the verdict says that the time was up. PlanError if no tree
+    can meet the options, naming the cut or the node in the way.
+    """
+    started = perf_counter()
+    planning = _Planning(graph, options, monotonic() + options.time_limit)
+    rates, certificate = planning.plan()
+    if not rates:
+        raise PlanError(
+            f"{graph.name}: no tree within both limits was found; relax max_height or max_delay"
+        )
+    trees = []
+    for tree, rate in sorted(rates.items(), key=lambda item: (-item[1], item[0])):
+        root = planning.numbered.best_root(tree, planning.limits)
+        assert root is not None
+        trees.append(planning.numbered.rated(tree, root, rate))
+    throughput = sum(rates.values(), Fraction(0))
+    verdict = Verdict.FEASIBLE
+    if throughput >= certificate.bound * (1 - planning.gap):
+        verdict = Verdict.OPTIMAL
+    elif planning.late():
+        verdict = Verdict.TIME_LIMIT
+    return Forest("multi-tree", tuple(trees), certificate, verdict, perf_counter() - started)
+
+
+class _Planning:
+    """One plan in the making."""
+
+    def __init__(self, graph: PlanningGraph, options: ForestOptions, deadline: float) -> None:
+        self.numbered = NumberedGraph(graph)
+        self.options = options
+        self.deadline = deadline
+        self.gap = Fraction(options.gap)
+        self.limits = limits_of(options)
+        self.roots = check_possible(self.numbered, options)
+        self.certificate = strength(graph)
+        self.strength = self.certificate.bound
+        self.best: Rates = {}
+        self._bound_few()
+
+    def late(self) -> bool:
+        """Whether the time is up."""
+        return monotonic() > self.deadline
+
+    @property
+    def most(self) -> int | None:
+        """How many trees there may be: K, or as many as have room for the least rate."""
+        options = self.options
+        if not options.min_rate:
+            return options.max_trees
+        fit = max(1, int(self.strength / options.min_rate))
+        return fit if options.max_trees is None else min(fit, options.max_trees)
+
+    def good(self) -> bool:
+        """Whether the best is as near to the strength as asked for."""
+        enough = self.certificate.bound * (1 - self.gap)
+        return sum(self.best.values(), Fraction(0)) >= enough
+
+    def offer(self, rates: Rates | None) -> None:
+        """Keep rates that are faster than the best so far, or as fast with fewer trees."""
+        if not rates:
+            return
+        fresh, now = (sum(r.values(), Fraction(0)) for r in (rates, self.best))
+        if fresh > now or (fresh == now and len(rates) < len(self.best)):
+            self.best = rates
+
+    def plan(self) -> tuple[Rates, Certificate]:
+        """The trees with rates, and why there is no faster plan."""
+        self._offer_mtree()
+        if count_trees(self.numbered) < FEW_TREES + 0.5:
+            return self._enumerated()
+        if not self.good():
+            if self.limits.none:
+                self._offer_equal_rates()
+            else:
+                self._offer_low_trees()
+        if not self.good() and self.most is not None:
+            self._search()
+        return self.best, self.certificate
+
+    def _offer_mtree(self) -> None:
+        """Start from document 000's trees, so that no plan is slower than its."""
+        deadline = monotonic() + MTREE_TIME * self.options.time_limit
+        try:
+            choice = mtree_choice(self.numbered, self.options, deadline)
+        except PlanError:
+            return  # it found no tree, or knows no such limits
+        if all(self._fits(tree) for tree in choice.rates):
+            self.offer(choice.rates)
+
+    def _fits(self, tree: Tree) -> bool:
+        return (
+            self.limits.none or self.numbered.best_root(tree, self.limits) is not None
+        ) and self._wide(tree)
+
+    def _wide(self, tree: Tree) -> bool:
+        least = self.options.min_rate
+        return not least or min(self.numbered.capacity[edge] for edge in tree) >= least
+
+    def _offer_best_of(self, rates: Rates) -> None:
+        """Offer as many of some trees as there may be: those of the largest rates."""
+        most = self.most
+        if most is None:
+            self.offer(rates)
+            return
+        for count in sorted({min(most, len(rates)), *range(1, min(most, len(rates)) + 1)})[::-1]:
+            chosen = sorted(rates, key=lambda tree: -rates[tree])[:count]
+            found = exact_rates(self.numbered, chosen, self.options.min_rate)
+            if found is not None:
+                self.offer(found)
+                return
+
+    def _offer_equal_rates(self) -> None:
+        """Offer trees of one rate, without limits on their height."""
+        most, bound, seed = self.most, self.strength, self.options.seed
+        if most is None or most > ATTEMPTS:
+            self._offer_best_of(
+                near_strength(self.numbered, bound, self.gap, seed=seed, deadline=self.deadline)
+            )
+        if most is None or self.good():
+            return
+        step = -(-most // ATTEMPTS)
+        for count in range(most, 0, -step):
+            if self.late():
+                return
+            rate = largest_rate(self.numbered, count, bound)
+            rates = trees_of_rate(self.numbered, rate, count, seed=seed, deadline=self.deadline)
+            self._offer_best_of(rates or {})
+
+    def _low_trees(self) -> LowTrees:
+        usable = [capacity >= self.options.min_rate for capacity in self.numbered.capacity]
+        return LowTrees(self.numbered, self.limits, self.roots, usable)
+
+    def _offer_low_trees(self) -> None:
+        """Offer trees within the limits on their height."""
+        packing = LowPacking(self.numbered, self._low_trees())
+        if not packing.low.roots:
+            return
+        for tree in self.best:
+            packing.add(tree)
+        packing.add_light_trees(self.deadline)
+        packing.generate(self.certificate.bound * (1 - self.gap), self.deadline)
+        self._offer_best_of(packing.rates())
+
+    def _search(self) -> None:
+        """Improve the best by local search, then by choosing among all trees it came across."""
+        assert self.most is not None
+        if self.limits.none and not self.options.min_rate:
+            grow = self._grow
+        else:
+            low = self._low_trees()
+            if not low.roots:
+                return
+            turns = itertools.cycle(low.roots)
+
+            def grow(lengths: Lengths) -> Tree:
+                return low.short_tree(lengths, next(turns))
+
+        search = TreeSearch(
+            self.numbered,
+            most=self.most,
+            least=float(self.options.min_rate / max(self.numbered.capacity)),
+            grow=grow,
+            fits=self._fits,
+            seed=self.options.seed,
+        )
+        start = self.best or {grow(1.0 / self.numbered.shares): Fraction(0)}
+        trees = search.improve(
+            start,
+            enough=float(self.certificate.bound * (1 - self.gap) / max(self.numbered.capacity)),
+            moves=moves_for(self.numbered),
+            deadline=self.deadline,
+        )
+        self.offer(exact_rates(self.numbered, trees, self.options.min_rate))
+        if self.good() or len(self.numbered.ends) > CHOICE_EDGES or self.late():
+            return
+        pool = dict.fromkeys([*self.best, *list(search.visited)[-CHOICE_TREES:]])
+        self._choose(list(pool))
+
+    def _grow(self, lengths: Lengths) -> Tree:
+        return tuple(self.numbered.minimum_tree(lengths).tolist())
+
+    def _choose(self, pool: list[Tree], nodes: int = NODES) -> Choice:
+        choice = choose_trees(
+            self.numbered,
+            pool,
+            max_trees=self.options.max_trees,
+            min_rate=self.options.min_rate,
+            gap=self.options.gap,
+            seed=self.options.seed,
+            deadline=self.deadline,
+            start=self.best,
+            nodes=nodes,
+        )
+        self.offer(choice.rates)
+        return choice
+
+    def _enumerated(self) -> tuple[Rates, Certificate]:
+        """The optimum over all spanning trees, with its own certificate where that says more."""
+        trees = [tree for tree in all_trees(self.numbered) if self._fits(tree)]
+        if not trees:
+            raise PlanError(
+                f"{self.numbered.graph.name}: no spanning tree is within max_height and max_delay "
+                "at once (all were tried); ask for more of one"
+            )
+        if not self.limits.none:
+            bound = fractional_bound(self.numbered, trees)
+            self._tighten(
+                "enumeration", bound, f"by the duals of the rates of all {len(trees)} trees so low"
+            )
+        if self.most is None:
+            self.offer(exact_rates(self.numbered, trees))
+            return self.best, self.certificate
+        if not self.good():
+            self._search()
+        if not self.good():
+            choice = self._choose(trees, nodes=2**31 - 1)
+            self._tighten(
+                "enumeration",
+                # HiGHS proves in floating point, to about this.
+                Fraction(choice.bound) * Fraction(1_000_001, 1_000_000),
+                f"by branch and bound over all {len(trees)} trees within the limits",
+            )
+        return self.best, self.certificate
+
+    def _bound_few(self) -> None:
+        """Bound K trees by K times the fastest one."""
+        if self.options.max_trees is None:
+            return
+        numbered = self.numbered
+        ranks = {capacity: rank for rank, capacity in enumerate(sorted(set(numbered.capacity)))}
+        descending = [float(len(ranks) - ranks[capacity]) for capacity in numbered.capacity]
+        widest = numbered.minimum_tree(np.array(descending))
+        slowest = min(widest.tolist(), key=numbered.capacity.__getitem__)
+        fastest = numbered.capacity[slowest]
+        names = numbered.graph.nodes
+        u, v = (names[end] for end in numbered.ends[slowest])
+        self._tighten(
+            "bottleneck",
+            self.options.max_trees * fastest,
+            f"a tree carries at most {float(fastest):g} (every tree crosses an edge no faster than "
+            f"{u}-{v}), and there may be {self.options.max_trees}",
+        )
+
+    def _tighten(self, kind: str, bound: Fraction, why: str) -> None:
+        if bound < self.certificate.bound:
+            text = f"no plan is faster than {float(bound):g}: {why}"
+            self.certificate = Certificate(kind, bound, (), text)
