@@ -28,6 +28,10 @@ from collectives.schedule import (
 
 NAME = "level-wise"
 
+FEW_SPANS = 64
+SPANS_A_LEAF = 4
+"""Equal parts in every group of a ring are given up beyond so many spans, and so many a leaf."""
+
 Span = tuple[int, int]
 Held = tuple[int, int, int]
 """Start, stop and the rank that holds the branch's sum of these elements."""
@@ -54,9 +58,9 @@ def level_wise_all_reduce(
     leaf sends (p - 1) / p of what it holds, each way. Raises ScheduleError for ranks that are not
     leaves of the tree, listed twice, or none.
     """
-    levels = _Levels(tree, ranks, elements)
-    steps = levels.reduce_scatter(siblings)
-    steps += levels.all_gather(siblings, len(steps))
+    levels = _Levels(tree, ranks, elements, siblings)
+    steps = levels.reduce_scatter()
+    steps += levels.all_gather(len(steps))
     whole = Ranges.whole(range(len(ranks)), elements)
     return _schedule(Collective.ALL_REDUCE, ranks, elements, steps, whole, whole)
 
@@ -68,9 +72,9 @@ def level_wise_reduce_scatter(
     siblings: Siblings = Siblings.RING,
 ) -> Schedule:
     """The first half: every leaf ends with the sum of its target part."""
-    levels = _Levels(tree, ranks, elements)
+    levels = _Levels(tree, ranks, elements, siblings)
     whole = Ranges.whole(range(len(ranks)), elements)
-    steps = levels.reduce_scatter(siblings)
+    steps = levels.reduce_scatter()
     return _schedule(
         Collective.REDUCE_SCATTER, ranks, elements, steps, whole, levels.target_parts()
     )
@@ -83,9 +87,9 @@ def level_wise_all_gather(
     siblings: Siblings = Siblings.RING,
 ) -> Schedule:
     """The second half: from every leaf's target part to everything everywhere."""
-    levels = _Levels(tree, ranks, elements)
+    levels = _Levels(tree, ranks, elements, siblings)
     whole = Ranges.whole(range(len(ranks)), elements)
-    steps = levels.all_gather(siblings, 0)
+    steps = levels.all_gather(0)
     return _schedule(Collective.ALL_GATHER, ranks, elements, steps, levels.target_parts(), whole)
 
 
@@ -113,7 +117,10 @@ class _Group:
 class _Levels:
     """The exchanges at every inner node, by the height of the node."""
 
-    def __init__(self, tree: RootedTree, ranks: Sequence[str], elements: int) -> None:
+    def __init__(
+        self, tree: RootedTree, ranks: Sequence[str], elements: int, siblings: Siblings
+    ) -> None:
+        self._siblings = siblings
         tree.check_ranks(ranks)
         check_counts(NAME, len(ranks), elements)
         numbers = {name: number for number, name in enumerate(ranks)}
@@ -139,7 +146,7 @@ class _Levels:
 
     def _combine(self, height: int, branches: list[list[Held]]) -> list[Held]:
         """Note the exchanges between these branches; returns what their parent's leaves hold."""
-        groups = _groups(branches)
+        groups = _groups(branches, self._siblings)
         self._exchanges.setdefault(height, {}).setdefault(len(branches), []).extend(groups)
         kept = sorted(
             (start, stop, leaf)
@@ -159,22 +166,20 @@ class _Levels:
         """What each leaf holds between reduce-scatter and all-gather."""
         return Ranges.of((leaf, start, stop) for start, stop, leaf in self._held)
 
-    def reduce_scatter(self, siblings: Siblings) -> list[Step]:
+    def reduce_scatter(self) -> list[Step]:
         """From the lowest level up; steps of one level do not wait for each other."""
-        return self._steps(sorted(self._exchanges), siblings, gather=False, first=0)
+        return self._steps(sorted(self._exchanges), gather=False, first=0)
 
-    def all_gather(self, siblings: Siblings, first: int) -> list[Step]:
+    def all_gather(self, first: int) -> list[Step]:
         """From the root down; `first` steps come before, of which the last level is waited for."""
-        return self._steps(sorted(self._exchanges)[::-1], siblings, gather=True, first=first)
+        return self._steps(sorted(self._exchanges)[::-1], gather=True, first=first)
 
-    def _steps(
-        self, heights: list[int], siblings: Siblings, *, gather: bool, first: int
-    ) -> list[Step]:
+    def _steps(self, heights: list[int], *, gather: bool, first: int) -> list[Step]:
         steps: list[Step] = []
         waits: list[int] = []
         if first and heights:
             waits = list(range(first - len(self._exchanges[heights[0]]), first))
-        make = _ring if siblings is Siblings.RING else _direct
+        make = _ring if self._siblings is Siblings.RING else _direct
         for height in heights:
             before = len(steps)
             for children, groups in sorted(self._exchanges[height].items()):
@@ -183,13 +188,22 @@ class _Levels:
         return steps
 
 
-def _groups(branches: list[list[Held]]) -> list[_Group]:
+def _groups(branches: list[list[Held]], siblings: Siblings) -> list[_Group]:
     """Who keeps what of the elements that p branches hold, each of them every element once.
 
-    Each leaf keeps 1/p of what it holds, in one of two ways: whichever leaves fewer spans.
+    Each leaf keeps 1/p of what it holds, in one of two ways. A ring is even in every turn only if
+    the parts of each group are equal; that is given up where it would cut the tensor to shreds.
     """
-    ways = (_first_to_end(branches), _group_by_group(branches))
-    return min(ways, key=lambda groups: sum(len(spans) for g in groups for spans in g.parts))
+    exact, whole = _group_by_group(branches), _first_to_end(branches)
+    most = _spans(whole)
+    if siblings is Siblings.RING:
+        leaves = {leaf for branch in branches for _, _, leaf in branch}
+        most = max(most, FEW_SPANS + SPANS_A_LEAF * len(leaves))
+    return exact if _spans(exact) <= most else whole
+
+
+def _spans(groups: list[_Group]) -> int:
+    return sum(len(spans) for group in groups for spans in group.parts)
 
 
 def _overlaps(branches: list[list[Held]]) -> Iterator[tuple[int, int, list[Held]]]:
@@ -213,7 +227,7 @@ def _first_to_end(branches: list[list[Held]]) -> list[_Group]:
     """Every span keeps 1/p: of branch j as many as there are x in it with (x + j) mod p = 0.
 
     That adds up over the branches to every length exactly. The span that ends first takes first,
-    which gives all their due, and one piece each where branches are alike.
+    which gives all their due, and few pieces.
     """
     count = len(branches)
     groups: dict[tuple[int, ...], _Group] = {}
@@ -237,8 +251,7 @@ def _first_to_end(branches: list[list[Held]]) -> list[_Group]:
 def _group_by_group(branches: list[list[Held]]) -> list[_Group]:
     """What a group of leaves has in common is cut into p equal parts, end to end.
 
-    Equal up to one element, which goes round. Better where spans of one branch are long and those
-    of another short: the parts of the long ones lie together.
+    Equal up to one element, which goes round.
     """
     count = len(branches)
     common: dict[tuple[int, ...], list[Span]] = {}

@@ -1,0 +1,40 @@
+"""What a schedule puts on every link: exact, before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from collectives.schedule import Schedule
+
+Path = Callable[[str, str], Sequence[str]]
+"""The nodes on the way from one node to another, both included."""
+
+
+def pair_volumes(schedule: Schedule) -> Iterator[tuple[int, int, int]]:
+    """Source, target and the elements between them in all steps, for every pair that exchanges."""
+    if not schedule.steps:
+        return
+    keys = np.concatenate([s.sources * schedule.nodes + s.targets for s in schedule.steps])
+    volumes = np.concatenate([step.volumes() for step in schedule.steps])
+    pairs, where = np.unique(keys, return_inverse=True)
+    totals = np.zeros(len(pairs), dtype=np.int64)
+    np.add.at(totals, where, volumes)
+    for pair, total in zip(pairs.tolist(), totals.tolist(), strict=True):
+        if total:
+            yield pair // schedule.nodes, pair % schedule.nodes, total
+
+
+def link_volumes(schedule: Schedule, path: Path) -> dict[tuple[str, str], int]:
+    """Elements on each directed link (links without any are left out).
+
+    `path`: the route between two nodes by name, e.g. `PlainRoutes(network).path`; raises what that
+    raises, for instance when nodes are not connected.
+    """
+    links: dict[tuple[str, str], int] = {}
+    for source, target, total in pair_volumes(schedule):
+        for link in pairwise(path(schedule.name(source), schedule.name(target))):
+            links[link] = links.get(link, 0) + total
+    return links

@@ -1,0 +1,224 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from itertools import count, pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from collectives.algorithms.level_wise import (
+    Siblings,
+    level_wise_all_gather,
+    level_wise_all_reduce,
+    level_wise_reduce_scatter,
+)
+from collectives.algorithms.rooted import RootedTree
+from collectives.schedule import Schedule, ScheduleError, Transfer
+from collectives.schedule_bytes import link_volumes
+from collectives.schedule_checker import check_schedule
+
+SHARES = 6**5
+"""Divisible by all products of children in the trees below."""
+
+
+def tree_of(branches: Any) -> tuple[RootedTree, list[str]]:
+    """A tree from nested lists; every None is a leaf."""
+    parents: dict[str, str] = {}
+    ranks: list[str] = []
+    numbers = count(1)
+
+    def grow(branch: Any, node: str) -> None:
+        for child in branch:
+            if child is None:
+                ranks.append(f"h{len(ranks)}")
+                parents[ranks[-1]] = node
+            else:
+                name = f"s{next(numbers)}"
+                parents[name] = node
+                grow(child, name)
+
+    grow(branches, "s0")
+    return RootedTree("s0", parents), ranks
+
+
+def path_in(tree: RootedTree) -> Any:
+    def path(source: str, target: str) -> list[str]:
+        up, down = [source], [target]
+        while up[-1] != tree.root:
+            up.append(tree.parents[up[-1]])
+        while down[-1] != tree.root:
+            down.append(tree.parents[down[-1]])
+        while len(up) > 1 and len(down) > 1 and up[-2] == down[-2]:
+            up.pop()
+            down.pop()
+        return [*up, *down[-2::-1]]
+
+    return path
+
+
+def target_share(tree: RootedTree, node: str) -> Fraction:
+    """1 / (number of children) over all nodes above."""
+    share = Fraction(1)
+    while node != tree.root:
+        node = tree.parents[node]
+        share /= len(tree.children[node])
+    return share
+
+
+branches = st.recursive(
+    st.none(), lambda below: st.lists(below, min_size=1, max_size=3), max_leaves=14
+).map(lambda tree: [tree] if tree is None else tree)
+
+
+@given(branches, st.integers(0, 300), st.sampled_from(Siblings))
+def test_any_tree_and_size_is_proved(shape: Any, elements: int, siblings: Siblings) -> None:
+    tree, ranks = tree_of(shape)
+    check_schedule(level_wise_all_reduce(tree, ranks, elements, siblings))
+    check_schedule(level_wise_reduce_scatter(tree, ranks, elements, siblings))
+    check_schedule(level_wise_all_gather(tree, ranks, elements, siblings))
+
+
+@given(branches, st.sampled_from(Siblings))
+def test_leaves_own_their_target_parts(shape: Any, siblings: Siblings) -> None:
+    tree, ranks = tree_of(shape)
+    schedule = level_wise_reduce_scatter(tree, ranks, SHARES, siblings)
+    owned = [0] * len(ranks)
+    for node, start, stop in schedule.wanted.rows():
+        owned[node] += stop - start
+    deep = max(tree.depths.values()) <= 5
+    if deep:
+        assert owned == [target_share(tree, rank) * SHARES for rank in ranks]
+    assert sum(owned) == SHARES
+
+
+@given(branches)
+def test_links_carry_what_their_branch_does_not_own(shape: Any) -> None:
+    tree, ranks = tree_of(shape)
+    if max(tree.depths.values()) > 5:
+        return
+    up = {(node, parent): node for node, parent in tree.parents.items()}
+    for siblings in Siblings:
+        schedule = level_wise_all_reduce(tree, ranks, SHARES, siblings)
+        links = link_volumes(schedule, path_in(tree))
+        for link, node in up.items():
+            expected = 2 * (1 - target_share(tree, node)) * SHARES
+            assert links.get(link, 0) == links.get(link[::-1], 0) == expected
+
+
+@given(branches, st.integers(0, 300), st.sampled_from(Siblings))
+def test_gathering_is_the_exact_reverse(shape: Any, elements: int, siblings: Siblings) -> None:
+    tree, ranks = tree_of(shape)
+    schedule = level_wise_all_reduce(tree, ranks, elements, siblings)
+    turns: dict[tuple[int, int], set[tuple[int, int, int, int]]] = {}
+    for t in schedule.transfers():
+        key = (t.source, t.target) if t.combine else (t.target, t.source)
+        turns.setdefault(t.turn, set()).add((*key, t.start, t.stop))
+    scatter = [rows for (step, _), rows in turns.items() if schedule.steps[step].combine]
+    gather = [rows for (step, _), rows in turns.items() if not schedule.steps[step].combine]
+    # Steps of one height do not wait for each other, so their order may differ.
+    assert sorted(map(sorted, scatter)) == sorted(map(sorted, gather))
+    for before, after in pairwise(schedule.steps):
+        assert before.combine >= after.combine
+
+
+def moves(schedule: Schedule, step: int, turn: int = 0) -> list[tuple[str, int, int]]:
+    """Transfers of a turn as (source>target, start, stop)."""
+    chosen: Sequence[Transfer] = [t for t in schedule.transfers() if t.turn == (step, turn)]
+    return [(f"{t.source}>{t.target}", t.start, t.stop) for t in chosen]
+
+
+def test_the_documents_example() -> None:
+    """003: a root with two branches, two processors under the first; three under the second."""
+    tree, ranks = tree_of([[None, None], [None, None, None]])
+    schedule = level_wise_all_reduce(tree, ranks, 12)
+    check_schedule(schedule)
+    # In the first branch the target parts are halves: each sends the other's, and adds its own.
+    assert moves(schedule, 0) == [("0>1", 6, 12), ("1>0", 0, 6)]
+    # In the second they are thirds; around the ring in two turns, each to the next.
+    assert moves(schedule, 1) == [("2>3", 8, 12), ("3>4", 0, 4), ("4>2", 4, 8)]
+    assert moves(schedule, 1, 1) == [("2>3", 4, 8), ("3>4", 8, 12), ("4>2", 0, 4)]
+    # The branches exchange where halves and thirds overlap: 0 with 2 and 3, 1 with 3 and 4.
+    assert schedule.steps[2].after == (0, 1)
+    assert sorted(moves(schedule, 2)) == [
+        ("0>2", 2, 4),
+        ("0>3", 5, 6),
+        ("1>3", 7, 8),
+        ("1>4", 10, 12),
+        ("2>0", 0, 2),
+        ("3>0", 4, 5),
+        ("3>1", 6, 7),
+        ("4>1", 8, 10),
+    ]
+    # Everyone has a half of what was its own: a quarter under the first parent, else a sixth.
+    scatter = level_wise_reduce_scatter(tree, ranks, 12)
+    assert scatter.wanted.rows() == [
+        [0, 0, 2],
+        [2, 2, 4],
+        [0, 4, 5],
+        [3, 5, 6],
+        [1, 6, 7],
+        [3, 7, 8],
+        [1, 8, 10],
+        [4, 10, 12],
+    ]
+    # Then the same backwards.
+    assert schedule.steps[3].after == (2,)
+    assert [step.combine for step in schedule.steps] == [True] * 3 + [False] * 3
+    assert sorted(moves(schedule, 3)) == sorted(
+        (f"{ends[2]}>{ends[0]}", start, stop) for ends, start, stop in moves(schedule, 2)
+    )
+
+
+def test_a_symmetric_tree_is_rings_within_rings() -> None:
+    tree, ranks = tree_of([[None] * 4] * 3)
+    schedule = level_wise_all_reduce(tree, ranks, 12 * 5)
+    # Three rings of four, then four rings of three, and back.
+    assert [(len(s), s.repeat, s.period) for s in schedule.steps] == [
+        (12, 3, 4),
+        (12, 2, 3),
+        (12, 2, 3),
+        (12, 3, 4),
+    ]
+
+
+def test_one_leaf_and_chains_of_single_children_exchange_nothing() -> None:
+    for shape in ([None], [[[[None]]]]):
+        tree, ranks = tree_of(shape)
+        assert level_wise_all_reduce(tree, ranks, 10).steps == ()
+    tree, ranks = tree_of([[[[None]]], [[None]]])
+    schedule = level_wise_all_reduce(tree, ranks, 10)
+    check_schedule(schedule)
+    assert len(schedule.steps) == 2
+
+
+def test_a_deep_chain_with_a_leaf_at_every_node() -> None:
+    depth = 100
+    parents = {f"s{i + 1}": f"s{i}" for i in range(depth)} | {
+        f"h{i}": f"s{min(i, depth)}" for i in range(depth + 2)
+    }
+    ranks = [f"h{i}" for i in range(depth + 2)]
+    check_schedule(level_wise_all_reduce(RootedTree("s0", parents), ranks, 10_000))
+
+
+def test_many_ranks_on_an_uneven_tree() -> None:
+    racks = [2 + (7 * i) % 11 for i in range(18)]
+    shape = [[[None] * size for size in racks[pod::3]] for pod in range(3)]
+    tree, ranks = tree_of(shape)
+    for siblings in Siblings:
+        schedule = level_wise_all_reduce(tree, ranks, 1_000_003, siblings)
+        check_schedule(schedule)
+
+
+def test_ranks_that_are_no_leaves_are_refused() -> None:
+    tree = RootedTree("r", {"a": "r", "b": "a"})
+    with pytest.raises(ScheduleError, match=r"rank a is an inner node of the tree, above b"):
+        level_wise_all_reduce(tree, ["a", "b"], 4)
+    with pytest.raises(ScheduleError, match=r"ranks c are not connected"):
+        level_wise_all_reduce(tree, ["b", "c"], 4)
+    with pytest.raises(ScheduleError, match=r"no ranks"):
+        level_wise_all_reduce(tree, [], 4)
+    with pytest.raises(ScheduleError, match=r"ranks b are listed more than once"):
+        level_wise_all_reduce(tree, ["b", "b"], 4)
