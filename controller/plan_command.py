@@ -32,7 +32,7 @@ from controller.placement import Placement, place
 from controller.planners.answers import NAMES, Answer, answer
 from controller.planners.forest import ForestOptions
 from controller.planners.graph import planning_graph
-from controller.planners.request import Algorithm, PlanRequest
+from controller.planners.request import Algorithm, Method, PlanRequest
 from controller.report import explanation, forest_dict, forest_trees, plan_dict, plan_tree
 from controller.topologies import is_topology
 
@@ -64,6 +64,12 @@ def plan(
     gap: Annotated[float, typer.Option(min=0, help="Stop so near the bound.")] = 0.001,
     time_limit: Annotated[float, typer.Option(min=0, help="Seconds to plan.")] = 10.0,
     seed: Annotated[int, typer.Option(help="Of everything random.")] = 0,
+    method: Annotated[
+        Method, typer.Option(help="How hard multi-hop looks for trees.")
+    ] = Method.AUTO,
+    max_aggregating: Annotated[
+        int | None, typer.Option(min=0, help="Switches that may sum at most (multi-hop).")
+    ] = None,
     algorithm: Annotated[Algorithm, typer.Option(help="Who sums.")] = Algorithm.IN_NETWORK,
     results: Annotated[
         Results | None, typer.Option(help="How results come down; default by algorithm.")
@@ -117,6 +123,8 @@ def plan(
             time_limit=time_limit,
             seed=seed,
         ),
+        method=method,
+        max_aggregating=max_aggregating,
     )
     rated = _with_rates(topology, loaded)
     chosen = planner or ("multi-hop" if loaded.switches else "multi-tree")

@@ -84,7 +84,13 @@ class MultiHopAnswer:
 
 def plan_multi_hop(network: Network, request: PlanRequest, allocator: Allocator) -> JobPlan:
     """Plan a job; PlanError says what stands in the way."""
-    answer = solve_multi_hop(network, request, allocator)
+    return plan_of_routes(network, request, solve_multi_hop(network, request, allocator), allocator)
+
+
+def plan_of_routes(
+    network: Network, request: PlanRequest, answer: MultiHopAnswer, allocator: Allocator
+) -> JobPlan:
+    """The job's plan on routes that were found; PlanError if slots or groups run out."""
     shares = request.shares or tuple(1 / len(request.servers) for _ in request.servers)
     return job_plan(network, request, answer.routes, shares, _results(request), allocator)
 

@@ -5,13 +5,14 @@ and a shortest tree under them either enters the programme or proves that nothin
 argument is the dual one: if no tree is shorter than L, and a tree of rate 1 takes its length of
 the capacities weighed by length, all rates together are at most sum(length * capacity) / L. It is
 exact: lengths are integers and, up to MAX_TERMINALS terminals, the shortest tree is one
-(`steiner_tree`). Beyond, trees are heuristic (`steiner`), and only cuts bound them.
+(`steiner_tree`). Beyond, trees are heuristic (`steiner`), and cuts bound their length
+(`dual_ascent`).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 
 from collectives.network import shorten
 from collectives.plan import PlanError
+from controller.planners.dual_ascent import paid_by_cuts
 from controller.planners.forest import Certificate, Forest, ForestOptions, RatedTree, Verdict
 from controller.planners.linear_program import LinearProgram
 from controller.planners.packing_bounds import (
@@ -62,7 +64,7 @@ class Pricing:
         index, position, graph = problem.index, problem.position, problem.graph
         self._roots = {name: index[name] for name in problem.roots}
         self._leaf_edges = {graph.edge(worker, parent) for worker, parent in problem.leaves.items()}
-        self._leaf_numbers = np.array([position[edge] for edge in self._leaf_edges], dtype=np.intp)
+        self.leaf_numbers = np.array([position[edge] for edge in self._leaf_edges], dtype=np.intp)
         self._exact = len(problem.terminals) <= MAX_TERMINALS
 
     @property
@@ -82,7 +84,7 @@ class Pricing:
         down = up
         if not problem.merges_everywhere:
             down = SteinerTables(copying, over, problem.terminals, self._max_height)
-        leaves = int(lengths[self._leaf_numbers].sum())
+        leaves = int(lengths[self.leaf_numbers].sum())
         trees, shortest = [], []
         for root, number in self._roots.items():
             up_length, down_length = up.length(number), down.length(number)
@@ -94,6 +96,16 @@ class Pricing:
                 if tree is not None:
                     trees.append(tree)
         return Priced(tuple(trees), min(shortest, default=None))
+
+    def twice_at_least(self, lengths: Lengths) -> int | None:
+        """Twice a length (lengths from 0 on) that no tree is below."""
+        if self._exact:
+            return self._price_exactly(lengths).twice_shortest
+        problem = self.problem
+        adding, _, numbers = problem.arcs
+        terminals = [terminal.node for terminal in problem.terminals]
+        paid = paid_by_cuts(adding, lengths[list(numbers)], terminals, set(self._roots.values()))
+        return 2 * (paid + int(lengths[self.leaf_numbers].sum()))
 
     def _tree(self, arcs: set[tuple[int, int]], root: str) -> RatedTree | None:
         graph = self.problem.graph
@@ -180,8 +192,9 @@ def pack_trees(problem: PackingProblem, options: ForestOptions) -> Forest:
     proofs = [cut_bound(usable)]
     _warm_up(pool, pricing, proofs, options, end)
     rates, prices = _generate(pool, pricing, proofs, options, end)
-    if pricing.exact and (lengths := simple_lengths(prices)) is not None:
-        proofs += lengths_bound(usable, lengths, pricing.price(lengths).twice_shortest)
+    if pricing.exact or not _near(sum(rates), pool, proofs, options):
+        for lengths in _final_lengths(pool, prices, pricing):
+            proofs += lengths_bound(usable, lengths, pricing.twice_at_least(lengths))
     if options.max_trees is not None:
         proofs += few_trees_bound(usable, options.max_trees)
     certificate = min(proofs, key=lambda proof: proof.bound)
@@ -309,3 +322,17 @@ def _near(rate: float, pool: _Pool, proofs: Sequence[Certificate], options: Fore
     """Whether a rate is, with something to spare for rounding, within the gap of the bound."""
     bound = min(float(proof.bound / pool.unit) for proof in proofs)
     return rate >= bound * (1 - options.gap / 4)
+
+
+def _final_lengths(pool: _Pool, prices: NDArray[np.float64], pricing: Pricing) -> Iterator[Lengths]:
+    """Lengths for a last, exact bound: the prices; of many terminals, also inner links alike."""
+    lengths = simple_lengths(prices)
+    if lengths is not None:
+        yield lengths
+    if not pricing.exact:
+        if lengths is None:
+            yield whole_lengths(prices)
+        inner = 1 / pool.shares
+        inner[pricing.leaf_numbers] = 0
+        if (lengths := simple_lengths(inner)) is not None:
+            yield lengths

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from controller.planners.dual_ascent import paid_by_cuts
 from controller.planners.steiner_tree import Arcs, SteinerTables, Terminal
 
 
@@ -70,6 +71,25 @@ def test_lengths_are_those_of_the_best_of_all_trees(
         reached = nx.DiGraph([(v, u) for u, v in found])
         reached.add_node(root)
         assert terminals <= set(nx.descendants(reached, root)) | {root}
+
+
+@settings(max_examples=60, deadline=None)
+@given(networks(), st.data())
+def test_cuts_never_pay_more_than_the_shortest_tree(
+    network: tuple[int, dict[tuple[int, int], int]], data: st.DataObject
+) -> None:
+    nodes, edges = network
+    terminals = sorted(data.draw(st.sets(st.integers(0, nodes - 1), min_size=1, max_size=4)))
+    root = data.draw(st.integers(0, nodes - 1))
+    arcs = arcs_of(nodes, list(edges), [True] * nodes)
+    lengths = np.array(list(edges.values()) * 2)
+    shortest = SteinerTables(arcs, lengths, [Terminal(t) for t in terminals]).length(root)
+    if shortest is None:
+        return
+    paid = paid_by_cuts(arcs, lengths, terminals, {root})
+    assert shortest / 2 <= paid <= shortest
+    if len(terminals) == 1:
+        assert paid == shortest
 
 
 def test_where_nodes_do_not_add_every_flow_pays() -> None:
