@@ -57,8 +57,16 @@ def simulation(seconds: float, folder: Path) -> Rows:
     return [measure("star:8", 8, 500_000), measure("fat-tree:4", 8, 500_000)]
 
 
+def coordination(seconds: float, folder: Path) -> Rows:
+    """Agreeing on operators: tree of controllers and central coordinator, in virtual time."""
+    from benchmarks.coordination import measure
+
+    return measure()
+
+
 BENCHMARKS: dict[str, tuple[bool, Callable[[float, Path], Rows]]] = {
     "simulation": (False, simulation),
+    "coordination": (False, coordination),
     "switch": (True, switch),
     "agents": (True, agents),
     "goodput": (True, goodput),

@@ -231,13 +231,14 @@ def _cuts(gaps: NDArray[np.int64], near: NDArray[np.int64], parts: int, most: in
 
     A piece costs an edge, as long as its nearest thing is away from the head (`near`); a cut saves
     the edge that would have to cross the gap inside a piece. The least sum; among equal ones the
-    most even sizes. O(parts * n * most).
+    most even sizes. Without distances: the most even sizes. O(parts * n * most).
     """
     count = len(gaps) + 1
     if count <= parts or most == 1:
         return list(range(1, count))
+    if not len(near):
+        return [count * part // parts for part in range(1, parts)]
     saved = np.concatenate(([0], gaps))
-    near = near if len(near) else np.zeros(count, dtype=np.int64)
     low = np.iinfo(np.int64).min // 4
     best = np.full(count + 1, low)
     best[0] = 0

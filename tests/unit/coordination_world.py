@@ -15,7 +15,7 @@ from collectives.coordination.tree import CoordinationTree
 from collectives.coordination.virtual_group import Costs, VirtualGroup
 
 OPTIONS = CoordinationOptions(
-    LinkOptions(heartbeat=0.5, silence=5.0, join=20.0, resend=1.2), cycle=0.01, stall=60.0
+    LinkOptions(heartbeat=0.5, silence=5.0, join=20.0, resend=1.2), cycle=0.03, stall=60.0
 )
 
 

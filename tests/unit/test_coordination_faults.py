@@ -61,6 +61,16 @@ def test_a_link_brings_every_message_once_and_in_order(seed: int) -> None:
             assert not end.silent(now) or now > 5
 
 
+def test_a_repeated_message_is_acknowledged_at_once_and_not_taken_twice() -> None:
+    frames: list[Frame] = []
+    link = Link(1, 0, 22, frames.append, LINKS, 0.0, opens=False, watched=True)
+    again = Frame(0, 1, 11, 0, 1, 0, Leave())
+    assert link.receive(again, 0.1) == [Leave()]
+    assert frames == []
+    assert link.receive(again, 0.2) == []
+    assert frames == [Frame(1, 0, 22, 11, 0, 1, None)]
+
+
 def test_a_stream_costs_a_heartbeat_and_nothing_else() -> None:
     frames: list[Frame] = []
     link = Link(0, 1, 11, frames.append, LINKS, 0.0, opens=True, watched=True)

@@ -4,6 +4,8 @@ import pytest
 
 from collectives.coordination.events import GivenUp, Start
 from collectives.coordination.failure import OperatorError
+from collectives.coordination.master import Master
+from collectives.coordination.messages import Variant, Wanted
 from collectives.coordination.participant import Participant
 from collectives.coordination.tree import CoordinationTree, balanced_tree
 from collectives.coordination.virtual_group import Costs, VirtualGroup
@@ -156,6 +158,32 @@ def test_different_shapes_are_an_error_at_every_caller_and_all_else_goes_on() ->
         )
     ready(group, "bad", shape=(8, 4))
     assert all_started(group) == ["a", "late", "bad"]
+
+
+def test_an_objection_to_an_older_entry_is_void() -> None:
+    def whole(*shape: int) -> list[Wanted]:
+        return [Wanted("a", (Variant(operator("a", *shape), 1, 0),))]
+
+    master = Master(["w0"], forget_after=1)
+    master.iteration(1)
+    assert master.complete(whole(8)) is not None
+    master.iteration(2)
+    for version, cycle in ((1, 0), (2, 1), (3, 2)):
+        amendment = master.amendment(version - 2)
+        assert amendment is not None
+        assert (amendment.version, amendment.cycle) == (version, cycle)
+        assert master.amendment(version) is None
+        master.acknowledged(version)
+        if version == 1:
+            assert master.contest("a", 1)
+        elif version == 2:
+            assert amendment.removed == ("a",)
+            assert not master.contest("a", 2)
+            assert master.complete(whole(9)) is None
+    assert master.contest("a", 1)
+    assert master.amendment(3) is None
+    assert master.contest("a", 3)
+    assert master.amendment(3) is not None
 
 
 def test_calls_that_cannot_be_made() -> None:
