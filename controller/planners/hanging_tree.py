@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 import math
+from copy import copy
 from itertools import pairwise
 from random import Random
 
@@ -57,23 +58,38 @@ class HangingTree:
         parents = {v: parent for v, parent in enumerate(self.parent) if parent >= 0}
         return Chosen(parents, frozenset(self.summing))
 
-    def hang_all(self, random: Random) -> bool:
+    def copy(self) -> HangingTree:
+        """The same tree, to be changed apart from this one."""
+        twin = copy(self)
+        for name in ("parent", "meet", "out", "below"):
+            setattr(twin, name, list(getattr(self, name)))
+        twin.children = [set(below) for below in self.children]
+        twin.summing = set(self.summing)
+        return twin
+
+    def hang_all(self, random: Random, shuffle: float = 0.0) -> bool:
         """Hang the workers' switches that are not on the tree yet, those with most flows first.
 
-        False if one of them is too deep for any place.
+        `shuffle`: so many flows more or less are no difference. False if a switch is too deep for
+        any place.
         """
         task = self.task
         missing = [v for v, count in enumerate(task.local) if count and not self.inside(v)]
         for v in missing:
             self.meet[v] = self.below[v] = task.local[v]
             self.out[v] = self.problem.leaves_on(task.local[v], v in self.summing)
-        for v in sorted(missing, key=lambda v: (-self.out[v], v)):
+        order = {v: shuffle * random.random() - self.out[v] for v in missing}
+        for v in sorted(missing, key=lambda v: (order[v], v)):
             if not self.inside(v):
                 path = self.best_path(v, 0.0, random)
                 if path is None:
                     return False
                 self.attach(path)
         return True
+
+    def ends(self) -> list[int]:
+        """The switches that no other hangs under."""
+        return [v for v, near in enumerate(self.children) if not near and self.parent[v] >= 0]
 
     def overloaded(self) -> list[int]:
         """The switches whose link towards the root has excess."""
@@ -151,6 +167,7 @@ class HangingTree:
         back: dict[int, int] = {}
         cheapest = {v: 0.0}
         settled: set[int] = set()
+        best = math.inf
         while heap:
             cost, steps, flows, node, is_place = heapq.heappop(heap)
             if is_place:
@@ -168,21 +185,20 @@ class HangingTree:
                 step = self._price(arc, flows, self.below[v])
                 if noise:
                     step *= 1 + noise * random.random()
-                if cost + step >= cheapest.get(peer, math.inf):
+                if cost + step >= min(best, cheapest.get(peer, math.inf)):
                     continue
                 if self.inside(peer):
                     if steps + self._level(peer) >= deepest:
                         continue
                     cheapest[peer] = cost + step
-                    more = self._price_above(peer, flows, self.below[v])
-                    entry = (cost + step + more, steps + 1, flows, peer, True)
+                    total = cost + step + self._price_above(peer, flows, self.below[v])
+                    best = min(best, total)
+                    entry = (total, steps + 1, flows, peer, True)
                 else:
                     if steps + 1 >= deepest:
                         continue
                     cheapest[peer] = cost + step
-                    passed = problem.leaves_on(
-                        flows + self.task.local[peer], peer in self.summing
-                    )
+                    passed = problem.leaves_on(flows + self.task.local[peer], peer in self.summing)
                     entry = (cost + step, steps + 1, passed, peer, False)
                 back[peer] = node
                 heapq.heappush(heap, entry)

@@ -26,6 +26,8 @@ from controller.planners.steiner import Tree
 
 _TARGETS = 8
 _NOISE = 0.5
+_PULL_DOWN_EVERY = 8
+_MOST_ENDS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +142,8 @@ def _meet(
         return None
     if most is None:
         tree = min(tree, _grown(problem, start.summing, time, random), key=_excess)
-        return tree.chosen() if _settle(tree, trials, random) else None
+        tree = _settle(tree, trials, random)
+        return None if tree.excess else tree.chosen()
     few = _Few(problem, time, able, bound_to, most, random)
     return few.meet(start, trials)
 
@@ -157,16 +160,35 @@ def _excess(tree: HangingTree) -> int:
     return tree.excess
 
 
-def _settle(tree: HangingTree, trials: int, random: Random) -> bool:
-    """Hang switches elsewhere until there is no excess; False if there still is."""
-    for _ in range(trials):
+def _settle(tree: HangingTree, trials: int, random: Random) -> HangingTree:
+    """Hang switches elsewhere until there is no excess, or so many trials are over."""
+    for trial in range(trials):
         if not tree.excess:
-            return True
-        overloaded = tree.overloaded()
-        v = _below(tree, random.choice(overloaded), random)
-        if v != tree.root:
+            break
+        v = _below(tree, random.choice(tree.overloaded()), random)
+        if trial % _PULL_DOWN_EVERY == _PULL_DOWN_EVERY - 1:
+            tree = _rebuilt(tree, v, random)
+        elif v != tree.root:
             _hang_elsewhere(tree, v, random)
-    return not tree.excess
+    return tree
+
+
+def _rebuilt(tree: HangingTree, v: int, random: Random) -> HangingTree:
+    """The tree with some of its ends hung anew, among them one below a switch."""
+    ends = tree.ends()
+    if not ends:
+        return tree
+    while tree.children[v]:
+        v = random.choice(sorted(tree.children[v]))
+    number = min(_MOST_ENDS, 1 + random.randrange(len(ends)))
+    twin = tree.copy()
+    for end in {v, *random.sample(ends, number)}:
+        if twin.parent[end] >= 0 and not twin.children[end]:
+            twin.detach(end)
+    if not twin.hang_all(random, shuffle=random.choice((0.0, 1.0, 4.0))):
+        return tree
+    worse = (twin.excess, twin.frames) > (tree.excess, tree.frames)
+    return tree if worse and not _dare(twin.excess - tree.excess, random) else twin
 
 
 @dataclass
@@ -187,9 +209,9 @@ class _Few:
         sets = max(trials // a_set, min(8, 4000 // size))
         tree = best = self._with(start)
         for number in range(sets):
-            if tree.excess < best.excess + self.problem.tasks[0].workers and _settle(
-                tree, a_set, self.random
-            ):
+            if tree.excess < best.excess + self.problem.tasks[0].workers:
+                tree = _settle(tree, a_set, self.random)
+            if not tree.excess:
                 return tree.chosen()
             if tree.excess <= best.excess:
                 best = tree
