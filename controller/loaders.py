@@ -8,13 +8,14 @@ host's `ip` and `mac`, a switch's `aggregates` and `slots`; `edges` (or `links`)
 (s or text such as `5ms`). Only `id`, `kind`, `source` and `target` are needed.
 
 **GraphML** with a `kind` on every node means the same. Without any (the Internet Topology Zoo)
-every node is a switch named after its label, `hosts_per_switch` hosts are attached to each,
-`LinkSpeedRaw` is the bandwidth, parallel links are one link of their summed bandwidth, and where
-both ends have `Latitude` and `Longitude` the latency is the great circle at 200,000 km/s.
+every node is a switch named after its label with `hosts_per_switch` hosts, or, if that is 0, a host
+that forwards; `LinkSpeedRaw` is the bandwidth, and where both ends have `Latitude` and `Longitude`
+the latency is the great circle at 200,000 km/s.
 
 **The P4 tutorials' topology.json**: `hosts`, `switches` and `links` as
 `[node, "s1-p2", latency in ms, bandwidth in Mbit/s]`; the last two are optional.
 
+Parallel links of any file are merged into one of their summed bandwidth, with a note in the log.
 As many extra server hosts `ps` (on the switches with the most links) are added as the workers
 asked for make necessary; else servers are hosts of the file.
 """
@@ -300,35 +301,30 @@ def _from_graphml(builder: NetworkBuilder, text: str, hosts_per_switch: int) -> 
             [{**data, "source": a, "target": b} for a, b, data in edges],
         )
         return
-    if hosts_per_switch < 1:
-        raise NetworkError(f"hosts per switch: {hosts_per_switch}: expected 1 or more")
+    if hosts_per_switch < 0:
+        raise NetworkError(f"hosts per switch: {hosts_per_switch}: expected 0 or more")
     names: dict[Any, str] = {}
     for number, (node, data) in enumerate(nodes.items(), 1):
-        names[node] = _short_name(str(data.get("label") or ""), number, set(names.values()))
-        builder.add_switch(names[node])
+        names[node] = _short_name(
+            str(data.get("label") or ""), number, set(names.values()), hosts_per_switch == 0
+        )
+        if hosts_per_switch:
+            builder.add_switch(names[node])
+        else:
+            builder.add_host(names[node])
     for name in names.values():
         for _ in range(hosts_per_switch):
             builder.link(builder.add_host(), name)
-    merged: dict[frozenset[str], tuple[str, str, float | None, float | None]] = {}
     for a, b, data in edges:
-        if a == b:
-            raise NetworkError(f"link {names[a]}-{names[b]}: a node cannot be linked to itself")
-        where = f"link {names[a]}-{names[b]}"
-        rate = _optional(data, "LinkSpeedRaw", where, parse_rate)
-        pair = frozenset((names[a], names[b]))
-        if pair in merged:
-            first = merged[pair][2]
-            rate = None if first is None or rate is None else first + rate
-        merged[pair] = (names[a], names[b], rate, _distance(nodes[a], nodes[b]))
-    for one, other, rate, latency in merged.values():
-        builder.link(one, other, rate, latency)
+        rate = _optional(data, "LinkSpeedRaw", f"link {names[a]}-{names[b]}", parse_rate)
+        builder.link(names[a], names[b], rate, _distance(nodes[a], nodes[b]))
 
 
-def _short_name(label: str, number: int, taken: set[str]) -> str:
-    """A switch name of at most MAX_LABEL characters from a label, else sN."""
+def _short_name(label: str, number: int, taken: set[str], host: bool) -> str:
+    """A node name of at most MAX_LABEL characters from a label, else sN, of a host hN."""
     name = re.sub(r"[^A-Za-z0-9]", "", label)[:MAX_LABEL]
     if not name or name[0].isdigit() or re.fullmatch(r"h\d+|ps\d*", name):
-        name = f"s{number}"
+        name = f"h{number}" if host else f"s{number}"
     if name in taken:
         suffix = str(number)
         name = name[: MAX_LABEL - len(suffix)] + suffix

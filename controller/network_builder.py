@@ -7,7 +7,8 @@ A switch's ports count from 1 in the order of its links, a host's from 0.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import logging
+from dataclasses import dataclass, field, replace
 
 import networkx as nx
 
@@ -20,7 +21,9 @@ from collectives.network import (
     Switch,
     shorten,
 )
+from collectives.units import format_rate
 
+LOGGER = logging.getLogger("hopsum.network")
 MAX_HOSTS = 250 * 256
 """As many addresses 10.0.x.y as the rule gives."""
 
@@ -91,7 +94,10 @@ class NetworkBuilder:
         a_port: int | None = None,
         b_port: int | None = None,
     ) -> None:
-        """Join two nodes; NetworkError for a self-loop, a second link of a pair, a taken port."""
+        """Join two nodes; NetworkError for an unknown node, a self-loop, or a taken port.
+
+        A second link of a pair makes the first one wider, by its bandwidth: a note is logged.
+        """
         for node in (a, b):
             if node not in self._taken:
                 raise NetworkError(
@@ -99,22 +105,44 @@ class NetworkBuilder:
                 )
         if a == b:
             raise NetworkError(f"link {a}-{b}: a node cannot be linked to itself")
+        bandwidth = self.bandwidth if bandwidth is None else bandwidth
+        latency = self.latency if latency is None else latency
         pair = frozenset((a, b))
         if pair in self._pairs:
-            raise NetworkError(f"link {a}-{b}: these two are linked already; one link a pair")
+            self._widen(pair, bandwidth, latency)
+            return
         where = f"link {a}-{b}"
         link = Link(
             a,
             b,
             self._port(a, a_port, where),
             self._port(b, b_port, where),
-            self.bandwidth if bandwidth is None else bandwidth,
-            self.latency if latency is None else latency,
+            bandwidth,
+            latency,
         )
         self._pairs.add(pair)
         self._taken[a].add(link.a_port)
         self._taken[b].add(link.b_port)
         self.links.append(link)
+
+    def _widen(self, pair: frozenset[str], bandwidth: float | None, latency: float) -> None:
+        """Merge a parallel link into the one there is: bandwidths add up, the slower delay stays.
+
+        Without a bandwidth (unlimited) on one of them there is none on the link.
+        """
+        place = next(i for i, link in enumerate(self.links) if {link.a, link.b} == pair)
+        link = self.links[place]
+        both = None
+        if link.bandwidth is not None and bandwidth is not None:
+            both = link.bandwidth + bandwidth
+        self.links[place] = replace(link, bandwidth=both, latency=max(link.latency, latency))
+        LOGGER.warning(
+            "%s: link %s-%s: parallel links are merged into one of %s",
+            self.name,
+            link.a,
+            link.b,
+            format_rate(both),
+        )
 
     def _port(self, node: str, wanted: int | None, where: str) -> int:
         taken = self._taken[node]

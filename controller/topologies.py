@@ -1,10 +1,11 @@
-"""Networks by name: `star:8`, `leaf-spine:4x4`, `fat-tree:4`, `torus:4x4`, `dragonfly:4x2x2`, ...
+"""Networks by name: `star:8`, `leaf-spine:4x4`, `fat-tree:4`, `torus:4x4`, `dgx1`, ...
 
 Where the server sits. In `star`, `line`, `leaf-spine` and `dragonfly` the hosts that the name
 counts are for workers, and each server is one more host: `ps` (or `ps1`, `ps2`, ... if several),
 on the first leaves in turn. A fat-tree has exactly K^3/4 hosts by construction, so there a server
 is one of them (the last ones; see `placement`), and an extra `ps` on a core switch appears only
-when the workers asked for leave too few. A torus has no switches and gets no extra hosts.
+when the workers asked for leave too few. Networks of hosts only (`torus`, `complete`, `hypercube`,
+`random-regular`, `dgx1`) get no extra hosts: there every host works and forwards.
 """
 
 from __future__ import annotations
@@ -13,8 +14,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from itertools import combinations, pairwise, product
 
+import networkx as nx
+
 from collectives.network import DEFAULT_SLOTS, Network, NetworkError, shorten
 from controller.network_builder import NetworkBuilder
+
+MAX_DIMENSIONS = 12
+DRAWS = 100
+NVLINK = 200e9
+"""Bit/s of one NVLink 2.0, in each direction (25 GB/s)."""
+DGX1_NVLINKS = {
+    **dict.fromkeys([(0, 3), (0, 4), (1, 2), (1, 5), (2, 3), (4, 7), (5, 6), (6, 7)], 2),
+    **dict.fromkeys([(0, 1), (0, 2), (1, 3), (2, 6), (3, 7), (4, 5), (4, 6), (5, 7)], 1),
+}
+"""NVLinks between GPUs of a DGX-1V."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +126,58 @@ def _torus(builder: NetworkBuilder, sizes: list[int], options: Options) -> None:
             builder.link(names[where], names[step])
 
 
+def _complete(builder: NetworkBuilder, sizes: list[int], options: Options) -> None:
+    names = [builder.add_host() for _ in range(sizes[0])]
+    for a, b in combinations(names, 2):
+        builder.link(a, b)
+
+
+def _hypercube(builder: NetworkBuilder, sizes: list[int], options: Options) -> None:
+    """Join hosts whose numbers, from 0, differ in one bit."""
+    dimensions = sizes[0]
+    if dimensions > MAX_DIMENSIONS:
+        raise NetworkError(
+            f"hypercube:{dimensions}: expected at most {MAX_DIMENSIONS} dimensions, "
+            f"{2**MAX_DIMENSIONS} hosts"
+        )
+    names = [builder.add_host() for _ in range(2**dimensions)]
+    for number, bit in product(range(len(names)), range(dimensions)):
+        if not number >> bit & 1:
+            builder.link(names[number], names[number | 1 << bit])
+
+
+def _random_regular(builder: NetworkBuilder, sizes: list[int], options: Options) -> None:
+    """Draw a connected graph in which every host has as many links (Steger and Wormald 1999)."""
+    count, degree = sizes[:2]
+    seed = sizes[2] if len(sizes) > 2 else 1
+    spec = f"random-regular:{count}x{degree}"
+    if degree >= count or count * degree % 2 or (degree < 2 and count > 2):
+        raise NetworkError(
+            f"{spec}: expected a degree from 2 to below the number of hosts, and an even number "
+            "of link ends (one of the two even)"
+        )
+    for attempt in range(DRAWS):
+        graph = nx.random_regular_graph(degree, count, seed=seed * DRAWS + attempt)
+        if nx.is_connected(graph):
+            break
+    else:
+        raise NetworkError(f"{spec}: no connected graph in {DRAWS} draws; try another seed")
+    names = [builder.add_host() for _ in range(count)]
+    for a, b in sorted(tuple(sorted(edge)) for edge in graph.edges()):
+        builder.link(names[a], names[b])
+
+
+def _dgx1(builder: NetworkBuilder, sizes: list[int], options: Options) -> None:
+    """Join the 8 GPUs of a DGX-1V as its hybrid cube mesh does (NVIDIA's topology matrix).
+
+    Six NVLinks a GPU, two of them to some neighbours; `link_rate` is that of one NVLink.
+    """
+    names = [builder.add_host() for _ in range(8)]
+    rate = NVLINK if options.link_rate is None else options.link_rate
+    for (a, b), bricks in DGX1_NVLINKS.items():
+        builder.link(names[a], names[b], bricks * rate)
+
+
 def _dragonfly(builder: NetworkBuilder, sizes: list[int], options: Options) -> None:
     """Build the canonical dragonfly of Kim et al. (ISCA 2008): every two groups share one link.
 
@@ -152,6 +217,16 @@ TOPOLOGIES: Mapping[str, Topology] = {
         ),
         Topology("fat-tree", "fat-tree:K", "fat-tree:4", "K pods, K^3/4 hosts (K even)", _fat_tree),
         Topology("torus", "torus:AxB[xC...]", "torus:4x4", "hosts only; hosts forward", _torus),
+        Topology("complete", "complete:N", "complete:8", "N hosts, each linked to all", _complete),
+        Topology("hypercube", "hypercube:D", "hypercube:4", "2^D hosts only", _hypercube),
+        Topology(
+            "random-regular",
+            "random-regular:NxD[xSEED]",
+            "random-regular:64x4",
+            "N hosts only, D links each, drawn at random (seed 1)",
+            _random_regular,
+        ),
+        Topology("dgx1", "dgx1", "dgx1", "the 8 GPUs of a DGX-1V, 1 or 2 NVLinks a link", _dgx1),
         Topology(
             "dragonfly",
             "dragonfly:AxPxH or dragonfly:H",
@@ -167,6 +242,10 @@ _SIZES = {
     "leaf-spine": (2, 3),
     "fat-tree": (1,),
     "torus": (2, 3, 4),
+    "complete": (1,),
+    "hypercube": (1,),
+    "random-regular": (2, 3),
+    "dgx1": (0,),
     "dragonfly": (1, 3),
 }
 
@@ -192,13 +271,15 @@ def make_topology(spec: str, options: Options | None = None) -> Network:
         raise NetworkError(f"there is no topology {name!r}; there are:\n{known_topologies()}")
     topology = TOPOLOGIES[name]
     try:
-        sizes = [int(part) for part in rest.lower().split("x")]
+        sizes = [int(part) for part in rest.lower().split("x")] if ":" in spec else []
     except ValueError:
-        sizes = []
-    if len(sizes) not in _SIZES[name] or min(sizes) < 1:
+        sizes = [0]
+    if len(sizes) not in _SIZES[name] or min(sizes, default=1) < 1:
         raise NetworkError(
             f"topology {spec!r}: expected {topology.syntax} with whole numbers from 1, "
             f"such as {topology.example}"
+            if _SIZES[name] != (0,)
+            else f"topology {spec!r}: expected {topology.syntax}, without sizes"
         )
     builder = NetworkBuilder(spec, options.link_rate, options.latency, options.slots)
     topology.build(builder, sizes, options)

@@ -22,7 +22,7 @@ SHARPNESS = 30.0
 ROOTS = 12
 """Roots tried for each set of duals."""
 ROUNDS = 60
-POOL_CELLS = 100_000
+POOL_CELLS = 400_000
 """Rows times columns that the linear programme starts with."""
 
 

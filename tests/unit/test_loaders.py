@@ -120,7 +120,10 @@ def break_edges(change: dict[str, Any]) -> dict[str, Any]:
         (break_edges({"source_port": "x"}), "link s1-h1: source_port: port 'x'"),
         (break_edges({"source_port": 0}), "port 0 of s1: expected 1 or more"),
         (break_edges({"target": "s1"}), "cannot be linked to itself"),
-        (break_edges({"target": "h2"}), "linked already|in 2 pieces"),
+        (break_edges({"target": "h2"}), "in 2 pieces.*Cut off: h1"),
+        (break_edges({"bandwidth": float("nan")}), "link s1-h1: bandwidth: rate nan"),
+        (break_edges({"bandwidth": -3}), "link s1-h1: bandwidth: rate -3: expected above 0"),
+        (break_edges({"latency": float("nan")}), "link s1-h1: latency: time nan"),
         (break_edges({"target": "h9"}), "no node 'h9'; nodes: s1, h1, h2"),
         ({**minimal(), "edges": minimal()["edges"][:1]}, "in 2 pieces.*Cut off: h2"),
         ({**minimal(), "edges": [{"source": "s1"}]}, r"edges\[0\]: expected `source`"),
@@ -196,6 +199,41 @@ def test_topology_zoo(tmp_path: Path) -> None:
     assert link.bandwidth == 3e9
     assert link.latency == pytest.approx(1.145e6 / 2e8, rel=0.01)
     assert network.link("Chicago", "Chicago3").latency == 0
+
+
+def test_topology_zoo_of_hosts_that_forward(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "zoo.graphml"
+    nx.write_graphml(zoo(), path)
+    network = load_network(str(path), hosts_per_switch=0, link_rate="10M")
+    assert list(network.hosts) == ["NewYork", "Chicago", "Chicago3"]
+    assert not network.switches
+    assert [link.bandwidth for link in network.links] == [1e7, 1e7]
+    assert "link NewYork-Chicago: parallel links are merged" in caplog.text
+
+
+def test_parallel_links_of_a_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    data = minimal()
+    data["edges"] += [{"source": "h1", "target": "s1", "bandwidth": "3M"}]
+    data["edges"][0]["bandwidth"] = "2M"
+    network = load_network(write(tmp_path / "n.json", data))
+    assert network.link("s1", "h1").bandwidth == 5e6
+    assert "link s1-h1: parallel links are merged into one of 5 Mbit/s" in caplog.text
+
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "networks"
+
+
+@pytest.mark.parametrize(
+    ("name", "hosts", "links"),
+    [("abilene", 11, 14), ("attmpls", 25, 56), ("b4", 12, 19), ("nsfnet", 14, 21)],
+)
+def test_wide_area_networks_of_the_examples(name: str, hosts: int, links: int) -> None:
+    network = load_network(str(EXAMPLES / f"{name}.json"))
+    assert (network.name, len(network.hosts), len(network.links)) == (name, hosts, links)
+    assert not network.switches
+    assert all(link.bandwidth for link in network.links)
 
 
 def test_files_get_a_server_only_if_needed(tmp_path: Path) -> None:

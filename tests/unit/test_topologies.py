@@ -21,6 +21,10 @@ from controller.topologies import Options, make_topology
         ("torus:4x4", 16, 0, 32),
         ("torus:2x3", 6, 0, 9),
         ("torus:3x3x3", 27, 0, 81),
+        ("complete:5", 5, 0, 10),
+        ("hypercube:4", 16, 0, 32),
+        ("random-regular:20x3", 20, 0, 30),
+        ("dgx1", 8, 0, 16),
         ("dragonfly:4x2x2", 73, 36, 163),
         ("dragonfly:2", 73, 36, 163),
     ],
@@ -60,6 +64,49 @@ def test_torus_hosts_have_two_neighbours_a_dimension() -> None:
     network = make_topology("torus:4x5")
     assert {len(network.ports(name)) for name in network.hosts} == {4}
     assert min(min(network.ports(name)) for name in network.hosts) == 0
+
+
+@pytest.mark.parametrize(("spec", "degree"), [("hypercube:3", 3), ("random-regular:16x4x7", 4)])
+def test_regular_networks_of_hosts(spec: str, degree: int) -> None:
+    network = make_topology(spec)
+    assert {len(network.ports(name)) for name in network.hosts} == {degree}
+    assert make_topology(spec) == network
+
+
+def test_random_regular_networks_differ_by_seed() -> None:
+    links = [
+        {(link.a, link.b) for link in make_topology(f"random-regular:16x4x{seed}").links}
+        for seed in (1, 2)
+    ]
+    assert links[0] != links[1]
+    assert (
+        make_topology("random-regular:16x4").links == make_topology("random-regular:16x4x1").links
+    )
+
+
+def test_every_gpu_of_a_dgx1_has_six_nvlinks() -> None:
+    network = make_topology("dgx1", Options(link_rate=10.0))
+    for name in network.hosts:
+        rates = [network.link(name, peer).bandwidth for peer in network.ports(name).values()]
+        assert sum(rate or 0.0 for rate in rates) == 60.0
+    assert make_topology("dgx1").link("h1", "h4").bandwidth == 400e9
+
+
+def test_parallel_links_become_one_with_a_note(caplog: pytest.LogCaptureFixture) -> None:
+    builder = NetworkBuilder("n", latency=1e-3)
+    for name in ("a", "b", "c"):
+        builder.add_host(name)
+    builder.link("a", "b", 3e6)
+    builder.link("b", "a", 2e6, 5e-3)
+    builder.link("b", "c", 1e6)
+    builder.link("c", "b")
+    network = builder.build()
+    assert [(link.bandwidth, link.latency) for link in network.links] == [
+        (5e6, 5e-3),
+        (None, 1e-3),
+    ]
+    assert network.port("b", "c") == 1
+    assert "link a-b: parallel links are merged into one of 5 Mbit/s" in caplog.text
 
 
 def test_addresses_are_unique_and_deterministic() -> None:
@@ -152,8 +199,6 @@ def test_builder_refuses_what_does_not_fit() -> None:
     builder.link("h1", "s1")
     with pytest.raises(NetworkError, match="'s1' is named twice"):
         builder.add_host("s1")
-    with pytest.raises(NetworkError, match="linked already"):
-        builder.link("s1", "h1")
     with pytest.raises(NetworkError, match="cannot be linked to itself"):
         builder.link("s1", "s1")
     with pytest.raises(NetworkError, match="no node 'x'"):
