@@ -130,6 +130,7 @@ def jobs() -> Rows:
 
 CASES = (
     ("leaf-spine:24x24", 100, 0.5, None),
+    ("leaf-spine:24x24", 100, 1.0, 8),
     ("leaf-spine:24x24", 200, 1.0, 12),
     ("leaf-spine:8x8", 40, 0.4, None),
     ("leaf-spine:8x8", 40, 1.0, 5),

@@ -28,6 +28,7 @@ from protocol.wire import MAX_CHILDREN, MAX_HOPS
 
 SLACK = 1e-9
 """Times within this of each other, relatively, are the same."""
+_NO_SHARE = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,7 +311,8 @@ def _numbered(
         exit=leaving,
         local=tuple(local),
         can_sum=tuple(name in task.sums for name in network.switches),
-        share=float(task.share),
+        # A tree without a share still needs a way; what it puts on links is next to nothing.
+        share=float(task.share) or _NO_SHARE,
         unicast=task.results is Results.UNICAST,
         max_flows=len(task.workers) if task.max_flows is None else task.max_flows,
         workers=len(task.workers),

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 from random import Random
 
 import pytest
@@ -121,6 +122,16 @@ def test_several_trees_avoid_each_other() -> None:
         assert answer.rate == answer.bound == 1
         spines = {name for route in answer.routes for name in route.parents if name.startswith("s")}
         assert len(spines) == 4
+
+
+@pytest.mark.parametrize("method", list(Method))
+def test_a_tree_may_have_no_share(method: Method) -> None:
+    network = load_network("leaf-spine:3x2", servers=2, plain=["l2"])
+    placement = place(network, None, 2)
+    request = PlanRequest(1, 1, placement.workers, placement.servers, shares=(1.0, 0.0))
+    request = replace(request, method=method)
+    check_plans(network, [make_plan(network, request)])
+    assert solve_multi_hop(network, request, Allocator(network)).rate == Fraction(1, 2)
 
 
 def test_a_large_network() -> None:
