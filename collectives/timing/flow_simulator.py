@@ -52,9 +52,10 @@ def simulate_flows(
 
     `foreground`: which flows to run to the end, (n,); all that end if left out.
 
-    `resolution`: what happens within so many seconds after an event happens with it; every hop of a
-    chain of flows may be too early by as much. Raises TimingError if flows that end wait for each
-    other, or have no bandwidth. O(events * (active flows + what a change of rates costs)) time.
+    `resolution`: what happens so soon after an event happens with it, as a part of the time that
+    the busiest link takes for all it carries; a chain of n flows may end n times that too early.
+    Raises TimingError if flows that end wait for each other, or have no bandwidth. O(events *
+    (active flows + what a change of rates costs)) time.
     """
     return _Simulation(flows, routes, capacities, resolution, foreground).run()
 
@@ -140,7 +141,11 @@ class _Simulation:
         self._wanted = self._ends if foreground is None else foreground & self._ends
         self._delays = routes.delays
         self._rates = _Rates(routes, capacities)
-        self._resolution = resolution
+        volumes = np.zeros(routes.usage.flows)
+        np.add.at(volumes, self._route[self._wanted], self._size[self._wanted])
+        loads = routes.usage.loads(volumes, len(capacities))
+        self._together = resolution * float((loads / capacities).max(initial=0.0))
+        self._least_part = max(_NONE_LEFT, resolution)
         self._after_sent = _Successors(flows.sent.columns(), count)
         self._after_delivered = _Successors(flows.delivered.columns(), count)
         self._missing = self._after_sent.predecessors + self._after_delivered.predecessors
@@ -168,9 +173,9 @@ class _Simulation:
                 self._complain()
             now += step
             self._left[self._active] -= np.where(np.isfinite(rates), rates, 0.0) * step
-            together = step * (1 + _SAME_TIME) + self._resolution
+            together = step * (1 + _SAME_TIME) + self._together
             self._finish(np.flatnonzero(needed <= together), now)
-            wanted -= self._due(now + step * _SAME_TIME + self._resolution, now)
+            wanted -= self._due(now + step * _SAME_TIME + self._together, now)
         ended = self._delivered[self._wanted]
         seconds = float(ended.max()) if len(ended) else 0.0
         return FlowTimes(self._started, self._sent, self._delivered, seconds, events)
@@ -187,7 +192,7 @@ class _Simulation:
             return self._rates.of(routes), np.inf
         leaders, followers = leaders[together], followers[together]
         lead = self._left[followers] - self._left[leaders] + offsets[together]
-        least = _NONE_LEFT * self._size[followers]
+        least = self._least_part * self._size[followers]
         position = np.full(len(self._route), -1, dtype=np.int64)
         position[self._active] = np.arange(len(self._active))
         going = np.ones(len(self._active), dtype=np.bool_)

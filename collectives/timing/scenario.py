@@ -11,6 +11,9 @@ from collectives.timing.flows import Flows, Routes, join_routes
 from collectives.timing.max_min import Floats, Integers
 from collectives.timing.routes import TCP, Framing, LinkArrays, plain_routes
 
+MANY_FLOWS = 20_000
+COARSE = 1e-3
+
 
 @dataclass(frozen=True, slots=True)
 class Background:
@@ -70,8 +73,13 @@ class Scenario:
         row = self.add_routes(routes)
         self._background.append(self.flows.extend([row], traffic.size, traffic.start))
 
-    def run(self, resolution: float = 0.0) -> Timing:
-        """Simulate; see `flow_simulator` for `resolution` and what it raises."""
+    def run(self, resolution: float | None = None) -> Timing:
+        """Simulate; see `flow_simulator` for `resolution` and what it raises.
+
+        `resolution` None: exact up to MANY_FLOWS flows, COARSE above.
+        """
+        if resolution is None:
+            resolution = COARSE if len(self.flows) > MANY_FLOWS else 0.0
         if not self._routes:
             nothing = np.zeros(0)
             return Timing(0.0, {}, 0, FlowTimes(nothing, nothing, nothing, 0.0, 0))

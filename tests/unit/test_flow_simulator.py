@@ -139,7 +139,7 @@ def test_resolution_joins_events() -> None:
     flows.extend(np.arange(50), sizes)
     table = routes(*[[i] for i in range(50)])
     exact = run(flows, table, *[1.0] * 50)
-    joined = run(flows, table, *[1.0] * 50, resolution=0.1)
+    joined = run(flows, table, *[1.0] * 50, resolution=1e-3)
     assert exact.events == 50
     assert joined.events == 1
     assert joined.seconds == pytest.approx(exact.seconds, rel=1e-3)

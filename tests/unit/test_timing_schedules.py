@@ -22,7 +22,7 @@ from collectives.paths import PlainRoutes, path_links
 from collectives.schedule import Collective, Ranges, Schedule, Step, make_step
 from collectives.timing import costs
 from collectives.timing.routes import BARE, LinkArrays
-from collectives.timing.scenario import Background, Scenario, Timing
+from collectives.timing.scenario import COARSE, Background, Scenario, Timing
 from collectives.timing.schedules import Transport, add_schedule
 from controller.loaders import load_network
 
@@ -228,3 +228,20 @@ def test_a_thousand_ranks() -> None:
     assert bottom < timing.seconds < 1.1 * bottom
     assert np.isfinite(timing.times.delivered).all()
     assert timing.hottest == pytest.approx(2 * 1023 / 1024 * 1e9, rel=1e-5)
+
+
+@pytest.mark.parametrize("spec", ["leaf-spine:8x8", "fat-tree:6"])
+def test_coarse_events_change_the_time_by_less_than_a_hundredth(spec: str) -> None:
+    network = load_network(spec, link_rate=RATE, latency=LATENCY)
+    names = workers(50)
+    for schedule in (
+        ring_all_reduce(50, 1_000_000),
+        halving_doubling_all_reduce(50, 1_000_000),
+        double_tree_all_reduce(names, 1_000_000, BLOCK),
+        level_wise_all_reduce(network_tree(network, names), names, 1_000_000),
+    ):
+        scenario = Scenario(LinkArrays(network))
+        add_schedule(scenario, schedule, names)
+        exact, coarse = scenario.run(0.0), scenario.run(COARSE)
+        assert coarse.seconds == pytest.approx(exact.seconds, rel=0.01)
+        assert coarse.events < exact.events
