@@ -109,6 +109,8 @@ def test_hosts_alone_need_no_server() -> None:
     assert values["bound"] == 9 / 4
     assert values["not_runnable"]
     assert len(values["trees"][0]["parents"]) == 8
+    ours = planned("--topology", "torus:3x3", "--workers", "9")
+    assert (ours["planner"], ours["throughput"], ours["bound"]) == ("multi-tree", 9 / 4, 9 / 4)
     text = plan("--topology", "torus:3x3", "--planner", "mtree")
     assert "2.25 links at most" in text
     assert "hopsum run cannot run it" in text

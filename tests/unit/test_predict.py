@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from collectives.network import Network
 from collectives.plan import DataType, JobPlan, Results
-from collectives.prediction import predict, predict_ring
-from collectives.tcp_segments import SEGMENT_BYTES, SEGMENT_HEADER_BYTES
+from collectives.prediction import predict
 from controller.loaders import load_network
 from controller.placement import place
 from controller.planners import make_plan
@@ -209,28 +208,3 @@ def test_nothing_to_send() -> None:
     network = load_network("star:2", link_rate="1M")
     prediction = predict(network, planned(network), [(0, DataType.FLOAT32)])
     assert (prediction.links, prediction.seconds) == ({}, 0)
-
-
-# Of the payload: its headers, and an acknowledgement the other way for every two segments.
-RING_OVERHEAD = 1 + 1.5 * SEGMENT_HEADER_BYTES / SEGMENT_BYTES
-
-
-# The ring column of the byte table for all-reduce, in units of the tensor.
-@pytest.mark.parametrize(
-    ("spec", "workers", "units"),
-    [("star:4", 4, 12), ("star:8", 8, 28), ("fat-tree:4", 15, 100.8), ("fat-tree:8", 127, 662.7)],
-)
-def test_ring_link_bytes(spec: str, workers: int, units: float) -> None:
-    network = load_network(spec, link_rate="100M")
-    elements = workers * 1000
-    prediction = predict_ring(network, place(network, workers).workers, elements)
-    assert prediction.total_bytes / (4 * elements) == pytest.approx(units * RING_OVERHEAD, rel=1e-3)
-
-
-def test_ring_seconds() -> None:
-    network = load_network("star:4", link_rate="8M", latency="1ms")
-    prediction = predict_ring(network, place(network).workers, 4000, rounds=2)
-    sent = 4000 * RING_OVERHEAD
-    assert prediction.seconds_a_round == pytest.approx(6 * (sent * 8 / 8e6 + 2e-3))
-    assert prediction.seconds == pytest.approx(2 * prediction.seconds_a_round)
-    assert prediction.links["h1", "s1"] == round(2 * 6 * sent)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations
 
@@ -17,6 +18,7 @@ from controller.loaders import load_network
 from controller.network_builder import NetworkBuilder
 from controller.placement import place
 from controller.planners.forest import Forest, ForestOptions, Verdict
+from controller.planners.forest_checker import forest_faults
 from controller.planners.graph import planning_graph
 from controller.planners.packing_problem import PackingProblem
 from controller.planners.steiner_packing import pack_trees
@@ -64,7 +66,8 @@ def check_fits(problem: PackingProblem, forest: Forest) -> None:
             used[edge] = used.get(edge, Fraction(0)) + load
     for edge, load in used.items():
         assert load <= problem.graph.capacity[edge]
-    assert forest.throughput <= forest.bound
+    adding = replace(problem.graph, combines=problem.graph.combines.union(problem.roots))
+    assert forest_faults(adding, forest, ForestOptions(), problem.limits) == []
 
 
 def flows_of(problem: PackingProblem, root: str, parents: Mapping[str, str]) -> dict[str, int]:

@@ -21,12 +21,10 @@ def arcs_of(nodes: int, edges: list[tuple[int, int]], merges: list[bool]) -> Arc
 
 @st.composite
 def networks(draw: st.DrawFn) -> tuple[int, dict[tuple[int, int], int]]:
-    nodes = draw(st.integers(2, 7))
+    nodes = draw(st.integers(2, 6))
     pairs = list(combinations(range(nodes), 2))
-    weights = draw(
-        st.lists(st.integers(0, 9), min_size=len(pairs), max_size=len(pairs)).filter(any)
-    )
-    return nodes, {pair: weight for pair, weight in zip(pairs, weights, strict=True) if weight}
+    edges = draw(st.lists(st.sampled_from(pairs), min_size=1, max_size=9, unique=True))
+    return nodes, {edge: draw(st.integers(1, 9)) for edge in edges}
 
 
 def shortest_by_enumeration(

@@ -2,12 +2,19 @@ from __future__ import annotations
 
 import socket
 import threading
+from collections.abc import Callable
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
+from collectives.algorithms.halving_doubling import halving_doubling_all_reduce
+from collectives.algorithms.level_wise import level_wise_all_reduce
 from collectives.algorithms.ring import ring_all_reduce
-from collectives.execution import Execution
+from collectives.algorithms.rooted import RootedTree
+from collectives.algorithms.trees import double_tree_all_reduce, server_all_reduce
+from collectives.execution import Channel, Execution, channels
+from collectives.schedule import Schedule
 from host_agent.tcp_collective import PeerLost, TcpCollective
 
 RANKS = 3
@@ -24,8 +31,8 @@ def ring_member(rank: int, port: int, timeout: float = 10) -> TcpCollective:
     return TcpCollective(
         rank,
         ADDRESSES,
-        targets=[(rank + 1) % RANKS],
-        sources=[(rank - 1) % RANKS],
+        targets=[Channel((rank + 1) % RANKS, 0)],
+        sources=[Channel((rank - 1) % RANKS, 0)],
         port=port,
         timeout=timeout,
     )
@@ -54,6 +61,77 @@ def test_rounds_of_a_ring_between_threads_are_exact() -> None:
     assert not errors
     for tensor in (t for per_rank in tensors for t in per_rank):
         assert (tensor == 6).all()
+
+
+def run_between_threads(
+    schedules: list[Schedule], tensors: list[list[NDArray[np.int32]]]
+) -> list[Exception]:
+    """Every node of the schedules as a thread; `tensors[node][round]` are changed in place."""
+    nodes = schedules[0].nodes
+    addresses = [f"127.0.0.{10 + node}" for node in range(nodes)]
+    port = free_port()
+    errors: list[Exception] = []
+
+    def member(node: int) -> None:
+        try:
+            targets, sources = channels(schedules[0], node)
+            collective = TcpCollective(
+                node, addresses, targets=targets, sources=sources, port=port, timeout=20
+            )
+            for schedule, tensor in zip(schedules, tensors[node], strict=True):
+                collective.run(Execution(schedule, node, tensor))
+            collective.close()
+        except Exception as error:  # noqa: BLE001 - reported by the main thread
+            errors.append(error)
+
+    threads = [threading.Thread(target=member, args=(node,)) for node in range(nodes)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    return errors
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda elements: halving_doubling_all_reduce(5, elements),
+        lambda elements: double_tree_all_reduce(["a", "b", "c", "d", "e"], elements),
+        lambda elements: server_all_reduce(["a", "b", "c"], elements, ["x", "y"]),
+        lambda elements: level_wise_all_reduce(
+            RootedTree("s", {"p": "s", "a": "p", "b": "p", "q": "s", "c": "q", "d": "q", "e": "q"}),
+            ["a", "b", "c", "d", "e"],
+            elements,
+        ),
+    ],
+)
+def test_schedules_between_threads_are_exact(
+    make: Callable[[int], Schedule], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # So little that bytes have to wait in the kernel.
+    monkeypatch.setattr("collectives.execution.WAITING_BYTES", 1000)
+    schedules = [make(elements) for elements in (200_003, 4, 1000)]
+    ranks = schedules[0].ranks
+    tensors = [
+        [
+            np.full(s.elements, node + 1 if node < ranks else 0, np.int32)
+            * (1 + np.arange(s.elements, dtype=np.int32))
+            for s in schedules
+        ]
+        for node in range(schedules[0].nodes)
+    ]
+    assert not run_between_threads(schedules, tensors)
+    for number, schedule in enumerate(schedules):
+        expected = ranks * (ranks + 1) // 2 * (1 + np.arange(schedule.elements))
+        for node in range(ranks):
+            np.testing.assert_array_equal(tensors[node][number], expected)
+
+
+def test_a_channel_without_a_connection_is_refused() -> None:
+    collective = TcpCollective(0, ADDRESSES, targets=[], sources=[], port=free_port())
+    with pytest.raises(ValueError, match=r"rank 0: the schedule uses channels .*no connection"):
+        collective.run(Execution(ring_all_reduce(RANKS, 6), 0, np.zeros(6, np.int32)))
+    collective.close()
 
 
 def test_a_peer_that_never_comes_is_named() -> None:

@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import pytest
+
+from collectives.algorithms.catalogue import SCHEDULES, make_schedule
+from collectives.network import NetworkError
+from collectives.paths import PlainRoutes
+from collectives.schedule import ScheduleError
+from collectives.schedule_bytes import link_volumes
+from collectives.schedule_checker import check_schedule
+from collectives.schedule_prediction import predict_schedule
+from collectives.tcp_segments import SEGMENT_BYTES, SEGMENT_HEADER_BYTES
+from controller.loaders import load_network
+from controller.placement import place
+
+# Of the payload: its headers, and an acknowledgement the other way for every two segments.
+RING_OVERHEAD = 1 + 1.5 * SEGMENT_HEADER_BYTES / SEGMENT_BYTES
+
+
+# The ring column of the byte table for all-reduce, in units of the tensor.
+@pytest.mark.parametrize(
+    ("spec", "workers", "units"),
+    [("star:4", 4, 12), ("star:8", 8, 28), ("fat-tree:4", 15, 100.8), ("fat-tree:8", 127, 662.7)],
+)
+def test_ring_link_bytes(spec: str, workers: int, units: float) -> None:
+    network = load_network(spec, link_rate="100M")
+    elements = workers * 1000
+    ranks = place(network, workers).workers
+    prediction = predict_schedule(network, make_schedule("ring", network, ranks, elements))
+    assert prediction.total_bytes / (4 * elements) == pytest.approx(units * RING_OVERHEAD, rel=1e-3)
+
+
+def test_ring_seconds() -> None:
+    network = load_network("star:4", link_rate="8M", latency="1ms")
+    schedule = make_schedule("ring", network, place(network).workers, 4000)
+    prediction = predict_schedule(network, schedule, rounds=2)
+    sent = 4000 * RING_OVERHEAD
+    # The switch stores one segment of each step before it passes it on.
+    stored = SEGMENT_BYTES + SEGMENT_HEADER_BYTES
+    assert prediction.seconds_a_round == pytest.approx(6 * ((sent + stored) * 8 / 8e6 + 2e-3))
+    assert prediction.seconds == pytest.approx(2 * prediction.seconds_a_round)
+    assert prediction.links["h1", "s1"] == round(2 * 6 * sent)
+
+
+@pytest.mark.parametrize("algorithm", SCHEDULES)
+@pytest.mark.parametrize("spec", ["star:6", "leaf-spine:3x2", "fat-tree:4"])
+def test_every_algorithm_is_proved_and_predicted(algorithm: str, spec: str) -> None:
+    network = load_network(spec, link_rate="10M")
+    ranks = place(network, 5).workers
+    schedule = make_schedule(algorithm, network, ranks, 20_000)
+    assert schedule.names == ranks
+    check_schedule(schedule)
+    prediction = predict_schedule(network, schedule)
+    volumes = link_volumes(schedule, PlainRoutes(network).path)
+    # Headers on top, and acknowledgements of what goes the other way.
+    overhead = SEGMENT_HEADER_BYTES / SEGMENT_BYTES
+    for (u, v), volume in volumes.items():
+        expected = 4 * volume * (1 + overhead) + 2 * volumes.get((v, u), 0) * overhead
+        assert prediction.links[u, v] == pytest.approx(expected, rel=1e-6, abs=1)
+    assert prediction.seconds >= 8 * prediction.busiest()[1] / 10e6 * 0.999
+
+
+def test_what_cannot_be_made_is_said() -> None:
+    network = load_network("torus:2x2")
+    with pytest.raises(ScheduleError, match=r"algorithm 'rings': expected one of ring, halving-"):
+        make_schedule("rings", network, list(network.hosts), 4)
+    with pytest.raises(ScheduleError, match=r"no ranks"):
+        make_schedule("ring", network, [], 4)
+    with pytest.raises(NetworkError, match=r"level-wise on torus.*: its hosts forward"):
+        make_schedule("level-wise", network, list(network.hosts), 4)
