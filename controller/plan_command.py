@@ -31,7 +31,8 @@ from controller.loaders import load_network
 from controller.placement import Placement, place
 from controller.planners.answers import NAMES, Answer, answer
 from controller.planners.forest import ForestOptions
-from controller.planners.graph import planning_graph
+from controller.planners.forest_checker import check_forest
+from controller.planners.graph import PlanningGraph, planning_graph
 from controller.planners.request import Algorithm, Method, PlanRequest
 from controller.report import explanation, forest_dict, forest_trees, plan_dict, plan_tree
 from controller.topologies import is_topology
@@ -129,13 +130,13 @@ def plan(
     rated = _with_rates(topology, loaded)
     chosen = planner or ("multi-hop" if loaded.switches else "multi-tree")
     found = answer(rated, request, chosen)
+    graph = planning_graph(rated, placement.workers)
+    _check(rated, graph, found, request)
     prediction = None
     if found.plan is not None:
-        check_plans(loaded, [found.plan])
         prediction = predict(loaded, found.plan, [(elements, dtype)], rounds)
     if draw is not None:
         write_text(draw, network_svg(loaded, found.plan, trees=_drawn(found)))
-    graph = planning_graph(rated, placement.workers)
     reasons = explanation(graph, found.forest, request, rated) if explain else None
     if as_json:
         unit = "bit/s" if rated is loaded else "links"
@@ -173,6 +174,15 @@ def _place(
             raise PlanError(f"{network.name}: {workers} workers: expected 1 to {len(hosts)}")
         return Placement(hosts[:workers], ())
     return Placement(workers or hosts, ())
+
+
+def _check(network: Network, graph: PlanningGraph, found: Answer, request: PlanRequest) -> None:
+    """Judge what a planner answers, without its reasoning; PlanError with every fault."""
+    slots = {name: switch.slots // request.window for name, switch in network.switches.items()}
+    adding = replace(graph, combines=graph.combines.union(request.servers))
+    check_forest(adding, found.forest, request.forest, slots)
+    if found.plan is not None:
+        check_plans(network, [found.plan])
 
 
 def _least(text: str | None) -> Fraction:

@@ -17,10 +17,11 @@ from controller.planners.forest import Forest, RatedTree
 from controller.planners.graph import planning_graph
 from controller.planners.mtree import plan_mtree
 from controller.planners.multi_hop import MultiHopAnswer, plan_of_routes, solve_multi_hop
+from controller.planners.multi_tree import plan_multi_tree
 from controller.planners.multi_tree_in_network import pack_in_network, plan_of
 from controller.planners.request import PlanRequest
 
-HOST_PLANNERS = {"mtree": plan_mtree}
+HOST_PLANNERS = {"multi-tree": plan_multi_tree, "mtree": plan_mtree}
 """Planners for networks of hosts that all work and forward (000)."""
 NAMES = tuple(dict.fromkeys((*PLANNERS, *HOST_PLANNERS)))
 
