@@ -33,7 +33,7 @@ def limit(report: Report) -> float:
     experiment = report.experiment
     rate = experiment.link_rate or 0.0
     prepared = prepare(experiment)
-    if experiment.algorithm is Algorithm.RING:
+    if experiment.algorithm.among_hosts:
         share = 2 * (experiment.workers - 1) / experiment.workers
         overhead = 1 + 1.5 * SEGMENT_HEADER_BYTES / SEGMENT_BYTES
         return rate / (share * overhead)

@@ -1,18 +1,35 @@
-"""One rank's part of a schedule, without I/O: bytes in, bytes out, in the order of the schedule.
+"""One node's part of a schedule, without I/O: bytes in, bytes out, in the order of the schedule.
 
-Between two ranks runs one byte stream each way: the elements of their transfers, in order,
-little-endian, with nothing in between. Both sides know the schedule, so nothing else is needed.
+On a channel, between two nodes and for one chain of steps, runs one byte stream each way: the
+elements of their transfers, in order of turn and start, little-endian, with nothing in between.
+Both sides know the schedule, so nothing else is needed. Chains have streams of their own because
+they do not wait for each other: a tree must not queue behind a slower one.
+
+It cannot deadlock, even where what waits to be applied is bounded (`wanted` says how much more may
+come): of all transfers that are not done, the one that is first by turn, and then by element,
+waits for none, and is the first in hand on its channel at both ends.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from collectives.schedule import Schedule, Transfer
+
+WAITING_BYTES = 1 << 20
+"""Of a channel, at most, that came in before they can be applied."""
+
+
+class Channel(NamedTuple):
+    """The stream to or from a node, for one chain of a schedule."""
+
+    peer: int
+    chain: int
 
 
 @dataclass(slots=True)
@@ -21,7 +38,7 @@ class _Progress:
 
     transfer: Transfer
     position: int
-    blockers: tuple[_Progress, ...] = ()
+    blockers: list[_Progress] = field(default_factory=list)
 
     @property
     def limit(self) -> int:
@@ -36,7 +53,7 @@ class _Progress:
 
 @dataclass(slots=True)
 class _Stream:
-    """Transfers with one peer in one direction, and where we are in them."""
+    """Transfers on one channel in one direction, and where we are in them."""
 
     parts: list[_Progress]
     missing: int = 0
@@ -55,59 +72,86 @@ class _Stream:
         return None
 
 
-def _overlap(a: Transfer, b: Transfer) -> bool:
-    return a.start < b.stop and b.start < a.stop
+class _Table:
+    """Transfers as arrays, to find those that overlap."""
+
+    def __init__(self, parts: list[_Progress]) -> None:
+        self._parts = parts
+        transfers = [part.transfer for part in parts]
+        self._turns = np.array([t.turn for t in transfers], dtype=np.int64).reshape(-1, 2)
+        self._starts = np.array([t.start for t in transfers], dtype=np.int64)
+        self._stops = np.array([t.stop for t in transfers], dtype=np.int64)
+        self._copies = np.array([not t.combine for t in transfers], dtype=np.bool_)
+
+    def before(self, transfer: Transfer, *, same: bool = False, ordered: bool = False) -> Any:
+        """Those of earlier turns (`same`: or its own) that share elements with a transfer.
+
+        `ordered`: only those whose order matters where both write: one of the two copies.
+        """
+        step, repetition = transfer.turn
+        turns = self._turns
+        last = turns[:, 1] <= repetition if same else turns[:, 1] < repetition
+        found = (turns[:, 0] < step) | ((turns[:, 0] == step) & last)
+        found &= (self._starts < transfer.stop) & (self._stops > transfer.start)
+        if ordered and transfer.combine:
+            found &= self._copies
+        return [self._parts[i] for i in np.flatnonzero(found)]
+
+
+def channels(schedule: Schedule, node: int) -> tuple[tuple[Channel, ...], tuple[Channel, ...]]:
+    """The channels on which a node sends, and those on which it receives."""
+    chains = schedule.chains
+    sends: dict[Channel, None] = {}
+    receives: dict[Channel, None] = {}
+    for number, step in enumerate(schedule.steps):
+        for found, ours, peers in (
+            (sends, step.sources, step.targets),
+            (receives, step.targets, step.sources),
+        ):
+            for peer in np.unique(peers[ours == node]).tolist():
+                found[Channel(peer, chains[number])] = None
+    return tuple(sends), tuple(receives)
 
 
 class Execution:
-    """Rank `rank`'s share of an all-reduce of `values`, which it changes in place.
+    """Node `node`'s share of a schedule on `values`, which it changes in place.
 
-    `values`: one-dimensional, int32 (sums wrap around) or float32.
+    `values`: one-dimensional, int32 (sums wrap around) or float32; zeros at a relay, and where the
+    node is given nothing.
     """
 
-    def __init__(self, schedule: Schedule, rank: int, values: NDArray[Any]) -> None:
+    def __init__(self, schedule: Schedule, node: int, values: NDArray[Any]) -> None:
         if values.shape != (schedule.elements,):
             raise ValueError(
                 f"values of shape {values.shape}: the schedule is for ({schedule.elements},)"
             )
         self.values = values
         self._wire_type = values.dtype.newbyteorder("<")
-        sends = [_Progress(t, t.start) for t in schedule.sends(rank)]
-        receives = [_Progress(t, t.start) for t in schedule.receives(rank)]
+        chains = schedule.chains
+        sends = [_Progress(t, t.start) for t in schedule.sends(node)]
+        receives = [_Progress(t, t.start) for t in schedule.receives(node)]
+        sent, received = _Table(sends), _Table(receives)
         for send in sends:
-            send.blockers = tuple(
-                r
-                for r in receives
-                if r.transfer.turn < send.transfer.turn and _overlap(r.transfer, send.transfer)
-            )
+            send.blockers = received.before(send.transfer)
         for receive in receives:
-            receive.blockers = tuple(
-                s
-                for s in sends
-                if s.transfer.turn <= receive.transfer.turn
-                and _overlap(s.transfer, receive.transfer)
-            )
-        self._out = {
-            peer: _Stream([s for s in sends if s.transfer.target == peer])
-            for peer in dict.fromkeys(s.transfer.target for s in sends)
-        }
-        self._in = {
-            peer: _Stream([r for r in receives if r.transfer.source == peer])
-            for peer in dict.fromkeys(r.transfer.source for r in receives)
-        }
+            receive.blockers = sent.before(receive.transfer, same=True)
+            receive.blockers += received.before(receive.transfer, ordered=True)
+        self._out = _streams((p.transfer.target, chains[p.transfer.step], p) for p in sends)
+        self._in = _streams((p.transfer.source, chains[p.transfer.step], p) for p in receives)
         for stream in self._in.values():
             stream.missing = values.itemsize * sum(
                 part.transfer.stop - part.transfer.start for part in stream.parts
             )
+        self._stuck: dict[Channel, None] = {}
 
     @property
-    def targets(self) -> tuple[int, ...]:
-        """Ranks to send to."""
+    def targets(self) -> tuple[Channel, ...]:
+        """Channels to send on."""
         return tuple(self._out)
 
     @property
-    def sources(self) -> tuple[int, ...]:
-        """Ranks to receive from."""
+    def sources(self) -> tuple[Channel, ...]:
+        """Channels to receive from."""
         return tuple(self._in)
 
     @property
@@ -115,11 +159,18 @@ class Execution:
         """Whether everything is sent and received."""
         return all(stream.current is None for stream in (*self._out.values(), *self._in.values()))
 
-    def outgoing(self, peer: int, limit: int) -> bytes:
-        """The next bytes for `peer`, at most `limit`; empty while there are none."""
+    def wanted(self, channel: Channel) -> int:
+        """How many more bytes of a channel may be handed in now, so that memory stays bounded."""
+        stream = self._in.get(channel)
+        if stream is None:
+            return 0
+        return max(0, min(stream.missing, WAITING_BYTES - len(stream.waiting)))
+
+    def outgoing(self, channel: Channel, limit: int) -> bytes:
+        """The next bytes for a channel, at most `limit`; empty while there are none."""
         item = self.values.itemsize
         taken: list[bytes] = []
-        stream = self._out[peer]
+        stream = self._out[channel]
         while limit >= item and (part := stream.current) is not None:
             stop = min(part.limit, part.position + limit // item)
             if stop <= part.position:
@@ -130,30 +181,59 @@ class Execution:
             limit -= len(taken[-1])
             part.position = stop
         if taken:
-            self._apply()
+            self._apply(list(self._stuck))
         return b"".join(taken)
 
-    def incoming(self, peer: int, data: bytes) -> bytes:
-        """Take the next bytes of `peer`'s stream; returns those that belong to a later schedule."""
-        stream = self._in[peer]
+    def incoming(self, channel: Channel, data: bytes) -> bytes:
+        """Take the next bytes of a channel; returns those that belong to a later schedule."""
+        stream = self._in[channel]
         kept = min(len(data), stream.missing)
         stream.waiting += data[:kept]
         stream.missing -= kept
-        self._apply()
+        self._apply([channel, *self._stuck])
         return data[kept:]
 
-    def _apply(self) -> None:
+    def _apply(self, channels: list[Channel]) -> None:
+        """Take in what came on these channels; what one applies may free another."""
+        moved = True
+        while moved:
+            moved = False
+            for channel in channels:
+                if self._take_in(self._in[channel]):
+                    moved = True
+        for channel in channels:
+            if len(self._in[channel].waiting) >= self.values.itemsize:
+                self._stuck[channel] = None
+            else:
+                self._stuck.pop(channel, None)
+
+    def _take_in(self, stream: _Stream) -> bool:
+        """Apply what can be; whether that was anything."""
         item = self.values.itemsize
-        for stream in self._in.values():
-            while len(stream.waiting) >= item and (part := stream.current) is not None:
-                count = min(part.limit - part.position, len(stream.waiting) // item)
-                if count <= 0:
-                    break
-                elements = np.frombuffer(bytes(stream.waiting[: count * item]), self._wire_type)
-                del stream.waiting[: count * item]
-                where = slice(part.position, part.position + count)
-                if part.transfer.combine:
-                    self.values[where] += elements
-                else:
-                    self.values[where] = elements
-                part.position += count
+        moved = False
+        while len(stream.waiting) >= item and (part := stream.current) is not None:
+            count = min(part.limit - part.position, len(stream.waiting) // item)
+            if count <= 0:
+                break
+            where = slice(part.position, part.position + count)
+            elements = np.frombuffer(stream.waiting, self._wire_type, count)
+            if part.transfer.combine:
+                self.values[where] += elements
+            else:
+                self.values[where] = elements
+            # A bytearray cannot shrink while an array looks into it.
+            del elements
+            del stream.waiting[: count * item]
+            part.position += count
+            moved = True
+        return moved
+
+
+def _streams(parts: Iterable[tuple[int, int, _Progress]]) -> dict[Channel, _Stream]:
+    """One stream a channel, its transfers in order of turn and start."""
+    streams: dict[Channel, _Stream] = {}
+    for peer, chain, part in parts:
+        streams.setdefault(Channel(peer, chain), _Stream([])).parts.append(part)
+    for stream in streams.values():
+        stream.parts.sort(key=lambda part: (part.transfer.turn, part.transfer.start))
+    return streams

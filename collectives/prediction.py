@@ -16,12 +16,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from collectives.algorithms.ring import ring_all_reduce
 from collectives.flows import Flow, TreeFlows, tree_flows
 from collectives.network import Network
-from collectives.paths import PlainRoutes, path_links
 from collectives.plan import DataType, JobPlan, TreePlan, fragment_count, tensor_ranges
-from collectives.tcp_segments import SEGMENT_BYTES, SEGMENT_HEADER_BYTES
 from protocol.wire import frame_bytes
 
 Times = NDArray[np.float64]
@@ -228,44 +225,3 @@ class _Pipeline:
         length, width = stacked.shape
         sent = wire.send(stacked.ravel(), np.tile(sizes, length)).reshape(length, width)
         return [sent[:, i] for i in range(width)]
-
-
-def predict_ring(
-    network: Network,
-    workers: Sequence[str],
-    elements: int,
-    element_bytes: int = 4,
-    rounds: int = 1,
-) -> Prediction:
-    """Predict a ring all-reduce over TCP: full segments, an acknowledgement for every two.
-
-    An estimate, since TCP decides on segments and acknowledgements. A step lasts as long as its
-    busiest link sends, and its longest way; steps are pipelined, so ways count once a step only
-    where links have latency.
-    """
-    schedule = ring_all_reduce(len(workers), elements)
-    routes = PlainRoutes(network)
-    steps: dict[tuple[int, int], dict[tuple[str, str], float]] = {}
-    longest = 0.0
-    for transfer in schedule.transfers():
-        loads = steps.setdefault(transfer.turn, {})
-        payload = (transfer.stop - transfer.start) * element_bytes
-        segments = payload / SEGMENT_BYTES
-        path = routes.path(workers[transfer.source], workers[transfer.target])
-        for u, v in path_links(path):
-            data = payload + segments * SEGMENT_HEADER_BYTES
-            loads[u, v] = loads.get((u, v), 0.0) + data
-            loads[v, u] = loads.get((v, u), 0.0) + segments / 2 * SEGMENT_HEADER_BYTES
-        longest = max(longest, sum(network.link(u, v).latency for u, v in path_links(path)))
-    links: dict[tuple[str, str], float] = {}
-    seconds = 0.0
-    for loads in steps.values():
-        seconds += longest + max(
-            8 * size / (network.link(u, v).bandwidth or float("inf"))
-            for (u, v), size in loads.items()
-        )
-        for link, size in loads.items():
-            links[link] = links.get(link, 0.0) + size
-    return Prediction(
-        {link: round(size * rounds) for link, size in links.items()}, seconds * rounds, seconds
-    )

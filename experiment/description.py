@@ -22,7 +22,20 @@ class Algorithm(StrEnum):
     SERVER = "server"
     """By a parameter server; no switch aggregates."""
     RING = "ring"
-    """By a ring all-reduce among the workers, over TCP."""
+    """By a ring all-reduce among the workers, over TCP; like those below."""
+    HALVING_DOUBLING = "halving-doubling"
+    """Recursive halving and doubling."""
+    TREE = "tree"
+    """Up and down a balanced binary tree of the workers."""
+    DOUBLE_TREE = "double-tree"
+    """On two binary trees, half of the tensor each."""
+    LEVEL_WISE = "level-wise"
+    """Level by level on the tree of the network."""
+
+    @property
+    def among_hosts(self) -> bool:
+        """Whether the workers sum by a schedule over TCP, without planner, servers or switches."""
+        return self not in (Algorithm.IN_NETWORK, Algorithm.SERVER)
 
 
 class WorldKind(StrEnum):

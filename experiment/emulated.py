@@ -20,7 +20,7 @@ from controller.rendezvous import announced
 from controller.rules import Loss
 from controller.service import ControllerService
 from controller.tracker import Tracker
-from experiment.description import Algorithm, Experiment
+from experiment.description import Experiment
 from experiment.pipelines import compile_pipeline, slots_of
 from experiment.prepare import EPOCH, JOB, Prepared, worker_options
 from experiment.result import Measured, RunFailed
@@ -122,8 +122,8 @@ async def _run(
 async def _submit(manager: Manager, prepared: Prepared) -> Tracker:
     """Bring the switches to what the job needs, and expect its agents."""
     experiment, plan = prepared.experiment, prepared.plan
-    ring = experiment.algorithm is Algorithm.RING
-    task = Task(prepared.workload, ring, worker_options(prepared)).to_json()
+    schedule = experiment.algorithm.value if experiment.algorithm.among_hosts else None
+    task = Task(prepared.workload, schedule, worker_options(prepared)).to_json()
     if plan is None or prepared.request is None:
         tracker = Tracker(prepared.network, _roster(prepared), task)
         manager.service.add(tracker)

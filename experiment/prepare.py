@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
+from collectives.algorithms.catalogue import make_schedule
 from collectives.network import Network
 from collectives.plan import JobPlan
-from collectives.prediction import predict, predict_ring
+from collectives.plan_checker import check_plans
+from collectives.prediction import predict
+from collectives.schedule_prediction import predict_schedule
 from controller.loaders import load_network
 from controller.placement import Placement, place
 from controller.planners import make_plan
@@ -33,7 +36,10 @@ EPOCH = 1
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """An experiment made concrete. `plan`, and the `request` for it, are None for a ring."""
+    """An experiment made concrete.
+
+    `plan`, and the `request` for it, are None where workers sum among themselves.
+    """
 
     experiment: Experiment
     network: Network
@@ -77,8 +83,9 @@ def prepare(experiment: Experiment) -> Prepared:
     )
     sizes = workload.tensor_sizes()
     request = plan = None
-    if experiment.algorithm is Algorithm.RING:
-        prediction = predict_ring(network, placement.workers, sizes[0], rounds=len(sizes))
+    if experiment.algorithm.among_hosts:
+        schedule = make_schedule(experiment.algorithm, network, placement.workers, sizes[0])
+        prediction = predict_schedule(network, schedule, rounds=len(sizes))
     else:
         request, plan = _plan(network, placement, experiment, open_window)
         experiment = replace(experiment, window=plan.window)
@@ -128,6 +135,7 @@ def _plan(
     while open_window and len(plan.trees) * plan.window > SERVER_QUEUE and plan.window > 1:
         request = replace(request, window=plan.window // 2)
         plan = make_plan(network, request, planner=experiment.planner)
+    check_plans(network, [plan])
     return request, plan
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from experiment.description import Algorithm, Experiment
+from experiment.description import Experiment
 from host_agent.workload import Verdict
 
 DirectedLink = tuple[str, str]
@@ -68,7 +68,7 @@ class Report:
         """Whether bytes must be as predicted: no loss asked for, nothing sent again, no ring."""
         return (
             self.measured is not None
-            and self.experiment.algorithm is not Algorithm.RING
+            and not self.experiment.algorithm.among_hosts
             and self.experiment.loss == 0
             and self.measured.retransmissions == 0
         )

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 
-from experiment.description import Algorithm
+from collectives.algorithms.catalogue import make_schedule
 from experiment.pipelines import PROGRAM, defines_of, slots_of
 from experiment.prepare import Prepared, worker_options
 from experiment.result import Measured
 from host_agent.workload import Verdict, Watched, Workload, make_workload
 from p4switch.execute.choose import engine_maker
 from p4switch.v1model.engine import Engine, EngineOptions
-from simulation.all_reduce import SimulatedRun, simulate_plan, simulate_ring
+from simulation.all_reduce import SimulatedRun, simulate_plan, simulate_schedule
 from simulation.faults import Faults
 
 QUEUE_DEPTH = 1 << 16
@@ -38,10 +38,12 @@ def run_simulated(prepared: Prepared, progress: Callable[[int, int], None]) -> M
     experiment, network = prepared.experiment, prepared.network
     make_engine = engine_maker_for(prepared)
     faults = Faults(loss=experiment.loss)
-    if experiment.algorithm is Algorithm.RING or prepared.plan is None:
-        run = simulate_ring(
+    if prepared.plan is None:
+        workers = prepared.placement.workers
+        run = simulate_schedule(
             network,
-            prepared.placement.workers,
+            workers,
+            lambda elements: make_schedule(experiment.algorithm, network, workers, elements),
             make_engine,
             lambda worker: _workload(prepared, worker, progress),
             faults=faults,

@@ -6,12 +6,14 @@ import json
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
 
-from collectives.algorithms.ring import ring_all_reduce
-from collectives.execution import Execution
+from collectives.algorithms.catalogue import make_schedule
+from collectives.execution import Execution, channels
+from collectives.schedule import Schedule
 from host_agent.controller_client import (
     AgentLost,
     AllDone,
@@ -41,11 +43,11 @@ class PeerGone(RuntimeError):
 class Task:
     """What a job does, as its description crosses from the controller to the agents.
 
-    `ring`: addresses are those of the plan's workers, and no switch takes part.
+    `schedule`: the algorithm by which the plan's workers sum among themselves, without switches.
     """
 
     workload: WorkloadSpec
-    ring: bool
+    schedule: str | None
     options: WorkerOptions
 
     def to_json(self) -> str:
@@ -53,7 +55,7 @@ class Task:
         return json.dumps(
             {
                 "workload": self.workload.to_json(),
-                "ring": self.ring,
+                "schedule": self.schedule,
                 "options": asdict(self.options),
             }
         )
@@ -63,7 +65,7 @@ class Task:
         """From the decoded JSON."""
         return cls(
             WorkloadSpec.from_json(values["workload"]),
-            bool(values["ring"]),
+            values["schedule"],
             WorkerOptions(**values["options"]),
         )
 
@@ -93,8 +95,8 @@ def attend(client: ControllerClient, port: FramePort) -> None:
     assignment = client.register()
     task = Task.from_mapping(assignment.task)
     try:
-        if task.ring:
-            _ring_member(client, assignment, task)
+        if task.schedule is not None:
+            _schedule_member(client, assignment, task, task.schedule)
         elif client.host in assignment.plan.workers:
             _worker(client, assignment, task, port)
         else:
@@ -176,21 +178,34 @@ def _servers(client: ControllerClient, assignment: Assignment, port: FramePort) 
                 )
 
 
-def _ring_member(client: ControllerClient, assignment: Assignment, task: Task) -> None:
+def _schedule_member(
+    client: ControllerClient, assignment: Assignment, task: Task, algorithm: str
+) -> None:
     workers = assignment.plan.workers
     rank = workers.index(client.host)
-    count = len(workers)
     addresses = [assignment.network.hosts[name].ip for name in workers]
-    others = [] if count == 1 else [(rank + 1) % count], [(rank - 1) % count]
+
+    @cache
+    def schedule(elements: int) -> Schedule:
+        return make_schedule(algorithm, assignment.network, workers, elements)
+
     workload = make_workload(task.workload, rank, None)
     intervals: list[Interval] = []
     tensor = workload.next_tensor()
-    collective = TcpCollective(rank, addresses, targets=others[0], sources=others[1])
+    # Rounding may make other pairs exchange for another size.
+    sizes = sorted(set(task.workload.tensor_sizes()))
+    used = [channels(schedule(elements), rank) for elements in sizes]
+    collective = TcpCollective(
+        rank,
+        addresses,
+        targets=list(dict.fromkeys(channel for targets, _ in used for channel in targets)),
+        sources=list(dict.fromkeys(channel for _, sources in used for channel in sources)),
+    )
     client.ready()
     client.wait_for_start(PATIENCE_SECONDS)
     while tensor is not None:
         started = time.monotonic()
-        execution = Execution(ring_all_reduce(count, len(tensor)), rank, np.array(tensor))
+        execution = Execution(schedule(len(tensor)), rank, np.array(tensor))
         collective.run(execution)
         intervals.append((started, time.monotonic()))
         workload.take_result(execution.values)

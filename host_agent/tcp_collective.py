@@ -1,19 +1,22 @@
-"""Run schedules between real processes: one TCP connection from each rank to each it sends to."""
+"""Run schedules between real processes: one TCP connection for each channel."""
 
 from __future__ import annotations
 
 import errno
 import selectors
 import socket
+import struct
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from collectives.execution import Execution
+from collectives.execution import Channel, Execution
 
 BASE_PORT = 0x4854
 CHUNK_BYTES = 1 << 18
+_GREETING = struct.Struct(">II")
+"""Rank and chain, the first bytes on a connection."""
 
 
 class PeerLost(ConnectionError):
@@ -22,16 +25,17 @@ class PeerLost(ConnectionError):
 
 @dataclass(slots=True)
 class _Outlet:
-    """A connection to a rank we send to, and bytes the kernel has not taken yet."""
+    """A connection for a channel we send on, and bytes the kernel has not taken yet."""
 
     sock: socket.socket
     rest: memoryview = field(default_factory=lambda: memoryview(b""))
 
 
 class TcpCollective:
-    """One rank among `addresses` (IPv4, by rank); connections stay open between schedules.
+    """One node among `addresses` (IPv4, by node); connections stay open between schedules.
 
-    `targets`: ranks this one sends to; `sources`: ranks that send to it.
+    `targets`: channels this one sends on; `sources`: those it receives from. Bytes that a schedule
+    cannot take in yet stay in the kernel, which slows the sender down.
     Raises PeerLost when a peer is not there within `timeout` seconds, or leaves.
     """
 
@@ -40,8 +44,8 @@ class TcpCollective:
         rank: int,
         addresses: Sequence[str],
         *,
-        targets: Sequence[int],
-        sources: Sequence[int],
+        targets: Sequence[Channel],
+        sources: Sequence[Channel],
         port: int = BASE_PORT,
         timeout: float = 30.0,
     ) -> None:
@@ -49,55 +53,57 @@ class TcpCollective:
         self._addresses = addresses
         self._timeout = timeout
         self._selector = selectors.DefaultSelector()
-        self._outlets: dict[int, _Outlet] = {}
-        self._inlets: dict[int, socket.socket] = {}
-        self._early: dict[int, bytearray] = {}
-        with socket.create_server((addresses[rank], port), backlog=len(addresses) + 1) as server:
+        self._outlets: dict[Channel, _Outlet] = {}
+        self._inlets: dict[Channel, socket.socket] = {}
+        with socket.create_server((addresses[rank], port), backlog=len(sources) + 1) as server:
             for target in targets:
                 self._outlets[target] = _Outlet(self._connect(target, port))
             self._accept(server, set(sources))
         for outlet in self._outlets.values():
             outlet.sock.setblocking(False)
-        for source, sock in self._inlets.items():
+        for sock in self._inlets.values():
             sock.setblocking(False)
-            self._selector.register(sock, selectors.EVENT_READ, source)
 
-    def _connect(self, target: int, port: int) -> socket.socket:
+    def _connect(self, target: Channel, port: int) -> socket.socket:
+        address = self._addresses[target.peer]
         deadline = time.monotonic() + self._timeout
         # A peer that has not come up yet refuses: try again, more slowly each time.
         pause = 0.01
         waiter = selectors.DefaultSelector()
         while True:
             try:
-                sock = socket.create_connection((self._addresses[target], port), self._timeout)
+                sock = socket.create_connection((address, port), self._timeout)
             except OSError as error:
                 if error.errno not in (errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ETIMEDOUT):
                     raise
                 if time.monotonic() + pause > deadline:
                     raise PeerLost(
-                        f"rank {target} at {self._addresses[target]}:{port} did not come up "
+                        f"rank {target.peer} at {address}:{port} did not come up "
                         f"within {self._timeout:g} s"
                     ) from error
                 waiter.select(pause)
                 pause = min(pause * 2, 0.5)
                 continue
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            sock.sendall(self.rank.to_bytes(4, "big"))
+            sock.sendall(_GREETING.pack(self.rank, target.chain))
             return sock
 
-    def _accept(self, server: socket.socket, missing: set[int]) -> None:
+    def _accept(self, server: socket.socket, missing: set[Channel]) -> None:
         server.settimeout(self._timeout)
         while missing:
             try:
                 sock, _ = server.accept()
                 sock.settimeout(self._timeout)
-                greeting = sock.recv(4, socket.MSG_WAITALL)
+                greeting = sock.recv(_GREETING.size, socket.MSG_WAITALL)
             except TimeoutError as error:
+                ranks = sorted({channel.peer for channel in missing})
                 raise PeerLost(
-                    f"ranks {sorted(missing)} did not connect within {self._timeout:g} s"
+                    f"ranks {ranks} did not connect within {self._timeout:g} s"
                 ) from error
-            source = int.from_bytes(greeting, "big")
-            if len(greeting) < 4 or source not in missing:
+            source = (
+                Channel(*_GREETING.unpack(greeting)) if len(greeting) == _GREETING.size else None
+            )
+            if source is None or source not in missing:
                 sock.close()
                 continue
             missing.discard(source)
@@ -105,72 +111,94 @@ class TcpCollective:
 
     def run(self, execution: Execution, progress: Callable[[], None] | None = None) -> None:
         """Do this rank's part of a schedule; returns when all is sent and received."""
-        for source, early in list(self._early.items()):
-            del self._early[source]
-            self._take(execution, source, bytes(early))
-        writing: set[int] = set()
+        self._check_channels(execution)
+        writing: set[Channel] = set()
+        reading: set[Channel] = set()
         while True:
-            for target in self._outlets:
-                if self._push(execution, target) != (target in writing):
-                    writing ^= {target}
-                    outlet = self._outlets[target]
-                    if target in writing:
-                        self._selector.register(outlet.sock, selectors.EVENT_WRITE, None)
-                    else:
-                        self._selector.unregister(outlet.sock)
+            for target in self._push_all(execution) ^ writing:
+                writing ^= {target}
+                self._watch(self._outlets[target].sock, target in writing, False, target)
+            for source in execution.sources:
+                if (execution.wanted(source) > 0) != (source in reading):
+                    reading ^= {source}
+                    self._watch(self._inlets[source], source in reading, True, source)
             if execution.done and not writing:
                 return
             events = self._selector.select(self._timeout)
             if not events:
                 raise PeerLost(f"rank {self.rank}: nothing moved for {self._timeout:g} s")
             for key, _ in events:
-                if key.data is not None:
-                    self._pull(execution, key.data)
+                incoming, channel = key.data
+                if incoming:
+                    self._pull(execution, channel)
             if progress is not None:
                 progress()
 
-    def _push(self, execution: Execution, target: int) -> bool:
-        """Send what can be sent; True while the kernel's buffer is full."""
+    def _check_channels(self, execution: Execution) -> None:
+        strange = {*execution.targets} - self._outlets.keys()
+        strange |= {*execution.sources} - self._inlets.keys()
+        if strange:
+            raise ValueError(
+                f"rank {self.rank}: the schedule uses channels {sorted(strange)}, to which there "
+                "is no connection; name all channels when the collective is made"
+            )
+
+    def _watch(self, sock: socket.socket, wanted: bool, incoming: bool, channel: Channel) -> None:
+        if wanted:
+            event = selectors.EVENT_READ if incoming else selectors.EVENT_WRITE
+            self._selector.register(sock, event, (incoming, channel))
+        else:
+            self._selector.unregister(sock)
+
+    def _push_all(self, execution: Execution) -> set[Channel]:
+        """Send what can be sent; returns the channels of which the kernel's buffer is full."""
+        full: set[Channel] = set()
+        moved = True
+        # What is sent on one channel may let in what another was waiting for.
+        while moved:
+            moved = False
+            for target in execution.targets:
+                if target not in full:
+                    moved |= self._push(execution, target, full)
+        return full
+
+    def _push(self, execution: Execution, target: Channel, full: set[Channel]) -> bool:
+        """Send what can be sent on one channel; whether that was anything."""
         outlet = self._outlets[target]
+        moved = False
         while True:
             if not outlet.rest:
-                data = (
-                    execution.outgoing(target, CHUNK_BYTES) if target in execution.targets else b""
-                )
+                data = execution.outgoing(target, CHUNK_BYTES)
                 if not data:
-                    return False
+                    return moved
                 outlet.rest = memoryview(data)
+                moved = True
             try:
                 sent = outlet.sock.send(outlet.rest)
             except BlockingIOError:
-                return True
+                full.add(target)
+                return moved
             except OSError as error:
                 raise self._lost(target) from error
             outlet.rest = outlet.rest[sent:]
 
-    def _pull(self, execution: Execution, source: int) -> None:
+    def _pull(self, execution: Execution, source: Channel) -> None:
+        wanted = min(CHUNK_BYTES, execution.wanted(source))
+        if not wanted:
+            return
         try:
-            data = self._inlets[source].recv(CHUNK_BYTES)
+            data = self._inlets[source].recv(wanted)
         except BlockingIOError:
             return
         except OSError as error:
             raise self._lost(source) from error
         if not data:
-            if not execution.done:
-                raise self._lost(source)
-            self._selector.unregister(self._inlets[source])
-            return
-        self._take(execution, source, data)
+            raise self._lost(source)
+        execution.incoming(source, data)
 
-    def _take(self, execution: Execution, source: int, data: bytes) -> None:
-        # A peer may be a schedule ahead: what belongs to the next one waits for it.
-        if source in execution.sources:
-            data = execution.incoming(source, data)
-        if data:
-            self._early.setdefault(source, bytearray()).extend(data)
-
-    def _lost(self, rank: int) -> PeerLost:
-        return PeerLost(f"rank {rank} at {self._addresses[rank]} closed its connection")
+    def _lost(self, channel: Channel) -> PeerLost:
+        peer = channel.peer
+        return PeerLost(f"rank {peer} at {self._addresses[peer]} closed its connection")
 
     @property
     def retransmissions(self) -> int:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 
 from collectives.network import Network
 from collectives.plan import JobPlan
+from collectives.schedule import Schedule
 from controller.rules import SwitchRules, rules_for
 from host_agent.server import Server
 from host_agent.server_set import ServerSet
@@ -18,7 +19,7 @@ from p4switch.v1model.engine import Engine
 from protocol.wire import Address
 from simulation.faults import Faults
 from simulation.install import install, read_outcomes, update
-from simulation.members import InNetworkMember, RingMember
+from simulation.members import InNetworkMember, ScheduleMember
 from simulation.world import Agent, SimulationError, World
 
 MakeEngine = Callable[[], Engine]
@@ -115,9 +116,10 @@ def _tell(world: World, network: Network, replan: Replan) -> None:
         world.queue.at(replan.time + number * replan.delay, adopt)
 
 
-def simulate_ring(
+def simulate_schedule(
     network: Network,
     workers: Sequence[str],
+    schedule: Callable[[int], Schedule],
     make_engine: MakeEngine,
     make_workload: MakeWorkload,
     *,
@@ -125,12 +127,19 @@ def simulate_ring(
     seed: int = 0,
     limit: float = 600.0,
 ) -> SimulatedRun:
-    """Run the workload as a ring all-reduce of the workers, through plain forwarding."""
+    """Run the workload as all-reduces of the workers among themselves, through plain forwarding.
+
+    `schedule`: the one for so many elements; its ranks are the workers, and it has no relays.
+    """
+    schedule = cache(schedule)
     addresses = {
         rank: Address(network.hosts[name].mac_bytes, network.hosts[name].ip_bytes)
         for rank, name in enumerate(workers)
     }
-    members = [RingMember(rank, addresses, make_workload(rank)) for rank in range(len(workers))]
+    members = [
+        ScheduleMember(rank, addresses, make_workload(rank), schedule)
+        for rank in range(len(workers))
+    ]
     agents: dict[str, Agent] = dict(zip(workers, members, strict=True))
     return _run(network, rules_for(network), make_engine, agents, members, faults, seed, limit)
 
@@ -140,7 +149,7 @@ def _run(
     rules: dict[str, SwitchRules],
     make_engine: MakeEngine,
     agents: dict[str, Agent],
-    members: Sequence[InNetworkMember | RingMember],
+    members: Sequence[InNetworkMember | ScheduleMember],
     faults: Faults | None,
     seed: int,
     limit: float,

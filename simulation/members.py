@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from collectives.algorithms.ring import ring_all_reduce
 from collectives.execution import Execution
+from collectives.schedule import Schedule
 from host_agent.worker import Worker
 from host_agent.workload import Interval, Workload
 from protocol.wire import Address
@@ -69,14 +69,20 @@ class InNetworkMember:
         return self.worker.deadline
 
 
-class RingMember:
-    """A rank of a ring with its workload."""
+class ScheduleMember:
+    """A rank of a schedule with its workload; `schedule`: the one for so many elements."""
 
-    def __init__(self, rank: int, addresses: Mapping[int, Address], workload: Workload) -> None:
+    def __init__(
+        self,
+        rank: int,
+        addresses: Mapping[int, Address],
+        workload: Workload,
+        schedule: Callable[[int], Schedule],
+    ) -> None:
         self.workload = workload
         self.intervals: list[Interval] = []
         self.done = False
-        self._ranks = len(addresses)
+        self._schedule = schedule
         self._rank = rank
         self._stream = StreamMember(rank, addresses)
         self._execution: Execution | None = None
@@ -95,7 +101,7 @@ class RingMember:
                 self.done = True
                 return
             self._started = now
-            schedule = ring_all_reduce(self._ranks, len(tensor))
+            schedule = self._schedule(len(tensor))
             self._execution = Execution(schedule, self._rank, np.array(tensor))
             self._stream.start(self._execution, now)
 
@@ -105,7 +111,7 @@ class RingMember:
         return self._stream.retransmissions
 
     def receive(self, frames: Frames, now: float) -> None:
-        """Take frames in; a completed ring starts the next one."""
+        """Take frames in; a completed schedule starts the next one."""
         self._stream.receive(frames, now)
         self._advance(now)
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from collectives.execution import Execution
+from collectives.execution import Channel, Execution
 from collectives.tcp_segments import SEGMENT_BYTES
 from protocol.wire import ETHERNET_BYTES, ETHERTYPE_IPV4, IPV4_BYTES, Address, ipv4_checksum
 
@@ -34,9 +34,17 @@ _SOURCE_PORT = ETHERNET_BYTES + IPV4_BYTES
 
 
 def segment(
-    source: Address, target: Address, rank: int, sequence: int, acknowledged: int, data: bytes
+    source: Address,
+    target: Address,
+    end: Channel,
+    sequence: int,
+    acknowledged: int,
+    data: bytes,
 ) -> bytes:
-    """One frame; the source port tells the sender's rank, sequences count bytes from 0."""
+    """One frame. `end`: the sender's rank, told by the source port, and the chain, by the target's.
+
+    Sequences count bytes from 0.
+    """
     total = IPV4_BYTES + TCP_BYTES + len(data)
     ipv4 = bytearray(
         struct.pack(">BBHHHBBH", 0x45, 0, total, 0, 0x4000, 64, TCP_PROTOCOL, 0)
@@ -46,8 +54,8 @@ def segment(
     ipv4[10:12] = ipv4_checksum(bytes(ipv4)).to_bytes(2, "big")
     tcp = struct.pack(
         ">HHIIBBHHH12x",
-        BASE_PORT + rank,
-        BASE_PORT,
+        BASE_PORT + end.peer,
+        BASE_PORT + end.chain,
         sequence & 0xFFFFFFFF,
         acknowledged & 0xFFFFFFFF,
         TCP_BYTES // 4 << 4,
@@ -190,9 +198,9 @@ class StreamMember:
         self._addresses = addresses
         self._now = start
         self._execution: Execution | None = None
-        self._senders: dict[int, Sender] = {}
-        self._receivers: dict[int, Receiver] = {}
-        self._early: dict[int, bytearray] = {}
+        self._senders: dict[Channel, Sender] = {}
+        self._receivers: dict[Channel, Receiver] = {}
+        self._early: dict[Channel, bytearray] = {}
         self._output: list[bytes] = []
 
     @property
@@ -226,7 +234,8 @@ class StreamMember:
             frame = row.tobytes()
             if len(frame) < HEADER_BYTES or frame[23] != TCP_PROTOCOL:
                 continue
-            peer = int.from_bytes(frame[_SOURCE_PORT : _SOURCE_PORT + 2], "big") - BASE_PORT
+            source, target = struct.unpack_from(">HH", frame, _SOURCE_PORT)
+            peer = Channel(source - BASE_PORT, target - BASE_PORT)
             sequence, acknowledged = struct.unpack_from(">II", frame, _SEQUENCE)
             data = frame[HEADER_BYTES:]
             if data:
@@ -239,14 +248,14 @@ class StreamMember:
             if receiver.acknowledge_now:
                 self._acknowledge(peer, receiver)
 
-    def _take(self, peer: int, sequence: int, data: bytes, now: float) -> None:
+    def _take(self, peer: Channel, sequence: int, data: bytes, now: float) -> None:
         receiver = self._receivers.setdefault(peer, Receiver())
         in_order = receiver.take(_absolute(sequence, receiver.expected), data, now)
         if not in_order:
             return
         self._pass_on(peer, in_order)
 
-    def _pass_on(self, peer: int, data: bytes) -> None:
+    def _pass_on(self, peer: Channel, data: bytes) -> None:
         # A neighbour may be a schedule ahead: its bytes wait until ours begins.
         if self._execution is not None and peer in self._execution.sources:
             data = self._execution.incoming(peer, data)
@@ -275,27 +284,33 @@ class StreamMember:
         output, self._output = self._output, []
         return [np.frombuffer(frame, dtype=np.uint8).reshape(1, -1) for frame in output]
 
-    def _frame(self, peer: int, sequence: int, data: bytes) -> bytes:
+    def _frame(self, peer: Channel, sequence: int, data: bytes) -> bytes:
         receiver = self._receivers.get(peer)
         expected = receiver.expected if receiver is not None else 0
-        here, there = self._addresses[self.rank], self._addresses[peer]
-        return segment(here, there, self.rank, sequence, expected, data)
+        here, there = self._addresses[self.rank], self._addresses[peer.peer]
+        end = Channel(self.rank, peer.chain)
+        return segment(here, there, end, sequence, expected, data)
 
-    def _acknowledge(self, peer: int, receiver: Receiver) -> None:
+    def _acknowledge(self, peer: Channel, receiver: Receiver) -> None:
         receiver.answered()
         self._output.append(self._frame(peer, 0, b""))
 
-    def _send_again(self, peer: int, segments: list[tuple[int, bytes]]) -> None:
+    def _send_again(self, peer: Channel, segments: list[tuple[int, bytes]]) -> None:
         self._output += [self._frame(peer, sequence, data) for sequence, data in segments]
 
     def _fill(self) -> None:
         execution = self._execution
         if execution is None:
             return
-        for peer in execution.targets:
-            sender = self._senders[peer]
-            while sender.room and (data := execution.outgoing(peer, SEGMENT_BYTES)):
-                self._output.append(self._frame(peer, *sender.send(data, self._now)))
+        moved = True
+        # What is sent to one peer may let in what another was waiting for.
+        while moved:
+            moved = False
+            for peer in execution.targets:
+                sender = self._senders[peer]
+                while sender.room and (data := execution.outgoing(peer, SEGMENT_BYTES)):
+                    self._output.append(self._frame(peer, *sender.send(data, self._now)))
+                    moved = True
 
 
 def _absolute(wire: int, near: int) -> int:

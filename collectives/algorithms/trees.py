@@ -209,8 +209,8 @@ def _forest(
     steps: list[Step] = []
     ranges = tree_ranges([shared.share for shared in trees], elements)
     for tree, (start, stop) in zip(pruned, ranges, strict=True):
-        if start < stop:
-            steps += _chain(tree, numbers, start, stop, collective, len(steps))
+        # A chain of a tree without elements keeps the numbers of the others.
+        steps += _chain(tree, numbers, start, stop, collective, len(steps))
     whole = Ranges.whole(range(len(ranks)), elements)
     one = Ranges.whole([] if root is None else [numbers[root]], elements)
     return Schedule(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from collectives.algorithms.ring import ring_all_reduce
 from collectives.network import Network
 from collectives.plan import DataType, JobPlan, Results
 from controller.loaders import load_network
@@ -18,7 +19,7 @@ from host_agent.stream import WorkerOptions
 from host_agent.workload import WorkloadSpec, make_workload
 from p4switch.execute.choose import engine_maker
 from p4switch.v1model.engine import Engine
-from simulation.all_reduce import SimulatedRun, simulate_plan, simulate_ring
+from simulation.all_reduce import SimulatedRun, simulate_plan, simulate_schedule
 from simulation.faults import Cut, Faults, Reboot
 from simulation.world import SimulationError
 
@@ -195,9 +196,10 @@ def test_both_executors_give_the_same_run() -> None:
 def test_a_ring_through_the_switches_is_exact() -> None:
     network, plan = job("fat-tree:4", 6)
     spec = WorkloadSpec("random", 6, 2000, 2, DataType.INT32, 2)
-    done = simulate_ring(
+    done = simulate_schedule(
         network,
         plan.workers,
+        lambda elements: ring_all_reduce(len(plan.workers), elements),
         make_engine,
         lambda worker: make_workload(spec, worker, None),
         faults=Faults(loss=0.01),

@@ -3,13 +3,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from collectives.algorithms.ring import ring_all_reduce
 from collectives.network import Host, Link, Network
 from collectives.plan import DataType
 from host_agent.workload import WorkloadSpec, make_workload
 from protocol.wire import Address
 from simulation.events import EventQueue
 from simulation.faults import Cut, FaultError, Faults, Reboot
-from simulation.members import RingMember
+from simulation.members import ScheduleMember
 from simulation.world import Frames, SimulationError, World
 
 
@@ -118,7 +119,12 @@ def test_a_ring_over_lossy_streams_is_exact(loss: float, dtype: DataType) -> Non
         rank: Address(host.mac_bytes, host.ip_bytes)
         for rank, host in enumerate(network.hosts.values())
     }
-    members = [RingMember(rank, addresses, make_workload(spec, rank, None)) for rank in range(2)]
+    members = [
+        ScheduleMember(
+            rank, addresses, make_workload(spec, rank, None), lambda n: ring_all_reduce(2, n)
+        )
+        for rank in range(2)
+    ]
     world = World(
         network,
         {},

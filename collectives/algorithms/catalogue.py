@@ -1,0 +1,50 @@
+"""All-reduce algorithms that hosts run among themselves, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from collectives.algorithms.halving_doubling import halving_doubling_all_reduce
+from collectives.algorithms.level_wise import level_wise_all_reduce
+from collectives.algorithms.ring import ring_all_reduce
+from collectives.algorithms.rooted import check_ranks, network_tree
+from collectives.algorithms.trees import double_tree_all_reduce, tree_all_reduce
+from collectives.network import Network, NetworkError
+from collectives.schedule import Schedule, ScheduleError
+
+_Make = Callable[[Network, Sequence[str], int], Schedule]
+
+
+def _level_wise(network: Network, ranks: Sequence[str], elements: int) -> Schedule:
+    if not network.switches:
+        raise NetworkError(
+            f"level-wise on {network.name}: its hosts forward, and ranks must be leaves of a tree; "
+            "use a network with switches, or another algorithm"
+        )
+    return level_wise_all_reduce(network_tree(network, ranks), ranks, elements)
+
+
+SCHEDULES: Mapping[str, _Make] = {
+    "ring": lambda network, ranks, elements: ring_all_reduce(len(ranks), elements),
+    "halving-doubling": lambda network, ranks, elements: halving_doubling_all_reduce(
+        len(ranks), elements
+    ),
+    "tree": lambda network, ranks, elements: tree_all_reduce(ranks, elements),
+    "double-tree": lambda network, ranks, elements: double_tree_all_reduce(ranks, elements),
+    "level-wise": _level_wise,
+}
+
+
+def make_schedule(
+    algorithm: str, network: Network, ranks: Sequence[str], elements: int
+) -> Schedule:
+    """The algorithm's all-reduce among these hosts; its nodes are named.
+
+    Raises ScheduleError for an unknown name, or ranks that are none, repeated or not connected;
+    NetworkError where the network does not allow the algorithm.
+    """
+    if algorithm not in SCHEDULES:
+        raise ScheduleError(f"algorithm {algorithm!r}: expected one of {', '.join(SCHEDULES)}")
+    check_ranks(ranks)
+    schedule = SCHEDULES[algorithm](network, ranks, elements)
+    return schedule if schedule.names else schedule.named(ranks)
