@@ -1,15 +1,17 @@
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from fractions import Fraction
 
 import pytest
 
 from collectives.network import Network
-from collectives.plan import PlanError, Results
+from collectives.plan import JobPlan, PlanError, Results
 from collectives.plan_checker import check_plans
 from controller.allocation import Allocator
 from controller.loaders import load_network
+from controller.manager import Manager
 from controller.placement import place
 from controller.planners import make_plan
 from controller.planners.forest import ForestOptions
@@ -122,3 +124,22 @@ def test_links_need_rates() -> None:
         make_plan(
             network, PlanRequest(1, 1, placement.workers, placement.servers), planner="multi-tree"
         )
+
+
+def test_the_manager_plans_around_a_spine_with_the_same_shares() -> None:
+    network, request = job()
+
+    async def install(rules: object) -> None:
+        """Switches take everything at once."""
+
+    async def lose_a_spine() -> tuple[JobPlan, JobPlan]:
+        manager = Manager(network, install)
+        before = await manager.submit(request, planner="multi-tree")
+        (after,) = await manager.fail(["s3"])
+        return before, after
+
+    before, after = asyncio.run(lose_a_spine())
+    check_same_job(before, after)
+    assert after.epoch == 2
+    assert len(after.trees) == 4
+    assert all("s3" not in tree.parts for tree in after.trees)
