@@ -110,9 +110,9 @@ def _plan(
     """Ask the planner; where the window is open, all trees' windows fit a worker's queue."""
     if experiment.planner != "multi-hop" and not network.switches:
         raise ExperimentError(
-            f"planner {experiment.planner} on {network.name}: it has no switches, and agents "
-            "cannot yet sum for each other along trees; use a network with switches, --algorithm "
-            "ring, or `hopsum plan` to see the trees"
+            f"planner {experiment.planner} on {network.name}: it has no switches, and agents do "
+            "not run a planner's trees of hosts yet; use a network with switches, --algorithm "
+            "ring or tree, or `hopsum plan` to see the trees"
         )
     trees = experiment.max_trees or DEFAULT_TREES
     request = PlanRequest(

@@ -76,7 +76,7 @@ def _of_hosts(network: Network, request: PlanRequest, planner: str) -> Answer:
             "without switches every host takes part; leave --workers out"
         )
     forest = HOST_PLANNERS[planner](graph, request.forest)
-    return Answer(forest, None, "agents do not yet sum for each other along trees of hosts")
+    return Answer(forest, None, "agents do not run a planner's trees of hosts yet")
 
 
 def job_forest(network: Network, plan: JobPlan, found: MultiHopAnswer) -> Forest:
