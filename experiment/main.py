@@ -34,6 +34,7 @@ from experiment.description import (
 )
 from experiment.result import Report, RunFailed
 from experiment.runner import run_experiment
+from experiment.schedule_commands import app as schedule_commands
 from experiment.simulate_command import simulate
 from experiment.summary import run_table
 from host_agent.failure import JobFailed
@@ -53,6 +54,7 @@ app = typer.Typer(
 )
 app.add_typer(controller_commands)
 app.command()(simulate)
+app.add_typer(schedule_commands, name="schedule")
 console = Console(stderr=True)
 
 
