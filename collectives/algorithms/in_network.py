@@ -39,10 +39,7 @@ def in_network_all_reduce(network: Network, plan: JobPlan, elements: int) -> Sch
     for (up, down), (start, stop) in zip(levels, ranges, strict=True):
         after: tuple[int, ...] = ()
         moves = [(pairs, True) for pairs in up] + [(pairs, False) for pairs in down]
-        for pairs, combine in [
-            *((pairs, True) for pairs in up),
-            *((pairs, False) for pairs in down),
-        ]:
+        for pairs, combine in moves:
             sources = [numbers[u] for u, _ in pairs]
             targets = [numbers[v] for _, v in pairs]
             steps.append(make_step(sources, targets, start, stop, combine=combine, after=after))
