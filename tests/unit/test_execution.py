@@ -163,6 +163,35 @@ def test_a_copy_waits_for_an_addition_from_another_node() -> None:
     assert node.done
 
 
+def test_an_exchange_sends_what_was_there_before_the_step() -> None:
+    swap = make_step([0, 1], [1, 0], 0, 2, combine=True)
+    whole = Ranges.whole(range(2), 2)
+    schedule = Schedule("test", Collective.ALL_REDUCE, 2, 2, (swap,), whole, whole)
+    values = np.array([1, 2], np.int32)
+    node = Execution(schedule, 0, values)
+    node.incoming(Channel(1, 0), np.array([10, 20], "<i4").tobytes())
+    # What came waits until the old values are on their way, and then for nothing more.
+    assert values.tolist() == [1, 2]
+    assert node.outgoing(Channel(1, 0), 4) == np.array([1], "<i4").tobytes()
+    assert values.tolist() == [11, 2]
+    assert node.outgoing(Channel(1, 0), 100) == np.array([2], "<i4").tobytes()
+    assert values.tolist() == [11, 22]
+    assert node.done
+
+
+def test_crossed_ranges_of_one_step_do_not_deadlock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each waits for what the other would send second, were a step's ranges not in order."""
+    monkeypatch.setattr(execution, "WAITING_BYTES", 8)
+    crossed = make_step([0, 0, 1, 1], [1, 1, 0, 0], [5, 0, 0, 5], [9, 4, 4, 9], combine=True)
+    nothing = Ranges.of([])
+    schedule = Schedule("test", Collective.REDUCE, 2, 9, (crossed,), nothing, nothing)
+    tensors: list[Tensor] = [np.arange(9, dtype=np.int32), np.full(9, 10, np.int32)]
+    execute(schedule, tensors, [0, 1], 8)
+    expected = [10, 11, 12, 13, None, 15, 16, 17, 18]
+    for tensor in tensors:
+        assert [v if i != 4 else None for i, v in enumerate(tensor.tolist())] == expected
+
+
 def test_chains_do_not_queue_behind_each_other() -> None:
     steps = (
         make_step(0, 1, 0, 2, combine=True),

@@ -62,6 +62,14 @@ def test_a_nodes_transfers_are_those_of_the_whole_list() -> None:
         assert list(schedule.receives(rank)) == [t for t in transfers if t.target == rank]
 
 
+def test_repetitions_move_ranges_on_by_one_place() -> None:
+    schedule = ring_all_reduce(3, 9)
+    step = schedule.steps[0]
+    assert step.starts.tolist() == [0, 3, 6]
+    assert step.ranges(1)[0].tolist() == [6, 0, 3]
+    assert [t.start for t in schedule.transfers() if t.turn == (0, 1)] == [6, 0, 3]
+
+
 def test_chains_are_steps_that_wait_for_each_other() -> None:
     steps = [make_step(0, 1, 0, 1, combine=True, after=after) for after in ((), (), (0,), (1,))]
     whole = Ranges.whole(range(2), 1)

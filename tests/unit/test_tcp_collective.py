@@ -14,7 +14,7 @@ from collectives.algorithms.ring import ring_all_reduce
 from collectives.algorithms.rooted import RootedTree
 from collectives.algorithms.trees import double_tree_all_reduce, server_all_reduce
 from collectives.execution import Channel, Execution, channels
-from collectives.schedule import Schedule
+from collectives.schedule import Collective, Ranges, Schedule, make_step
 from host_agent.tcp_collective import PeerLost, TcpCollective
 
 RANKS = 3
@@ -125,6 +125,49 @@ def test_schedules_between_threads_are_exact(
         expected = ranks * (ranks + 1) // 2 * (1 + np.arange(schedule.elements))
         for node in range(ranks):
             np.testing.assert_array_equal(tensors[node][number], expected)
+
+
+def test_what_one_channel_frees_on_another_goes_out_at_once() -> None:
+    """Node 0 may add what 2 sent only after it has sent to 1, and only then has something for 3."""
+    steps = (
+        make_step([4, 0], [0, 3], [0, 4], [4, 8], combine=True),
+        make_step([0, 2], [1, 0], 0, 4, combine=True, after=(0,)),
+        make_step(0, 3, 0, 4, combine=True, after=(1,)),
+    )
+    nothing = Ranges.of([])
+    schedule = Schedule("test", Collective.REDUCE, 5, 8, steps, nothing, nothing)
+    addresses = [f"127.0.0.{10 + node}" for node in range(5)]
+    port = free_port()
+    came = threading.Event()
+    tensors = [np.full(8, 10**node, np.int32) for node in range(5)]
+    errors: list[Exception] = []
+
+    def member(node: int) -> None:
+        try:
+            targets, sources = channels(schedule, node)
+            collective = TcpCollective(
+                node, addresses, targets=targets, sources=sources, port=port, timeout=5
+            )
+            execution = Execution(schedule, node, tensors[node])
+            if node == 4:
+                came.wait(5)
+            waits = node == 0
+            collective.run(
+                execution,
+                lambda: came.set() if waits and not execution.wanted(Channel(2, 0)) else None,
+            )
+            collective.close()
+        except Exception as error:  # noqa: BLE001 - reported by the main thread
+            errors.append(error)
+
+    threads = [threading.Thread(target=member, args=(node,)) for node in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert not errors
+    assert tensors[1].tolist() == [10011] * 4 + [10] * 4
+    assert tensors[3].tolist() == [11101] * 4 + [1001] * 4
 
 
 def test_a_channel_without_a_connection_is_refused() -> None:
