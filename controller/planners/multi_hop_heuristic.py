@@ -205,7 +205,7 @@ class _Few:
     def meet(self, start: Chosen, trials: int) -> Chosen | None:
         """Try sets near the best so far until a tree has no excess."""
         size = len(self.problem.switches)
-        a_set = 40 + 2 * size
+        a_set = 20 + size
         sets = max(trials // a_set, min(8, 4000 // size))
         tree = best = self._with(start)
         for number in range(sets):
