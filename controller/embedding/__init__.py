@@ -1,0 +1,6 @@
+"""Embedding plans (002): which logical topologies a job's tensors are exchanged over, and weights.
+
+`demand` says what is asked and what is free; `logical_topologies` and `elastic_tree` make
+candidates; `programme` (an integer linear programme) or `heuristic` chooses; `embedding` is the
+answer, and checks it.
+"""
