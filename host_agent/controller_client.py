@@ -97,6 +97,7 @@ class ControllerClient:
         self._lost: AgentLost | None = None
         self._error: str | None = None
         self._closed = False
+        self._closing = threading.Lock()
         self._wakeup = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._thread: threading.Thread | None = None
         self._call: Any = None
@@ -120,14 +121,35 @@ class ControllerClient:
 
     # -- the agent's life
 
-    def register(self, timeout: float = 30.0) -> Assignment:
-        """Connect and get the assignment; ControllerError if refused or out of reach."""
+    def open(self) -> None:
+        """Connect, without waiting; `events` and `fileno` tell what comes of it."""
         self._thread = threading.Thread(target=self._run, name="controller client", daemon=True)
         self._thread.start()
-        welcome = self._wait(lambda: self._welcome, timeout, "an assignment")
+
+    def register(self, timeout: float = 30.0) -> Assignment:
+        """Connect and get the assignment; ControllerError if refused or out of reach."""
+        self.open()
+        self._wait(lambda: self._welcome, timeout, "an assignment")
+        assignment = self.assignment
+        assert assignment is not None
+        return assignment
+
+    @property
+    def assignment(self) -> Assignment | None:
+        """What this agent has to do, or None while the controller has not said."""
+        welcome = self._welcome
+        if welcome is None:
+            return None
         return Assignment(
             network_from(welcome.network), plan_from(welcome.plan), json.loads(welcome.task)
         )
+
+    @property
+    def started(self) -> bool:
+        """Whether every agent is ready; from then on this one counts as running."""
+        if self._started and self._state == pb.READY:
+            self._state = pb.RUNNING
+        return self._started
 
     def ready(self) -> None:
         """Say that the agent has prepared."""
@@ -175,15 +197,16 @@ class ControllerClient:
 
     def close(self) -> None:
         """End the stream, after what was said has gone out."""
-        if self._closed:
-            return
-        self._closed = True
-        self._outgoing.put(None)
-        if self._thread is not None:
-            self._thread.join(timeout=5.0)
-            if self._thread.is_alive() and self._call is not None:
-                self._call.cancel()
-        os.close(self._wakeup)
+        with self._closing:
+            if self._closed:
+                return
+            self._closed = True
+            self._outgoing.put(None)
+            if self._thread is not None:
+                self._thread.join(timeout=5.0)
+                if self._thread.is_alive() and self._call is not None:
+                    self._call.cancel()
+            os.close(self._wakeup)
 
     # -- inside
 

@@ -67,6 +67,14 @@ class Loop:
         for descriptor in (port.fileno(), *watch):
             self._poll.register(descriptor, select.POLLIN)
 
+    def watch(self, descriptor: int) -> None:
+        """Let one more descriptor end a sleep."""
+        self._poll.register(descriptor, select.POLLIN)
+
+    def unwatch(self, descriptor: int) -> None:
+        """Look at a descriptor no longer."""
+        self._poll.unregister(descriptor)
+
     def turn(self, patience: float | None = None) -> set[int]:
         """Send, sleep until something is due, take in; the descriptors that became readable.
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Mapping
 from dataclasses import replace
@@ -13,10 +14,10 @@ from collectives.network import Network
 from collectives.plan import DataType, JobPlan
 from controller.loaders import load_network
 from host_agent.agent import Task, attend
-from host_agent.controller_client import Assignment, ControllerClient
+from host_agent.controller_client import AllDone, Assignment, ControllerClient, Event
 from host_agent.stream import WorkerOptions
 from host_agent.workload import WorkloadSpec
-from packet_io import FramePort
+from packet_io.port import MemoryPort
 
 RANKS = 5
 
@@ -38,28 +39,41 @@ class Client:
 
     def __init__(self, controller: Controller, host: str) -> None:
         self.host = host
+        self.job = 1
+        self.address = "here"
+        self.assignment = controller.assignment
+        self.started = False
         self._controller = controller
+        self._events: list[Event] = []
+        self._wakeup = os.eventfd(0, os.EFD_NONBLOCK)
 
-    def register(self) -> Assignment:
-        return self._controller.assignment
+    def open(self) -> None:
+        os.eventfd_write(self._wakeup, 1)
+
+    def fileno(self) -> int:
+        return self._wakeup
+
+    def events(self) -> list[Event]:
+        taken, self._events = self._events, []
+        return taken
 
     def ready(self) -> None:
-        pass
+        self._controller.barrier.wait()
+        self.started = True
 
-    def wait_for_start(self, timeout: float) -> None:
-        self._controller.barrier.wait(timeout)
+    def close(self) -> None:
+        pass
 
     def progress(self, round_: int) -> None:
         pass
 
     def finished(self, report: Mapping[str, Any]) -> None:
         self._controller.reports[self.host] = report
+        self._controller.barrier.wait()
+        self._events.append(AllDone({}))
 
     def failed(self, reason: str) -> None:
         self._controller.failures[self.host] = reason
-
-    def wait_until_all_done(self) -> None:
-        self._controller.barrier.wait(30)
 
 
 @pytest.mark.parametrize("algorithm", SCHEDULES)
@@ -75,7 +89,7 @@ def test_agents_sum_among_themselves(algorithm: str) -> None:
 
     def agent(host: str) -> None:
         try:
-            attend(cast(ControllerClient, Client(controller, host)), cast(FramePort, None))
+            attend(cast(ControllerClient, Client(controller, host)), MemoryPort.pair()[0])
         except Exception:  # noqa: BLE001 - the agent has told the controller why
             controller.barrier.abort()
 

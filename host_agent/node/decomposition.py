@@ -1,0 +1,43 @@
+"""The decomposition module: which part of a tensor goes over which logical topology (002).
+
+The weights come with the embedding plan. Every worker cuts every tensor at the same places, so
+the cuts are computed exactly, from fractions, and lie between blocks. (Collecting and broadcasting
+overlap block by block because trees and schedules stream: nothing here waits for a whole part.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+
+class WeightError(ValueError):
+    """Weights by which no tensor can be divided; the message says which."""
+
+
+def check_weights(weights: Sequence[Fraction]) -> None:
+    """Raise WeightError unless there are some, none is negative, and they sum to 1 (002)."""
+    if not weights or any(weight < 0 for weight in weights) or sum(weights) != 1:
+        shown = ", ".join(map(str, weights)) or "none"
+        raise WeightError(
+            f"weights {shown} (sum {sum(weights)}): expected some, none below 0, of sum 1"
+        )
+
+
+def divide(length: int, weights: Sequence[Fraction], block: int) -> tuple[tuple[int, int], ...]:
+    """The elements (start, stop) of a flat tensor of `length` that each topology exchanges.
+
+    Whole blocks of `block` elements (a switch sums a fragment at a time), each cut rounded to the
+    nearest, half to even; the last topology with a weight gets the broken block. The ranges follow
+    each other from 0 to `length`. Raises WeightError.
+    """
+    check_weights(weights)
+    blocks = -(-length // block)
+    ranges = []
+    start, taken = 0, Fraction(0)
+    for weight in weights:
+        taken += weight
+        stop = min(length, round(blocks * taken) * block)
+        ranges.append((start, stop))
+        start = stop
+    return tuple(ranges)

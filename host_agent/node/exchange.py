@@ -1,0 +1,155 @@
+"""The ways a part of a tensor can be exchanged: over the plan's trees, or a schedule over TCP."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any, Protocol
+
+import numpy as np
+
+from collectives.algorithms.catalogue import make_schedule
+from collectives.execution import Execution, channels
+from collectives.network import Network
+from collectives.schedule import Schedule
+from host_agent.segment import Tensor
+from host_agent.tcp_collective import BASE_PORT, TcpCollective
+from host_agent.worker import Worker
+
+PORTS = 8192
+"""Jobs' TCP ports are the BASE_PORT and those after it, by job number and part."""
+
+Apart = Callable[[Callable[[], Any]], int]
+"""Runs work that waits for other hosts; gives the number under which it will complete."""
+
+
+class Exchange(Protocol):
+    """Sums one tensor at a time with the other workers of a job."""
+
+    def begin(self, tensor: Tensor, out: Tensor, now: float) -> None:
+        """Start summing `tensor` (flat) into `out`, an array like it."""
+
+    def done(self) -> bool:
+        """Whether the sum is in place; raises what ended the job."""
+
+    @property
+    def retransmissions(self) -> int:
+        """Packets sent again so far."""
+
+    def close(self) -> None:
+        """Give back what it holds."""
+
+
+class TreeExchange:
+    """Over the trees of the plan, hop by hop in the switches."""
+
+    def __init__(self, worker: Worker) -> None:
+        self.worker = worker
+        self._call: int | None = None
+
+    def begin(self, tensor: Tensor, out: Tensor, now: float) -> None:
+        """Submit a call."""
+        self._call = self.worker.submit(tensor, now, out=out)
+
+    def done(self) -> bool:
+        """Whether the call is complete; JobFailed if it never will be."""
+        if self._call is not None and self.worker.result(self._call) is not None:
+            self._call = None
+        return self._call is None
+
+    @property
+    def retransmissions(self) -> int:
+        """Fragments sent again."""
+        return self.worker.statistics.retransmissions
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class ScheduleExchange:
+    """By a schedule among the workers, over TCP, in a thread of its own.
+
+    `lengths`: of all parts it will be given, so that connections are made once. `slot`: which of
+    the job's schedules this is. Connects when `connect` runs, which waits for the others.
+    """
+
+    def __init__(
+        self,
+        algorithm: str,
+        network: Network,
+        workers: Sequence[str],
+        host: str,
+        lengths: Sequence[int],
+        apart: Apart,
+        port: int = BASE_PORT,
+    ) -> None:
+        self._rank = workers.index(host)
+        self._apart = apart
+        self._port = port
+        self._addresses = [network.hosts[name].ip for name in workers]
+        self._collective: TcpCollective | None = None
+        self._waits_for: int | None = None
+
+        @cache
+        def schedule(elements: int) -> Schedule:
+            return make_schedule(algorithm, network, workers, elements)
+
+        self._schedule = schedule
+        # Rounding may make other pairs exchange for another size.
+        used = [channels(schedule(elements), self._rank) for elements in sorted(set(lengths))]
+        self._targets = list(dict.fromkeys(channel for targets, _ in used for channel in targets))
+        self._sources = list(dict.fromkeys(channel for _, sources in used for channel in sources))
+
+    def connect(self) -> None:
+        """Meet the other workers, off the loop; `done` when it is."""
+
+        def meet() -> None:
+            self._collective = TcpCollective(
+                self._rank,
+                self._addresses,
+                targets=self._targets,
+                sources=self._sources,
+                port=self._port,
+            )
+
+        self._waits_for = self._apart(meet)
+
+    def begin(self, tensor: Tensor, out: Tensor, now: float) -> None:
+        """Run the schedule in place, on a copy in `out`."""
+        out[...] = tensor
+
+        def run() -> None:
+            assert self._collective is not None
+            self._collective.run(Execution(self._schedule(len(out)), self._rank, out))
+
+        self._waits_for = self._apart(run)
+
+    def completed(self, number: int) -> None:
+        """Take in that a piece of work is done."""
+        if number == self._waits_for:
+            self._waits_for = None
+
+    def done(self) -> bool:
+        """Whether nothing is under way."""
+        return self._waits_for is None
+
+    @property
+    def retransmissions(self) -> int:
+        """TCP segments sent again."""
+        return 0 if self._collective is None else self._collective.retransmissions
+
+    def close(self) -> None:
+        """Close the connections."""
+        if self._collective is not None:
+            self._collective.close()
+            self._collective = None
+
+
+def port_of(job: int, part: int) -> int:
+    """The TCP port of a job's schedule number `part`; jobs 1 and 8193 share theirs."""
+    return BASE_PORT + (job - 1 + 1021 * part) % PORTS
+
+
+def like(tensor: Tensor) -> Tensor:
+    """Room for a tensor's sum."""
+    return np.empty(tensor.shape, tensor.dtype)

@@ -1,0 +1,246 @@
+"""One host's part in one job: workers and servers that never wait, so that a host can have many.
+
+A member's life is written as a generator that yields whenever there is nothing to do until frames,
+the controller's news or a completed operation come; `advance` goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator
+from dataclasses import asdict
+from typing import Any
+
+from collectives.plan import JobPlan
+from host_agent.controller_client import AgentLost, AllDone, Assignment, ControllerClient
+from host_agent.controller_client import PlanChanged as PlanChanged
+from host_agent.node.decomposition import divide
+from host_agent.node.exchange import (
+    Exchange,
+    ScheduleExchange,
+    TreeExchange,
+    like,
+    port_of,
+)
+from host_agent.node.operation_pool import Completed, OperationPool
+from host_agent.node.timing import suitable_options
+from host_agent.runner import Machine
+from host_agent.segment import Tensor
+from host_agent.server_set import ServerSet
+from host_agent.task import TREES, Task
+from host_agent.worker import Worker
+from host_agent.workload import Interval, Workload, make_workload
+from protocol.channel import ControllerError
+
+Script = Generator[None, None, None]
+
+
+class PeerGone(RuntimeError):
+    """Another agent of the job failed or is gone; names its host and what is missing."""
+
+
+class Member:
+    """This host in the job that `client` attends.
+
+    `install` is told the machine that takes the job's frames. `patience`: seconds to wait for an
+    assignment, and then for the start; None: as long as the controller lets it wait.
+    """
+
+    def __init__(
+        self,
+        client: ControllerClient,
+        pool: OperationPool,
+        install: Callable[[Machine], None],
+        patience: float | None = None,
+    ) -> None:
+        self.client = client
+        self.job = client.job
+        self.over = False
+        self.round = 0
+        """Tensors summed."""
+        self.elements = 0
+        """Of the tensor that is being summed."""
+        self._pool = pool
+        self._install = install
+        self._patience = patience
+        self._plan: JobPlan | None = None
+        self._worker: Worker | None = None
+        self._servers = ServerSet()
+        self._exchanges: list[Exchange] = []
+        self._released = False
+        self._completed: dict[int, Completed] = {}
+        self._script = self._live()
+
+    def advance(self) -> None:
+        """Do what can be done now. Raises what ends the job here; `over` when all is done."""
+        if self.over:
+            return
+        self._take_news()
+        if next(self._script, self) is self:
+            self.over = True
+
+    def completed(self, done: Completed) -> None:
+        """Take in an operation of this job; raises what it raised."""
+        if done.error is not None:
+            raise done.error
+        self._completed[done.number] = done
+        for exchange in self._exchanges:
+            if isinstance(exchange, ScheduleExchange):
+                exchange.completed(done.number)
+
+    def close(self) -> None:
+        """Give back what the member holds, whatever its state; the client stays open."""
+        self.over = True
+        for exchange in self._exchanges:
+            exchange.close()
+
+    # -- the controller's news
+
+    def _take_news(self) -> None:
+        for event in self.client.events():
+            if isinstance(event, PlanChanged):
+                self._adopt(event.plan)
+            elif isinstance(event, AllDone):
+                self._released = True
+            elif isinstance(event, AgentLost):
+                self._lost(event)
+
+    def _adopt(self, plan: JobPlan) -> None:
+        assignment = self.client.assignment
+        # Before the job has begun here, it begins under the newest plan.
+        if assignment is not None and self._plan is not None:
+            self._plan = plan
+            if self._worker is not None:
+                self._worker.adopt(plan, time.monotonic())
+            self._servers.adopt(plan, self.client.host, assignment.network)
+
+    def _lost(self, event: AgentLost) -> None:
+        """Without a worker there is no sum; a server may be restarted, or another take its place.
+
+        A fragment that no server answers ends the job at its deadline (`WorkerOptions`).
+        """
+        plan = self._plan
+        if plan is not None and event.host not in plan.workers and self._patience is None:
+            return
+        waits = [
+            f"; fragment {missing.fragment} lacks {', '.join(missing.workers)}"
+            for server in self._servers
+            if (missing := server.missing()) is not None
+        ]
+        raise PeerGone(
+            f"job {self.job}: agent on {event.host} is lost: {event.reason}{''.join(waits)}"
+        )
+
+    # -- the member's life
+
+    def _live(self) -> Script:
+        yield from self._until(lambda: self.client.assignment is not None, "an assignment")
+        assignment = self.client.assignment
+        assert assignment is not None
+        self._plan = assignment.plan
+        if self.client.host in assignment.plan.workers:
+            yield from self._work(assignment, assignment.plan)
+        else:
+            yield from self._serve(assignment, assignment.plan)
+
+    def _until(self, true: Callable[[], bool], what: str) -> Script:
+        end = None if self._patience is None else time.monotonic() + self._patience
+        while not true():
+            if end is not None and time.monotonic() > end:
+                raise ControllerError(
+                    f"job {self.job}, host {self.client.host}: waited {self._patience} s for "
+                    f"{what} from the controller at {self.client.address}"
+                )
+            yield
+
+    def _operation(self, work: Callable[[], Any]) -> Generator[None, None, Any]:
+        """Let the pool do it; its value."""
+        number = self._pool.put(self.job, work)
+        while number not in self._completed:
+            yield
+        return self._completed.pop(number).value
+
+    def _serve(self, assignment: Assignment, plan: JobPlan) -> Script:
+        self._servers.adopt(plan, self.client.host, assignment.network)
+        self._install(self._servers)
+        self.client.ready()
+        yield from self._until(lambda: self.client.started, "the start")
+        while not self._released:
+            yield
+
+    def _work(self, assignment: Assignment, plan: JobPlan) -> Script:
+        task = Task.from_mapping(assignment.task)
+        index = plan.workers.index(self.client.host)
+        self._make_exchanges(assignment, plan, task)
+        judged = plan if plan.trees else None
+        workload: Workload = yield from self._operation(
+            lambda: make_workload(task.workload, index, judged)
+        )
+        tensor: Tensor | None = yield from self._operation(workload.next_tensor)
+        while not all(exchange.done() for exchange in self._exchanges):
+            yield
+        self.client.ready()
+        yield from self._until(lambda: self.client.started, "the start")
+        intervals: list[Interval] = []
+        while tensor is not None:
+            started = time.monotonic()
+            result = like(tensor)
+            self.elements = len(tensor)
+            self._begin(task, plan, tensor, result, started)
+            while not all(exchange.done() for exchange in self._exchanges):
+                yield
+            intervals.append((started, time.monotonic()))
+            tensor = yield from self._operation(_next(workload, result))
+            self.round = len(intervals)
+            self.client.progress(self.round)
+        verdict = yield from self._operation(workload.verdict)
+        self.client.finished(
+            {
+                "verdict": asdict(verdict),
+                "intervals": intervals,
+                "retransmissions": sum(e.retransmissions for e in self._exchanges),
+                "outcome": workload.outcome(),
+            }
+        )
+        # Others may still need this worker: a restarted server asks for its last window.
+        while not self._released:
+            yield
+
+    def _make_exchanges(self, assignment: Assignment, plan: JobPlan, task: Task) -> None:
+        network, host = assignment.network, self.client.host
+        sizes = set(task.workload.tensor_sizes())
+        weights = [part.weight for part in task.parts]
+        for place, part in enumerate(task.parts):
+            if part.way == TREES:
+                index = plan.workers.index(host)
+                options = task.options or suitable_options(network, plan)
+                self._worker = Worker(plan, index, network, options)
+                self._install(self._worker)
+                self._exchanges.append(TreeExchange(self._worker))
+                continue
+            ranges = [divide(size, weights, plan.lanes)[place] for size in sizes]
+            exchange = ScheduleExchange(
+                part.way,
+                network,
+                plan.workers,
+                host,
+                [stop - start for start, stop in ranges],
+                lambda work: self._pool.put_apart(self.job, work),
+                port_of(self.job, place),
+            )
+            self._exchanges.append(exchange)
+            exchange.connect()
+
+    def _begin(self, task: Task, plan: JobPlan, tensor: Tensor, result: Tensor, now: float) -> None:
+        """Hand every part of a tensor to its exchange (002, decomposition)."""
+        ranges = divide(len(tensor), [part.weight for part in task.parts], plan.lanes)
+        for exchange, (start, stop) in zip(self._exchanges, ranges, strict=True):
+            exchange.begin(tensor[start:stop], result[start:stop], now)
+
+
+def _next(workload: Workload, result: Tensor) -> Callable[[], Tensor | None]:
+    def step() -> Tensor | None:
+        workload.take_result(result)
+        return workload.next_tensor()
+
+    return step

@@ -1,0 +1,122 @@
+"""Task queue, operation pool and completion queue of an agent (002, the agent's send process).
+
+What would hold up the packets of other jobs (making tensors, checking sums, collectives over TCP)
+is a task: threads of the pool take tasks from the task queue, most urgent first, and put what they
+come to in the completion queue, which the agent's loop empties.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """A task that is done: its number, its job, and its value or what it raised."""
+
+    number: int
+    job: int
+    value: Any = None
+    error: Exception | None = None
+
+
+@dataclass(order=True, slots=True)
+class _Task:
+    level: int
+    number: int
+    job: int = field(compare=False)
+    work: Callable[[], Any] = field(compare=False)
+
+
+class OperationPool:
+    """`threads` operations at a time; `fileno` is readable when some have completed."""
+
+    def __init__(self, threads: int = 1) -> None:
+        self._tasks: list[_Task] = []
+        self._completed: list[Completed] = []
+        self._awaited: dict[int, int] = {}
+        self._next = 0
+        self._closed = False
+        self._changed = threading.Condition()
+        self._wakeup = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        for number in range(threads):
+            threading.Thread(target=self._work, name=f"operations {number}", daemon=True).start()
+
+    def fileno(self) -> int:
+        """Become readable when `completed` has something."""
+        return self._wakeup
+
+    def put(self, job: int, work: Callable[[], Any], level: int = 0) -> int:
+        """Queue a task of a job and return its number; tasks of a lower level go first."""
+        with self._changed:
+            task = self._number(level, job, work)
+            heapq.heappush(self._tasks, task)
+            self._changed.notify()
+        return task.number
+
+    def put_apart(self, job: int, work: Callable[[], Any]) -> int:
+        """Run a task in a thread of its own: one that waits for other hosts would hold up others.
+
+        (Two hosts that took two such tasks in different orders would wait for each other.)
+        """
+        with self._changed:
+            task = self._number(0, job, work)
+        threading.Thread(
+            target=self._execute, args=(task,), name=f"operation of job {job}", daemon=True
+        ).start()
+        return task.number
+
+    def _number(self, level: int, job: int, work: Callable[[], Any]) -> _Task:
+        self._next += 1
+        self._awaited[self._next] = job
+        return _Task(level, self._next, job, work)
+
+    def completed(self) -> list[Completed]:
+        """Empty the completion queue, in order of completion."""
+        with self._changed:
+            with contextlib.suppress(BlockingIOError):
+                os.eventfd_read(self._wakeup)
+            taken, self._completed = self._completed, []
+        return taken
+
+    def drop(self, job: int) -> None:
+        """Forget a job's tasks: those not begun never are, and the others complete unheard."""
+        with self._changed:
+            self._awaited = {n: owner for n, owner in self._awaited.items() if owner != job}
+            self._tasks = [task for task in self._tasks if task.job != job]
+            heapq.heapify(self._tasks)
+            self._completed = [done for done in self._completed if done.job != job]
+
+    def close(self) -> None:
+        """Take no more tasks; those that run are left to end."""
+        with self._changed:
+            self._closed = True
+            self._tasks.clear()
+            self._changed.notify_all()
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                while not self._tasks and not self._closed:
+                    self._changed.wait()
+                if self._closed:
+                    return
+                task = heapq.heappop(self._tasks)
+            self._execute(task)
+
+    def _execute(self, task: _Task) -> None:
+        try:
+            done = Completed(task.number, task.job, task.work())
+        except Exception as error:  # noqa: BLE001 - whoever queued the task raises it
+            done = Completed(task.number, task.job, error=error)
+        with self._changed:
+            if self._awaited.pop(task.number, None) is None or self._closed:
+                return
+            self._completed.append(done)
+            os.eventfd_write(self._wakeup, 1)

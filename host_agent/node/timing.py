@@ -1,0 +1,34 @@
+"""Timeouts that suit a plan on its network, where the job does not bring its own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from collectives.network import Network
+from collectives.plan import JobPlan
+from host_agent.options import WorkerOptions
+from protocol.wire import MAX_HOPS, frame_bytes
+
+SHARING = 8
+"""So many other flows of its kind a job's frames may queue behind before they count as lost.
+
+A fragment sent again too early is no error, but traffic; one sent again late costs its job time.
+"""
+LEAST_TIMEOUT = 0.25
+"""On a busy machine a process may be off the processor for tenths of a second."""
+
+
+def suitable_options(network: Network, plan: JobPlan) -> WorkerOptions:
+    """Options from the rate of the network's slowest link and the windows that may queue there."""
+    rates = [link.bandwidth for link in network.links if link.bandwidth]
+    packet = 8 * frame_bytes(plan.lanes, MAX_HOPS) / min(rates) if rates else 0.0
+    flows = max((len(plan.workers) for tree in plan.trees if tree.singles), default=1)
+    windows = len(plan.trees) * flows * plan.window * packet
+    least = max(LEAST_TIMEOUT, SHARING * windows)
+    return replace(
+        WorkerOptions(),
+        initial_timeout=2 * least,
+        min_timeout=least,
+        max_timeout=8 * least,
+        min_probe=least,
+    )

@@ -1,0 +1,108 @@
+"""The traffic-priority module: the send queues of a host's jobs, and whose frames are whose (002).
+
+Every job has a level; frames of a lower level leave first, and jobs of one level take turns. The
+levels are the controller's to set; a job that it says nothing of is at level 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+
+import numpy as np
+from numpy.typing import NDArray
+
+from host_agent.codec import JOB_START, Frames
+from host_agent.runner import Machine
+
+TURN_FRAMES = 8
+"""Frames of a job that go out before it is the next one's turn."""
+
+
+@dataclass(slots=True)
+class _Queue:
+    machine: Machine
+    level: int = 0
+    sent_bytes: int = 0
+
+
+class TrafficPriority:
+    """Machines of several jobs behind the interface of one."""
+
+    def __init__(self) -> None:
+        self._queues: dict[int, _Queue] = {}
+        self._levels: dict[int, int] = {}
+        self.foreign = 0
+        """Frames of no job here."""
+
+    def add(self, job: int, machine: Machine) -> None:
+        """Take a job's machine in."""
+        self._queues[job] = _Queue(machine, self._levels.get(job, 0))
+
+    def remove(self, job: int) -> None:
+        """Let a job go, if it is here; its frames count as foreign from now on."""
+        self._queues.pop(job, None)
+        self._levels.pop(job, None)
+
+    def set_level(self, job: int, level: int) -> None:
+        """Put a job's frames in the send queue of a level; 0 goes first."""
+        self._levels[job] = level
+        if job in self._queues:
+            self._queues[job].level = level
+
+    def sent_bytes(self, job: int) -> int:
+        """Bytes of frames that a job has handed out."""
+        return self._queues[job].sent_bytes if job in self._queues else 0
+
+    def receive(self, frames: Frames, now: float) -> None:
+        """Take in frames (n, length), of any kind and content."""
+        if frames.shape[1] < JOB_START + 2:
+            self.foreign += len(frames)
+            return
+        jobs: NDArray[np.int64] = frames[:, JOB_START].astype(np.int64) << 8
+        jobs |= frames[:, JOB_START + 1]
+        for job in dict.fromkeys(jobs.tolist()):
+            rows = jobs == job
+            queue = self._queues.get(job)
+            if queue is None:
+                self.foreign += int(np.count_nonzero(rows))
+            else:
+                queue.machine.receive(frames if rows.all() else frames[rows], now)
+
+    def tick(self, now: float) -> None:
+        """Do what is due."""
+        for queue in self._queues.values():
+            due = queue.machine.deadline
+            if due is not None and due <= now:
+                queue.machine.tick(now)
+
+    @property
+    def deadline(self) -> float | None:
+        """When `tick` is wanted, at the latest."""
+        dues = [queue.machine.deadline for queue in self._queues.values()]
+        return min((due for due in dues if due is not None), default=None)
+
+    def take_output(self) -> list[Frames]:
+        """The frames to send, in order; each batch has one length."""
+        waiting: dict[int, list[list[Frames]]] = {}
+        for queue in self._queues.values():
+            batches = queue.machine.take_output()
+            if batches:
+                queue.sent_bytes += sum(batch.nbytes for batch in batches)
+                waiting.setdefault(queue.level, []).append(batches)
+        return [frames for level in sorted(waiting) for frames in _in_turns(waiting[level])]
+
+
+def _in_turns(jobs: Sequence[list[Frames]]) -> Iterator[Frames]:
+    if len(jobs) == 1:
+        yield from jobs[0]
+        return
+    for turn in zip_longest(*(_pieces(batches) for batches in jobs)):
+        yield from (piece for piece in turn if piece is not None)
+
+
+def _pieces(batches: Sequence[Frames]) -> Iterator[Frames]:
+    for frames in batches:
+        for start in range(0, len(frames), TURN_FRAMES):
+            yield frames[start : start + TURN_FRAMES]

@@ -1,0 +1,81 @@
+"""What a job does, as its description crosses from the controller to the agents."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+from host_agent.node.decomposition import check_weights
+from host_agent.options import WorkerOptions
+from host_agent.workload import WorkloadSpec
+
+TREES = "trees"
+
+
+class TaskError(ValueError):
+    """A job's description that agents cannot follow; the message says what is wrong with it."""
+
+
+class Part(NamedTuple):
+    """A logical topology of a job, and its weight (002).
+
+    `way`: TREES (those of the plan, in the switches), or the algorithm by which the plan's workers
+    sum among themselves.
+    """
+
+    way: str
+    weight: Fraction
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """The tensors of a job, and how they are summed; every agent of the job has the same.
+
+    `schedule`: the algorithm by which the plan's workers sum among themselves, without switches.
+    `options` None: those that suit the plan (`timing.suitable_options`). `embedding`: several
+    logical topologies instead of one; `schedule` says nothing then.
+    """
+
+    workload: WorkloadSpec
+    schedule: str | None = None
+    options: WorkerOptions | None = None
+    embedding: tuple[Part, ...] = ()
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The logical topologies, with weights of sum 1."""
+        return self.embedding or (Part(self.schedule or TREES, Fraction(1)),)
+
+    def to_json(self) -> str:
+        """As one line of JSON."""
+        return json.dumps(
+            {
+                "workload": self.workload.to_json(),
+                "schedule": self.schedule,
+                "options": None if self.options is None else asdict(self.options),
+                "embedding": [[way, str(weight)] for way, weight in self.embedding],
+            }
+        )
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, Any]) -> Task:
+        """From the decoded JSON, of which all but the workload may be missing. Raises TaskError."""
+        try:
+            options = values.get("options")
+            task = cls(
+                WorkloadSpec.from_json(values["workload"]),
+                values.get("schedule"),
+                None if options is None else WorkerOptions(**options),
+                tuple(Part(way, Fraction(weight)) for way, weight in values.get("embedding", ())),
+            )
+            check_weights([part.weight for part in task.parts])
+        except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
+            raise TaskError(
+                f"the job's task cannot be read ({type(error).__name__}: {error}); expected JSON "
+                'with "workload" (a WorkloadSpec as JSON text), and perhaps "schedule" (an '
+                'algorithm), "options" (WorkerOptions), "embedding" (pairs of way and weight)'
+            ) from None
+        return task
