@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from collectives.algorithms.halving_doubling import halving_doubling_all_reduce
-from collectives.algorithms.level_wise import level_wise_all_reduce
-from collectives.algorithms.ring import ring_all_reduce
-from collectives.algorithms.rooted import network_tree
-from collectives.algorithms.trees import double_tree_all_reduce, tree_all_reduce
+from collectives.algorithms.catalogue import SCHEDULES, make_schedule
 from collectives.network import Network
 from collectives.plan import DataType, JobPlan
-from collectives.schedule import Schedule
 from collectives.timing.routes import LinkArrays
 from collectives.timing.scenario import Background, Scenario, Timing
 from collectives.timing.schedules import Transport, add_schedule
@@ -30,22 +25,10 @@ from protocol.wire import LANES_DEFAULT
 
 ELEMENT_BYTES = 4
 
-_MakeSchedule = Callable[[Network, Sequence[str], int], Schedule]
-SCHEDULES: Mapping[str, _MakeSchedule] = {
-    "ring": lambda network, ranks, elements: ring_all_reduce(len(ranks), elements),
-    "halving-doubling": lambda network, ranks, elements: halving_doubling_all_reduce(
-        len(ranks), elements
-    ),
-    "tree": lambda network, ranks, elements: tree_all_reduce(ranks, elements),
-    "double-tree": lambda network, ranks, elements: double_tree_all_reduce(ranks, elements),
-    "level-wise": lambda network, ranks, elements: level_wise_all_reduce(
-        network_tree(network, ranks), ranks, elements
-    ),
-}
-"""Over TCP among the workers."""
 PLANS = (Algorithm.IN_NETWORK.value, Algorithm.SERVER.value)
 """Over the protocol of hopsum, with servers."""
 ALGORITHMS = (*PLANS, *SCHEDULES)
+"""These, and those over TCP among the workers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,11 +130,11 @@ def compare(comparison: Comparison) -> Iterator[Compared]:
                 if name in plans:
                     add_plan(scenario, plans[name], elements, comparison.dtype)
                 else:
-                    schedule = SCHEDULES[name](network, placement.workers, elements)
+                    schedule = make_schedule(name, network, placement.workers, elements)
                     transport = Transport(
                         block=_block(comparison.block), overhead=comparison.overhead
                     )
-                    add_schedule(scenario, schedule, schedule.names or placement.workers, transport)
+                    add_schedule(scenario, schedule, schedule.names, transport)
                 for traffic in comparison.background:
                     scenario.add_background(traffic)
                 yield _compared(name, len(placement.workers), size, scenario.run())

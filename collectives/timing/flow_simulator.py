@@ -145,7 +145,7 @@ class _Simulation:
         np.add.at(volumes, self._route[self._wanted], self._size[self._wanted])
         loads = routes.usage.loads(volumes, len(capacities))
         self._together = resolution * float((loads / capacities).max(initial=0.0))
-        self._least_part = max(_NONE_LEFT, resolution)
+        self._close = resolution * float(loads[np.isfinite(capacities)].max(initial=0.0))
         self._after_sent = _Successors(flows.sent.columns(), count)
         self._after_delivered = _Successors(flows.delivered.columns(), count)
         self._missing = self._after_sent.predecessors + self._after_delivered.predecessors
@@ -168,6 +168,7 @@ class _Simulation:
             rates, meeting = self._current_rates()
             needed = self._needed(rates)
             due = self._queue[0][0] - now if self._queue else np.inf
+            meeting = max(meeting, self._together)
             step = max(0.0, min(float(needed.min(initial=np.inf)), meeting, due))
             if not np.isfinite(step):
                 self._complain()
@@ -192,7 +193,7 @@ class _Simulation:
             return self._rates.of(routes), np.inf
         leaders, followers = leaders[together], followers[together]
         lead = self._left[followers] - self._left[leaders] + offsets[together]
-        least = self._least_part * self._size[followers]
+        least = np.maximum(self._close, _NONE_LEFT * self._size[followers])
         position = np.full(len(self._route), -1, dtype=np.int64)
         position[self._active] = np.arange(len(self._active))
         going = np.ones(len(self._active), dtype=np.bool_)
