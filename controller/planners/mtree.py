@@ -75,9 +75,14 @@ def mtree_choice(numbered: NumberedGraph, options: ForestOptions, deadline: floa
     weights, limit = _measure(numbered, options)
     grown = _lowered(_Growth(numbered, weights, options, deadline), limit)
     if not grown:
+        name = numbered.graph.name
+        if monotonic() >= deadline:
+            raise PlanError(
+                f"{name}: mtree found no tree in {options.time_limit:g} s; give it more time"
+            )
         raise PlanError(
-            f"{numbered.graph.name}: mtree found no tree within the limits (random start, seed "
-            f"{options.seed}); another seed may, and multi-tree always does"
+            f"{name}: mtree found no tree within the limits (random start, seed {options.seed}), "
+            "although there are some; another seed may find one, and multi-tree will"
         )
     pool = list(dict.fromkeys(tree for tree, _ in grown))
     in_time = monotonic() < deadline

@@ -44,6 +44,8 @@ from controller.planners.tree_search import TreeSearch, moves_for
 
 FEW_TREES = 2000
 """Networks with no more spanning trees than this are enumerated."""
+FEW_CHOICES = 150
+"""Of no more trees than this the best K are found for certain: branch and bound takes seconds."""
 ATTEMPTS = 12
 """Numbers of trees, up to K, that the search starts from."""
 MTREE_TIME = 0.4
@@ -270,9 +272,11 @@ class _Planning:
         if self.most is None:
             self.offer(exact_rates(self.numbered, trees))
             return self.best, self.certificate
-        if not self.good():
+        if self.limits.none:
+            self._offer_equal_rates()
+        if not self.good() and len(trees) > FEW_CHOICES:
             self._search()
-        if not self.good():
+        elif not self.good():
             choice = self._choose(trees, nodes=2**31 - 1)
             self._tighten(
                 "enumeration",

@@ -1,0 +1,193 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from collectives.plan import PlanError
+from controller.bounds.strength import strength
+from controller.loaders import load_network
+from controller.planners.forest import Forest, ForestOptions, Verdict
+from controller.planners.forest_checker import check_forest
+from controller.planners.graph import PlanningGraph, planning_graph
+from controller.planners.mtree import plan_mtree
+from controller.planners.multi_tree import plan_multi_tree
+from tests.unit.tree_world import best_of_two, named, network_of, networks, spanning_trees
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "networks"
+LONG = 600.0
+"""Seconds: nothing here needs them, and a busy machine must not decide a test."""
+
+
+def checked(graph: PlanningGraph, options: ForestOptions) -> Forest:
+    options = replace(options, time_limit=LONG)
+    forest = plan_multi_tree(graph, options)
+    check_forest(graph, forest, options)
+    return forest
+
+
+def part_of_strength(graph: PlanningGraph, options: ForestOptions) -> Fraction:
+    return checked(graph, options).throughput / strength(graph).bound
+
+
+def wide_area(name: str) -> PlanningGraph:
+    return planning_graph(load_network(str(EXAMPLES / f"{name}.json")))
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [
+        *map(named, ("complete:8", "complete:16", "torus:4x4", "torus:5x3", "torus:8x8")),
+        *map(named, ("hypercube:4", "random-regular:40x3", "random-regular:16x5", "dgx1")),
+        *map(wide_area, ("abilene", "attmpls", "b4", "nsfnet")),
+    ],
+    ids=lambda graph: graph.name,
+)
+def test_the_strength_is_reached(graph: PlanningGraph) -> None:
+    assert part_of_strength(graph, ForestOptions()) >= Fraction(999, 1000)
+
+
+@pytest.mark.parametrize(
+    ("graph", "most", "part"),
+    [
+        (named("dgx1"), 10, 1),
+        (wide_area("abilene"), 5, 1),
+        (wide_area("attmpls"), 5, 1),
+        (wide_area("b4"), 5, 1),
+        (named("torus:4x4"), 10, Fraction(93, 100)),
+        (named("torus:4x4"), 2, Fraction(93, 100)),
+    ],
+    ids=lambda value: value.name if isinstance(value, PlanningGraph) else str(value),
+)
+def test_few_trees_are_enough(graph: PlanningGraph, most: int, part: Fraction) -> None:
+    options = ForestOptions(max_trees=most, gap=1e-4)
+    assert part_of_strength(graph, options) >= part * Fraction(9999, 10000)
+
+
+@pytest.mark.parametrize("height", [4, 5])
+def test_low_trees_reach_the_strength_too(height: int) -> None:
+    options = ForestOptions(max_height=height)
+    assert part_of_strength(named("torus:4x4"), options) >= Fraction(999, 1000)
+
+
+@given(
+    networks(5),
+    st.sampled_from([None, 1, 2, 3]),
+    st.sampled_from([Fraction(0), Fraction(1), Fraction(2)]),
+    st.integers(0, 3),
+)
+@settings(max_examples=60, deadline=None)
+def test_two_trees_are_the_best_there_are(
+    graph: PlanningGraph, height: int | None, least: Fraction, seed: int
+) -> None:
+    options = ForestOptions(max_trees=2, max_height=height, min_rate=least, gap=1e-5, seed=seed)
+    best = best_of_two(graph, options)
+    if not best:
+        with pytest.raises(PlanError, match="no tree"):
+            checked(graph, options)
+        return
+    forest = checked(graph, options)
+    assert forest.verdict is Verdict.OPTIMAL
+    assert forest.throughput == best
+
+
+@given(networks(5), st.sampled_from([1, 2, 3]))
+@settings(max_examples=40, deadline=None)
+def test_low_trees_without_a_number_are_the_best_there_are(
+    graph: PlanningGraph, height: int
+) -> None:
+    import networkx as nx
+    import numpy as np
+    from scipy.optimize import linprog
+
+    low = [tree for tree in spanning_trees(graph) if nx.radius(tree) <= height]
+    options = ForestOptions(max_height=height, gap=1e-6)
+    if not low:
+        with pytest.raises(PlanError, match="no tree is as low"):
+            checked(graph, options)
+        return
+    uses = np.array(
+        [[edge in {graph.edge(*e) for e in t.edges} for t in low] for edge in graph.capacity]
+    )
+    best = -linprog([-1.0] * len(low), uses, [float(c) for c in graph.capacity.values()]).fun
+    forest = checked(graph, options)
+    assert forest.verdict is Verdict.OPTIMAL
+    assert float(forest.throughput) == pytest.approx(best, rel=1e-6)
+    assert float(forest.bound) == pytest.approx(best, rel=1e-6)
+
+
+@given(networks(7), st.sampled_from([None, 1, 2, 5]), st.sampled_from([None, 2, 3, 5]))
+@settings(max_examples=15, deadline=None)
+def test_never_slower_than_mtree(
+    graph: PlanningGraph, most: int | None, height: int | None
+) -> None:
+    options = ForestOptions(max_trees=most, max_height=height, time_limit=LONG)
+    try:
+        other = plan_mtree(graph, options)
+    except PlanError:
+        return
+    assert checked(graph, options).throughput >= other.throughput
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ForestOptions(seed=3),
+        ForestOptions(max_trees=4, seed=3),
+        ForestOptions(max_trees=3, max_height=4, seed=5),
+        ForestOptions(min_rate=Fraction(1, 4), seed=2),
+        ForestOptions(max_height=4),
+    ],
+    ids=["free", "few", "few and low", "fast", "low"],
+)
+def test_the_same_seed_gives_the_same_plan(options: ForestOptions) -> None:
+    graph = named("random-regular:16x4")
+    one, other = checked(graph, options), checked(graph, options)
+    assert one.trees == other.trees
+    assert one.verdict is not Verdict.TIME_LIMIT
+
+
+def test_rates_above_a_floor() -> None:
+    forest = checked(named("torus:4x4"), ForestOptions(min_rate=Fraction(1, 3)))
+    assert forest.throughput == 2
+    assert min(tree.rate for tree in forest.trees) >= Fraction(1, 3)
+
+
+def test_both_limits_at_once() -> None:
+    graph = wide_area("attmpls")
+    options = ForestOptions(max_height=6, max_delay=0.02)
+    forest = checked(graph, options)
+    assert forest.throughput > 0
+    assert max(tree.delay(graph) for tree in forest.trees) <= 0.02
+
+
+def test_certificates() -> None:
+    assert checked(named("complete:6"), ForestOptions()).certificate.kind == "partition"
+    few = checked(named("complete:8"), ForestOptions(max_trees=2))
+    assert (few.certificate.kind, few.bound, few.verdict) == ("bottleneck", 2, Verdict.OPTIMAL)
+    assert "a tree carries at most 1 " in few.certificate.text
+    path = network_of([("a", "b", 2), ("b", "c", 2), ("a", "c", 2), ("c", "d", 4)])
+    low = checked(path, ForestOptions(max_height=1))
+    assert (low.certificate.kind, low.throughput) == ("enumeration", 2)
+    assert low.bound < strength(path).bound == 3
+
+
+def test_the_time_limit_is_no_error() -> None:
+    options = ForestOptions(max_trees=3, time_limit=0.05)
+    forest = plan_multi_tree(named("torus:16x16"), options)
+    check_forest(named("torus:16x16"), forest, options)
+    assert forest.verdict is Verdict.TIME_LIMIT
+
+
+def test_no_plan_is_a_plain_verdict() -> None:
+    graph = named("torus:4x4")
+    for options, message in (
+        (ForestOptions(max_height=3), "lowest is rooted at h1 and has 4 edges"),
+        (ForestOptions(min_rate=Fraction(3, 2)), "no tree has the rate 1.5 asked for"),
+    ):
+        with pytest.raises(PlanError, match=message):
+            plan_multi_tree(graph, options)
