@@ -157,12 +157,12 @@ class Candidates:
             if free > 0
         }
         trees = sorted(self._switch_trees.under(prices), key=lambda tree: tree[0])
-        for _, server, parents in trees[:most]:
+        for _, server, links in trees[:most]:
             tree = in_network_tree(
                 capacities.resources.network,
                 demand.workers,
                 server,
-                parents,
+                self._switch_trees.parents(server, links),
                 lambda switch: slots.get(switch, 0) >= demand.window,
             )
             if tree is not None:

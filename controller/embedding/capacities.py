@@ -25,12 +25,16 @@ class Capacities:
         self.of_link = {link: i for i, link in enumerate(resources.links)}
         self.names = [f"link {u}->{v}" for u, v in resources.links]
         self.free = list(resources.links.values())
-        self._out: dict[str, int] = {}
-        self._in: dict[str, int] = {}
+        out: dict[str, int] = {}
+        into: dict[str, int] = {}
         for host, free in resources.nodes.items():
-            self._out[host], self._in[host] = len(self.free), len(self.free) + 1
+            out[host], into[host] = len(self.free), len(self.free) + 1
             self.names += [f"host {host} sending", f"host {host} receiving"]
             self.free += [free, free]
+        self._rows = {
+            (u, v): [row, *([out[u]] if u in out else ()), *([into[v]] if v in into else ())]
+            for (u, v), row in self.of_link.items()
+        }
         # A unit on a row without bandwidth takes for ever.
         self.seconds = np.array([1 / float(f) if f else np.inf for f in self.free])
 
@@ -39,13 +43,7 @@ class Capacities:
 
     def rows_of(self, link: DirectedLink) -> list[int]:
         """The rows that a unit on a directed link counts in."""
-        u, v = link
-        rows = [self.of_link[link]]
-        if u in self._out:
-            rows.append(self._out[u])
-        if v in self._in:
-            rows.append(self._in[v])
-        return rows
+        return self._rows[link]
 
     def loads(self, traffic: Mapping[DirectedLink, Fraction]) -> dict[int, Fraction]:
         """Units in each row."""
@@ -57,13 +55,16 @@ class Capacities:
 
     def usable(self, topology: LogicalTopology) -> bool:
         """Whether all that it sends over has any bandwidth."""
-        return all(self.free[row] for row in self.loads(topology.traffic))
+        return all(self.free[row] for link in topology.traffic for row in self.rows_of(link))
 
     def times(self, demand: JobDemand, topology: LogicalTopology) -> Vector:
         """Seconds (rows,) that each row is busy with all of a job's data on one topology."""
         times = np.zeros(len(self))
-        for row, units in self.loads(topology.traffic).items():
-            times[row] = demand.bits * float(units / self.free[row])
+        for link, units in topology.traffic.items():
+            times[self.rows_of(link)] += float(units)
+        # Where nothing is sent, it does not matter that nothing could be.
+        used = times > 0
+        times[used] *= demand.bits * self.seconds[used]
         return times
 
     def exact_times(

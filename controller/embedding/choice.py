@@ -128,7 +128,8 @@ class Columns:
 
     def loads(self, units: Units) -> Vector:
         """Seconds (rows,) that each row is busy."""
-        loads: Vector = units @ self.times
+        used = np.flatnonzero(units)
+        loads: Vector = units[used].astype(float) @ self.times[used]
         return loads
 
     def carried(self, before: Columns, units: Units) -> Units:

@@ -119,9 +119,10 @@ def unused(network: Network) -> Resources:
 def lightly_loaded(
     resources: Resources, demand: JobDemand, least: Fraction = Fraction(1, 2), most: int = 16
 ) -> tuple[str, ...]:
-    """Auxiliary nodes of a job: the hosts with most free bandwidth of those that work not for it.
+    """Auxiliary nodes of a job: hosts that do not work for it, with most free bandwidth first.
 
-    Only hosts with `least` of their links' bandwidth free, and at most `most` of them. None where
+    Only hosts with `least` of their links' bandwidth free, and at most `most` of them; of equally
+    free ones every so many-th, so that several jobs at once look at different hosts. None where
     hosts forward for others (without switches): there each host's links are other hosts' paths.
     """
     network = resources.network
@@ -135,7 +136,13 @@ def lightly_loaded(
         free = resources.host_rate(host)
         if free > 0 and free >= least * whole:
             rates[host] = free
-    return tuple(sorted(rates, key=lambda host: -rates[host])[:most])
+    chosen: list[str] = []
+    for rate in sorted(set(rates.values()), reverse=True):
+        equal = [host for host in rates if rates[host] == rate]
+        room = most - len(chosen)
+        stride = max(1, len(equal) // max(1, room))
+        chosen += equal[demand.job % stride :: stride][:room]
+    return tuple(chosen)
 
 
 def check_demands(resources: Resources, demands: Sequence[JobDemand], steps: int) -> None:

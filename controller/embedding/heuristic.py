@@ -4,7 +4,7 @@ Rounds of three steps. (1) Every unit of weight, the jobs in turn, goes to the c
 the least worst row (of equal ones the least norm of all rows). (2) While it helps, units on the
 busiest row move to another candidate, one unit or all. (3) Rows get prices that grow exponentially
 with their load (Plotkin, Shmoys and Tardos 1995); each job's cheapest topologies under them become
-candidates too. Starts are all models together, and each by itself, for few topologies at the best.
+candidates too. Starts are all models together, and each by itself (which ends with few topologies).
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ SHARPNESS = 24.0
 SOURCES = 6
 """Topologies on the busiest row that are looked at for a move."""
 NORM = 8
+MANY = 400
+"""With more candidates, starts of one model only are tried where there are to be few topologies."""
 TIE = 1e-3
 """The weight of the norm beside the worst row."""
 LEAST = 1e-9
@@ -91,8 +93,10 @@ def _choices(
     """Choices after local search: from the best so far, else from every start."""
     if best is not None:
         yield improve(columns, columns.carried(*best), deadline)
-    for models in (None,) if best is not None else (None, *Model):
-        units = _place(columns, models)
+    few = columns.options.max_topologies is not None or columns.options.least_gain > 0
+    by_model = best is None and (few or len(columns) <= MANY)
+    for model in (None, *Model) if by_model else (None,):
+        units = _place(columns, model)
         if units is not None:
             yield improve(columns, units, deadline)
         if time.monotonic() > deadline:

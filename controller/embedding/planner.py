@@ -22,6 +22,7 @@ from controller.embedding.embedding import (
 from controller.embedding.heuristic import bound_of, search
 from controller.embedding.logical_topologies import Paths
 from controller.embedding.programme import relax, solve_integers
+from controller.embedding.tidy import tidy
 from controller.planners.forest import Verdict
 
 LARGEST = 80
@@ -136,7 +137,8 @@ def _embedding(
     capacities: Capacities, answer: _Answer, options: Options, started: float
 ) -> Embedding:
     assert answer.units is not None
-    jobs = answer.columns.embeddings(answer.units)
+    units = tidy(answer.columns, answer.units)
+    jobs = answer.columns.embeddings(units)
     check_embedding(capacities.resources, jobs, options.units)
     times = capacities.exact_times(
         [(job.demand, part.topology, part.weight) for job in jobs for part in job.parts]
@@ -145,7 +147,7 @@ def _embedding(
     seconds = times[busiest]
     scale = float(seconds)
     programme_bound = answer.bound if answer.programme_bound is None else answer.programme_bound
-    reached = answer.columns.objective(answer.units, scale) if scale else 0.0
+    reached = answer.columns.objective(units, scale) if scale else 0.0
     spent = time.monotonic() - started
     verdict = Verdict.FEASIBLE
     if reached <= programme_bound * (1 + options.gap) + 1e-12 * scale:

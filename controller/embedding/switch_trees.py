@@ -9,7 +9,6 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator, Mapping, Sequence
 
-from collectives.algorithms.rooted import RootedTree
 from collectives.network import Network, NetworkError
 from controller.embedding.demand import DirectedLink
 
@@ -39,10 +38,11 @@ class SwitchTrees:
 
     def under(
         self, prices: Mapping[DirectedLink, float]
-    ) -> Iterator[tuple[float, str, dict[str, str]]]:
-        """For each centre and server the price of a tree that sums everywhere, root and parents.
+    ) -> Iterator[tuple[float, str, frozenset[tuple[str, str]]]]:
+        """For each centre and server a tree's price, its root, and its links between switches.
 
-        `prices` are those of a unit on a link; a link that is not listed is not to be used.
+        `prices` are those of a unit on a link; a link that is not listed is not to be used. The
+        price is of a tree that is summed at every switch. Equal trees come once.
         """
         if not self._possible:
             return
@@ -52,13 +52,36 @@ class SwitchTrees:
             for (u, v), price in prices.items()
             if (v, u) in prices
         }
+        if any((worker, self._access[worker]) not in cost for worker in self._workers):
+            return
+        attached = sum(cost[worker, self._access[worker]] for worker in self._workers)
+        seen = set[tuple[str, frozenset[tuple[str, str]]]]()
         for centre in self._neighbours:
             before = self._paths_from(centre, cost)
             for server in self.servers:
-                tree = self._tree(centre, before, server)
-                if tree is not None and all(edge in cost for edge in tree.parents.items()):
-                    price = sum(cost[edge] for edge in tree.parents.items())
-                    yield price, server, dict(tree.parents)
+                links = self._links(centre, before, self._access[server])
+                if links is None or (server, self._access[server]) not in cost:
+                    continue
+                if (server, links) not in seen:
+                    seen.add((server, links))
+                    between = sum(cost[link] for link in links)
+                    price = attached + cost[server, self._access[server]] + between
+                    yield price, server, links
+
+    def parents(self, server: str, links: frozenset[tuple[str, str]]) -> dict[str, str]:
+        """Every node of a tree but the server, and the next one towards it."""
+        neighbours: dict[str, list[str]] = {}
+        for u, v in sorted(links):
+            neighbours.setdefault(u, []).append(v)
+            neighbours.setdefault(v, []).append(u)
+        parents = {self._access[server]: server}
+        queue = [self._access[server]]
+        for node in queue:
+            for peer in neighbours.get(node, ()):
+                if peer not in parents:
+                    parents[peer] = node
+                    queue.append(peer)
+        return parents | {worker: self._access[worker] for worker in self._workers}
 
     def _paths_from(
         self, centre: str, cost: Mapping[tuple[str, str], float]
@@ -78,17 +101,27 @@ class SwitchTrees:
                     heapq.heappush(queue, (spent + cost[node, peer], pushed, peer, node))
         return before
 
-    def _tree(
-        self, centre: str, before: Mapping[str, str | None], server: str
-    ) -> RootedTree | None:
-        parents: dict[str, str] = {}
-        for host in (server, *self._workers):
-            node, previous = host, self._access[host]
-            while previous not in parents and previous != centre:
-                parents[node] = previous
-                after = before.get(previous)
+    def _links(
+        self, centre: str, before: Mapping[str, str | None], root: str
+    ) -> frozenset[tuple[str, str]] | None:
+        """The links of the paths from the centre to all workers' switches and to `root`."""
+        above: dict[str, str] = {}
+        ends = {root, *(self._access[worker] for worker in self._workers)}
+        for end in ends:
+            node = end
+            while node != centre and node not in above:
+                after = before.get(node)
                 if after is None:
                     return None
-                node, previous = previous, after
-            parents[node] = previous
-        return RootedTree(centre, parents).rooted_at(server).pruned(self._workers)
+                above[node] = after
+                node = after
+        # The paths may all meet before the centre: what is beyond their meeting serves nobody.
+        below: dict[str, list[str]] = {}
+        for node, parent in above.items():
+            below.setdefault(parent, []).append(node)
+        top = centre
+        while top not in ends and len(below.get(top, ())) == 1:
+            (lower,) = below[top]
+            del above[lower]
+            top = lower
+        return frozenset((u, v) if u < v else (v, u) for u, v in above.items())
