@@ -25,6 +25,7 @@ from collectives.timing.routes import BARE, LinkArrays
 from collectives.timing.scenario import COARSE, Background, Scenario, Timing
 from collectives.timing.schedules import Transport, add_schedule
 from controller.loaders import load_network
+from controller.network_builder import NetworkBuilder
 
 RATE, LATENCY = 8e9, 5e-6
 MODEL = costs.AlphaBeta(2 * LATENCY, 8 / RATE)
@@ -137,6 +138,20 @@ def test_merged_repetitions_take_the_time_of_those_written_out(
     assert merged.events < whole.events
 
 
+@pytest.mark.parametrize("block", [0, 300])
+def test_merged_repetitions_wait_for_the_slowest(block: int) -> None:
+    # Transfers between the switches share a slow link; those below one switch wait for them.
+    network = load_network("line:2x4", link_rate=1e8, uplink_rate=1e7, latency=1e-5)
+    schedule = ring_all_reduce(8, 50_000)
+    whole = timed(network, schedule, Transport(block=block))
+    merged = timed(network, schedule, Transport(block=block, written_out=0))
+    assert merged.seconds == pytest.approx(whole.seconds, rel=0.02)
+    sending = 14 / 8 * 2e5 * 8 / 1e7
+    assert merged.seconds == pytest.approx(sending, rel=0.1)
+    # Nobody is done before the others: all end in the last of 14 turns.
+    assert merged.times.delivered[-8:].min() > sending * 0.8
+
+
 def test_blocks_are_passed_on_as_they_come() -> None:
     network = star(3)
     steps = (
@@ -148,6 +163,20 @@ def test_blocks_are_passed_on_as_they_come() -> None:
     blocks = timed(network, chain(100_000, 1000, *steps)).seconds
     assert whole == pytest.approx(2 * MODEL.message(size))
     assert blocks == pytest.approx(2 * MODEL.alpha + (size + 4000) * MODEL.beta)
+
+
+def test_the_last_block_is_passed_on_when_it_is_there() -> None:
+    # A slow link, then a fast one that has caught up: after the last block only its own time.
+    builder = NetworkBuilder("uneven", 80e6, 0.01)
+    switch = builder.add_switch("s1")
+    for rate in (8e6, 80e6, 80e6):
+        builder.link(builder.add_host(), switch, rate)
+    steps = (
+        make_step([0], [1], 0, 100_000, combine=False),
+        make_step([1], [2], 0, 100_000, combine=False, after=[0]),
+    )
+    seconds = timed(builder.build(), chain(100_000, 1000, *steps)).seconds
+    assert seconds == pytest.approx(4e5 / 1e6 + 4 * 0.01 + 4000 / 1e7)
 
 
 def test_a_step_waits_only_for_what_it_sends() -> None:
