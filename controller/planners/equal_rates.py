@@ -7,8 +7,6 @@ question are c / j for some edge's capacity c and whole j up to N: only there a 
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from fractions import Fraction
 from time import monotonic
 
@@ -93,7 +91,7 @@ def near_strength(
     Else 1, 2, 4, ... trees of one rate, and their rates improved by a linear programme.
     """
     enough = bound * (1 - gap)
-    unit = common_unit(numbered.capacity)
+    unit = numbered.unit
     for parts in range(1, MANY * len(numbered.ends)):
         count = int(bound * parts / unit)
         if count > MANY * len(numbered.ends):
@@ -117,9 +115,3 @@ def near_strength(
             break
         count *= 2
     return best
-
-
-def common_unit(capacities: Sequence[Fraction]) -> Fraction:
-    """The largest rate that all capacities are whole multiples of."""
-    scale = math.lcm(*(capacity.denominator for capacity in capacities))
-    return Fraction(math.gcd(*(int(capacity * scale) for capacity in capacities)), scale)

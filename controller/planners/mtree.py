@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 
 from collectives.plan import PlanError
 from controller.bounds.strength import strength
-from controller.planners.equal_rates import common_unit
 from controller.planners.forest import Forest, ForestOptions, Verdict
 from controller.planners.graph import PlanningGraph
 from controller.planners.spanning_trees import (
@@ -137,7 +136,7 @@ class _Growth:
         self.weights: Whole = np.array(weights, dtype=np.int64)
         self.seed = options.seed
         self.deadline = deadline
-        step = max(common_unit(numbered.capacity), max(numbered.capacity) / STEPS)
+        step = max(numbered.unit, max(numbered.capacity) / STEPS)
         self.bandwidth: Whole = np.array(
             [
                 max(1, int(capacity / step)) if capacity >= options.min_rate else 0

@@ -7,6 +7,7 @@ numbered in the order of their ends' numbers; a tree is the sorted tuple of its 
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -74,6 +75,12 @@ class NumberedGraph:
         """Capacities as floats, the largest 1."""
         self._keys = self.tails * self.size + self.heads
         self._starts = np.searchsorted(self.tails, np.arange(self.size + 1)).astype(np.int32)
+
+    @cached_property
+    def unit(self) -> Fraction:
+        """The largest rate that all capacities are whole multiples of."""
+        scale = math.lcm(*(capacity.denominator for capacity in self.capacity))
+        return Fraction(math.gcd(*(int(capacity * scale) for capacity in self.capacity)), scale)
 
     @cached_property
     def links(self) -> list[list[tuple[int, int]]]:

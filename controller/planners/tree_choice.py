@@ -9,20 +9,21 @@ and then raised to what the edges have left.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import product
 from time import monotonic
 
 from controller.planners.linear_program import LinearProgram, Status
 from controller.planners.spanning_trees import NumberedGraph, Tree
 
-GRAIN = 10**9
+GRAIN = 10**12
 """Rates that are no small fractions are whole multiples of the largest capacity / GRAIN."""
 SMALL_DENOMINATORS = (60, 2520)
 NODES = 100
 """Of branch and bound; time would decide differently on every machine."""
-_NEAR = 1e-8
+_NEAR = 1e-9
 
 
 @dataclass(frozen=True)
@@ -62,36 +63,50 @@ def exact_rates(
         programme.add_variable(1.0, rows=dict.fromkeys(tree, 1.0))
     values = programme.solve().values
     found = [0.0] * len(trees) if values is None else [max(0.0, float(x)) for x in values]
-    extra = _snapped(found, trees, left, largest)
+    extra = _exact(numbered, found, trees, left)
     rates = {tree: minimum + more for tree, more in zip(trees, extra, strict=True)}
     return {tree: rate for tree, rate in raised(numbered, rates).items() if rate}
 
 
-def _snapped(
-    values: Sequence[float], trees: Sequence[Tree], left: Sequence[Fraction], largest: Fraction
+def _exact(
+    numbered: NumberedGraph,
+    values: Sequence[float],
+    trees: Sequence[Tree],
+    left: Sequence[Fraction],
 ) -> list[Fraction]:
     """Exact rates next to approximate ones (in largest capacities) that fit what is left."""
-    for denominator in SMALL_DENOMINATORS:
-        near = [Fraction(value).limit_denominator(denominator) for value in values]
-        if all(abs(float(a) - b) < _NEAR for a, b in zip(near, values, strict=True)):
-            rates = [largest * value for value in near]
-            taken = [Fraction(0)] * len(left)
-            for tree, rate in zip(trees, rates, strict=True):
-                for edge in tree if rate else ():
-                    taken[edge] += rate
-            if all(t <= capacity for t, capacity in zip(taken, left, strict=True)):
+    largest = max(numbered.capacity)
+    for unit, denominator in product((largest, numbered.unit), SMALL_DENOMINATORS):
+        scale = float(largest / unit)
+        near = [Fraction(value * scale).limit_denominator(denominator) for value in values]
+        if all(abs(float(a) / scale - b) < _NEAR for a, b in zip(near, values, strict=True)):
+            rates = [unit * value for value in near]
+            if min(_left_by(rates, trees, left)) >= 0:
                 return rates
-    # Values may be a little too large together: what every tree gives up is a grain and _NEAR.
-    return [largest * Fraction(max(0, int((value - _NEAR) * GRAIN)), GRAIN) for value in values]
+    rates = [largest * Fraction(int(value * GRAIN), GRAIN) for value in values]
+    over = _left_by(rates, trees, left)
+    for number, tree in enumerate(trees):
+        # The programme may be a little generous; what is too much is taken back where it is.
+        back = min(rates[number], max(Fraction(0), -min(over[edge] for edge in tree)))
+        rates[number] -= back
+        for edge in tree if back else ():
+            over[edge] += back
+    return rates
+
+
+def _left_by(
+    rates: Iterable[Fraction], trees: Iterable[Tree], capacity: Iterable[Fraction]
+) -> list[Fraction]:
+    left = list(capacity)
+    for tree, rate in zip(trees, rates, strict=True):
+        for edge in tree if rate else ():
+            left[edge] -= rate
+    return left
 
 
 def residual(numbered: NumberedGraph, rates: Mapping[Tree, Fraction]) -> list[Fraction]:
     """What trees leave of the capacity of every edge; negative where they do not fit."""
-    left = list(numbered.capacity)
-    for tree, rate in rates.items():
-        for edge in tree if rate else ():
-            left[edge] -= rate
-    return left
+    return _left_by(rates.values(), rates, numbered.capacity)
 
 
 def raised(numbered: NumberedGraph, rates: Mapping[Tree, Fraction]) -> dict[Tree, Fraction]:

@@ -19,6 +19,7 @@ from controller.planners.graph import PlanningGraph
 from controller.planners.low_trees import LowTrees
 from controller.planners.spanning_trees import Limits, NumberedGraph, Tree, check_possible
 from controller.planners.tree_choice import (
+    _exact,
     choose_trees,
     exact_rates,
     fractional_bound,
@@ -143,6 +144,27 @@ def test_capacities_without_a_common_unit() -> None:
     rates = near_strength(numbered, bound, Fraction(1, 10**6), seed=0, deadline=NEVER)
     assert bound * Fraction(999_999, 1_000_000) <= sum(rates.values()) <= bound
     assert min(residual(numbered, rates)) >= 0
+    rates = exact_rates(numbered, list(all_trees(numbered)))
+    assert rates is not None
+    assert bound * Fraction(10**9 - 1, 10**9) <= sum(rates.values()) <= bound
+    assert min(residual(numbered, rates)) >= 0
+
+
+def test_rates_that_are_no_small_fractions_lose_nothing() -> None:
+    edges = [("a", "b", 1000003), ("b", "c", 999983), ("a", "c", 900007), ("c", "d", 1299709)]
+    graph = network_of([*edges, ("b", "d", 700001), ("a", "d", 611953)])
+    numbered = NumberedGraph(graph)
+    rates = exact_rates(numbered, list(all_trees(numbered)))
+    assert rates is not None
+    assert min(residual(numbered, rates)) >= 0
+    assert sum(rates.values()) == strength(graph).bound
+
+
+def test_what_the_programme_gives_too_much_is_taken_back() -> None:
+    numbered = NumberedGraph(network_of([("a", "b", 1000003), ("b", "c", 7), ("a", "c", 900007)]))
+    trees = list(all_trees(numbered))
+    rates = _exact(numbered, [0.5, 0.7, 0.123456789], trees, numbered.capacity)
+    assert min(residual(numbered, dict(zip(trees, rates, strict=True)))) >= 0
 
 
 def test_choice_of_trees() -> None:
