@@ -8,10 +8,10 @@ TEST ?=
 LANES ?= 256
 
 .DEFAULT_GOAL := help
-.PHONY: help setup system build run test bench lint format stop clean
+.PHONY: help setup system build run test bench bench-planning lint format stop clean
 
 help:  ## print this list
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' Makefile
 
 setup: $(READY) system  ## virtual environment, locked dependencies, Mininet where possible
 
@@ -44,6 +44,10 @@ test: setup  ## all tests this machine allows; TEST=name runs those that match
 
 bench: setup  ## measure; prints tables, writes out/bench/*.json
 	$(BIN)/python -m benchmarks.run --output out/bench
+
+bench-planning: setup  ## measure the planners alone: quality against bounds, and time
+	$(BIN)/python -m benchmarks.planning --output out/bench
+	$(BIN)/python -m benchmarks.planning_in_network --output out/bench
 
 lint: setup  ## ruff and mypy --strict
 	$(BIN)/ruff check .
