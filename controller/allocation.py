@@ -137,6 +137,24 @@ class Allocator:
             for group_key in [key for key in groups if key[0] == job]:
                 del groups[group_key]
 
+    def release_at(self, job: int, switches: Collection[str]) -> None:
+        """Give back the slots of a job at some switches, where its present plan has no use of them.
+
+        Its groups stay: the switches still copy its results.
+        """
+        for switch in switches:
+            ranges = self._ranges.get(switch, {})
+            for key in [key for key in ranges if key[0] == job]:
+                del ranges[key]
+
+    def copy(self) -> Allocator:
+        """An allocator that holds the same, to try a plan with."""
+        return Allocator(
+            self.network,
+            {switch: dict(ranges) for switch, ranges in self._ranges.items()},
+            {switch: dict(groups) for switch, groups in self._groups.items()},
+        )
+
     def in_use(self, switch: str) -> dict[tuple[int, int], tuple[int, int]]:
         """The ranges at a switch: (job, tree) -> (first slot, number of slots)."""
         return dict(self._ranges.get(switch, {}))

@@ -40,6 +40,8 @@ MAX_WORKERS = 0xFFFF
 EXPONENT_BIAS = 127
 EXPONENT_MIN = -127
 EXPONENT_MAX = 128
+LEVELS = 8
+"""Levels of priority, 0 first; the last is that of packets that ask for none."""
 REPLICATED_MAC = bytes.fromhex("01005e004853")
 REPLICATED_IP = bytes([239, 0, 72, 83])
 """Destination of results that switches replicate; no host's kernel listens there."""
@@ -92,6 +94,18 @@ def check_lanes(lanes: int) -> int:
             f"from {LANES_STEP} to {LANES_MAX} (frames must fit a {MTU}-byte MTU)"
         )
     return lanes
+
+
+def tos_of_level(level: int) -> int:
+    """The IP ToS byte of a level: the class selector 7 - level (RFC 2474), 0xE0 first, 0 last."""
+    if not 0 <= level < LEVELS:
+        raise LayoutError(f"level {level}: expected 0 (first) to {LEVELS - 1} (no priority)")
+    return (LEVELS - 1 - level) << 5
+
+
+def level_of_tos(tos: int) -> int:
+    """The level that an IP ToS byte stands for; its lower five bits say nothing of it."""
+    return LEVELS - 1 - (tos >> 5)
 
 
 def frame_bytes(lanes: int, hops: int) -> int:

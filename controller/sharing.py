@@ -1,0 +1,175 @@
+"""How jobs share the slots of switches: a quota for each, and pre-emption by bypass (002).
+
+A job that sums in all switches of a busy cluster would leave none for the others, so no job gets
+more than its quota of a switch. Where slots run out all the same, a job of higher priority takes
+those of lower ones: these go on, and their packets pass that switch without being summed there.
+
+No sum is ever wrong by that. The job that gives way gets a new epoch in which its stacks do not say
+'aggregate' at that switch; only when its rules have gone from the switch, its slots are given to
+another. Its late packets of the old epoch are not admitted any more, and partial sums that are left
+in the slots belong to another job than whoever comes next, who overwrites them
+(docs/protocol.md, A switch). What was in flight is sent again under the new epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from collectives.network import Network, shorten
+from collectives.plan import JobPlan, PlanError
+from controller.allocation import Allocator
+from controller.planners import make_plan
+from controller.planners.request import PlanRequest
+
+Range = tuple[int, int]
+"""The first slot and the number of slots."""
+
+
+@dataclass(frozen=True, slots=True)
+class SharingPolicy:
+    """What one job may hold."""
+
+    quota: Fraction = Fraction(1, 2)
+    """Of the slots of a switch, all trees of a job together."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.quota <= 1:
+            raise ValueError(f"quota {self.quota}: expected above 0, at most 1")
+
+    def slots(self, network: Network, switch: str) -> int:
+        """The most slots that one job may hold at a switch."""
+        return int(self.quota * network.switches[switch].slots)
+
+    def window(self, network: Network, trees: int, wanted: int) -> int:
+        """The largest window within the quota: a power of two, at most `wanted`.
+
+        It fits if all trees of the job pass the smallest switch that sums. PlanError if none does.
+        """
+        rooms = [self.slots(network, s.name) for s in network.switches.values() if s.aggregates]
+        most = min([wanted, *(room // trees for room in rooms)])
+        if most < 1:
+            raise PlanError(
+                f"{trees} trees of a job do not fit into its quota of {min(rooms)} slots at the "
+                f"smallest switch ({self.quota} of them); use fewer trees, or a larger quota"
+            )
+        return 1 << most.bit_length() - 1
+
+    def check(self, network: Network, request: PlanRequest) -> None:
+        """Raise PlanError for a job that could hold more than its quota at some switch."""
+        asked = len(request.servers) * request.window
+        for name, switch in network.switches.items():
+            if switch.aggregates and asked > self.slots(network, name):
+                raise PlanError(
+                    f"job {request.job} asks for {len(request.servers)} trees with a window of "
+                    f"{request.window}, {asked} slots: its quota at switch {name} is "
+                    f"{self.slots(network, name)} of {switch.slots}; use a window of "
+                    f"{self.window(network, len(request.servers), request.window)}, or fewer trees"
+                )
+
+
+def bypassing(network: Network, switches: Iterable[str]) -> Network:
+    """The network as a job sees it that has given up its slots at some switches."""
+    names = set(switches)
+    return replace(
+        network,
+        switches={
+            name: replace(switch, aggregates=switch.aggregates and name not in names)
+            for name, switch in network.switches.items()
+        },
+    )
+
+
+def preempt(
+    network: Network,
+    request: PlanRequest,
+    allocator: Allocator,
+    levels: Mapping[int, int],
+    planner: str = "multi-hop",
+) -> dict[int, frozenset[str]]:
+    """Which jobs are to give way to a new one, and at which switches; none if there is room.
+
+    `levels`: the priority of every job, the new one's too, 0 first; only jobs of a lower priority
+    (a greater level) than the new one's give way. Of those, as few as possible, the lowest first.
+    Changes nothing: plan each of them anew on `bypassing` (a new epoch), when its rules are
+    installed call `Allocator.release_at`, and then plan the new one. Raises PlanError if the new
+    one cannot be planned at all.
+    """
+    trees = len(request.servers)
+    trial = allocator.copy()
+    for name, switch in network.switches.items():
+        if switch.aggregates:
+            for job in _in_the_way(trial, name, switch.slots, request, trees, levels):
+                trial.release_at(job, [name])
+    plan = make_plan(network, request, trial, planner)
+    victims: dict[int, set[str]] = {}
+    for switch_name, granted in _granted(plan):
+        for (job, _), held in allocator.in_use(switch_name).items():
+            if job != request.job and _overlap(granted, held):
+                victims.setdefault(job, set()).add(switch_name)
+    return {job: frozenset(switches) for job, switches in victims.items()}
+
+
+def _in_the_way(
+    allocator: Allocator,
+    switch: str,
+    slots: int,
+    request: PlanRequest,
+    trees: int,
+    levels: Mapping[int, int],
+) -> list[int]:
+    """Jobs that have to leave a switch for `trees` windows to fit; none if nobody's leaving helps.
+
+    The lowest priority goes first, and whoever holds most of it; who turns out not to be in the
+    way stays.
+    """
+    in_use = allocator.in_use(switch)
+    own = _level(levels, request.job)
+    held: dict[int, int] = {}
+    for (job, _), (_, size) in in_use.items():
+        if job != request.job and _level(levels, job) > own:
+            held[job] = held.get(job, 0) + size
+    order = sorted(held, key=lambda job: (-levels[job], -held[job], job))
+
+    def fits(gone: Iterable[int]) -> bool:
+        without = [held for (job, _), held in in_use.items() if job not in set(gone)]
+        return _room(without, slots, request.window) >= trees
+
+    leaving: list[int] = []
+    for job in order:
+        if fits(leaving):
+            break
+        leaving.append(job)
+    if not fits(leaving):
+        return []
+    for job in reversed(order):
+        if job in leaving and fits(other for other in leaving if other != job):
+            leaving.remove(job)
+    return leaving
+
+
+def _level(levels: Mapping[int, int], job: int) -> int:
+    if job not in levels:
+        raise PlanError(f"job {job} has no level; levels of jobs: {shorten(map(str, levels))}")
+    return levels[job]
+
+
+def _room(ranges: Iterable[Range], slots: int, window: int) -> int:
+    """How many windows fit between ranges."""
+    start = room = 0
+    for base, size in sorted(ranges):
+        room += (base - start) // window
+        start = base + size
+    return room + (slots - start) // window
+
+
+def _granted(plan: JobPlan) -> Iterable[tuple[str, Range]]:
+    for tree in plan.trees:
+        for name, part in tree.parts.items():
+            if part.aggregate:
+                yield name, (part.slot_base, plan.window)
+
+
+def _overlap(a: Range, b: Range) -> bool:
+    return a[0] < b[0] + b[1] and b[0] < a[0] + a[1]
