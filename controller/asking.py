@@ -15,20 +15,29 @@ from controller.slots import SlotState, slot_from
 from controller.stuck import Missing, find_missing, job_slots
 from protocol import hopsum_pb2 as pb
 from protocol import hopsum_pb2_grpc as pb_grpc
-from protocol.channel import CHANNEL_OPTIONS, ControllerError, in_words
+from protocol.channel import ControllerError, Tls, in_words, open_channel, tls_of_environment
 
 TIMEOUT = 30.0
+SUBMIT_TIMEOUT = 300.0
+"""All switches must take a job's rules, one job after the other."""
 
 _R = TypeVar("_R")
+
+
+class NoClusterError(ControllerError):
+    """The controller is one of a single run."""
 
 
 class ControllerQueries:
     """Questions to the controller at an address (None: the user's running one).
 
+    `tls` None: what the environment says (`tls_of_environment`), else none.
+
     Every method raises ControllerError if it cannot be reached or cannot answer.
     """
 
-    def __init__(self, address: str | None = None) -> None:
+    def __init__(self, address: str | None = None, tls: Tls | None = None) -> None:
+        self._tls = tls or tls_of_environment()
         found = address or find_controller()
         if found is None:
             raise ControllerError(
@@ -70,10 +79,84 @@ class ControllerQueries:
         }
         return find_missing(network, plan, slots)
 
+    def submit(self, submission: pb.Submission) -> pb.JobInfo:
+        """Hand a job in; returns once its rules are on the switches, or it is queued."""
+        info: pb.JobInfo = self._ask_cluster(
+            lambda stub: stub.Submit(submission, timeout=SUBMIT_TIMEOUT)
+        )
+        return info
+
+    def cancel(self, job: str) -> pb.JobInfo:
+        """End a job, given by number or name."""
+        query = job_query(job)
+        info: pb.JobInfo = self._ask_cluster(
+            lambda stub: stub.Cancel(query, timeout=SUBMIT_TIMEOUT)
+        )
+        return info
+
+    def job(self, job: str) -> pb.JobInfo:
+        """A job with its workers' reports, by number or name."""
+        query = job_query(job)
+        info: pb.JobInfo = self._ask_cluster(lambda stub: stub.JobDetails(query, timeout=TIMEOUT))
+        return info
+
+    def jobs(self) -> list[pb.JobInfo]:
+        """All jobs the controller knows, the oldest first (a single run's: without names)."""
+        request = pb.JobsRequest()
+        try:
+            reply: pb.JobsReply = self._ask_cluster(
+                lambda stub: stub.Jobs(request, timeout=TIMEOUT)
+            )
+        except NoClusterError:
+            return [_info_of(status) for status in self.status()]
+        return list(reply.jobs)
+
+    def nodes(self) -> list[pb.NodeInfo]:
+        """All hosts, and what their agents reported."""
+        request = pb.NodesRequest()
+        reply: pb.NodesReply = self._ask_cluster(lambda stub: stub.Nodes(request, timeout=TIMEOUT))
+        return list(reply.nodes)
+
     def _ask(self, question: Callable[[Any], _R]) -> _R:
-        with grpc.insecure_channel(self.address, options=CHANNEL_OPTIONS) as channel:
+        return self._ask_stub(pb_grpc.ControllerStub, question)
+
+    def _ask_cluster(self, question: Callable[[Any], _R]) -> _R:
+        return self._ask_stub(pb_grpc.ClusterStub, question)
+
+    def _ask_stub(
+        self,
+        stub: Callable[[grpc.Channel], Any],
+        question: Callable[[Any], _R],
+    ) -> _R:
+        with open_channel(self.address, self._tls) as channel:
             try:
-                return question(pb_grpc.ControllerStub(channel))
+                return question(stub(channel))
             except grpc.RpcError as error:
+                if stub is pb_grpc.ClusterStub and _not_served(error):
+                    raise NoClusterError(
+                        f"the controller at {self.address} runs one job and takes no others; "
+                        "`hopsum cluster` or `hopsum controller serve` starts one that does"
+                    ) from None
                 words = in_words(error)
                 raise ControllerError(f"controller at {self.address}: {words}") from None
+
+
+def _not_served(error: grpc.RpcError) -> bool:
+    return isinstance(error, grpc.Call) and error.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+def _info_of(status: pb.JobStatus) -> pb.JobInfo:
+    workers = [agent for agent in status.agents if agent.role == "worker"]
+    return pb.JobInfo(
+        job=status.job,
+        state=status.state,
+        epoch=status.epoch,
+        workers=[agent.host for agent in workers],
+        servers=[agent.host for agent in status.agents if agent.role == "server"],
+        round=min((agent.round for agent in workers), default=0),
+    )
+
+
+def job_query(text: str) -> pb.JobQuery:
+    """A job as people name it: a number, else a name."""
+    return pb.JobQuery(job=int(text)) if text.isdecimal() else pb.JobQuery(name=text)

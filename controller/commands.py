@@ -29,6 +29,7 @@ from controller.command_options import (
     print_table,
     write_text,
 )
+from controller.job_commands import app as job_commands
 from controller.loaders import load_network, node_link, save_network
 from controller.plan_command import plan
 from controller.shell import run_shell
@@ -106,6 +107,7 @@ def topology(
 
 
 app.command()(plan)
+app.add_typer(job_commands)
 
 
 @app.command()
@@ -135,27 +137,6 @@ def status(controller: ControllerOption = None, as_json: JsonOption = False) -> 
             ],
             console,
         )
-
-
-@app.command()
-def jobs(controller: ControllerOption = None, as_json: JsonOption = False) -> None:
-    """List the jobs of the running controller."""
-    found = ControllerQueries(controller).status()
-    rows = [
-        (
-            job.job,
-            job.epoch,
-            job.state,
-            sum(agent.role == "worker" for agent in job.agents),
-            min((agent.round for agent in job.agents if agent.role == "worker"), default=0),
-        )
-        for job in found
-    ]
-    columns = ("job", "epoch", "state", "workers", "round")
-    if as_json:
-        print_json([dict(zip(columns, row, strict=True)) for row in rows])
-    else:
-        print_table("jobs", columns, rows, Console())
 
 
 def _job_dict(job: pb.JobStatus) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -28,7 +29,10 @@ class _Job:
 
 
 class Manager:
-    """All jobs on a network. Switches or links that failed are planned around (`fail`)."""
+    """All jobs on a network. Switches or links that failed are planned around (`fail`).
+
+    Changes are made one after the other, whoever asks for them.
+    """
 
     def __init__(
         self,
@@ -45,6 +49,7 @@ class Manager:
         self._losses = tuple(losses)
         self._failed_nodes: set[str] = set()
         self._failed_links: set[tuple[str, str]] = set()
+        self._changing = asyncio.Lock()
 
     def plans(self) -> list[JobPlan]:
         """The current plan of every job."""
@@ -58,6 +63,10 @@ class Manager:
         self, request: PlanRequest, task: str = "{}", planner: str = "multi-hop"
     ) -> JobPlan:
         """Plan a job, install its rules, and expect its agents. Raises PlanError, DriverError."""
+        async with self._changing:
+            return await self._submit(request, task, planner)
+
+    async def _submit(self, request: PlanRequest, task: str, planner: str) -> JobPlan:
         if request.job in self._jobs:
             raise PlanError(f"job {request.job} is there already")
         plan = make_plan(self.working(), request, self._allocator, planner)
@@ -72,6 +81,10 @@ class Manager:
 
     async def replan(self, job: int, servers: tuple[str, ...] | None = None) -> JobPlan:
         """Give a job its next epoch: new rules first, then the new plan to its agents."""
+        async with self._changing:
+            return await self._replan(job, servers)
+
+    async def _replan(self, job: int, servers: tuple[str, ...] | None = None) -> JobPlan:
         entry = self._job(job)
         request = replace(
             entry.request,
@@ -90,9 +103,10 @@ class Manager:
 
     async def remove(self, job: int) -> None:
         """End a job: its rules, slots and groups go."""
-        self._job(job)
-        self._forget(job)
-        await self.refresh()
+        async with self._changing:
+            self._job(job)
+            self._forget(job)
+            await self.refresh()
 
     def _forget(self, job: int) -> None:
         del self._jobs[job]
@@ -106,14 +120,15 @@ class Manager:
 
         Raises PlanError, and counts them as working again, if a job cannot do without them.
         """
-        before = self._failed_nodes, self._failed_links
-        self._failed_nodes = self._failed_nodes | set(nodes)
-        self._failed_links = self._failed_links | set(links)
-        try:
-            return await self._plan_around()
-        except PlanError:
-            self._failed_nodes, self._failed_links = before
-            raise
+        async with self._changing:
+            before = self._failed_nodes, self._failed_links
+            self._failed_nodes = self._failed_nodes | set(nodes)
+            self._failed_links = self._failed_links | set(links)
+            try:
+                return await self._plan_around()
+            except PlanError:
+                self._failed_nodes, self._failed_links = before
+                raise
 
     async def _plan_around(self) -> list[JobPlan]:
         cut = {frozenset(link) for link in self._failed_links}
@@ -124,7 +139,7 @@ class Manager:
                 hit.append(job)
         if not hit:
             await self.refresh()
-        return [await self.replan(job) for job in hit]
+        return [await self._replan(job) for job in hit]
 
     async def set_losses(self, losses: Iterable[Loss]) -> None:
         """Make links lose packets at random, from now on."""

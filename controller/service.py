@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -90,17 +90,28 @@ class ControllerService(pb_grpc.ControllerServicer):
         self._silence = silence
 
     @contextlib.asynccontextmanager
-    async def serve(self, address: str) -> AsyncIterator[str]:
+    async def serve(
+        self,
+        address: str,
+        also: Iterable[Callable[[grpc.aio.Server], None]] = (),
+        credentials: grpc.ServerCredentials | None = None,
+    ) -> AsyncIterator[str]:
         """Listen on `host:port` (port 0: any) or `unix:path`; gives the address agents use.
 
-        Raises ServiceError if that cannot be.
+        `also`: add further services to the server. With `credentials` it speaks TLS only. Raises
+        ServiceError if it cannot listen.
         """
         server = grpc.aio.server(
             options=[*CHANNEL_OPTIONS, ("grpc.so_reuseport", 0)],
         )
         pb_grpc.add_ControllerServicer_to_server(self, server)
+        for add in also:
+            add(server)
         try:
-            port = server.add_insecure_port(address)
+            if credentials is None:
+                port = server.add_insecure_port(address)
+            else:
+                port = server.add_secure_port(address, credentials)
         except RuntimeError as error:
             raise ServiceError(f"cannot listen on {address}: {error}") from None
         await server.start()

@@ -24,6 +24,8 @@ from controller.planners import PLANNERS
 from controller.service import ServiceError
 from controller.shell import ShellError
 from controller.topologies import is_topology
+from experiment.cluster_commands import app as long_running_controller
+from experiment.cluster_commands import cluster
 from experiment.description import (
     Algorithm,
     Engine,
@@ -55,6 +57,8 @@ app = typer.Typer(
 app.add_typer(controller_commands)
 app.command()(simulate)
 app.add_typer(schedule_commands, name="schedule")
+app.add_typer(long_running_controller, name="controller")
+app.command()(cluster)
 console = Console(stderr=True)
 
 

@@ -26,7 +26,7 @@ from collectives.network import Network
 from collectives.plan import JobPlan
 from protocol import hopsum_pb2 as pb
 from protocol import hopsum_pb2_grpc as pb_grpc
-from protocol.channel import CHANNEL_OPTIONS, ControllerError, in_words
+from protocol.channel import ControllerError, Tls, in_words, open_channel
 
 RECONNECT_PAUSE = 0.2
 
@@ -79,7 +79,15 @@ Event = PlanChanged | AgentLost | AllDone
 class ControllerClient:
     """One agent's stream. `address`: as the service gives it; `reconnect`: s, 0 for never."""
 
-    def __init__(self, address: str, job: int, host: str, reconnect: float = 30.0) -> None:
+    def __init__(
+        self,
+        address: str,
+        job: int,
+        host: str,
+        reconnect: float = 30.0,
+        tls: Tls | None = None,
+    ) -> None:
+        self._tls = tls
         self.address = address
         self.job = job
         self.host = host
@@ -253,7 +261,7 @@ class ControllerClient:
             time.sleep(RECONNECT_PAUSE)
 
     def _stream(self) -> None:
-        with grpc.insecure_channel(self.address, options=CHANNEL_OPTIONS) as channel:
+        with open_channel(self.address, self._tls) as channel:
             call = pb_grpc.ControllerStub(channel).Attend(self._requests())
             for message in call:
                 self._call = call

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import signal
 import sys
 from itertools import islice
 from pathlib import Path
@@ -70,6 +72,41 @@ def attend(
         sys.exit(1)
     finally:
         port.close()
+
+
+@app.command()
+def serve(
+    controller: Annotated[str, typer.Option(help="Address of the controller's service.")],
+    host: Annotated[str, typer.Option(help="This host's name in the network.")],
+    interface: Annotated[str, typer.Option(help="Network interface to send and receive on.")],
+    tls_authority: Annotated[
+        Path | None, typer.Option(help="Whose certificate the controller must have (PEM): TLS.")
+    ] = None,
+    tls_certificate: Annotated[
+        Path | None, typer.Option(help="This agent's certificate, where the controller asks.")
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="The key of that certificate.")] = None,
+) -> None:
+    """Take this host's part in every job of a cluster, until interrupted (needs root)."""
+    from host_agent.node.client import NodeClient
+    from host_agent.node.serve import NodeServer, counters_of
+    from packet_io import InterfaceError, PacketPort
+    from protocol.channel import ControllerError, Tls
+    from protocol.wire import UDP_PORT
+
+    log = logging.getLogger("hopsum-agent")
+    files = (tls_authority, tls_certificate, tls_key)
+    tls = Tls(*files) if any(files) else None
+    stop = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: os.eventfd_write(stop, 1))
+    try:
+        port = PacketPort(interface, udp_port=UDP_PORT)
+        client = NodeClient(controller, host, tls)
+        NodeServer(client, port, counters_of(interface), stop, tls).run()
+    except (ControllerError, InterfaceError) as error:
+        log.error("%s", error)
+        sys.exit(1)
 
 
 @app.command()

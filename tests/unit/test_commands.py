@@ -204,7 +204,8 @@ def controller(tmp_path: Path) -> Iterator[str]:
 
 def test_jobs_and_status(controller: str) -> None:
     (job,) = json.loads(run("jobs", "--controller", controller, "--json"))
-    assert job == {"job": 1, "epoch": 1, "state": "waiting", "workers": 2, "round": 0}
+    assert (job["job"], job["epoch"], job["state"], job["round"]) == (1, 1, "waiting", 0)
+    assert (len(job["workers"]), len(job["servers"])) == (2, 1)
     (job,) = json.loads(run("status", "--controller", controller, "--json"))
     assert [agent["state"] for agent in job["agents"]] == ["expected"] * 3
     assert "job 1, epoch 1: waiting" in run("status", "--controller", controller)

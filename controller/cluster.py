@@ -1,0 +1,241 @@
+"""A cluster that runs many jobs: what is handed in, where it runs, and how it ends (002).
+
+It plans and installs through the manager, tells hosts' agents which jobs to attend, and watches
+the jobs' trackers. A job's failure ends that job only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+from collectives.network import Network
+from collectives.plan import JobPlan, PlanError
+from controller.allocation import Allocator
+from controller.driver import DriverError
+from controller.job_placement import place_job
+from controller.job_queue import Job, JobBook, JobSpec, JobState
+from controller.manager import Manager
+from controller.nodes import Nodes
+from controller.planners import make_plan
+from controller.planners.request import Algorithm, PlanRequest
+from controller.tracker import Tracker
+from protocol import hopsum_pb2 as pb
+from protocol.wire import LANES_DEFAULT
+
+LOGGER = logging.getLogger("hopsum.cluster")
+
+WINDOW = 64
+"""Of a job that does not say: a host's queue of 1000 frames holds the windows of many jobs."""
+GRACE_SECONDS = 30.0
+"""So long a job waits for a server's agent that is gone."""
+WATCH_SECONDS = 0.2
+
+Send = Callable[[str, pb.NodeCommand], None]
+"""Tells a host's agent process something, if it has one."""
+
+
+class Cluster:
+    """The jobs and hosts of a manager's network. Runs in the event loop of its first `submit`."""
+
+    def __init__(
+        self,
+        manager: Manager,
+        lanes: int = LANES_DEFAULT,
+        numbers: Path | None = None,
+        grace: float = GRACE_SECONDS,
+    ) -> None:
+        self.manager = manager
+        self.nodes = Nodes(manager.network)
+        self.book = JobBook(numbers)
+        self.send: Send = lambda host, command: None
+        self._lanes = lanes
+        self._grace = grace
+        self._watching: dict[int, asyncio.Task[None]] = {}
+
+    @property
+    def network(self) -> Network:
+        """The network."""
+        return self.manager.network
+
+    # -- what people ask
+
+    async def submit(self, spec: JobSpec) -> Job:
+        """Take a job in: it runs as soon as its agents are there, or is queued behind others.
+
+        Raises JobError, NetworkError, PlanError for a job that can never run here, and DriverError,
+        TimeoutError if switches do not take its rules; nothing is left of it then.
+        """
+        self.book.check(spec)
+        placed = place_job(
+            self.network, spec.workers, spec.servers, self.nodes.attached, self.book.loads()
+        )
+        if spec.lanes not in (None, self._lanes):
+            raise PlanError(
+                f"job {spec.name}: {spec.lanes} lanes a packet; the switches of this cluster were "
+                f"compiled for {self._lanes}"
+            )
+        request = PlanRequest(
+            self.book.next_number(),
+            1,
+            placed.workers,
+            placed.servers,
+            algorithm=Algorithm.IN_NETWORK if spec.among_hosts else Algorithm(spec.algorithm),
+            lanes=self._lanes,
+            window=spec.window or WINDOW,
+        )
+        job = Job(request.job, spec, request, JobState.QUEUED, time.time())
+        self._check_possible(job)
+        # Known from here on, so that no other gets its name while switches take its rules.
+        self.book.add(job)
+        try:
+            await self._try(job)
+        except BaseException as error:
+            job.end(JobState.FAILED, time.time(), f"{type(error).__name__}: {error}")
+            raise
+        return job
+
+    def _check_possible(self, job: Job) -> None:
+        """Raise PlanError for a job that could not even run alone."""
+        if not job.spec.among_hosts:
+            make_plan(self.network, job.request, Allocator(self.network), job.spec.planner)
+
+    async def _try(self, job: Job) -> None:
+        """Start a job if there is room for it now; else it is queued, and says for what."""
+        if job.spec.among_hosts:
+            request = job.request
+            roster = JobPlan(
+                job.number, request.epoch, request.workers, (), request.lanes, request.window
+            )
+            self.manager.service.add(Tracker(self.network, roster, job.spec.task))
+        else:
+            try:
+                await self.manager.submit(job.request, job.spec.task, job.spec.planner)
+            except PlanError as error:
+                job.state, job.reason = JobState.QUEUED, str(error)
+                return
+        job.state, job.reason = JobState.WAITING, ""
+        self._watching[job.number] = asyncio.create_task(
+            self._watch(job), name=f"watch job {job.number}"
+        )
+        self._summon(job)
+
+    async def cancel(self, job: Job, reason: str = "cancelled by its owner") -> Job:
+        """End a job that is not over; one that is stays as it ended."""
+        if not job.state.over:
+            await self._end(job, JobState.CANCELLED, reason)
+        return job
+
+    # -- hosts
+
+    def attached(self, host: str) -> None:
+        """A host's process has come: it attends the jobs in which it is missing."""
+        for job in self.book:
+            if host in self._missing(job):
+                self._attend(host, job)
+
+    def _summon(self, job: Job) -> None:
+        for host in self._missing(job):
+            self._attend(host, job)
+
+    def _missing(self, job: Job) -> list[str]:
+        """The hosts whose agents a job lacks."""
+        if job.state not in (JobState.WAITING, JobState.RUNNING):
+            return []
+        agents = self.manager.service.tracker(job.number).agents
+        return [agent.host for agent in agents.values() if not agent.connected]
+
+    def _attend(self, host: str, job: Job) -> None:
+        self.send(host, pb.NodeCommand(attend=pb.AttendJob(job=job.number)))
+
+    def set_priority(self, number: int, level: int) -> None:
+        """Put a job's frames in the hosts' send queues of a level; 0 goes first."""
+        command = pb.NodeCommand(priority=pb.Priority(job=number, level=level))
+        for host in self.book.find(number).hosts:
+            self.send(host, command)
+
+    # -- the life of a job
+
+    async def _watch(self, job: Job) -> None:
+        """Follow a job to its end."""
+        tracker = self.manager.service.tracker(job.number)
+        lost_since: float | None = None
+        while True:
+            self._note(job, tracker)
+            workers = set(tracker.plan.workers)
+            failures = tracker.failures()
+            fatal = {
+                host: why
+                for host, why in failures.items()
+                if host in workers or tracker.agents[host].state == pb.FAILED
+            }
+            now = time.monotonic()
+            lost_since = (lost_since or now) if failures else None
+            if fatal or (lost_since is not None and now - lost_since > self._grace):
+                reasons = "; ".join(f"{host}: {why}" for host, why in (fatal or failures).items())
+                self._end_soon(job, JobState.FAILED, reasons)
+                return
+            if tracker.released:
+                job.reports = {
+                    agent.host: agent.report for agent in tracker.agents.values() if agent.report
+                }
+                self._end_soon(job, JobState.FINISHED)
+                return
+            await asyncio.sleep(WATCH_SECONDS)
+
+    def _note(self, job: Job, tracker: Tracker) -> None:
+        if tracker.started and job.state is JobState.WAITING:
+            job.state, job.started = JobState.RUNNING, time.time()
+        rounds = [tracker.agents[worker].round for worker in tracker.plan.workers]
+        job.round = min(rounds)
+
+    def _end_soon(self, job: Job, state: JobState, reason: str = "") -> None:
+        """End a job from its own watch."""
+        self._watching[job.number] = self._start(self._end(job, state, reason))
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        return asyncio.create_task(work)
+
+    async def _end(self, job: Job, state: JobState, reason: str = "") -> None:
+        """Let a job's agents, rules and slots go; then see which queued jobs fit."""
+        watch = self._watching.pop(job.number, None)
+        if watch is not None and watch is not asyncio.current_task():
+            watch.cancel()
+        queued = job.state is JobState.QUEUED
+        job.end(state, time.time(), reason)
+        LOGGER.info("job %d (%s): %s %s", job.number, job.spec.name, state, reason)
+        if queued:
+            return
+        if state is not JobState.FINISHED:
+            command = pb.NodeCommand(leave=pb.LeaveJob(job=job.number, reason=reason))
+            for host in job.hosts:
+                self.send(host, command)
+        try:
+            if job.spec.among_hosts:
+                self.manager.service.remove(job.number)
+            else:
+                await self.manager.remove(job.number)
+        except (DriverError, TimeoutError) as error:
+            # What is left of its rules goes when the switch is next brought up to date.
+            LOGGER.warning("job %d: %s", job.number, error)
+        await self._start_queued()
+
+    async def _start_queued(self) -> None:
+        """Start what fits now, the oldest first; a smaller job may pass a larger one."""
+        for job in self.book.queued():
+            try:
+                await self._try(job)
+            except (DriverError, TimeoutError) as error:
+                job.end(JobState.FAILED, time.time(), str(error))
+                LOGGER.warning("job %d: %s", job.number, error)
+
+    async def close(self) -> None:
+        """Stop watching."""
+        tasks = list(self._watching.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,251 @@
+"""Commands for the jobs of a running cluster: submit, list, show, cancel; its hosts."""
+
+from __future__ import annotations
+
+import json
+import time
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from collectives.algorithms.catalogue import SCHEDULES
+from collectives.plan import DataType
+from collectives.units import format_rate
+from controller.asking import ControllerQueries
+from controller.command_options import ControllerOption, JsonOption, print_json, print_table
+from controller.job_queue import JobError, JobState
+from protocol import hopsum_pb2 as pb
+
+POLL_SECONDS = 0.2
+
+app = typer.Typer()
+
+JobArgument = Annotated[str, typer.Argument(help="Number or name of the job.")]
+WaitOption = Annotated[bool, typer.Option("--wait", help="Return when the job is over.")]
+
+
+@app.command()
+def submit(
+    name: Annotated[str, typer.Argument(help="A name that no other running job has.")],
+    workers: Annotated[
+        str, typer.Option(help="How many workers, or their hosts, comma-separated.")
+    ] = "2",
+    servers: Annotated[str, typer.Option(help="How many parameter servers, or their hosts.")] = "1",
+    elements: Annotated[int, typer.Option(min=0, help="Elements of a tensor.")] = 100_000,
+    rounds: Annotated[int, typer.Option(min=1, help="All-reduces.")] = 3,
+    dtype: Annotated[DataType, typer.Option(help="Element type.")] = DataType.INT32,
+    train: Annotated[
+        str | None, typer.Option(help="Train on a data set (`digits`) instead.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 1,
+    algorithm: Annotated[
+        str, typer.Option(help=f"in-network, server, or {', '.join(SCHEDULES)}.")
+    ] = "in-network",
+    planner: Annotated[str, typer.Option(help="multi-hop or multi-tree.")] = "multi-hop",
+    window: Annotated[int, typer.Option(help="Fragments in flight; 0: the cluster's choice.")] = 0,
+    task: Annotated[
+        Path | None, typer.Option(help="JSON for the agents, instead of tensors as above.")
+    ] = None,
+    wait: WaitOption = False,
+    controller: ControllerOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Hand a job to the running controller."""
+    submission = pb.Submission(name=name, algorithm=algorithm, planner=planner, window=window)
+    count = _hosts(workers, submission.workers)
+    submission.worker_count = count
+    submission.server_count = _hosts(servers, submission.servers)
+    if task is not None:
+        submission.task = task.read_text(encoding="utf-8")
+    else:
+        workload = {
+            "kind": train or "random",
+            "workers": count or len(submission.workers),
+            "elements": elements,
+            "rounds": rounds,
+            "dtype": DataType.FLOAT32 if train else dtype,
+            "seed": seed,
+        }
+        schedule = algorithm if algorithm in SCHEDULES else None
+        submission.task = json.dumps({"workload": json.dumps(workload), "schedule": schedule})
+    queries = ControllerQueries(controller)
+    info = queries.submit(submission)
+    _show(_wait(queries, info) if wait else info, as_json)
+
+
+def _hosts(text: str, names: Any) -> int:
+    """A number, or 0 after adding the names."""
+    if text.isdecimal():
+        return int(text)
+    names.extend(name.strip() for name in text.split(",") if name.strip())
+    return 0
+
+
+@app.command()
+def job(
+    job: JobArgument,
+    wait: WaitOption = False,
+    controller: ControllerOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show a job of the running controller: how far it is, and what its workers found."""
+    queries = ControllerQueries(controller)
+    info = queries.job(job)
+    _show(_wait(queries, info) if wait else info, as_json)
+
+
+@app.command()
+def cancel(
+    job: JobArgument, controller: ControllerOption = None, as_json: JsonOption = False
+) -> None:
+    """End a job, whatever its state."""
+    _show(ControllerQueries(controller).cancel(job), as_json)
+
+
+@app.command()
+def jobs(controller: ControllerOption = None, as_json: JsonOption = False) -> None:
+    """List the jobs of the running controller, those that are over too."""
+    found = ControllerQueries(controller).jobs()
+    if as_json:
+        print_json([job_dict(info) for info in found])
+        return
+    rows = [
+        (
+            info.job,
+            info.name,
+            info.state,
+            info.epoch,
+            len(info.workers),
+            info.round,
+            _seconds(info),
+            info.reason,
+        )
+        for info in found
+    ]
+    columns = ("job", "name", "state", "epoch", "workers", "round", "seconds", "why")
+    print_table("jobs", columns, rows, Console())
+
+
+@app.command()
+def nodes(controller: ControllerOption = None, as_json: JsonOption = False) -> None:
+    """List the hosts: which have an agent, their jobs, and what their links carry."""
+    found = ControllerQueries(controller).nodes()
+    if as_json:
+        print_json([node_dict(info) for info in found])
+        return
+    rows = [
+        (
+            info.host,
+            "attached" if info.attached else "away",
+            ", ".join(map(str, info.jobs)),
+            *_rates(info),
+        )
+        for info in found
+    ]
+    columns = ("host", "agent", "jobs", "sends", "receives")
+    print_table("hosts", columns, rows, Console())
+
+
+def _rates(info: pb.NodeInfo) -> tuple[str, str]:
+    interfaces = info.report.interfaces
+    return (
+        ", ".join(format_rate(interface.sent) for interface in interfaces),
+        ", ".join(format_rate(interface.received) for interface in interfaces),
+    )
+
+
+def _wait(queries: ControllerQueries, info: pb.JobInfo) -> pb.JobInfo:
+    number = str(info.job)
+    info = queries.job(number)
+    while not JobState(info.state).over:
+        time.sleep(POLL_SECONDS)
+        info = queries.job(number)
+    return info
+
+
+def _show(info: pb.JobInfo, as_json: bool) -> None:
+    """Print a job; exit code 1 when it failed or its sums are wrong."""
+    shown = job_dict(info)
+    if as_json:
+        print_json(shown)
+    else:
+        rows = [(key, _plain(value)) for key, value in shown.items() if value not in ("", None)]
+        print_table(f"job {info.job}", ("", ""), rows, Console())
+    if info.state == JobState.FAILED or shown.get("wrong"):
+        raise typer.Exit(1)
+
+
+def _plain(value: object) -> object:
+    return ", ".join(map(str, value)) if isinstance(value, list) else value
+
+
+def job_dict(info: pb.JobInfo) -> dict[str, Any]:
+    """A job for programs; `checked` and `wrong` once its workers have reported."""
+    shown: dict[str, Any] = {
+        "job": info.job,
+        "name": info.name,
+        "state": info.state,
+        "reason": info.reason,
+        "epoch": info.epoch,
+        "workers": list(info.workers),
+        "servers": list(info.servers),
+        "round": info.round,
+        "submitted": _clock(info.submitted),
+        "started": _clock(info.started),
+        "ended": _clock(info.ended),
+        "seconds": _seconds(info),
+    }
+    if info.reports:
+        shown |= verdict_of(info)
+    return shown
+
+
+def verdict_of(info: pb.JobInfo) -> dict[str, Any]:
+    """What the workers found of their sums, all together. JobError if a report has no verdict."""
+    checked = wrong = again = 0
+    for host, text in info.reports.items():
+        report = json.loads(text)
+        if "verdict" not in report:
+            raise JobError(f"job {info.job}: the report of {host} has no verdict: {text[:80]}")
+        checked += report["verdict"]["checked"]
+        wrong += report["verdict"]["wrong"]
+        again += report.get("retransmissions", 0)
+    return {"checked": checked, "wrong": wrong, "retransmissions": again}
+
+
+def _clock(seconds: float) -> str | None:
+    if not seconds:
+        return None
+    return datetime.fromtimestamp(seconds).astimezone().isoformat(timespec="milliseconds")
+
+
+def _seconds(info: pb.JobInfo) -> float | None:
+    """How long it has run, or ran."""
+    if not info.started:
+        return None
+    return round((info.ended or time.time()) - info.started, 3)
+
+
+def node_dict(info: pb.NodeInfo) -> dict[str, Any]:
+    """A host for programs; rates in bit/s, None where the link is unlimited."""
+    return {
+        "host": info.host,
+        "attached": info.attached,
+        "jobs": list(info.jobs),
+        "report_age": info.report_age if info.report.interfaces else None,
+        "links": [
+            {
+                "peer": interface.peer,
+                "sent": interface.sent,
+                "received": interface.received,
+                "free_sent": interface.free_sent if interface.HasField("free_sent") else None,
+                "free_received": (
+                    interface.free_received if interface.HasField("free_received") else None
+                ),
+            }
+            for interface in info.report.interfaces
+        ],
+    }

@@ -1,0 +1,37 @@
+"""Which hosts take part in a job of a cluster, where its owner only says how many."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+
+from collectives.network import Network
+from controller.placement import Placement, place
+
+
+def place_job(
+    network: Network,
+    workers: tuple[str, ...] | int,
+    servers: tuple[str, ...] | int,
+    attached: Collection[str],
+    loads: Mapping[str, int],
+) -> Placement:
+    """Choose hosts that have an agent first, then those with the fewest jobs, in network order.
+
+    Names given are kept. Hosts named `ps`, `ps1`, ... serve before others do, and never work unless
+    named. `loads`: jobs a host has a part in. Raises NetworkError as `placement.place`.
+    """
+    place(network, workers, servers)
+    order = {host: number for number, host in enumerate(network.hosts)}
+    hosts = sorted(
+        network.hosts, key=lambda host: (host not in attached, loads.get(host, 0), order[host])
+    )
+    marked = [host for host in hosts if re.fullmatch(r"ps\d*", host)]
+    if isinstance(workers, int):
+        serving = () if isinstance(servers, int) else servers
+        free = [host for host in hosts if host not in serving and host not in marked]
+        workers = tuple(sorted(free[:workers], key=order.__getitem__))
+    if isinstance(servers, int):
+        free = [host for host in dict.fromkeys((*marked, *hosts)) if host not in workers]
+        servers = tuple(free[:servers])
+    return place(network, workers, servers)

@@ -1,0 +1,124 @@
+"""Which hosts have an agent process attached, and what these have reported last.
+
+No input or output, no clock of its own: every method that needs the time is given it (seconds).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from collectives.network import Network, shorten
+from protocol import hopsum_pb2 as pb
+
+REPORT_SECONDS = 1.0
+SILENCE_SECONDS = 30.0
+"""A process that is stopped for some seconds is late, not dead."""
+
+
+class NodeError(ValueError):
+    """An agent process says what cannot be; the message says what, and what was expected."""
+
+
+@dataclass(slots=True)
+class Node:
+    """One host. `heard`: when its process last said something; `report`: its last valid one."""
+
+    host: str
+    attached: bool = False
+    heard: float = 0.0
+    report: pb.NodeReport | None = None
+    reported: float = 0.0
+
+
+TakeReport = Callable[[str, pb.NodeReport, float], None]
+"""Is given every report that makes sense: host, report, time (s). May raise NodeError."""
+
+
+class Nodes:
+    """The hosts of a network. `takers` see every report, in order (the network's state does)."""
+
+    def __init__(self, network: Network, takers: Iterable[TakeReport] = ()) -> None:
+        self._network = network
+        self._takers = [*takers]
+        self._nodes = {host: Node(host) for host in network.hosts}
+
+    def __iter__(self) -> Iterator[Node]:
+        return iter(self._nodes.values())
+
+    def node(self, host: str) -> Node:
+        """A host by name; NodeError if the network has none of that name."""
+        if host not in self._nodes:
+            raise NodeError(
+                f"there is no host {host!r} in {self._network.name}; hosts: "
+                f"{shorten(self._network.hosts)}"
+            )
+        return self._nodes[host]
+
+    @property
+    def attached(self) -> tuple[str, ...]:
+        """The hosts whose process is there, in the network's order."""
+        return tuple(node.host for node in self._nodes.values() if node.attached)
+
+    def attach(self, host: str, now: float) -> Node:
+        """Take a host's process in; NodeError for an unknown host, or one that has a process."""
+        node = self.node(host)
+        if node.attached:
+            raise NodeError(
+                f"host {host} has an agent process already, heard of {now - node.heard:.1f} s ago; "
+                "end it first, or start this one on its own host's name"
+            )
+        node.attached, node.heard = True, now
+        return node
+
+    def detach(self, host: str) -> None:
+        """A host's process is gone."""
+        node = self.node(host)
+        node.attached, node.report = False, None
+
+    def take(self, host: str, report: pb.NodeReport, now: float) -> None:
+        """Take a report in; NodeError, and the report is not used, if it cannot be true."""
+        node = self.node(host)
+        node.heard = now
+        check_report(self._network, host, report)
+        for taker in self._takers:
+            taker(host, report, now)
+        node.report, node.reported = report, now
+
+    def silent(self, now: float, patience: float = SILENCE_SECONDS) -> list[str]:
+        """Attached hosts that have said nothing for longer than `patience` s."""
+        return [
+            node.host
+            for node in self._nodes.values()
+            if node.attached and now - node.heard > patience
+        ]
+
+    def links(self, host: str) -> list[pb.LinkRate]:
+        """A host's links and their rates, as its process is told."""
+        peers = self._network.ports(host).values()
+        return [
+            pb.LinkRate(peer=peer, rate=self._network.link(host, peer).bandwidth or 0.0)
+            for peer in peers
+        ]
+
+
+def check_report(network: Network, host: str, report: pb.NodeReport) -> None:
+    """Raise NodeError for a link the host does not have, or a rate that no link can have."""
+    peers = set(network.ports(host).values())
+    for interface in report.interfaces:
+        if interface.peer not in peers:
+            raise NodeError(
+                f"host {host} reports a link to {interface.peer!r}; its links go to "
+                f"{', '.join(sorted(peers))}"
+            )
+        rates = {"sent": interface.sent, "received": interface.received}
+        for name in ("free_sent", "free_received"):
+            if interface.HasField(name):
+                rates[name] = getattr(interface, name)
+        for name, rate in rates.items():
+            if not math.isfinite(rate) or rate < 0:
+                raise NodeError(
+                    f"host {host} reports {rate} bit/s as {name.replace('_', ' ')} on its link to "
+                    f"{interface.peer}: expected a finite rate of at least 0"
+                )

@@ -1,0 +1,132 @@
+"""Clusters that wait for jobs: the controller of switches that run, or a whole one in Mininet."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from collectives.network import Network
+from controller.driver import Driver, SwitchTarget
+from controller.serving import serve_cluster
+from experiment.description import Engine
+from experiment.pipelines import compile_pipeline, slots_of
+from experiment.result import RunFailed
+from mininet_topos.addresses import grpc_address
+from mininet_topos.emulation import Emulation
+from protocol.channel import Tls
+
+AGENT = Path(sys.executable).with_name("hopsum-agent")
+WATCH_SECONDS = 0.5
+
+Tell = Callable[[str], None]
+
+
+def run_controller(
+    network: Network,
+    engine: Engine,
+    lanes: int,
+    address: str,
+    tell: Tell,
+    *,
+    tls: Tls | None = None,
+    numbers: Path | None = None,
+) -> None:
+    """Serve the cluster whose switches are those of `mn --custom`, until interrupted.
+
+    Switch number n (from 1, in the network's order) has device id n (`mininet_topos.addresses`).
+    """
+    driver = Driver(
+        [
+            SwitchTarget(name, grpc_address(number), number)
+            for number, name in enumerate(network.switches, start=1)
+        ],
+        compile_pipeline(engine, lanes, slots_of(network)),
+    )
+
+    async def serve() -> None:
+        async with serve_cluster(
+            network, driver, address, lanes=lanes, tls=tls, numbers=numbers
+        ) as (_, bound):
+            tell(f"controller of {network.name} at {bound}")
+            await _interrupted()
+
+    asyncio.run(serve())
+
+
+def run_emulated_cluster(network: Network, engine: Engine, lanes: int, tell: Tell) -> None:
+    """Bring up a network in Mininet with an agent on every host, until interrupted.
+
+    An agent's process that ends is started again. Raises what the emulation raises.
+    """
+    pipeline = compile_pipeline(engine, lanes, slots_of(network))
+    with Emulation(network, engine=engine.value) as emulation:
+        driver = Driver(
+            [
+                SwitchTarget(name, address, emulation.device_ids[name])
+                for name, address in emulation.grpc_addresses.items()
+            ],
+            pipeline,
+        )
+
+        async def serve() -> None:
+            with tempfile.TemporaryDirectory(prefix="hopsum-") as folder:
+                async with serve_cluster(
+                    network, driver, f"unix:{folder}/controller", lanes=lanes
+                ) as (_, bound):
+                    agents = asyncio.create_task(_keep_agents(emulation, bound, tell))
+                    tell(f"{network.name} is up, its controller at {bound}")
+                    await _first_of(agents, asyncio.create_task(_interrupted()))
+
+        asyncio.run(serve())
+
+
+async def _keep_agents(emulation: Emulation, address: str, tell: Tell) -> None:
+    network = emulation.network
+
+    def start(host: str) -> None:
+        interface = emulation.interface(host, network.access_switch(host))
+        processes[host] = emulation.popen(
+            host,
+            [
+                str(AGENT), "serve", "--controller", address, "--host", host,
+                "--interface", interface,
+            ],
+        )  # fmt: skip
+
+    processes: dict[str, subprocess.Popen[bytes]] = {}
+    for host in network.hosts:
+        start(host)
+    while True:
+        await asyncio.sleep(WATCH_SECONDS)
+        for host, process in list(processes.items()):
+            code = process.poll()
+            if code is None:
+                continue
+            if code > 0:
+                raise RunFailed(
+                    f"agent on {host} ended with code {code}:\n{emulation.log_tail(host)}"
+                )
+            tell(f"agent on {host} ended (code {code}); starting it again")
+            start(host)
+
+
+async def _interrupted() -> None:
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stopped.set)
+    await stopped.wait()
+
+
+async def _first_of(*tasks: asyncio.Task[None]) -> None:
+    """Return, or raise, with the first of the tasks that ends; the others are cancelled."""
+    done, rest = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in rest:
+        task.cancel()
+    for task in done:
+        task.result()

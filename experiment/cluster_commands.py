@@ -1,0 +1,107 @@
+"""Commands that bring up what jobs are submitted to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from controller.command_options import (
+    HostsOption,
+    PlainOption,
+    RateOption,
+    ServersOption,
+    TopologyArgument,
+    UplinkOption,
+    WorkersOption,
+)
+from controller.loaders import load_network
+from experiment.cluster import run_controller, run_emulated_cluster
+from experiment.description import Engine
+from protocol.channel import Tls, tls_of_environment
+
+app = typer.Typer(help="The controller as a long-running process.", no_args_is_help=True)
+
+EngineOption = Annotated[Engine, typer.Option(help="Switch that runs the P4.")]
+LanesOption = Annotated[int, typer.Option(help="Values a packet.")]
+
+
+def _tell(line: str) -> None:
+    Console(stderr=True).print(line, highlight=False, soft_wrap=True)
+
+
+@app.callback()
+def controller() -> None:
+    """The controller as a long-running process."""
+
+
+@app.command()
+def serve(
+    network: TopologyArgument,
+    listen: Annotated[
+        str, typer.Option(help="host:port (port 0: any), or unix:PATH.")
+    ] = "127.0.0.1:9600",
+    engine: EngineOption = Engine.EMBEDDED,
+    lanes: LanesOption = 256,
+    link_rate: RateOption = None,
+    uplink_rate: UplinkOption = None,
+    workers: WorkersOption = None,
+    servers: ServersOption = 1,
+    plain: PlainOption = None,
+    hosts_per_switch: HostsOption = 1,
+    tls_certificate: Annotated[
+        Path | None, typer.Option(help="Speak TLS only, with this certificate (PEM).")
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="The key of that certificate.")] = None,
+    tls_authority: Annotated[
+        Path | None, typer.Option(help="Let in only who has a certificate of this authority.")
+    ] = None,
+    numbers: Annotated[
+        Path | None,
+        typer.Option(help="File that keeps the last job number over a restart of the controller."),
+    ] = None,
+) -> None:
+    """Serve jobs on the switches of a running `mn --custom`, until interrupted."""
+    loaded = load_network(
+        network,
+        link_rate=link_rate,
+        uplink_rate=uplink_rate,
+        workers=workers,
+        servers=servers,
+        plain=plain or (),
+        hosts_per_switch=hosts_per_switch,
+    )
+    tls = Tls(tls_authority, tls_certificate, tls_key)
+    run_controller(
+        loaded,
+        engine,
+        lanes,
+        listen,
+        _tell,
+        tls=tls if any((tls.authority, tls.certificate, tls.key)) else tls_of_environment(),
+        numbers=numbers,
+    )
+
+
+def cluster(
+    network: TopologyArgument,
+    engine: EngineOption = Engine.EMBEDDED,
+    lanes: LanesOption = 256,
+    link_rate: RateOption = "25Mbit",
+    uplink_rate: UplinkOption = None,
+    workers: WorkersOption = None,
+    servers: ServersOption = 1,
+    plain: PlainOption = None,
+) -> None:
+    """Bring up a cluster in Mininet that jobs can be submitted to, until interrupted (root)."""
+    loaded = load_network(
+        network,
+        link_rate=link_rate,
+        uplink_rate=uplink_rate,
+        workers=workers,
+        servers=servers,
+        plain=plain or (),
+    )
+    run_emulated_cluster(loaded, engine, lanes, _tell)

@@ -1,0 +1,67 @@
+"""How much of its links a host uses, from its interfaces' counters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+COUNTERS = Path("/proc/net/dev")
+"""Of the network namespace this process is in (proc(5))."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """Bytes since the interface came up, and when they were read (s)."""
+
+    sent: int
+    received: int
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """Rates in bit/s. `free_*` None: the link's rate is not known."""
+
+    sent: float
+    received: float
+    free_sent: float | None
+    free_received: float | None
+
+
+class BandwidthError(RuntimeError):
+    """An interface has no counters; the message names it and those there are."""
+
+
+def read_counters(interface: str, now: float, file: Path = COUNTERS) -> Counted:
+    """An interface's counters; BandwidthError if there is no such interface."""
+    lines: Mapping[str, list[str]] = {
+        name.strip(): numbers.split()
+        for name, colon, numbers in (
+            line.partition(":") for line in file.read_text(encoding="ascii").splitlines()
+        )
+        if colon
+    }
+    if interface not in lines:
+        raise BandwidthError(
+            f"{file} has no interface {interface!r}; interfaces: {', '.join(lines) or 'none'}"
+        )
+    numbers = lines[interface]
+    return Counted(sent=int(numbers[8]), received=int(numbers[0]), at=now)
+
+
+def used_between(before: Counted, after: Counted, rate: float | None) -> Used:
+    """The rates between two readings, and what of the link's `rate` (bit/s) they leave.
+
+    Counters that ran backwards (the interface was made anew) count as no traffic. ValueError unless
+    time has passed.
+    """
+    seconds = after.at - before.at
+    if seconds <= 0:
+        raise ValueError(f"readings {seconds} s apart: expected the second to be later")
+    sent = max(0, after.sent - before.sent) * 8 / seconds
+    received = max(0, after.received - before.received) * 8 / seconds
+    if not rate:
+        return Used(sent, received, None, None)
+    # A burst of the shaper may pass more than the rate for a moment.
+    return Used(sent, received, max(0.0, rate - sent), max(0.0, rate - received))
