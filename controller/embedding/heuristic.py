@@ -177,7 +177,7 @@ def _costs(
 ) -> NDArray[np.float64]:
     """What it costs (options,) to go on with each, with the rows' loads `after` (options, rows)."""
     worst = after.max(axis=1)
-    scale = max(float(worst.min(initial=np.inf)), 1e-300)
+    scale = float(worst.max(initial=0.0)) or 1.0
     norm = ((after / scale) ** NORM).mean(axis=1) ** (1 / NORM) * scale
     new = (units[options] == 0) * columns.options.least_gain * scale
     costs: NDArray[np.float64] = worst + TIE * norm + new
@@ -223,8 +223,8 @@ def _best_move(columns: Columns, units: Units, score: float) -> tuple[float, int
                 continue
             after = loads + amount * (columns.times[options] - columns.times[source])
             worst = after.max(axis=1)
-            scale = np.maximum(worst, 1e-300)
-            norm = ((np.maximum(after, 0) / scale[:, None]) ** NORM).mean(axis=1) ** (1 / NORM)
+            share = np.maximum(after, 0) / np.where(worst > 0, worst, 1.0)[:, None]
+            norm = (share**NORM).mean(axis=1) ** (1 / NORM)
             further = used - (rest[source] == 0) + (rest[options] == 0)
             costs = worst * (1 + columns.options.least_gain * further + TIE * norm)
             place = int(np.argmin(costs))
