@@ -1,0 +1,81 @@
+"""Frames of the coordination as bytes."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from collectives.coordination.encoding import (
+    MESSAGES,
+    MOST_BYTES,
+    FrameError,
+    Stream,
+    decode,
+    encode,
+    framed,
+)
+from collectives.coordination.messages import Frame, Missing, Vector
+from collectives.coordination.operators import BitVector
+
+numbers = st.integers(0, 2**63)
+vectors = st.integers(0, 100).flatmap(
+    lambda length: st.builds(BitVector, st.just(length), st.integers(0, 2**length - 1))
+)
+st.register_type_strategy(BitVector, vectors)
+st.register_type_strategy(int, numbers)
+frames = st.builds(
+    Frame,
+    *[numbers] * 6,
+    st.one_of(st.none(), *[st.from_type(kind) for kind in MESSAGES]),
+)
+
+
+@given(st.lists(frames, max_size=4), st.integers(1, 50))
+@settings(deadline=None)
+def test_frames_come_out_as_they_went_in(sent: list[Frame], piece: int) -> None:
+    data = b"".join(framed(frame) for frame in sent)
+    stream = Stream()
+    taken = []
+    for start in range(0, len(data), piece):
+        taken += stream.take(data[start : start + piece])
+    assert taken == sent
+
+
+@given(frames, st.data())
+@settings(deadline=None)
+def test_a_shortened_frame_is_an_error(frame: Frame, data: st.DataObject) -> None:
+    whole = encode(frame)
+    with pytest.raises(FrameError):
+        decode(whole[: data.draw(st.integers(0, len(whole) - 1))])
+    with pytest.raises(FrameError):
+        decode(whole + b"\0")
+
+
+@given(st.binary(max_size=60))
+@settings(deadline=None)
+def test_other_bytes_are_an_error_or_a_frame(data: bytes) -> None:
+    try:
+        frame = decode(data)
+    except FrameError:
+        return
+    assert decode(encode(frame)) == frame
+
+
+def test_the_layout() -> None:
+    """docs/coordination.md shows these bytes."""
+    frame = Frame(3, 1, 300, 7, 2, 9, Vector(5, BitVector(33, 1 << 32 | 6)))
+    kind = 1 + MESSAGES.index(Vector)
+    assert encode(frame) == bytes([3, 1, 0xAC, 2, 7, 2, 9, kind, 5, 33, 0, 0, 0, 6, 0, 0, 0, 1])
+    assert encode(Frame(3, 1, 300, 7, 0, 9)) == bytes([3, 1, 0xAC, 2, 7, 0, 9, 0])
+
+
+def test_what_is_wrong_is_said() -> None:
+    with pytest.raises(FrameError, match="message number 200"):
+        decode(bytes([0] * 6 + [200]))
+    with pytest.raises(FrameError, match="has no end"):
+        decode(b"\xff" * 20)
+    with pytest.raises(FrameError, match="number -1"):
+        encode(Frame(0, 1, 1, 1, 1, 0, Missing("a", (-1,))))
+    with pytest.raises(FrameError, match="expected 16777216 at most"):
+        Stream().take((MOST_BYTES + 1).to_bytes(4))
