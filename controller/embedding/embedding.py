@@ -7,11 +7,18 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from collectives.algorithms.rooted import RootedTree
+from collectives.network import Network, NetworkError
 from collectives.plan import PlanError
 from collectives.schedule import ScheduleError
 from controller.embedding.capacities import Capacities
 from controller.embedding.demand import JobDemand, Model, Resources
-from controller.embedding.logical_topologies import LogicalTopology
+from controller.embedding.logical_topologies import (
+    LogicalTopology,
+    Paths,
+    aggregation_tree,
+    in_network_tree,
+    ring,
+)
 from controller.planners.forest import Verdict
 
 
@@ -148,13 +155,16 @@ def check_embedding(
     """Raise PlanError for an embedding that cannot run: what agents and switches would find out.
 
     Weights above 0 that add up to 1, in multiples of 1 / `steps`; topologies that reach all of the
-    job's workers and nobody unknown, of the models asked for; bandwidth on all links; slots.
+    job's workers and nobody unknown, of the models asked for, with the traffic and slots that they
+    say; bandwidth on all links; slots.
     """
     capacities = Capacities(resources)
+    paths = Paths(resources.network)
     for embedding in jobs:
         _check_weights(embedding, steps)
         for part in embedding.parts:
-            _check_topology(capacities, embedding.demand, part.topology)
+            _check_shape(resources.network, embedding.demand, part.topology)
+            _check_traffic(capacities, paths, embedding.demand, part.topology)
     for switch, taken in slots_taken(jobs).items():
         free = resources.slots.get(switch, 0)
         if taken > free:
@@ -190,33 +200,52 @@ def _check_weights(embedding: JobEmbedding, steps: int | None) -> None:
             )
 
 
-def _check_topology(capacities: Capacities, demand: JobDemand, topology: LogicalTopology) -> None:
-    network = capacities.resources.network
+def _check_shape(network: Network, demand: JobDemand, topology: LogicalTopology) -> None:
     where = f"job {demand.job}, {topology.describe()}"
     if topology.model not in demand.models:
         raise PlanError(f"{where}: {topology.model} is not among the job's models")
     if topology.model is Model.RING:
         if sorted(topology.order) != sorted(demand.workers):
             raise PlanError(f"{where}: expected every worker once, and nobody else")
-    else:
-        try:
-            tree = RootedTree(topology.root, topology.parents)
-        except ScheduleError as error:
-            raise PlanError(f"{where}: {error}") from None
-        missing = [worker for worker in demand.workers if worker not in tree.depths]
-        strange = [
-            name
-            for name in tree.nodes
-            if name not in network.hosts
-            and (topology.model is not Model.IN_NETWORK or name not in network.switches)
-        ]
-        if missing or strange:
-            raise PlanError(
-                f"{where}: it lacks {missing or 'nobody'} and holds unknown {strange or 'nobody'}; "
-                "expected all workers, and hosts or (in-network) switches of the network"
-            )
-        if topology.model is Model.IN_NETWORK and topology.root in demand.workers:
-            raise PlanError(f"{where}: its server is a worker of the job; expected another host")
+        return
+    try:
+        tree = RootedTree(topology.root, topology.parents)
+    except ScheduleError as error:
+        raise PlanError(f"{where}: {error}") from None
+    missing = [worker for worker in demand.workers if worker not in tree.depths]
+    switches = network.switches if topology.model is Model.IN_NETWORK else {}
+    strange = [n for n in tree.nodes if n not in network.hosts and n not in switches]
+    if missing or strange:
+        raise PlanError(
+            f"{where}: it lacks {missing or 'nobody'} and holds unknown {strange or 'nobody'}; "
+            "expected all workers, and hosts or (in-network) switches of the network"
+        )
+    if topology.model is Model.IN_NETWORK and topology.root in demand.workers:
+        raise PlanError(f"{where}: its server is a worker of the job; expected another host")
+    if topology.model is Model.PARAMETER_SERVER and max(tree.depths.values()) > 1:
+        raise PlanError(f"{where}: expected every worker to send to {topology.root} itself")
+
+
+def _check_traffic(
+    capacities: Capacities, paths: Paths, demand: JobDemand, topology: LogicalTopology
+) -> None:
+    where = f"job {demand.job}, {topology.describe()}"
+    network = capacities.resources.network
+    found: LogicalTopology | None
+    try:
+        if topology.model is Model.RING:
+            found = ring(paths, topology.order)
+        elif topology.model is Model.IN_NETWORK:
+            able = topology.slots_at.__contains__
+            found = in_network_tree(network, demand.workers, topology.root, topology.parents, able)
+        else:
+            found = aggregation_tree(paths, topology.root, topology.parents)
+    except NetworkError as error:
+        raise PlanError(f"{where}: {error}") from None
+    if found is None:
+        raise PlanError(f"{where}: too many hops, or too many flows at its server")
+    if found.traffic != topology.traffic or found.slots_at != topology.slots_at:
+        raise PlanError(f"{where}: its traffic or slots are not those of its tree or ring")
     for row in capacities.loads(topology.traffic):
         if not capacities.free[row]:
             raise PlanError(f"{where}: {capacities.names[row]} has no bandwidth")

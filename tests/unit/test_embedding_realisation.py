@@ -1,0 +1,213 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+from itertools import pairwise
+
+import pytest
+
+from collectives.flows import tree_flows
+from collectives.network import Network
+from collectives.paths import PlainRoutes
+from collectives.plan import PlanError
+from collectives.plan_checker import check_plans
+from collectives.schedule_bytes import link_volumes
+from collectives.schedule_checker import check_schedule
+from controller.allocation import Allocator
+from controller.embedding.capacities import Capacities
+from controller.embedding.demand import DirectedLink, JobDemand, Model, unused
+from controller.embedding.embedding import (
+    JobEmbedding,
+    Part,
+    check_embedding,
+    slots_taken,
+    what_is_left,
+)
+from controller.embedding.logical_topologies import Paths, parameter_server, ring
+from controller.embedding.planner import plan_embedding
+from controller.embedding.realisation import in_network_plan, in_network_weight, schedules_of
+from controller.topologies import Options as NetworkOptions
+from controller.topologies import make_topology
+
+NETWORK = make_topology("leaf-spine:3x3x2", NetworkOptions(1e9, 5e8, slots=1024))
+WORKERS = tuple(host for host in NETWORK.hosts if host != "ps")
+SHARES = {
+    Model.IN_NETWORK: Fraction(1, 2),
+    Model.RING: Fraction(1, 4),
+    Model.AGGREGATION_TREE: Fraction(1, 8),
+    Model.PARAMETER_SERVER: Fraction(1, 8),
+}
+DEMAND = JobDemand(1, WORKERS, (10**6,), shares=SHARES)
+PLANNED = plan_embedding(unused(NETWORK), [DEMAND]).job(1)
+ELEMENTS = 64 * 9 * 16
+
+
+def test_parts_of_hosts_become_schedules_of_their_ranges() -> None:
+    runs = schedules_of(PLANNED, ELEMENTS)
+    ranges = PLANNED.ranges(ELEMENTS)
+    assert ranges[0][0] == 0 and ranges[-1][1] == ELEMENTS
+    assert all(one[1] == other[0] for one, other in pairwise(ranges))
+    assert {(start, stop) for start, stop, _ in runs} < set(ranges)
+    assert sum(stop - start for start, stop, _ in runs) == ELEMENTS // 2
+    for start, stop, schedule in runs:
+        check_schedule(schedule)
+        assert schedule.elements == stop - start
+        assert set(schedule.names) >= set(WORKERS)
+
+
+def test_a_tensor_smaller_than_the_weights_still_goes_somewhere() -> None:
+    for elements in (0, 1, 3):
+        ranges = PLANNED.ranges(elements)
+        assert sum(stop - start for start, stop in ranges) == elements
+
+
+def test_parts_of_switches_become_one_job_plan() -> None:
+    allocator = Allocator(NETWORK)
+    plan = in_network_plan(NETWORK, PLANNED, 1, allocator)
+    assert plan is not None
+    check_plans(NETWORK, [plan])
+    assert in_network_weight(PLANNED) == Fraction(1, 2)
+    parts = [part for part in PLANNED.parts if part.topology.model is Model.IN_NETWORK]
+    for tree, part in zip(plan.trees, parts, strict=True):
+        assert tree.share == part.weight * 2
+        assert tree.server == part.topology.root and tree.parents == part.topology.parents
+    held = {
+        switch: sum(length for _, length in allocator.in_use(switch).values())
+        for switch in NETWORK.switches
+    }
+    assert {name: slots for name, slots in held.items() if slots} == slots_taken([PLANNED])
+
+
+def test_the_busiest_link_is_what_runs() -> None:
+    """Bytes of schedules and of the job plan's packets, link by link, against the answer's time."""
+    plan = in_network_plan(NETWORK, PLANNED, 1, Allocator(NETWORK))
+    assert plan is not None
+    units: dict[DirectedLink, Fraction] = {}
+    for _, _, schedule in schedules_of(PLANNED, ELEMENTS):
+        for link, count in link_volumes(schedule, PlainRoutes(NETWORK).path).items():
+            units[link] = units.get(link, Fraction(0)) + Fraction(count, ELEMENTS)
+    for tree in plan.trees:
+        for flow in tree_flows(NETWORK, plan, tree).all():
+            share = Fraction(tree.share) * in_network_weight(PLANNED)
+            units[flow.u, flow.v] = units.get((flow.u, flow.v), Fraction(0)) + share
+    free = unused(NETWORK).links
+    seconds = max(DEMAND.bits * load / free[link] for link, load in units.items())
+    assert seconds == PLANNED.seconds(Capacities(unused(NETWORK)))
+
+
+def test_no_plan_where_the_switches_sum_nothing() -> None:
+    only = JobEmbedding(
+        replace(DEMAND, shares=None), (Part(ring(Paths(NETWORK), WORKERS), Fraction(1)),)
+    )
+    assert in_network_plan(NETWORK, only, 1, Allocator(NETWORK)) is None
+    assert in_network_weight(only) == 0
+    assert len(schedules_of(only, 90)) == 1
+
+
+def change(**fields: object) -> Callable[[JobEmbedding], JobEmbedding]:
+    """Change the first part's topology that is a tree of switches."""
+
+    def apply(job: JobEmbedding) -> JobEmbedding:
+        parts = list(job.parts)
+        place = next(i for i, p in enumerate(parts) if p.topology.model is Model.IN_NETWORK)
+        old = parts[place].topology
+        parts[place] = replace(parts[place], topology=replace(old, **fields))  # type: ignore[arg-type]
+        return replace(job, parts=tuple(parts))
+
+    return apply
+
+
+def reweighted(weight: Fraction) -> Callable[[JobEmbedding], JobEmbedding]:
+    return lambda job: replace(job, parts=(replace(job.parts[0], weight=weight), *job.parts[1:]))
+
+
+def without_a_worker(job: JobEmbedding) -> JobEmbedding:
+    part = next(p for p in job.parts if p.topology.model is Model.RING)
+    short = replace(part.topology, order=part.topology.order[1:])
+    return replace(
+        job, parts=tuple(replace(p, topology=short) if p is part else p for p in job.parts)
+    )
+
+
+FIRST = next(p.topology for p in PLANNED.parts if p.topology.model is Model.IN_NETWORK)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda job: replace(job, parts=()), "weights none"),
+        (reweighted(Fraction(0)), "expected each above 0, together 1"),
+        (reweighted(Fraction(1)), "expected each above 0, together 1"),
+        (lambda job: replace(job, parts=job.parts[1:]), "together 1"),
+        (
+            lambda job: replace(job, demand=replace(DEMAND, shares={Model.RING: Fraction(1)})),
+            "expected",
+        ),
+        (
+            lambda job: replace(
+                job, demand=replace(DEMAND, shares=None, models=frozenset({Model.RING}))
+            ),
+            "is not among the job's models",
+        ),
+        (without_a_worker, "expected every worker once"),
+        (change(parents={**FIRST.parents, "h1": "h2", "h2": "h1"}), "a cycle"),
+        (change(parents={k: v for k, v in FIRST.parents.items() if k != "h1"}), "it lacks ['h1']"),
+        (change(parents={**FIRST.parents, "h99": "l1"}), "unknown ['h99']"),
+        (change(parents={**FIRST.parents, "h1": "l3"}), "no link between"),
+        (change(traffic={("h1", "l1"): Fraction(1)}), "traffic or slots are not those"),
+        (change(slots_at=frozenset()), "traffic or slots are not those"),
+    ],
+)
+def test_the_checker_names_what_is_wrong(
+    spoil: Callable[[JobEmbedding], JobEmbedding], message: str
+) -> None:
+    check_embedding(unused(NETWORK), [PLANNED], 64)
+    with pytest.raises(PlanError, match="job 1") as error:
+        check_embedding(unused(NETWORK), [spoil(PLANNED)], 64)
+    assert message in str(error.value)
+
+
+def test_the_checker_counts_slots_steps_and_bandwidth() -> None:
+    resources = unused(NETWORK)
+    scarce = replace(resources, slots=dict.fromkeys(NETWORK.switches, 255))
+    with pytest.raises(PlanError, match="slots and 255 are free"):
+        check_embedding(scarce, [PLANNED])
+    with pytest.raises(PlanError, match="multiples of 1/3"):
+        check_embedding(resources, [PLANNED], 3)
+    closed = replace(resources, links={**resources.links, ("h1", "l1"): Fraction(0)})
+    with pytest.raises(PlanError, match="link h1->l1 has no bandwidth"):
+        check_embedding(closed, [PLANNED])
+    with pytest.raises(PlanError, match="no embedding of job 7"):
+        plan_embedding(resources, [replace(DEMAND, shares=None)]).job(7)
+
+
+def two_hosts(network: Network, job: int) -> JobEmbedding:
+    server = parameter_server(Paths(network), ("h1", "h2"), "h1")
+    return JobEmbedding(JobDemand(job, ("h1", "h2"), (125_000_000,)), (Part(server, Fraction(1)),))
+
+
+def test_what_is_left_is_what_others_do_not_send() -> None:
+    network = make_topology("star:3", NetworkOptions(1e9))
+    fast = replace(
+        unused(network), links={**unused(network).links, ("h1", "s1"): Fraction(4 * 10**9)}
+    )
+    # One gigabit a second each way between h1 and h2; h2's link is full.
+    left = what_is_left(fast, [two_hosts(network, 1)])
+    assert left.links["h1", "s1"] == 3 * 10**9
+    assert left.links["h2", "s1"] == left.links["s1", "h2"] == 5 * 10**8
+    assert left.links["h3", "s1"] == 10**9
+    # Two jobs share the full links, half a gigabit each.
+    left = what_is_left(fast, [two_hosts(network, 1), two_hosts(network, 2)])
+    assert left.links["h1", "s1"] == 3 * 10**9
+    assert left.links["h2", "s1"] == Fraction(10**9, 3)
+
+
+def test_what_is_left_of_nodes_and_slots() -> None:
+    resources = replace(unused(NETWORK), nodes={"h1": Fraction(10**9), "h5": Fraction(10**8)})
+    left = what_is_left(resources, [PLANNED])
+    taken = slots_taken([PLANNED])
+    assert all(left.slots[name] == 1024 - taken.get(name, 0) for name in NETWORK.switches)
+    assert 0 < left.nodes["h1"] < 10**9 and left.nodes["h5"] == Fraction(10**8, 2)
+    with pytest.raises(PlanError, match="other jobs hold"):
+        what_is_left(resources, [PLANNED] * 5)
