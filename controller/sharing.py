@@ -13,7 +13,7 @@ in the slots belong to another job than whoever comes next, who overwrites them
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -94,7 +94,7 @@ def preempt(
     (a greater level) than the new one's give way. Of those, as few as possible, the lowest first.
     Changes nothing: plan each of them anew on `bypassing` (a new epoch), when its rules are
     installed call `Allocator.release_at`, and then plan the new one. Raises PlanError if the new
-    one cannot be planned at all.
+    one cannot be planned at all: jobs of its own or a higher priority hold what it needs.
     """
     trees = len(request.servers)
     trial = allocator.copy()
@@ -132,9 +132,9 @@ def _in_the_way(
             held[job] = held.get(job, 0) + size
     order = sorted(held, key=lambda job: (-levels[job], -held[job], job))
 
-    def fits(gone: Iterable[int]) -> bool:
-        without = [held for (job, _), held in in_use.items() if job not in set(gone)]
-        return _room(without, slots, request.window) >= trees
+    def fits(gone: Collection[int]) -> bool:
+        staying = [taken for (job, _), taken in in_use.items() if job not in gone]
+        return _room(staying, slots, request.window) >= trees
 
     leaving: list[int] = []
     for job in order:
@@ -144,7 +144,7 @@ def _in_the_way(
     if not fits(leaving):
         return []
     for job in reversed(order):
-        if job in leaving and fits(other for other in leaving if other != job):
+        if job in leaving and fits([other for other in leaving if other != job]):
             leaving.remove(job)
     return leaving
 

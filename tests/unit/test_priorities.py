@@ -1,0 +1,159 @@
+"""Levels of jobs: early iterations first, then by bytes sent."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.priorities import FeedbackQueue, PriorityError, PriorityPolicy, geometric
+from protocol.wire import LEVELS, LayoutError, level_of_tos, tos_of_level
+
+POLICY = PriorityPolicy(early_iterations=3, thresholds=(100, 1000))
+
+
+def test_thresholds_grow_geometrically_and_leave_a_level_for_each() -> None:
+    assert geometric(10, 10) == (10, 100, 1000, 10**4, 10**5, 10**6)
+    assert len(PriorityPolicy().thresholds) == LEVELS - 2
+    assert PriorityPolicy().level(10, 10**18) == LEVELS - 1
+
+
+@pytest.mark.parametrize(
+    ("iteration", "sent", "level"),
+    [(0, 0, 0), (2, 10**9, 0), (3, 0, 1), (3, 99, 1), (3, 100, 2), (9, 999, 2), (9, 1000, 3)],
+)
+def test_level(iteration: int, sent: int, level: int) -> None:
+    assert POLICY.level(iteration, sent) == level
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 400)), max_size=30))
+def test_a_job_only_goes_down(steps: list[tuple[int, int]]) -> None:
+    queue = FeedbackQueue(POLICY)
+    level = queue.add(1, 0.0)
+    iteration = sent = 0
+    for more_iterations, more_bytes in steps:
+        iteration, sent = iteration + more_iterations, sent + more_bytes
+        queue.report(1, "h1", iteration, sent, 0.0)
+        changed = queue.update(0.0)
+        assert queue.levels()[1] >= level
+        assert changed == ({} if queue.levels()[1] == level else {1: queue.levels()[1]})
+        level = queue.levels()[1]
+
+
+def test_the_slowest_host_tells_the_iteration_and_the_busiest_the_bytes() -> None:
+    queue = FeedbackQueue(POLICY)
+    queue.add(1, 0.0)
+    queue.report(1, "h1", 5, 10, 0.0)
+    queue.report(1, "h2", 2, 20, 0.0)
+    assert queue.update(0.0) == {}
+    queue.report(1, "h2", 3, 30, 0.0)
+    assert queue.update(0.0) == {1: 1}
+    queue.sent_only(1, "server", 1000, 0.0)
+    assert queue.update(0.0) == {1: 3}
+
+
+def test_sixteen_workers_make_a_job_no_longer_than_two() -> None:
+    queue = FeedbackQueue(POLICY)
+    for job, hosts in ((1, 2), (2, 16)):
+        queue.add(job, 0.0)
+        for host in range(hosts):
+            queue.report(job, f"h{host}", 3, 90, 0.0)
+    queue.update(0.0)
+    assert queue.levels() == {1: 1, 2: 1}
+
+
+def test_an_agent_that_was_restarted_counts_on() -> None:
+    queue = FeedbackQueue(POLICY)
+    queue.add(1, 0.0)
+    for sent in (90, 5, 9):
+        queue.report(1, "h1", 3, sent, 0.0)
+    assert queue.update(0.0) == {1: 1}
+    queue.report(1, "h1", 3, 10, 0.0)
+    assert queue.update(0.0) == {1: 2}
+
+
+def test_a_starved_job_is_raised_until_it_has_sent() -> None:
+    queue = FeedbackQueue(PriorityPolicy(0, (100, 1000), starved=60.0))
+    queue.add(1, 0.0)
+    queue.report(1, "h1", 1, 5000, 10.0)
+    assert queue.update(10.0) == {1: 3}
+    queue.report(1, "h1", 1, 5000, 69.0)
+    assert queue.update(69.0) == {}
+    assert queue.update(70.0) == {1: 1}
+    queue.report(1, "h1", 1, 5001, 71.0)
+    assert queue.update(71.0) == {1: 3}
+
+
+def test_short_jobs_pass_long_ones_and_the_mean_falls() -> None:
+    """One link, jobs that send 10 bytes a step in turns: by levels, and all alike."""
+    sizes = {1: 2000, 2: 400, 3: 50, 4: 50}
+    begins = {1: 0, 2: 100, 3: 110, 4: 115}
+
+    def mean_completion(policy: PriorityPolicy) -> float:
+        queue = FeedbackQueue(policy)
+        waiting: list[int] = []
+        sent = dict.fromkeys(sizes, 0)
+        took: dict[int, int] = {}
+        step = 0
+        while len(took) < len(sizes):
+            for job in (job for job, begin in begins.items() if begin == step):
+                queue.add(job, step)
+                waiting.append(job)
+            step += 1
+            # The first of the best level, and then it is the others' turn.
+            job = min(waiting, key=lambda job: queue.levels()[job])
+            waiting.remove(job)
+            sent[job] += 10
+            queue.report(job, "h1", 0, sent[job], step)
+            queue.update(step)
+            if sent[job] < sizes[job]:
+                waiting.append(job)
+            else:
+                took[job] = step - begins[job]
+        assert step == sum(sizes.values()) // 10
+        return sum(took.values()) / len(took)
+
+    alike = mean_completion(PriorityPolicy(0, (), starved=None))
+    assert mean_completion(PriorityPolicy(0, (60, 600), starved=None)) < 0.85 * alike
+
+
+def test_reports_that_cannot_be_true_change_nothing() -> None:
+    queue = FeedbackQueue(POLICY)
+    queue.add(1, 0.0)
+    with pytest.raises(PriorityError, match="job 2; jobs: 1"):
+        queue.report(2, "h1", 0, 0, 0.0)
+    with pytest.raises(PriorityError, match="iteration -1"):
+        queue.report(1, "h1", -1, 0, 0.0)
+    with pytest.raises(PriorityError, match="sent bytes -5"):
+        queue.report(1, "h1", 7, -5, 0.0)
+    assert queue.update(0.0) == {}
+    queue.remove(1)
+    assert queue.levels() == {}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"early_iterations": -1},
+        {"thresholds": (5, 5)},
+        {"thresholds": (0,)},
+        {"thresholds": tuple(range(1, LEVELS))},
+        {"starved": 0.0},
+    ],
+)
+def test_policies_that_cannot_be(wrong: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="expected"):
+        PriorityPolicy(**wrong)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="expected"):
+        geometric(0, 10)
+
+
+def test_levels_on_the_wire() -> None:
+    assert [tos_of_level(level) for level in range(LEVELS)] == [
+        0xE0, 0xC0, 0xA0, 0x80, 0x60, 0x40, 0x20, 0x00,
+    ]  # fmt: skip
+    for tos in range(256):
+        assert tos_of_level(level_of_tos(tos)) == tos & 0xE0
+    for level in (-1, LEVELS):
+        with pytest.raises(LayoutError, match="expected 0 "):
+            tos_of_level(level)
