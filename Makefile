@@ -8,10 +8,10 @@ TEST ?=
 LANES ?= 256
 
 .DEFAULT_GOAL := help
-.PHONY: help setup system build run test bench bench-planning lint format stop clean
+.PHONY: help setup system build run test bench bench-collectives bench-planning lint format stop clean
 
 help:  ## print this list
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' Makefile
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' Makefile
 
 setup: $(READY) system  ## virtual environment, locked dependencies, Mininet where possible
 
@@ -48,6 +48,9 @@ bench: setup  ## measure; prints tables, writes out/bench/*.json
 bench-planning: setup  ## measure the planners alone: quality against bounds, and time
 	$(BIN)/python -m benchmarks.planning --output out/bench
 	$(BIN)/python -m benchmarks.planning_in_network --output out/bench
+
+bench-collectives: setup  ## our ring and the switches, with PyTorch's gloo on the same links
+	$(BIN)/python -m benchmarks.run collectives --output out/bench
 
 lint: setup  ## ruff and mypy --strict
 	$(BIN)/ruff check .

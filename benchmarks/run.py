@@ -64,12 +64,22 @@ def coordination(seconds: float, folder: Path) -> Rows:
     return measure()
 
 
+def collectives(seconds: float, folder: Path) -> Rows:
+    """Our ring and the switches in Mininet, with PyTorch's gloo between the same hosts."""
+    from benchmarks.collectives import CASES, gloo_missing, measure
+
+    if (reason := gloo_missing()) is not None:
+        Console().print(reason, highlight=False, markup=False)
+    return [row for case in CASES for row in measure(case)]
+
+
 BENCHMARKS: dict[str, tuple[bool, Callable[[float, Path], Rows]]] = {
     "simulation": (False, simulation),
     "coordination": (False, coordination),
     "switch": (True, switch),
     "agents": (True, agents),
     "goodput": (True, goodput),
+    "collectives": (True, collectives),
 }
 """Whether each needs root and Mininet, and what it is."""
 

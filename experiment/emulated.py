@@ -22,10 +22,10 @@ from controller.service import ControllerService
 from controller.tracker import Tracker
 from experiment.description import Experiment
 from experiment.pipelines import compile_pipeline, slots_of
-from experiment.prepare import EPOCH, JOB, Prepared, worker_options
+from experiment.prepare import EPOCH, Prepared, worker_options
 from experiment.result import Measured, RunFailed
 from host_agent.agent import Task
-from host_agent.workload import Verdict, reduce_seconds
+from host_agent.workload import Verdict, call_seconds
 from mininet_topos.emulation import Emulation
 
 AGENT = Path(sys.executable).with_name("hopsum-agent")
@@ -39,13 +39,23 @@ def run_emulated(prepared: Prepared, progress: Callable[[int, int], None]) -> Me
     Raises MininetUnavailable, EmulationError, SwitchFailed, DriverError, RunFailed.
     """
     experiment = prepared.experiment
-    pipeline = compile_pipeline(experiment.engine, experiment.lanes, slots_of(prepared.network))
+
+    async def run(emulation: Emulation) -> Measured:
+        async with driver_for(emulation, experiment) as driver:
+            return await run_job(prepared, emulation, driver, progress)
+
     with Emulation(prepared.network, engine=experiment.engine.value) as emulation:
-        targets = [
-            SwitchTarget(name, address, emulation.device_ids[name])
-            for name, address in emulation.grpc_addresses.items()
-        ]
-        return asyncio.run(_run(prepared, emulation, Driver(targets, pipeline), progress))
+        return asyncio.run(run(emulation))
+
+
+def driver_for(emulation: Emulation, experiment: Experiment) -> Driver:
+    """The driver of all switches of an emulation, for use as a context manager."""
+    pipeline = compile_pipeline(experiment.engine, experiment.lanes, slots_of(emulation.network))
+    targets = [
+        SwitchTarget(name, address, emulation.device_ids[name])
+        for name, address in emulation.grpc_addresses.items()
+    ]
+    return Driver(targets, pipeline)
 
 
 def losses_of(network: Network, experiment: Experiment) -> list[Loss]:
@@ -61,16 +71,25 @@ def _roster(prepared: Prepared) -> JobPlan:
         return prepared.plan
     experiment = prepared.experiment
     return JobPlan(
-        JOB, EPOCH, prepared.placement.workers, (), experiment.lanes, experiment.window or 1
+        prepared.job,
+        EPOCH,
+        prepared.placement.workers,
+        (),
+        experiment.lanes,
+        experiment.window or 1,
     )
 
 
-async def _run(
+async def run_job(
     prepared: Prepared,
     emulation: Emulation,
     driver: Driver,
     progress: Callable[[int, int], None],
 ) -> Measured:
+    """Run the job in a network that is up, with its switches driven; raises as `run_emulated`.
+
+    One job after the other may run there, each with a number of its own.
+    """
     experiment, network = prepared.experiment, prepared.network
     manager = Manager(
         network,
@@ -80,15 +99,13 @@ async def _run(
     )
     service = manager.service
     async with contextlib.AsyncExitStack() as stack:
-        await stack.enter_async_context(driver)
         tracker = await _submit(manager, prepared)
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="hopsum-"))
         address = await stack.enter_async_context(service.serve(f"unix:{folder}/controller"))
         stack.enter_context(announced(address))
         before = emulation.link_bytes()
         processes = {
-            host: _start_agent(emulation, network, experiment, address, host)
-            for host in tracker.agents
+            host: _start_agent(emulation, prepared, address, host) for host in tracker.agents
         }
         following = asyncio.create_task(_follow(service, tracker, prepared, progress))
         watching = asyncio.create_task(_watch(emulation, processes))
@@ -149,14 +166,15 @@ def _away(driver: Driver) -> str:
 
 
 def _start_agent(
-    emulation: Emulation, network: Network, experiment: Experiment, address: str, host: str
+    emulation: Emulation, prepared: Prepared, address: str, host: str
 ) -> subprocess.Popen[bytes]:
+    neighbours = prepared.network.ports(host).values()
     return emulation.popen(
         host,
         [
-            str(AGENT), "attend", "--controller", address, "--job", str(JOB), "--host", host,
-            "--interface", emulation.interface(host, network.access_switch(host)),
-            "--packet-io", experiment.packet_io.value,
+            str(AGENT), "attend", "--controller", address, "--job", str(prepared.job),
+            "--host", host, "--interface", emulation.interface(host, next(iter(neighbours))),
+            "--packet-io", prepared.experiment.packet_io.value,
         ],
     )  # fmt: skip
 
@@ -173,7 +191,7 @@ async def _follow(
     shown = -1
     while tracker.state in ("waiting", "running"):
         await service.wait(
-            JOB,
+            prepared.job,
             lambda t, seen=shown: t.state in ("failed", "finished") or first.round != seen,  # type: ignore[misc]
         )
         shown = first.round
@@ -218,11 +236,13 @@ def _measured(
     verdict = Verdict()
     for report in reports:
         verdict.merge(Verdict(**report["verdict"]))
+    calls = call_seconds([report["intervals"] for report in reports])
     return Measured(
-        seconds=reduce_seconds([report["intervals"] for report in reports]),
+        seconds=sum(calls),
         links=links,
         switches=switches,
         retransmissions=sum(report["retransmissions"] for report in reports),
         verdict=verdict,
         outcome=reports[0]["outcome"],
+        calls=calls,
     )

@@ -48,6 +48,16 @@ class Prepared:
     plan: JobPlan | None
     workload: WorkloadSpec
     predicted: Predicted
+    job: int = JOB
+
+    def numbered(self, job: int) -> Prepared:
+        """The same as job number `job`: one after the other may run on a network that is up."""
+        return replace(
+            self,
+            job=job,
+            request=None if self.request is None else replace(self.request, job=job),
+            plan=None if self.plan is None else replace(self.plan, job=job),
+        )
 
     @property
     def tensor_elements(self) -> int:

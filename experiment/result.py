@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ class Measured:
 
     `seconds`: time spent in all-reduces; virtual time in simulation. `switches`: outcome counters
     by switch. `retransmissions`: fragments (or segments) that agents sent again; of a ring over
-    the kernel's TCP, as the kernel counts them.
+    the kernel's TCP, as the kernel counts them. `calls`: seconds of each all-reduce in turn.
     """
 
     seconds: float
@@ -41,6 +41,7 @@ class Measured:
     retransmissions: int
     verdict: Verdict
     outcome: Mapping[str, Any] = field(default_factory=dict)
+    calls: Sequence[float] = ()
 
 
 @dataclass(frozen=True, slots=True)

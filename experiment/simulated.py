@@ -9,7 +9,7 @@ from collectives.algorithms.catalogue import make_schedule
 from experiment.pipelines import PROGRAM, defines_of, slots_of
 from experiment.prepare import Prepared, worker_options
 from experiment.result import Measured
-from host_agent.workload import Verdict, Watched, Workload, make_workload
+from host_agent.workload import Verdict, Watched, Workload, call_seconds, make_workload
 from p4switch.execute.choose import engine_maker
 from p4switch.v1model.engine import Engine, EngineOptions
 from simulation.all_reduce import SimulatedRun, simulate_plan, simulate_schedule
@@ -83,4 +83,5 @@ def _measured(run: SimulatedRun) -> Measured:
         retransmissions=run.retransmissions,
         verdict=verdict,
         outcome=run.workloads[0].outcome(),
+        calls=call_seconds(run.intervals),
     )

@@ -11,6 +11,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,8 @@ class WorkloadSpec:
     """Which workload, the same for all workers; it crosses to the agents as JSON.
 
     `kind`: `random` (tensors of `elements`, `rounds` times) or `digits` (training; `rounds` is
-    the number of epochs).
+    the number of epochs). `coordinate`: training sums a tensor a layer's parameters, in an order
+    that the workers agree on (`operator_training`), else all in one.
     """
 
     kind: str
@@ -40,6 +42,7 @@ class WorkloadSpec:
     rounds: int
     dtype: DataType
     seed: int
+    coordinate: bool = False
 
     def to_json(self) -> str:
         """As one line of JSON."""
@@ -52,11 +55,20 @@ class WorkloadSpec:
         values["dtype"] = DataType(values["dtype"])
         return cls(**values)
 
+    @property
+    def steps(self) -> int:
+        """Rounds of the same tensors."""
+        return self.rounds * (Digits.STEPS_PER_EPOCH if self.kind == "digits" else 1)
+
+    def step_sizes(self) -> list[int]:
+        """Elements of the tensors of one step, so that bytes can be predicted."""
+        if self.kind != "digits":
+            return [self.elements]
+        return list(map(prod, Digits.SHAPES)) if self.coordinate else [Digits.PARAMETERS]
+
     def tensor_sizes(self) -> list[int]:
-        """Elements of every tensor in turn, so that bytes can be predicted."""
-        if self.kind == "digits":
-            return [Digits.PARAMETERS] * (self.rounds * Digits.STEPS_PER_EPOCH)
-        return [self.elements] * self.rounds
+        """Elements of all tensors; within a step the workers may sum them in another order."""
+        return self.step_sizes() * self.steps
 
 
 @dataclass(slots=True)
@@ -80,16 +92,8 @@ class Verdict:
         self.error_bound = max(self.error_bound, other.error_bound)
 
 
-class Workload(ABC):
-    """One worker's side of a workload."""
-
-    @abstractmethod
-    def next_tensor(self) -> Tensor | None:
-        """The next tensor to sum over all workers, flat; None when done."""
-
-    @abstractmethod
-    def take_result(self, result: Tensor) -> None:
-        """Take the sum of the tensors handed in last."""
+class Judged(ABC):
+    """What is to be said of a workload at its end."""
 
     @abstractmethod
     def verdict(self) -> Verdict:
@@ -98,6 +102,18 @@ class Workload(ABC):
     def outcome(self) -> dict[str, Any]:
         """What else there is to report."""
         return {}
+
+
+class Workload(Judged):
+    """One worker's side of a workload in lock step."""
+
+    @abstractmethod
+    def next_tensor(self) -> Tensor | None:
+        """The next tensor to sum over all workers, flat; None when done."""
+
+    @abstractmethod
+    def take_result(self, result: Tensor) -> None:
+        """Take the sum of the tensors handed in last."""
 
 
 def random_tensor(spec: WorkloadSpec, worker: int, number: int) -> Tensor:
@@ -214,15 +230,20 @@ Interval = tuple[float, float]
 """When a call began and ended at one worker, seconds."""
 
 
-def reduce_seconds(intervals: Sequence[Sequence[Interval]]) -> float:
-    """Time spent in all-reduces, from the intervals of each worker's calls, workers first.
+def call_seconds(intervals: Sequence[Sequence[Interval]]) -> list[float]:
+    """How long each all-reduce took, from the intervals of each worker's calls, workers first.
 
     A call lasts from when the last worker has handed its tensor in until the last has the sum.
     """
-    total = 0.0
-    for call in zip(*intervals, strict=True):
-        total += max(finish for _, finish in call) - max(start for start, _ in call)
-    return total
+    return [
+        max(finish for _, finish in call) - max(start for start, _ in call)
+        for call in zip(*intervals, strict=True)
+    ]
+
+
+def reduce_seconds(intervals: Sequence[Sequence[Interval]]) -> float:
+    """Time spent in all-reduces; see `call_seconds`."""
+    return sum(call_seconds(intervals))
 
 
 def make_workload(spec: WorkloadSpec, worker: int, plan: JobPlan | None) -> Workload:

@@ -1,0 +1,166 @@
+"""Collectives in shaped Mininet, with gloo between the same hosts on the same links.
+
+Every way to sum runs in one network that stays up, one after the other, so that ratios say
+something even where other work keeps the machine busy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+import os
+import sys
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from collectives.plan import DataType
+from controller.driver import Driver
+from controller.rules import rules_for
+from experiment.description import Algorithm, Experiment, WorldKind
+from experiment.emulated import READY_SECONDS, driver_for, run_job
+from experiment.prepare import Prepared, prepare
+from experiment.result import RunFailed
+from experiment.runner import no_progress
+from host_agent.workload import Verdict, call_seconds
+from mininet_topos.emulation import Emulation
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+GLOO = "gloo"
+GLOO_SECONDS = 300.0
+ROUNDS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Workers on a network. Rates in bit/s; sizes in bytes of a tensor."""
+
+    topology: str
+    workers: int
+    link_rate: float
+    uplink_rate: float | None = None
+    sizes: tuple[int, ...] = (4_000_000, 16_000_000)
+    algorithms: tuple[Algorithm, ...] = (Algorithm.RING, Algorithm.IN_NETWORK)
+
+
+CASES = (Case("star:8", 8, 50e6), Case("fat-tree:4", 8, 25e6))
+"""Those of the goals: gloo's ring, ours, and the switches."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """How long each all-reduce took, s, and how many elements were checked and found wrong."""
+
+    calls: tuple[float, ...]
+    checked: int
+    wrong: int
+
+
+def gloo_missing() -> str | None:
+    """Why gloo cannot be measured; None if it can."""
+    if importlib.util.find_spec("torch") is None:
+        return "PyTorch is not installed (pip install 'hopsum[torch]'): gloo is left out"
+    return None
+
+
+def measure(case: Case, rounds: int = ROUNDS) -> list[dict[str, Any]]:
+    """A row for each size and way to sum. Raises what bringing a network up raises, RunFailed."""
+    base = Experiment(
+        topology=case.topology,
+        workers=case.workers,
+        rounds=rounds,
+        dtype=DataType.INT32,
+        world=WorldKind.MININET,
+        link_rate=case.link_rate,
+        uplink_rate=case.uplink_rate,
+        # So all ways share one network, in which the server has its place.
+        algorithm=Algorithm.RING,
+    )
+
+    async def run(emulation: Emulation) -> list[dict[str, Any]]:
+        found = []
+        job = 0
+        async with driver_for(emulation, base.resolved) as driver:
+            for size in case.sizes:
+                timed: dict[str, Timed] = {}
+                sized = replace(base, elements=size // 4)
+                if gloo_missing() is None:
+                    timed[GLOO] = await _gloo(prepare(sized), emulation, driver)
+                for algorithm in case.algorithms:
+                    job += 1
+                    prepared = prepare(replace(sized, algorithm=algorithm)).numbered(job)
+                    measured = await run_job(prepared, emulation, driver, no_progress)
+                    verdict = measured.verdict
+                    timed[algorithm.value] = Timed(
+                        tuple(measured.calls), verdict.checked, verdict.wrong
+                    )
+                found += rows(case, size, timed)
+        return found
+
+    with Emulation(prepare(base).network) as emulation:
+        return asyncio.run(run(emulation))
+
+
+def rows(case: Case, size: int, timed: dict[str, Timed]) -> list[dict[str, Any]]:
+    """Seconds and goodput of each way, and goodput next to gloo's: on average, and at best.
+
+    `load`: how many processes waited for the machine's cores in the last minute.
+    """
+    found = []
+    for name, each in timed.items():
+        mean, best = fmean(each.calls), min(each.calls)
+        row: dict[str, Any] = {
+            "topology": case.topology,
+            "link_rate": case.link_rate,
+            "uplink_rate": case.uplink_rate,
+            "bytes": size,
+            "algorithm": name,
+            "rounds": len(each.calls),
+            "seconds": round(mean, 3),
+            "best": round(best, 3),
+            "goodput": round(8 * size / mean),
+            "wrong": each.wrong,
+        }
+        if GLOO in timed:
+            gloo = timed[GLOO].calls
+            row["times_gloo"] = round(fmean(gloo) / mean, 2)
+            row["best_times_gloo"] = round(min(gloo) / best, 2)
+        row["load"] = round(os.getloadavg()[0], 1)
+        found.append(row)
+    return found
+
+
+async def _gloo(prepared: Prepared, emulation: Emulation, driver: Driver) -> Timed:
+    """The workload by gloo, a process on every worker's host; RunFailed if one does not finish."""
+    network = prepared.network
+    await driver.apply(rules_for(network), READY_SECONDS)
+    with tempfile.TemporaryDirectory(prefix="hopsum-gloo-") as folder:
+        files = [Path(folder) / f"{rank}.json" for rank in range(len(prepared.placement.workers))]
+        processes = {}
+        for rank, host in enumerate(prepared.placement.workers):
+            interface = emulation.interface(host, network.access_switch(host))
+            processes[host] = emulation.popen(
+                host,
+                [
+                    "env", f"GLOO_SOCKET_IFNAME={interface}", f"PYTHONPATH={CHECKOUT}",
+                    sys.executable, "-m", "benchmarks.gloo_rank",
+                    prepared.workload.to_json(), str(rank), f"{folder}/store", str(files[rank]),
+                ],
+            )  # fmt: skip
+        waiting = {
+            host: asyncio.create_task(asyncio.to_thread(process.wait, GLOO_SECONDS))
+            for host, process in processes.items()
+        }
+        for host, ended in waiting.items():
+            code = await ended
+            if code:
+                raise RunFailed(f"gloo on {host} ended with {code}:\n{emulation.log_tail(host)}")
+        reports = [json.loads(file.read_text()) for file in files]
+    verdict = Verdict()
+    for report in reports:
+        verdict.merge(Verdict(**report["verdict"]))
+    calls = call_seconds([report["intervals"] for report in reports])
+    return Timed(tuple(calls), verdict.checked, verdict.wrong)

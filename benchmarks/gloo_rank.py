@@ -1,0 +1,57 @@
+"""One rank of gloo's all-reduce (PyTorch), a process in a host's namespace.
+
+python -m benchmarks.gloo_rank SPEC RANK STORE REPORT: workload as JSON, rank, the file by which
+ranks find each other, the file for the report. The interface is in GLOO_SOCKET_IFNAME.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from dataclasses import asdict
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+from torch import distributed
+
+from host_agent.workload import Verdict, WorkloadSpec, make_workload
+
+PATIENCE = timedelta(seconds=180)
+
+
+def main() -> None:
+    """Sum what the workload hands in, in place, and write intervals and rank 0's verdict."""
+    text, rank, store, report = sys.argv[1:]
+    spec = WorkloadSpec.from_json(text)
+    torch.set_num_threads(1)
+    distributed.init_process_group(
+        "gloo",
+        init_method=f"file://{store}",
+        rank=int(rank),
+        world_size=spec.workers,
+        timeout=PATIENCE,
+    )
+    workload = make_workload(spec, int(rank), None)
+    intervals = []
+    tensor = workload.next_tensor()
+    # Connections are made by the first collective.
+    distributed.barrier()
+    while tensor is not None:
+        started = time.monotonic()
+        distributed.all_reduce(torch.from_numpy(tensor))
+        intervals.append((started, time.monotonic()))
+        workload.take_result(tensor)
+        tensor = workload.next_tensor()
+    distributed.barrier()
+    # Every rank has the same sums; checking them on all would take most of the time.
+    verdict = workload.verdict() if rank == "0" else Verdict()
+    partial = Path(f"{report}.partial")
+    partial.write_text(json.dumps({"intervals": intervals, "verdict": asdict(verdict)}))
+    partial.rename(report)
+    distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,40 @@
+"""The table of collectives beside gloo."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.collectives import CASES, Case, Timed, gloo_missing, rows
+from experiment.description import Algorithm
+
+CASE = Case("star:8", 8, 50e6)
+
+
+def test_ratios_are_to_gloo_of_the_same_size() -> None:
+    timed = {
+        "gloo": Timed((3.0, 1.0), 10, 0),
+        "ring": Timed((4.0, 4.0), 10, 1),
+    }
+    gloo, ring = rows(CASE, 1_000_000, timed)
+    assert (gloo["algorithm"], gloo["times_gloo"], gloo["best_times_gloo"]) == ("gloo", 1.0, 1.0)
+    assert (ring["algorithm"], ring["times_gloo"], ring["best_times_gloo"]) == ("ring", 0.5, 0.25)
+    assert ring["goodput"] == 2_000_000
+    assert (gloo["wrong"], ring["wrong"]) == (0, 1)
+
+
+def test_without_gloo_there_are_no_ratios() -> None:
+    (ring,) = rows(CASE, 1_000_000, {"ring": Timed((2.0,), 10, 0)})
+    assert "times_gloo" not in ring
+    assert ring["seconds"] == ring["best"] == 2.0
+
+
+def test_a_machine_without_torch_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert "gloo is left out" in str(gloo_missing())
+
+
+def test_the_cases_are_those_of_the_goals() -> None:
+    goals = {(case.topology, case.workers, case.link_rate, case.sizes) for case in CASES}
+    sizes = (4_000_000, 16_000_000)
+    assert goals == {("star:8", 8, 50e6, sizes), ("fat-tree:4", 8, 25e6, sizes)}
+    assert all({Algorithm.RING, Algorithm.IN_NETWORK} <= set(case.algorithms) for case in CASES)
