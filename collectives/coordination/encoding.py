@@ -45,7 +45,7 @@ def encode(frame: Frame) -> bytes:
     if frame.message is None:
         out.append(0)
     else:
-        kind = type(frame.message)
+        kind: type = type(frame.message)
         out.append(1 + MESSAGES.index(kind))
         _writer(kind)(out, frame.message)
     return bytes(out)
@@ -54,14 +54,14 @@ def encode(frame: Frame) -> bytes:
 def decode(data: bytes) -> Frame:
     """The frame of some bytes, as `encode` made them. Raises FrameError."""
     reader = _Reader(data)
-    numbers = [reader.number() for _ in range(6)]
+    source, target, incarnation, to, sequence, acknowledged = (reader.number() for _ in range(6))
     kind = reader.byte()
     if kind > len(MESSAGES):
         raise FrameError(f"message number {kind}; expected 0 to {len(MESSAGES)}")
     message = _reader(MESSAGES[kind - 1])(reader) if kind else None
     if reader.at != len(data):
         raise FrameError(f"{len(data)} bytes, of which the message takes {reader.at}")
-    return Frame(*numbers, message)
+    return Frame(source, target, incarnation, to, sequence, acknowledged, message)
 
 
 class Stream:

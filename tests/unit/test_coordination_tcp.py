@@ -1,0 +1,156 @@
+"""Coordination over TCP: processes that agree on an order, die, come twice or never."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from collectives.coordination.failure import OperatorError, ProcessLost, ProcessRefused
+from collectives.coordination.operators import Operator
+from collectives.coordination.tree import CoordinationTree, balanced_tree
+from host_agent.coordination import OPTIONS, Address, Coordinator
+
+PATIENCE = 20.0
+Group = list[Coordinator]
+
+
+def free_addresses(count: int) -> list[Address]:
+    with ExitStack() as stack:
+        socks = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [sock.getsockname() for sock in socks]
+
+
+def operator(name: str, *shape: int) -> Operator:
+    return Operator(name, shape or (8,), "float32")
+
+
+@pytest.fixture(params=["tree", "ring"])
+def tree(request: pytest.FixtureRequest) -> CoordinationTree:
+    tree = balanced_tree([f"w{rank}" for rank in range(6)], fan_out=2)
+    return replace(tree, ring=(3, 0, 5, 1, 4, 2)) if request.param == "ring" else tree
+
+
+@pytest.fixture
+def group(tree: CoordinationTree) -> Iterator[Group]:
+    addresses = free_addresses(len(tree.names))
+    with ExitStack() as stack:
+        members = [
+            stack.enter_context(closing(Coordinator(tree, rank, addresses)))
+            for rank in range(len(tree.names))
+        ]
+        yield members
+
+
+def test_all_start_in_one_order_whatever_the_order_at_each(group: Group) -> None:
+    for member in group:
+        member.start()
+    random = Random(1)
+    names = [f"gradient {number}" for number in range(5)]
+    for step in range(1, 6):
+        for member in group:
+            member.begin_iteration(step)
+            for name in random.sample(names, len(names)):
+                member.ready(operator(name))
+        orders = [[member.next_start(PATIENCE).name for _ in names] for member in group]
+        assert sorted(orders[0]) == names
+        assert all(order == orders[0] for order in orders)
+    for member in group:
+        member.leave()
+    for member in group:
+        member._thread.join(PATIENCE)
+        assert member.done
+
+
+@pytest.mark.parametrize("dead", [0, 5])
+def test_a_dead_process_is_named_everywhere(
+    group: Group, tree: CoordinationTree, dead: int
+) -> None:
+    for member in group:
+        member.start()
+        member.begin_iteration(1)
+        member.ready(operator("first"))
+    for member in group:
+        member.next_start(PATIENCE)
+    group[dead].close()
+    for member in group:
+        if member is not group[dead]:
+            with pytest.raises(ProcessLost) as caught:
+                member.next_start(PATIENCE)
+            assert caught.value.name == tree.names[dead]
+
+
+def test_a_process_that_never_comes_is_named() -> None:
+    tree = balanced_tree(["a", "b", "c"], fan_out=2)
+    options = replace(OPTIONS, links=replace(OPTIONS.links, join=0.3))
+    addresses = free_addresses(3)
+    late = next(rank for rank in range(3) if rank != tree.root)
+    with ExitStack() as stack:
+        for rank in {0, 1, 2} - {late}:
+            member = Coordinator(tree, rank, addresses, options)
+            stack.enter_context(closing(member))
+            member.start()
+        with pytest.raises(ProcessLost, match=f"process {tree.names[late]} is lost"):
+            member.next_start(PATIENCE)
+
+
+def test_the_second_process_of_a_name_is_refused_and_the_first_goes_on() -> None:
+    tree = balanced_tree(["a", "b"], fan_out=2)
+    root, leaf = tree.root, 1 - tree.root
+    addresses = free_addresses(3)
+    elsewhere = list(addresses)
+    elsewhere[leaf] = addresses[2]
+    with (
+        closing(Coordinator(tree, root, addresses)) as parent,
+        closing(Coordinator(tree, leaf, addresses)) as first,
+        closing(Coordinator(tree, leaf, elsewhere)) as second,
+    ):
+        for member in (parent, first):
+            member.start()
+            member.begin_iteration(1)
+            member.ready(operator("one"))
+        assert first.next_start(PATIENCE) == parent.next_start(PATIENCE)
+        second.start()
+        with pytest.raises(ProcessRefused, match="another process of this name"):
+            second.next_start(PATIENCE)
+        second.close()
+        for member in (parent, first):
+            member.ready(operator("two"))
+        assert first.next_start(PATIENCE) == parent.next_start(PATIENCE)
+
+
+def test_operators_that_differ_are_given_up_and_others_start(group: Group) -> None:
+    for rank, member in enumerate(group):
+        member.start()
+        member.begin_iteration(1)
+        member.ready(operator("wide", 7 if rank == 2 else 8))
+    for member in group:
+        with pytest.raises(OperatorError, match="wide cannot start"):
+            member.next_start(PATIENCE)
+    for member in group:
+        member.ready(operator("other"))
+    assert {member.next_start(PATIENCE).name for member in group} == {"other"}
+
+
+def test_nothing_to_start_is_a_timeout_that_names_what_waits(group: Group) -> None:
+    for member in group:
+        member.start()
+    group[1].ready(operator("alone"))
+    with pytest.raises(TimeoutError, match=r"w1: .* waiting: alone"):
+        group[1].next_start(0.05)
+
+
+def test_bytes_that_are_no_frame_end_their_connection_only(group: Group) -> None:
+    for member in group:
+        member.start()
+    with socket.create_connection(group[0]._addresses[0]) as stranger:
+        stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        assert stranger.recv(100) == b""
+    for member in group:
+        member.begin_iteration(1)
+        member.ready(operator("first"))
+    assert {member.next_start(PATIENCE).name for member in group} == {"first"}
