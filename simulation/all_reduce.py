@@ -6,17 +6,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 
+from collectives.coordination.messages import Frame
+from collectives.coordination.participant import Participant
+from collectives.coordination.tree import CoordinationTree
 from collectives.network import Network
 from collectives.plan import JobPlan
 from collectives.schedule import Schedule
 from controller.rules import SwitchRules, rules_for
+from host_agent.operator_training import OperatorTraining
 from host_agent.server import Server
 from host_agent.server_set import ServerSet
 from host_agent.stream import WorkerOptions
 from host_agent.worker import Worker
-from host_agent.workload import Interval, Workload, reduce_seconds
+from host_agent.workload import Interval, Judged, Workload, reduce_seconds
 from p4switch.v1model.engine import Engine
 from protocol.wire import Address
+from simulation.coordination import AgreedOrder, FrameTimes, LockStep, Source
 from simulation.faults import Faults
 from simulation.install import install, read_outcomes, update
 from simulation.members import InNetworkMember, ScheduleMember
@@ -37,7 +42,7 @@ class Replan:
     delay: float = 0.0
 
 
-MakeWorkload = Callable[[int], Workload]
+MakeWorkload = Callable[[int], Workload | OperatorTraining]
 
 
 @dataclass
@@ -48,7 +53,7 @@ class SimulatedRun:
     links: dict[tuple[str, str], int]
     switches: dict[str, dict[str, int]]
     retransmissions: int
-    workloads: Sequence[Workload]
+    workloads: Sequence[Judged]
     packet_hops: int
     finished_at: float
     intervals: list[list[Interval]] = field(default_factory=list)
@@ -65,14 +70,16 @@ def simulate_plan(
     limit: float = 600.0,
     options: WorkerOptions | None = None,
     replans: Sequence[Replan] = (),
+    tree: CoordinationTree | None = None,
 ) -> SimulatedRun:
     """Run a job's workload through the switches, under new plans as they come.
 
-    Raises JobFailed if an agent gives up, SimulationError past `limit` virtual seconds.
+    `tree`: over the workers by index, where the workload's operators need an agreed order. Raises
+    JobFailed if an agent gives up, SimulationError past `limit` virtual seconds.
     """
     rules = rules_for(network, [plan])
     members = [
-        InNetworkMember(Worker(plan, index, network, options), make_workload(index))
+        InNetworkMember(Worker(plan, index, network, options), _source(tree, index, make_workload))
         for index in range(len(plan.workers))
     ]
     agents: dict[str, Agent] = dict(zip(plan.workers, members, strict=True))
@@ -87,7 +94,19 @@ def simulate_plan(
             world.queue.at(replan.time, partial(_switch_over, world, rules, newer))
             _tell(world, network, replan)
 
-    return _run(network, rules, make_engine, agents, members, faults, seed, limit, schedule)
+    return _run(
+        network, rules, make_engine, agents, plan.workers, members, faults, seed, limit, schedule
+    )
+
+
+def _source(tree: CoordinationTree | None, rank: int, make_workload: MakeWorkload) -> Source:
+    """The tensors of a worker's workload."""
+    workload = make_workload(rank)
+    if isinstance(workload, Workload):
+        return LockStep(workload)
+    if tree is None:
+        raise ValueError("the workload's operators need an agreed order: expected a tree")
+    return AgreedOrder(workload, Participant(tree, rank, rank + 1, 0.0))
 
 
 def _switch_over(
@@ -126,10 +145,12 @@ def simulate_schedule(
     faults: Faults | None = None,
     seed: int = 0,
     limit: float = 600.0,
+    tree: CoordinationTree | None = None,
 ) -> SimulatedRun:
     """Run the workload as all-reduces of the workers among themselves, through plain forwarding.
 
     `schedule`: the one for so many elements; its ranks are the workers, and it has no relays.
+    `tree`: as `simulate_plan`.
     """
     schedule = cache(schedule)
     addresses = {
@@ -137,11 +158,12 @@ def simulate_schedule(
         for rank, name in enumerate(workers)
     }
     members = [
-        ScheduleMember(rank, addresses, make_workload(rank), schedule)
+        ScheduleMember(rank, addresses, _source(tree, rank, make_workload), schedule)
         for rank in range(len(workers))
     ]
     agents: dict[str, Agent] = dict(zip(workers, members, strict=True))
-    return _run(network, rules_for(network), make_engine, agents, members, faults, seed, limit)
+    rules = rules_for(network)
+    return _run(network, rules, make_engine, agents, workers, members, faults, seed, limit)
 
 
 def _run(
@@ -149,6 +171,7 @@ def _run(
     rules: dict[str, SwitchRules],
     make_engine: MakeEngine,
     agents: dict[str, Agent],
+    workers: Sequence[str],
     members: Sequence[InNetworkMember | ScheduleMember],
     faults: Faults | None,
     seed: int,
@@ -177,6 +200,7 @@ def _run(
     )
     if schedule is not None:
         schedule(world)
+    _let_speak(world, workers, members)
     try:
         finished_at = world.run(lambda: all(member.done for member in members), limit)
     except SimulationError as error:
@@ -192,8 +216,30 @@ def _run(
         links={link: channel.bytes for link, channel in world.channels.items()},
         switches=outcomes,
         retransmissions=sum(member.retransmissions for member in members),
-        workloads=[member.workload for member in members],
+        workloads=[member.source.workload for member in members],
         packet_hops=world.packet_hops,
         finished_at=finished_at,
         intervals=intervals,
     )
+
+
+def _let_speak(
+    world: World, workers: Sequence[str], members: Sequence[InNetworkMember | ScheduleMember]
+) -> None:
+    """Carry the frames by which the workers agree on an order."""
+    times = FrameTimes(world.network, workers)
+
+    def say(frame: Frame) -> None:
+        arrival = times.arrival(frame, world.queue.now)
+        world.queue.at(arrival, partial(hear, frame))
+
+    def hear(frame: Frame) -> None:
+        member = members[frame.target]
+        assert isinstance(member.source, AgreedOrder)
+        member.source.receive(frame, world.queue.now)
+        member.advance(world.queue.now)
+        world.flush(workers[frame.target])
+
+    for member in members:
+        if isinstance(member.source, AgreedOrder):
+            member.source.connect(say)

@@ -9,40 +9,55 @@ import numpy as np
 from collectives.execution import Execution
 from collectives.schedule import Schedule
 from host_agent.worker import Worker
-from host_agent.workload import Interval, Workload
+from host_agent.workload import Interval
 from protocol.wire import Address
+from simulation.coordination import Source
 from simulation.stream import StreamMember
 from simulation.world import Frames
 
 
 class InNetworkMember:
-    """A worker of a plan with its workload."""
+    """A worker of a plan with its workload; all tensors that may be summed are under way at once.
 
-    def __init__(self, worker: Worker, workload: Workload) -> None:
+    `intervals`: of the calls in the order in which they began.
+    """
+
+    def __init__(self, worker: Worker, source: Source) -> None:
         self.worker = worker
-        self.workload = workload
+        self.source = source
         self.intervals: list[Interval] = []
-        self.done = False
-        self._call: int | None = None
-        self._started = 0.0
-        self._advance(0.0)
+        self._calls: list[tuple[int, int, str]] = []
+        self.advance(0.0)
 
-    def _advance(self, now: float) -> None:
-        """Finish the call in hand if it is complete, and start the next; raises JobFailed."""
-        while not self.done:
-            if self._call is not None:
-                if not self.worker.done(self._call):
-                    return
-                result = self.worker.result(self._call)
-                assert result is not None
-                self.intervals.append((self._started, now))
-                self.workload.take_result(result)
-            tensor = self.workload.next_tensor()
-            if tensor is None:
-                self.done = True
-                return
-            self._started = now
-            self._call = self.worker.submit(tensor, now)
+    @property
+    def done(self) -> bool:
+        """Whether all is summed."""
+        return self.source.over and not self._calls
+
+    def advance(self, now: float) -> None:
+        """Finish the calls that are complete, and start what can start; raises JobFailed."""
+        while self._finish(now) or self._begin(now):
+            pass
+
+    def _finish(self, now: float) -> bool:
+        complete = [call for call in self._calls if self.worker.done(call[0])]
+        for call in complete:
+            number, place, name = call
+            result = self.worker.result(number)
+            assert result is not None
+            self._calls.remove(call)
+            self.intervals[place] = self.intervals[place][0], now
+            self.source.finish(name, result, now)
+        return bool(complete)
+
+    def _begin(self, now: float) -> bool:
+        following = self.source.next(now)
+        if following is None:
+            return False
+        name, tensor = following
+        self._calls.append((self.worker.submit(tensor, now), len(self.intervals), name))
+        self.intervals.append((now, now))
+        return True
 
     @property
     def retransmissions(self) -> int:
@@ -52,12 +67,13 @@ class InNetworkMember:
     def receive(self, frames: Frames, now: float) -> None:
         """Take frames in; a completed call starts the next one."""
         self.worker.receive(frames, now)
-        self._advance(now)
+        self.advance(now)
 
     def tick(self, now: float) -> None:
         """Timers."""
         self.worker.tick(now)
-        self._advance(now)
+        self.source.tick(now)
+        self.advance(now)
 
     def take_output(self) -> list[Frames]:
         """Frames to send."""
@@ -65,8 +81,8 @@ class InNetworkMember:
 
     @property
     def deadline(self) -> float | None:
-        """The worker's next timer."""
-        return self.worker.deadline
+        """The next timer of the worker or of the source."""
+        return earlier(self.worker.deadline, self.source.deadline)
 
 
 class ScheduleMember:
@@ -76,30 +92,38 @@ class ScheduleMember:
         self,
         rank: int,
         addresses: Mapping[int, Address],
-        workload: Workload,
+        source: Source,
         schedule: Callable[[int], Schedule],
     ) -> None:
-        self.workload = workload
+        self.source = source
         self.intervals: list[Interval] = []
-        self.done = False
         self._schedule = schedule
         self._rank = rank
         self._stream = StreamMember(rank, addresses)
         self._execution: Execution | None = None
+        self._name = ""
         self._started = 0.0
-        self._advance(0.0)
+        self.advance(0.0)
 
-    def _advance(self, now: float) -> None:
-        while not self.done:
+    @property
+    def done(self) -> bool:
+        """Whether all is summed."""
+        return self.source.over and self._execution is None
+
+    def advance(self, now: float) -> None:
+        """Finish the schedule in hand if it is complete, and start the next."""
+        while True:
             if self._execution is not None:
                 if not self._execution.done:
                     return
+                result = self._execution.values
+                self._execution = None
                 self.intervals.append((self._started, now))
-                self.workload.take_result(self._execution.values)
-            tensor = self.workload.next_tensor()
-            if tensor is None:
-                self.done = True
+                self.source.finish(self._name, result, now)
+            following = self.source.next(now)
+            if following is None:
                 return
+            self._name, tensor = following
             self._started = now
             schedule = self._schedule(len(tensor))
             self._execution = Execution(schedule, self._rank, np.array(tensor))
@@ -113,11 +137,13 @@ class ScheduleMember:
     def receive(self, frames: Frames, now: float) -> None:
         """Take frames in; a completed schedule starts the next one."""
         self._stream.receive(frames, now)
-        self._advance(now)
+        self.advance(now)
 
     def tick(self, now: float) -> None:
         """Timers."""
         self._stream.tick(now)
+        self.source.tick(now)
+        self.advance(now)
 
     def take_output(self) -> list[Frames]:
         """Frames to send."""
@@ -125,5 +151,10 @@ class ScheduleMember:
 
     @property
     def deadline(self) -> float | None:
-        """The streams' next timer."""
-        return self._stream.deadline
+        """The next timer of the streams or of the source."""
+        return earlier(self._stream.deadline, self.source.deadline)
+
+
+def earlier(one: float | None, other: float | None) -> float | None:
+    """The earlier of two deadlines; None: there is none."""
+    return min((d for d in (one, other) if d is not None), default=None)

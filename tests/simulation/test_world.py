@@ -8,6 +8,7 @@ from collectives.network import Host, Link, Network
 from collectives.plan import DataType
 from host_agent.workload import WorkloadSpec, make_workload
 from protocol.wire import Address
+from simulation.coordination import LockStep
 from simulation.events import EventQueue
 from simulation.faults import Cut, FaultError, Faults, Reboot
 from simulation.members import ScheduleMember
@@ -121,7 +122,10 @@ def test_a_ring_over_lossy_streams_is_exact(loss: float, dtype: DataType) -> Non
     }
     members = [
         ScheduleMember(
-            rank, addresses, make_workload(spec, rank, None), lambda n: ring_all_reduce(2, n)
+            rank,
+            addresses,
+            LockStep(make_workload(spec, rank, None)),
+            lambda n: ring_all_reduce(2, n),
         )
         for rank in range(2)
     ]
@@ -134,7 +138,7 @@ def test_a_ring_over_lossy_streams_is_exact(loss: float, dtype: DataType) -> Non
     )
     world.run(lambda: all(m.done for m in members), 1000)
     for member in members:
-        verdict = member.workload.verdict()
+        verdict = member.source.workload.verdict()
         assert (verdict.checked, verdict.wrong) == (60_002, 0)
         assert len(member.intervals) == 2
     if loss == 0:

@@ -1,0 +1,117 @@
+"""Training whose gradients are ready in another order on every worker, in virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from collectives.algorithms.catalogue import make_schedule
+from collectives.coordination.physical import plan_coordination
+from collectives.network import Network
+from collectives.plan import DataType, JobPlan
+from collectives.prediction import predict
+from controller.loaders import load_network
+from controller.placement import place
+from controller.planners import make_plan
+from controller.planners.request import PlanRequest
+from host_agent.digits import train_alone
+from host_agent.operator_training import NAMES, OperatorTraining
+from host_agent.workload import WorkloadSpec
+from p4switch.execute.choose import engine_maker
+from p4switch.v1model.engine import Engine, EngineOptions
+from simulation.all_reduce import SimulatedRun, simulate_plan, simulate_schedule
+from simulation.faults import Faults
+
+PROGRAM = Path(__file__).resolve().parents[2] / "p4src" / "hopsum.p4"
+WORKERS = 4
+LANES = 352
+SEED = 3
+
+
+@cache
+def maker() -> Callable[[], Engine]:
+    defines = {"LANES": str(LANES), "SLOTS": "256"}
+    return engine_maker(PROGRAM, defines=defines, options=EngineOptions(queue_depth=1 << 16))
+
+
+@cache
+def case(workers: int = WORKERS) -> tuple[Network, JobPlan]:
+    network = load_network(
+        "leaf-spine:2x3", link_rate=1e9, latency=1e-5, workers=workers, slots=256
+    )
+    placement = place(network, workers, 1)
+    request = PlanRequest(1, 1, placement.workers, placement.servers, lanes=LANES, window=64)
+    return network, make_plan(network, request)
+
+
+def train(workers: int = WORKERS, faults: Faults | None = None) -> SimulatedRun:
+    network, plan = case(workers)
+    spec = WorkloadSpec("digits", workers, 0, 1, DataType.FLOAT32, SEED, coordinate=True)
+    tree = plan_coordination(network, [(host, host) for host in plan.workers], fan_out=2)
+    return simulate_plan(
+        network,
+        plan,
+        maker(),
+        lambda worker: OperatorTraining(spec, worker, plan),
+        faults=faults,
+        tree=tree,
+    )
+
+
+def check(run: SimulatedRun) -> None:
+    orders = set()
+    for training in run.workloads:
+        assert isinstance(training, OperatorTraining)
+        assert training.verdict().wrong == 0
+        orders.add(tuple(training.order))
+        losses = training.outcome()["losses"]
+        assert losses == pytest.approx(train_alone(SEED, 1).losses, rel=1e-3)
+    assert len(orders) == 1
+    assert sorted(orders.pop()) == sorted(NAMES)
+
+
+def test_all_workers_sum_in_one_order_and_every_byte_is_predicted() -> None:
+    network, plan = case()
+    run = train()
+    check(run)
+    spec = WorkloadSpec("digits", WORKERS, 0, 1, DataType.FLOAT32, SEED, coordinate=True)
+    tensors = [(size, DataType.FLOAT32) for size in spec.step_sizes()]
+    expected = predict(network, plan, tensors, rounds=spec.steps)
+    assert {link: size for link, size in run.links.items() if size} == expected.links
+    assert run.retransmissions == 0
+
+
+def test_a_run_repeats_exactly() -> None:
+    faults = Faults(loss=0.01, reorder=0.01)
+    one, other = train(2, faults), train(2, faults)
+    check(one)
+    assert one.retransmissions > 0
+    assert (one.links, one.intervals, one.finished_at) == (
+        other.links,
+        other.intervals,
+        other.finished_at,
+    )
+
+
+def test_a_ring_sums_in_the_agreed_order_too() -> None:
+    network, plan = case()
+    spec = WorkloadSpec("digits", WORKERS, 0, 1, DataType.FLOAT32, SEED, coordinate=True)
+    run = simulate_schedule(
+        network,
+        plan.workers,
+        lambda elements: make_schedule("ring", network, plan.workers, elements),
+        maker(),
+        lambda worker: OperatorTraining(spec, worker, None),
+        tree=plan_coordination(network, [(host, host) for host in plan.workers]),
+    )
+    check(run)
+
+
+def test_without_a_tree_there_is_no_agreed_order() -> None:
+    network, plan = case()
+    spec = WorkloadSpec("digits", WORKERS, 0, 1, DataType.FLOAT32, SEED, coordinate=True)
+    with pytest.raises(ValueError, match="expected a tree"):
+        simulate_plan(network, plan, maker(), lambda w: OperatorTraining(spec, w, plan))
