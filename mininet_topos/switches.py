@@ -25,6 +25,8 @@ from mininet_topos.addresses import (
 from mininet_topos.failures import SwitchFailed
 
 READY_SECONDS = 60.0
+PRIORITY_QUEUES = 8
+"""A port, one for each class selector of IP. BMv2 has one unless it is told."""
 
 
 class P4Switch(Switch):
@@ -157,6 +159,7 @@ class Bmv2Switch(P4Switch):
         for interface in self.interfaces():
             command += ["-i", interface]
         command += ["--", "--grpc-server-addr", self.grpc_address, "--cpu-port", str(CPU_PORT)]
+        command += ["--priority-queues", str(PRIORITY_QUEUES)]
         return command
 
 

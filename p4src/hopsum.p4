@@ -7,6 +7,7 @@
  *
  *   parser                is it hopsum's, and whole?                         parser.p4
  *   ingress
+ *     priorities          which queue does it wait in?                       priorities.p4
  *     faults              is it lost on purpose?                             faults.p4
  *     admission           may it speak for its job, and what for?            admission.p4
  *     read slot           the state of its slot                              slot_memory.p4
@@ -33,6 +34,7 @@
 #include "include/metadata.p4"
 #include "include/parser.p4"
 #include "include/checksums.p4"
+#include "include/priorities.p4"
 #include "include/faults.p4"
 #include "include/admission.p4"
 #include "include/slot_memory.p4"
@@ -46,6 +48,7 @@
 control HopsumIngress(inout headers_t hdr,
                       inout metadata_t meta,
                       inout standard_metadata_t standard_metadata) {
+    Priorities() priorities;
     IngressFaults() faults;
     Admission() admission;
     ReadSlot() read_slot;
@@ -61,6 +64,7 @@ control HopsumIngress(inout headers_t hdr,
 
     apply {
         mark_to_drop(standard_metadata);  // until some stage says where to
+        priorities.apply(hdr, standard_metadata);
         faults.apply(meta, standard_metadata);
 
         if (meta.lost) {

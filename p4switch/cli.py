@@ -89,6 +89,9 @@ def run(
     drop_port: Annotated[
         int, typer.Option(help="Port number that drops packets.")
     ] = DEFAULT_DROP_PORT,
+    priority_queues: Annotated[
+        int, typer.Option(min=1, max=8, help="Queues of each egress port; the highest goes first.")
+    ] = 8,
     defines: Defines = None,
     includes: Includes = None,
     executor: Executor = None,
@@ -129,7 +132,7 @@ def run(
             _write_p4info(config, p4info_out)
         with Device(
             ports,
-            _loader(executor, cpu_port, drop_port),
+            _loader(executor, cpu_port, drop_port, priority_queues),
             device_id=device_id,
             address=grpc_server_addr,
             device_config=config,
@@ -195,11 +198,13 @@ def _chosen_executor(executor: str | None) -> str:
     return executor
 
 
-def _loader(executor: str | None, cpu_port: int | None, drop_port: int) -> Loader:
+def _loader(
+    executor: str | None, cpu_port: int | None, drop_port: int, priority_queues: int
+) -> Loader:
     from p4switch.control.loading import Loader
     from p4switch.v1model.engine import EngineOptions
 
-    options = EngineOptions(drop_port=drop_port, cpu_port=cpu_port)
+    options = EngineOptions(drop_port=drop_port, cpu_port=cpu_port, priority_queues=priority_queues)
     return Loader(_chosen_executor(executor), options)
 
 

@@ -138,6 +138,7 @@ class Bmv2Process:
         for port, (a, _) in self.pairs.items():
             command += ["-i", f"{port}@{a}"]
         command += ["--", "--grpc-server-addr", address, "--cpu-port", str(CPU_PORT)]
+        command += ["--priority-queues", "8"]
         self._process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=self._log, stderr=subprocess.STDOUT
         )

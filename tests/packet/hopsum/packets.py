@@ -144,12 +144,13 @@ def raw_ipv4(
     dst: bytes = bytes([10, 0, 0, 2]),
     dst_mac: bytes = bytes.fromhex("02000a000002"),
     fragment: int = 0,
+    tos: int = 0,
 ) -> bytes:
     """An Ethernet frame with an IPv4 packet that is not ours."""
     header = struct.pack(
         ">BBHHHBBH4s4s",
         0x40 | 5 + len(options) // 4,
-        0,
+        tos,
         20 + len(options) + len(payload),
         7,
         fragment,
