@@ -22,6 +22,7 @@ from protocol.wire import (
     Hop,
     frame_bytes,
     frame_template,
+    ipv4_checksum,
 )
 
 Frames = NDArray[np.uint8]
@@ -31,6 +32,8 @@ HEADER_START = ETHERNET_BYTES + IPV4_BYTES + UDP_BYTES
 STACK_START = HEADER_START + HEADER_BYTES
 JOB_START = HEADER_START + 4
 TREE_AT = HEADER_START + 6
+_TOS_AT = ETHERNET_BYTES + 1
+_CHECKSUM_AT = ETHERNET_BYTES + 10
 _KIND_AT = HEADER_START
 _FLAGS_AT = HEADER_START + 1
 _EXPONENT_AT = HEADER_START + 3
@@ -111,6 +114,28 @@ def children_of(frames: Frames) -> NDArray[np.int64]:
     return (frames[:, STACK_START] & 0x3F).astype(np.int64)
 
 
+def tos_of(frames: Frames) -> NDArray[np.uint8]:
+    """IP ToS bytes, sharing memory. To change them, see `mark`."""
+    return frames[:, _TOS_AT]
+
+
+def mark(frames: Frames, tos: int) -> None:
+    """Set the IP ToS byte of frames (or of one, without rows) of one form, and their checksum.
+
+    All have the same IPv4 header, as frames that one `Form` made have.
+    """
+    if not len(frames):
+        return
+    header = frames.reshape(-1, frames.shape[-1])[0, ETHERNET_BYTES : ETHERNET_BYTES + IPV4_BYTES]
+    changed = bytearray(header.tobytes())
+    changed[1] = tos
+    changed[10:12] = b"\0\0"
+    frames[..., _TOS_AT] = tos
+    checksum = ipv4_checksum(bytes(changed))
+    frames[..., _CHECKSUM_AT] = checksum >> 8
+    frames[..., _CHECKSUM_AT + 1] = checksum & 0xFF
+
+
 class Matcher:
     """Tells a stream's frames from others', and the plain ones from those to look at closely.
 
@@ -169,7 +194,10 @@ class Matcher:
 
 
 class Form:
-    """One form of frame: everything fixed but fragment, flags, exponent and lanes."""
+    """One form of frame: everything fixed but fragment, flags, exponent and lanes.
+
+    `tos`: the IP ToS byte, see `protocol.wire.tos_of_level`; `mark` changes that of frames to come.
+    """
 
     def __init__(
         self,
@@ -178,11 +206,16 @@ class Form:
         header: Header,
         stack: Sequence[Hop],
         lanes: int,
+        tos: int = 0,
     ) -> None:
-        self.template = frame_template(source, destination, header, stack, lanes)
+        self.template = frame_template(source, destination, header, stack, lanes, tos)
         self.length = frame_bytes(lanes, len(stack))
         self.lanes_start = STACK_START + HOP_BYTES * len(stack)
         self._prefix = self.template[: self.lanes_start]
+
+    def mark(self, tos: int) -> None:
+        """Give the frames made from now on another ToS byte."""
+        mark(self.template, tos)
 
     def make(self, fragments: Any, exponents: Any, flags: Any = 0) -> Frames:
         """New frames of this form whose lanes are still to be filled in.

@@ -23,6 +23,7 @@ from host_agent.codec import (
     fragments_of,
     raw_lanes,
     some,
+    tos_of,
     weights_of,
     workers_of,
 )
@@ -92,6 +93,7 @@ class Missing:
 class Server:
     """The server of one tree of a job: frames in, frames out; it has no timers of its own.
 
+    Results carry the IP ToS byte of the sums that come in: their job's priority.
     Per slot it holds the fragment that is being summed (which children's sums are in, and
     singles of workers that bypassed the switches) and the last one finished, its history.
     """
@@ -105,6 +107,7 @@ class Server:
         self._lanes = plan.lanes
         self._combine_and = plan.reduction is Reduction.AND
         self._output: list[Frames] = []
+        self._tos = 0
         self._last = np.zeros(window, dtype=np.intp)
 
         self._fragment = np.full(window, _EMPTY, dtype=np.int64)
@@ -173,11 +176,12 @@ class Server:
                 header(Kind.RESULT, worker),
                 tree.down[worker],
                 plan.lanes,
+                self._tos,
             )
             for worker, name in enumerate(plan.workers)
         ]
         group = Address(REPLICATED_MAC, REPLICATED_IP)
-        self._replicated = Form(own, group, header(Kind.REPLICATED), (), plan.lanes)
+        self._replicated = Form(own, group, header(Kind.REPLICATED), (), plan.lanes, self._tos)
 
     # -- frames and time
 
@@ -190,6 +194,7 @@ class Server:
                 return
         else:
             statistics.received += len(frames)
+        self.mark(int(tos_of(frames)[-1]))
         fragments = fragments_of(frames)
         slots = fragments & (self._window - 1)
         finished = self._done[slots] == fragments
@@ -226,6 +231,13 @@ class Server:
             children, weights = children[rest], weights[rest]
         if len(frames):
             self._add(frames, fragments, slots, children, weights, now)
+
+    def mark(self, tos: int) -> None:
+        """Give results another IP ToS byte, until contributions come in with yet another."""
+        if tos != self._tos:
+            self._tos = tos
+            for form in (self._replicated, *self._unicast):
+                form.mark(tos)
 
     def tick(self, now: float) -> None:
         """Nothing: a server only answers."""

@@ -48,6 +48,11 @@ class ServerSet:
         for key in [key for key in self._servers if key >> 8 == job]:
             del self._servers[key]
 
+    def mark(self, tos: int) -> None:
+        """Give results an IP ToS byte, see `Server.mark`."""
+        for server in self:
+            server.mark(tos)
+
     def receive(self, frames: Frames, now: float) -> None:
         """Take in frames (n, length), of any kind and content."""
         if frames.shape[1] <= TREE_AT:

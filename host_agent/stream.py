@@ -21,6 +21,7 @@ from host_agent.codec import (
     exponents_of,
     flags_of,
     fragments_of,
+    mark,
     raw_lanes,
     weights_of,
 )
@@ -57,7 +58,9 @@ class Stream:
         output: list[Frames],
         statistics: WorkerStatistics,
         progress: Progress,
+        tos: int = 0,
     ) -> None:
+        self._tos = tos
         self._options = options
         self._bits = bits
         self._output = output
@@ -119,8 +122,8 @@ class Stream:
         total = replace(up, weight=weight)
         result = replace(total, kind=Kind.RESULT)
         self._flags = int(Flag.BYPASS) if tree.singles else 0
-        self._up = Form(here, there, up, tree.up[worker], plan.lanes)
-        self._total = Form(here, there, total, tree.up[worker], plan.lanes)
+        self._up = Form(here, there, up, tree.up[worker], plan.lanes, self._tos)
+        self._total = Form(here, there, total, tree.up[worker], plan.lanes, self._tos)
         self._down = Form(there, here, result, (), plan.lanes)
         self._matcher = Matcher(
             self._down.template, either_result=True, weighed=True, unusual_flags=UNUSUAL_DOWNWARD
@@ -151,6 +154,13 @@ class Stream:
         self._segments.append(segment)
         self._end = segment.end
         self._pump_idle(now)
+
+    def mark(self, tos: int) -> None:
+        """Give frames another IP ToS byte from now on, also those that are sent again."""
+        self._tos = tos
+        self._up.mark(tos)
+        self._total.mark(tos)
+        mark(self._frames, tos)
 
     # -- sending
 

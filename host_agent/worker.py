@@ -207,6 +207,11 @@ class Worker:
         deadlines = [d for stream in self._all if (d := stream.deadline) is not None]
         return min(deadlines, default=None)
 
+    def mark(self, tos: int) -> None:
+        """Give frames another IP ToS byte from now on, see `protocol.wire.tos_of_level`."""
+        for stream in self._all:
+            stream.mark(tos)
+
     # -- epochs
 
     def adopt(self, plan: JobPlan, now: float, *, server_kept: bool = False) -> None:

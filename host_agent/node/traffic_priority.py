@@ -1,7 +1,8 @@
 """The traffic-priority module: the send queues of a host's jobs, and whose frames are whose (002).
 
 Every job has a level; frames of a lower level leave first, and jobs of one level take turns. The
-levels are the controller's to set; a job that it says nothing of is at level 0.
+levels are the controller's to set; a job that it says nothing of is at level 0. Frames of a job
+whose level has been set carry it in the IP ToS byte, for the queues of switches on their way.
 """
 
 from __future__ import annotations
@@ -9,15 +10,25 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from host_agent.codec import JOB_START, Frames
 from host_agent.runner import Machine
+from protocol.wire import tos_of_level
 
 TURN_FRAMES = 8
 """Frames of a job that go out before it is the next one's turn."""
+
+
+@runtime_checkable
+class Marking(Protocol):
+    """What a machine has whose frames can carry a priority (Worker, Server, ServerSet)."""
+
+    def mark(self, tos: int) -> None:
+        """Give frames this IP ToS byte from now on."""
 
 
 @dataclass(slots=True)
@@ -38,7 +49,9 @@ class TrafficPriority:
 
     def add(self, job: int, machine: Machine) -> None:
         """Take a job's machine in."""
-        self._queues[job] = _Queue(machine, self._levels.get(job, 0))
+        self._queues[job] = _Queue(machine)
+        if job in self._levels:
+            self.set_level(job, self._levels[job])
 
     def remove(self, job: int) -> None:
         """Let a job go, if it is here; its frames count as foreign from now on."""
@@ -46,10 +59,17 @@ class TrafficPriority:
         self._levels.pop(job, None)
 
     def set_level(self, job: int, level: int) -> None:
-        """Put a job's frames in the send queue of a level; 0 goes first."""
+        """Put a job's frames in the send queue of a level, and mark them with it; 0 goes first.
+
+        LayoutError for a level that packets cannot carry.
+        """
+        tos = tos_of_level(level)
         self._levels[job] = level
-        if job in self._queues:
-            self._queues[job].level = level
+        queue = self._queues.get(job)
+        if queue is not None:
+            queue.level = level
+            if isinstance(queue.machine, Marking):
+                queue.machine.mark(tos)
 
     def sent_bytes(self, job: int) -> int:
         """Bytes of frames that a job has handed out."""

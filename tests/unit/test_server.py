@@ -10,9 +10,18 @@ import pytest
 
 from collectives.network import Network
 from collectives.plan import JobPlan, PlanError, Results
+from host_agent.codec import mark, tos_of
 from host_agent.server import Server
 from host_agent.server_set import ServerSet
-from protocol.wire import REPLICATED_IP, Flag, Hop, Kind, Reduction, frame_view
+from protocol.wire import (
+    REPLICATED_IP,
+    Flag,
+    Hop,
+    Kind,
+    Reduction,
+    frame_view,
+    ipv4_checksum,
+)
 from tests.unit.protocol_world import (
     LANES,
     Seen,
@@ -338,3 +347,27 @@ def test_several_servers_on_one_host() -> None:
     group.receive(frames[2], 0.0)
     assert group.take_output() == []
     assert group.deadline is None
+
+
+@pytest.mark.parametrize("results", list(Results))
+def test_results_have_the_priority_of_the_sums(results: Results) -> None:
+    server, plan, network = pair_and_one(results=results)
+    sent = []
+    for fragment, tos in enumerate((0, 0x60, 0x60, 0xE0)):
+        for worker, weight in ((0, 2), (2, 1)):
+            batch = contribution(plan, network, worker, fragment, 1, weight=weight)
+            mark(batch, tos)
+            server.receive(batch, 0.0)
+        for batch in server.take_output():
+            assert all(ipv4_checksum(row[14:34].tobytes()) == 0 for row in batch)
+            sent.append(set(tos_of(batch).tolist()))
+    copies = 1 if results is Results.REPLICATED else len(plan.workers)
+    assert sent == [{tos} for tos in (0, 0x60, 0x60, 0xE0) for _ in range(copies)]
+    # The answer from the history, and results of a new epoch, have it too.
+    server.receive(contribution(plan, network, 2, 3, 1), 0.0)
+    assert tos_of(server.take_output()[0]).tolist() == [0]
+    mark(batch := contribution(plan, network, 0, 4, 1, weight=2), 0x40)
+    server.receive(batch, 0.0)
+    server.adopt(newer := replace(plan, epoch=2))
+    server.receive(contribution(newer, network, 0, 4, 1, weight=3, flags=Flag.BYPASS), 0.0)
+    assert {tos for b in server.take_output() for tos in tos_of(b).tolist()} == {0x40}

@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from collectives.network import Network
 from collectives.plan import JobPlan, PlanError
-from host_agent.codec import TREE_AT
+from host_agent.codec import TREE_AT, tos_of
 from host_agent.failure import CallError, JobFailed
 from host_agent.numbers import NumbersError, exponent_codes
 from host_agent.server import Server
 from host_agent.stream import WorkerOptions
 from host_agent.worker import Worker
-from protocol.wire import Flag, Kind, Reduction, frame_view
+from protocol.wire import Flag, Kind, Reduction, frame_view, ipv4_checksum
 from tests.unit.protocol_world import (
     LANES,
     Faults,
@@ -495,3 +495,31 @@ def test_h13_results_of_one_batch_out_of_order_end_up_in_place() -> None:
     total = worker.result(call)
     assert total is not None
     np.testing.assert_array_equal(total, np.repeat(np.arange(8), LANES))
+
+
+def test_a_priority_is_in_all_frames_from_then_on() -> None:
+    """New fragments, those in flight that are sent again, and what a new epoch brings."""
+    plan, network = star_plan(1)
+    worker = Worker(plan, 0, network, WorkerOptions(initial_timeout=0.5, max_timeout=0.5))
+
+    def priorities() -> set[int]:
+        batches = worker.take_output()
+        for batch in batches:
+            assert all(ipv4_checksum(row[14:34].tobytes()) == 0 for row in batch)
+        return {tos for batch in batches for tos in tos_of(batch).tolist()}
+
+    worker.mark(0xE0)
+    worker.submit(ones(6 * LANES), 0.0)
+    assert priorities() == {0xE0}
+    worker.mark(0x40)
+    worker.tick(1.0)
+    assert priorities() == {0x40}
+    worker.receive(result(plan, network, 0, 1), 1.0)
+    assert priorities() == {0x40}
+    newer = replace(plan, epoch=2)
+    worker.adopt(newer, 2.0)
+    assert priorities() == {0x40}
+    worker.mark(0)
+    worker.tick(3.0)
+    assert priorities() == {0}
+    assert worker.failure is None
