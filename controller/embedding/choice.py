@@ -35,16 +35,16 @@ class Options:
 
     Weights are multiples of `penalty` / `steps`: the penalty raises the step, so that there are
     fewer topologies (002). `least_gain`: by how much of the objective each topology beyond a job's
-    first must at least lower it. `max_topologies`: of a job. `gap`: relative, when the programme
-    may stop; `time_limit`: seconds of planning.
+    first must at least lower it. `max_topologies`: of a job. `gap`: relative, from which on an
+    answer is good enough; `time_limit`: seconds of planning.
     """
 
-    steps: int = 64
+    steps: int = 1024
     penalty: int = 1
     least_gain: float = 0.0
     max_topologies: int | None = None
     method: Method = Method.AUTO
-    gap: float = 0.005
+    gap: float = 0.01
     time_limit: float = 10.0
     seed: int = 0
 

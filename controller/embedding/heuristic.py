@@ -2,7 +2,7 @@
 
 Rounds of three steps. (1) Every unit of weight, the jobs in turn, goes to the candidate that leaves
 the least worst row (of equal ones the least norm of all rows). (2) While it helps, units on the
-busiest row move to another candidate, one unit or all. (3) Rows get prices that grow exponentially
+busiest row move to another candidate, all or some. (3) Rows get prices that grow exponentially
 with their load (Plotkin, Shmoys and Tardos 1995); each job's cheapest topologies under them become
 candidates too. Starts are all models together, and each by itself (which ends with few topologies).
 """
@@ -33,6 +33,7 @@ MANY = 400
 TIE = 1e-3
 """The weight of the norm beside the worst row."""
 LEAST = 1e-9
+ROUNDING = 1e-6
 
 
 def search(
@@ -96,22 +97,32 @@ def _choices(
     few = columns.options.max_topologies is not None or columns.options.least_gain > 0
     by_model = best is None and (few or len(columns) <= MANY)
     for model in (None, *Model) if by_model else (None,):
-        units = _place(columns, model)
+        units = _place(columns, np.zeros(len(columns), dtype=np.int64), model)
         if units is not None:
             yield improve(columns, units, deadline)
         if time.monotonic() > deadline:
             return
 
 
-def _place(columns: Columns, model: Model | None) -> Units | None:
-    """Every group's units on the candidates where they hurt least; None if that cannot be.
+def near(columns: Columns, weights: Vector, deadline: float) -> Units | None:
+    """Units close to weights (columns,) without step, improved; None if limits do not allow it."""
+    units: Units = np.floor(weights * columns.options.units + ROUNDING).astype(np.int64)
+    filled = _place(columns, units, None) if columns.holds(units) else None
+    return None if filled is None else improve(columns, filled, deadline)
+
+
+def _place(columns: Columns, units: Units, model: Model | None) -> Units | None:
+    """Every group's units that are missing, where they hurt least; None if that cannot be.
 
     `model`: only candidates of this model, where a group has any.
     """
-    units: Units = np.zeros(len(columns), dtype=np.int64)
+    units = units.copy()
     loads = columns.loads(units)
     allowed = _allowed(columns, model)
-    lumps = [_lumps(group.units) for group in columns.groups]
+    lumps = [
+        _lumps(group.units - int(units[columns.group == number].sum()))
+        for number, group in enumerate(columns.groups)
+    ]
     for turn in range(max(map(len, lumps), default=0)):
         for number, sizes in enumerate(lumps):
             if turn < len(sizes):
@@ -126,7 +137,7 @@ def _place(columns: Columns, model: Model | None) -> Units | None:
 
 
 def _lumps(units: int) -> list[int]:
-    count = min(units, LUMPS)
+    count = min(max(units, 0), LUMPS)
     return [units // count + (i < units % count) for i in range(count)]
 
 
@@ -206,6 +217,11 @@ def improve(columns: Columns, units: Units, deadline: float) -> Units:
     return units
 
 
+def _amounts(units: int) -> list[int]:
+    """All units, ever smaller parts of them, and one."""
+    return list(dict.fromkeys((units, -(-units // 4), -(-units // 16), 1)))
+
+
 def _best_move(columns: Columns, units: Units, score: float) -> tuple[float, int, int, int] | None:
     loads = columns.loads(units)
     row = int(np.argmax(loads))
@@ -214,7 +230,7 @@ def _best_move(columns: Columns, units: Units, score: float) -> tuple[float, int
     used = int(np.count_nonzero(units)) - len(columns.groups)
     best: tuple[float, int, int, int] | None = None
     for source in sources:
-        for amount in dict.fromkeys((int(units[source]), 1)):
+        for amount in _amounts(int(units[source])):
             rest = units.copy()
             rest[source] -= amount
             options = _open(columns, rest, np.flatnonzero(columns.group == columns.group[source]))

@@ -19,7 +19,7 @@ from controller.embedding.embedding import (
     check_embedding,
     what_is_left,
 )
-from controller.embedding.heuristic import bound_of, search
+from controller.embedding.heuristic import bound_of, near, search
 from controller.embedding.logical_topologies import Paths
 from controller.embedding.programme import relax, solve_integers
 from controller.embedding.tidy import tidy
@@ -120,8 +120,14 @@ def _by_programme(
         scale = float(first.columns.loads(first.units).max())
     columns, relaxed = relax(jobs, groups, options, scale, deadline)
     units = None if first.units is None else columns.carried(first.columns, first.units)
+    now = time.monotonic()
+    rounded = near(columns, relaxed.weights, now + (deadline - now) / 2)
+    if rounded is not None and (
+        units is None or columns.objective(rounded, scale) < columns.objective(units, scale)
+    ):
+        units = rounded
     bound = max(first.bound, relaxed.bound)
-    if units is not None and columns.objective(units, scale) <= bound * (1 + options.gap / 2):
+    if units is not None and columns.objective(units, scale) <= bound * (1 + options.gap):
         return _Answer(columns, units, bound, bound, "programme")
     left = max(0.1, deadline - time.monotonic())
     chosen = solve_integers(columns, relaxed, units, scale, left)

@@ -19,24 +19,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from controller.embedding.candidates import Candidates
 from controller.embedding.capacities import Vector
 from controller.embedding.choice import Columns, Group, Options, Units
 from controller.planners.linear_program import INFINITY, LinearProgram, Status
 
-ROUNDS = 200
 TOLERANCE = 1e-6
 
 
 @dataclass(frozen=True)
 class Relaxed:
-    """The programme without integers: a bound, and what a column costs more than it is worth."""
+    """The programme without integers: a bound, the weights (columns,) of jobs' data that it takes,
+    and by how many seconds more a column costs than it is worth (columns,).
+    """
 
     bound: float
-    excess: NDArray[np.float64]
-    complete: bool
+    weights: Vector
+    excess: Vector
 
 
 @dataclass(frozen=True)
@@ -60,10 +60,9 @@ def relax(
     `scale`: seconds that an answer takes, about. `bound` and `excess` are in seconds of a whole.
     """
     bound = 0.0
-    columns = Columns(jobs, groups, options)
-    excess = np.zeros(len(columns))
-    for _ in range(ROUNDS):
-        objective, prices, worth, slot_prices = _relaxed(columns, scale)
+    while True:
+        columns = Columns(jobs, groups, options)
+        objective, weights, prices, worth, slot_prices = _relaxed(columns, scale)
         cheapest = [candidates.price(prices) for candidates in jobs]
         total = 0.0
         for group in groups:
@@ -75,16 +74,17 @@ def relax(
         bound = max(bound, total - float(slot_prices @ columns.free_slots))
         whole = columns.times * options.units
         excess = whole @ prices + columns.slots @ slot_prices - worth[columns.group]
-        more = Columns(jobs, groups, options)
-        complete = len(more) == len(columns) or objective - bound <= TOLERANCE * objective
-        if complete or time.monotonic() > deadline:
-            break
-        columns = more
-    return columns, Relaxed(bound, np.maximum(excess, 0.0), complete)
+        complete = objective - bound <= TOLERANCE * objective
+        if (
+            complete
+            or len(Columns(jobs, groups, options)) == len(columns)
+            or time.monotonic() > deadline
+        ):
+            return columns, Relaxed(bound, weights, np.maximum(excess, 0.0))
 
 
-def _relaxed(columns: Columns, scale: float) -> tuple[float, Vector, Vector, Vector]:
-    """Objective, and duals: of the rows (together 1), the groups and the switches' slots."""
+def _relaxed(columns: Columns, scale: float) -> tuple[float, Vector, Vector, Vector, Vector]:
+    """Objective, weights, and duals: of rows (together 1), groups and the switches' slots."""
     programme = LinearProgram(maximise=False)
     units = columns.options.units
     busiest = programme.add_variable(1.0)
@@ -115,7 +115,8 @@ def _relaxed(columns: Columns, scale: float) -> tuple[float, Vector, Vector, Vec
         prices /= max(float(prices.sum()), 1e-300)
         worth = solution.duals[count[0] : count[1]] * scale
         slot_prices[limited] = np.maximum(-solution.duals[count[1] :], 0.0) * scale
-    return solution.objective * scale, prices, worth, slot_prices
+    weights = np.zeros(len(columns)) if solution.values is None else solution.values[of_column]
+    return solution.objective * scale, weights, prices, worth, slot_prices
 
 
 def solve_integers(
@@ -130,7 +131,10 @@ def solve_integers(
         excess = relaxed.bound + relaxed.excess / units
         keep = np.flatnonzero((excess <= most * (1 + TOLERANCE)) | (known > 0))
     programme = LinearProgram(
-        maximise=False, time_limit=time_limit, gap=options.gap / 2, seed=options.seed
+        maximise=False,
+        time_limit=time_limit,
+        gap=options.gap / (1 + options.gap),
+        seed=options.seed,
     )
     gain = options.least_gain
     busiest = programme.add_variable(1.0, lower=max(0.0, relaxed.bound / scale - TOLERANCE))

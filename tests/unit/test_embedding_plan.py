@@ -285,10 +285,14 @@ def test_a_newcomer_gets_its_fair_share_of_a_full_link() -> None:
 
 
 def test_a_change_touches_only_the_jobs_it_hits() -> None:
-    network = racks(2, 4, uplink=1e9, spines=2)
-    hosts = workers_of(network)
-    jobs = [JobDemand(i + 1, hosts[i::2], GIGABIT, models=IN_NETWORK) for i in range(2)]
-    before = plan_embedding(unused(network), jobs).jobs
+    network = make_topology("leaf-spine:2x4x2", NetworkOptions(1e9, servers=2))
+    jobs = [
+        JobDemand(1, ("h1", "h3", "h5", "h7"), GIGABIT, auxiliary=("ps1",), models=IN_NETWORK),
+        JobDemand(2, ("h2", "h4", "h6", "h8"), GIGABIT, auxiliary=("ps2",), models=IN_NETWORK),
+    ]
+    answer = plan_embedding(unused(network), jobs, Options(penalty=1024))
+    before = answer.jobs
+    assert answer.seconds == 1
     assert plan_again(unused(network), before) == before
     spine = next(n for n in before[0].parts[0].topology.parents if n.startswith("s"))
     assert all(spine not in part.topology.parents for part in before[1].parts)

@@ -16,6 +16,7 @@ from collectives.schedule_bytes import link_volumes
 from collectives.schedule_checker import check_schedule
 from controller.allocation import Allocator
 from controller.embedding.capacities import Capacities
+from controller.embedding.choice import Options
 from controller.embedding.demand import DirectedLink, JobDemand, Model, unused
 from controller.embedding.embedding import (
     JobEmbedding,
@@ -39,7 +40,7 @@ SHARES = {
     Model.PARAMETER_SERVER: Fraction(1, 8),
 }
 DEMAND = JobDemand(1, WORKERS, (10**6,), shares=SHARES)
-PLANNED = plan_embedding(unused(NETWORK), [DEMAND]).job(1)
+PLANNED = plan_embedding(unused(NETWORK), [DEMAND], Options(steps=64)).job(1)
 ELEMENTS = 64 * 9 * 16
 
 

@@ -1,0 +1,217 @@
+"""Embedding plans: time and gap of the programme, heuristic against it, models, many jobs.
+
+python -m benchmarks.embedding [--output FOLDER] [NAME ...]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from time import process_time
+from typing import Any
+
+from rich.console import Console
+
+from benchmarks.run import Rows, machine, table
+from collectives.network import Network
+from controller.embedding.choice import Method, Options
+from controller.embedding.demand import JobDemand, Model, Resources, unused
+from controller.embedding.embedding import Embedding
+from controller.embedding.planner import plan_embedding
+from controller.topologies import Options as NetworkOptions
+from controller.topologies import make_topology
+
+SECOND = (125_000_000,)
+"""Bytes that take a second at 1 Gbit/s, the rate of every host's link."""
+HOSTS = frozenset(Model) - {Model.IN_NETWORK}
+ALL = frozenset(Model)
+EVEN = -1
+"""A seed for links that are all free."""
+NODES_16 = (("leaf-spine:4x4x1", 2e9), ("leaf-spine:4x4x2", 1e9), ("fat-tree:4", 1e9))
+NODES_64 = (("leaf-spine:8x8x1", 4e9), ("leaf-spine:8x8x2", 2e9))
+
+
+def network_of(spec: str, uplink: float) -> Network:
+    """Hosts at 1 Gbit/s, links between switches at `uplink` bit/s."""
+    return make_topology(spec, NetworkOptions(1e9, uplink))
+
+
+def resources_of(network: Network, seed: int) -> Resources:
+    """What others leave: of hosts' links 80 % or more, of the others' 40 % or more, at random."""
+    resources = unused(network)
+    if seed == EVEN:
+        return resources
+    random = Random(seed)
+    links = {
+        (u, v): free * random.randint(8 if {u, v} & set(network.hosts) else 4, 10) / 10
+        for (u, v), free in resources.links.items()
+    }
+    return replace(resources, links=links)
+
+
+def interleaved(network: Network, jobs: int, models: frozenset[Model]) -> list[JobDemand]:
+    """All hosts but the server's, dealt out in turn; windows of 64 slots."""
+    hosts = [host for host in network.hosts if host != "ps"]
+    return [
+        JobDemand(job + 1, tuple(hosts[job::jobs]), SECOND, models=models, window=64)
+        for job in range(jobs)
+    ]
+
+
+def timed(
+    resources: Resources, demands: Sequence[JobDemand], options: Options
+) -> tuple[dict[str, Any], Embedding]:
+    """A row's figures on one plan, and the plan."""
+    spent = process_time()
+    answer = plan_embedding(resources, demands, options)
+    row = {
+        "iteration_s": round(float(answer.seconds), 4),
+        "bound_s": round(answer.bound, 4),
+        "gap_percent": round(100 * answer.gap, 2),
+        "topologies": sum(len(job.parts) for job in answer.jobs),
+        "candidates": answer.candidates,
+        "verdict": answer.verdict.value,
+        "cpu_s": round(process_time() - spent, 2),
+        "wall_s": round(answer.spent, 2),
+    }
+    return row, answer
+
+
+def _models(models: frozenset[Model]) -> str:
+    if len(models) == 1:
+        return next(iter(models)).value
+    return "all" if models == ALL else "of hosts"
+
+
+def programme() -> Rows:
+    """One job on 16 and on 64 nodes: time and gap of the exact method."""
+    rows = []
+    for nodes, specs in ((16, NODES_16), (64, NODES_64)):
+        for spec, uplink in specs:
+            for models in (HOSTS, ALL):
+                for seed in (EVEN, 0, 1, 2):
+                    network = network_of(spec, uplink)
+                    demands = interleaved(network, 1, models)
+                    row, _ = timed(
+                        resources_of(network, seed), demands, Options(method=Method.EXACT)
+                    )
+                    kind = "even" if seed == EVEN else seed
+                    rows.append(
+                        {"nodes": nodes, "network": spec, "models": _models(models), "free": kind}
+                        | row
+                    )
+    return rows
+
+
+def heuristic() -> Rows:
+    """The heuristic over the bound that the programme proves, where both run."""
+    rows = []
+    for spec, uplink in (*NODES_16, *NODES_64):
+        for models in (HOSTS, ALL):
+            for jobs in (1, 2, 4):
+                for seed in range(3):
+                    network = network_of(spec, uplink)
+                    resources = resources_of(network, seed)
+                    demands = interleaved(network, jobs, models)
+                    found, quick = timed(resources, demands, Options(method=Method.HEURISTIC))
+                    proved, exact = timed(resources, demands, Options(method=Method.EXACT))
+                    over = float(quick.seconds) / exact.programme_bound - 1
+                    rows.append(
+                        {
+                            "network": spec,
+                            "models": _models(models),
+                            "jobs": jobs,
+                            "free": seed,
+                            "heuristic_s": found["iteration_s"],
+                            "programme_s": proved["iteration_s"],
+                            "over_bound_percent": round(100 * over, 2),
+                            "programme_gap_percent": proved["gap_percent"],
+                            "heuristic_cpu_s": found["cpu_s"],
+                            "programme_cpu_s": proved["cpu_s"],
+                        }
+                    )
+    return rows
+
+
+def models() -> Rows:
+    """Each model alone, and mixed, under 1:1, 2:1 and 4:1 oversubscription."""
+    rows = []
+    for uplink in (4e9, 2e9, 1e9):
+        network = network_of("leaf-spine:4x4x1", uplink)
+        for allowed in (*(frozenset({model}) for model in Model), HOSTS, ALL):
+            try:
+                row, _ = timed(unused(network), interleaved(network, 1, allowed), Options())
+            except ValueError as error:
+                row = {"iteration_s": str(error).partition(":")[2].partition(" is possible")[0]}
+            rows.append(
+                {
+                    "oversubscription": f"{4e9 / uplink:g}:1",
+                    "models": _models(allowed),
+                    **{key: row.get(key, "") for key in ("iteration_s", "bound_s", "topologies")},
+                }
+            )
+    return rows
+
+
+def jobs() -> Rows:
+    """Several interleaved jobs at once, up to 16 on 256 hosts."""
+    rows = []
+    for spec, uplink, counts in (
+        ("leaf-spine:4x4x1", 1e9, (2, 4)),
+        ("leaf-spine:8x8x2", 2e9, (2, 4, 8)),
+        ("fat-tree:4", 1e9, (2, 4)),
+        ("leaf-spine:16x16x4", 4e9, (16,)),
+    ):
+        for count in counts:
+            for allowed in (HOSTS, ALL):
+                network = network_of(spec, uplink)
+                row, answer = timed(
+                    unused(network), interleaved(network, count, allowed), Options()
+                )
+                rows.append(
+                    {"network": spec, "jobs": count, "models": _models(allowed)}
+                    | {"method": answer.method}
+                    | row
+                )
+    return rows
+
+
+BENCHMARKS: dict[str, Callable[[], Rows]] = {
+    "programme": programme,
+    "heuristic": heuristic,
+    "models": models,
+    "jobs": jobs,
+}
+
+
+def rows() -> Rows:
+    """Time and gap of the programme."""
+    return programme()
+
+
+def main() -> None:
+    """Run those named, or all."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(BENCHMARKS))
+    parser.add_argument("--output", type=Path, default=Path("out/bench"))
+    options = parser.parse_args()
+    unknown = set(options.names) - set(BENCHMARKS)
+    if unknown:
+        parser.error(
+            f"no benchmark {', '.join(sorted(unknown))}; there are {', '.join(BENCHMARKS)}"
+        )
+    options.output.mkdir(parents=True, exist_ok=True)
+    for name in options.names or BENCHMARKS:
+        found = BENCHMARKS[name]()
+        values = {"machine": machine(), "rows": found}
+        path = options.output / f"embedding-{name}.json"
+        path.write_text(json.dumps(values, indent=1) + "\n")
+        Console(width=200).print(table(name, found))
+
+
+if __name__ == "__main__":
+    main()
