@@ -54,26 +54,55 @@ def submit(
     as_json: JsonOption = False,
 ) -> None:
     """Hand a job to the running controller."""
-    submission = pb.Submission(name=name, algorithm=algorithm, planner=planner, window=window)
-    count = _hosts(workers, submission.workers)
-    submission.worker_count = count
-    submission.server_count = _hosts(servers, submission.servers)
+    submission = make_submission(
+        name,
+        workers,
+        servers,
+        elements=elements,
+        rounds=rounds,
+        dtype=DataType.FLOAT32 if train else dtype,
+        kind=train or "random",
+        seed=seed,
+        algorithm=algorithm,
+    )
+    submission.planner, submission.window = planner, window
     if task is not None:
         submission.task = task.read_text(encoding="utf-8")
-    else:
-        workload = {
-            "kind": train or "random",
-            "workers": count or len(submission.workers),
-            "elements": elements,
-            "rounds": rounds,
-            "dtype": DataType.FLOAT32 if train else dtype,
-            "seed": seed,
-        }
-        schedule = algorithm if algorithm in SCHEDULES else None
-        submission.task = json.dumps({"workload": json.dumps(workload), "schedule": schedule})
     queries = ControllerQueries(controller)
     info = queries.submit(submission)
     _show(_wait(queries, info) if wait else info, as_json)
+
+
+def make_submission(
+    name: str,
+    workers: str,
+    servers: str = "1",
+    *,
+    elements: int = 100_000,
+    rounds: int = 3,
+    dtype: DataType = DataType.INT32,
+    kind: str = "random",
+    seed: int = 1,
+    algorithm: str = "in-network",
+) -> pb.Submission:
+    """A job that sums tensors and checks every sum; `workers`, `servers` as the command takes them.
+
+    `kind`: `random` tensors of `elements`, or a data set to train on.
+    """
+    submission = pb.Submission(name=name, algorithm=algorithm)
+    submission.worker_count = _hosts(workers, submission.workers)
+    submission.server_count = _hosts(servers, submission.servers)
+    workload = {
+        "kind": kind,
+        "workers": submission.worker_count or len(submission.workers),
+        "elements": elements,
+        "rounds": rounds,
+        "dtype": dtype,
+        "seed": seed,
+    }
+    schedule = algorithm if algorithm in SCHEDULES else None
+    submission.task = json.dumps({"workload": json.dumps(workload), "schedule": schedule})
+    return submission
 
 
 def _hosts(text: str, names: Any) -> int:

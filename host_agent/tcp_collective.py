@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import selectors
 import socket
@@ -208,6 +209,13 @@ class TcpCollective:
             info = outlet.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)
             total += int.from_bytes(info[100:104], sys.byteorder)
         return total
+
+    def abort(self) -> None:
+        """Let a `run` in another thread raise PeerLost soon; nothing more can be exchanged."""
+        for sock in (*(outlet.sock for outlet in self._outlets.values()), *self._inlets.values()):
+            # The peer may have ended the connection already.
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Close all connections."""

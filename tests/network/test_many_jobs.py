@@ -1,0 +1,186 @@
+"""A cluster in Mininet: jobs that come and go at once, agents that are killed, bad input."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller.asking import ControllerQueries
+from controller.job_commands import job_dict, make_submission
+
+HOPSUM = Path(sys.executable).with_name("hopsum")
+PATIENCE = 120.0
+GOING = ("queued", "waiting", "running")
+
+
+class Running:
+    """`hopsum cluster` in a folder of its own, and commands to it."""
+
+    def __init__(self, folder: Path, topology: str, *options: str) -> None:
+        self.folder = folder
+        self.log = folder / "log"
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [str(HOPSUM), "cluster", topology, *options], cwd=folder, stdout=log, stderr=log
+            )
+
+    def wait_until_up(self) -> None:
+        """Return when every host has its agent."""
+        self.wait_until(lambda: "its controller at" in self.log.read_text(), "the cluster")
+        self.queries = ControllerQueries()
+        self.wait_until(self.attached, "agents on all hosts")
+
+    def stop(self) -> None:
+        """Take it down."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGINT)
+            self.process.wait(30)
+
+    def wait_until(self, true: Callable[[], bool], what: str) -> None:
+        """Ask again and again while the cluster runs."""
+        deadline = time.monotonic() + PATIENCE
+        while not true():
+            assert time.monotonic() < deadline, f"waited {PATIENCE} s for {what}"
+            assert self.process.poll() is None, self.log.read_text()
+            time.sleep(0.05)
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """What became of a command."""
+        return subprocess.run(
+            [str(HOPSUM), *arguments], capture_output=True, text=True, check=False
+        )
+
+    def job(self, name: str) -> dict[str, Any]:
+        """How far a job is."""
+        return job_dict(self.queries.job(name))
+
+    def attached(self) -> bool:
+        """Whether every host has its agent."""
+        return all(node.attached for node in self.queries.nodes())
+
+    def finished(self, name: str) -> dict[str, Any]:
+        """A job that has ended well, all its sums exact."""
+        self.wait_until(lambda: self.job(name)["state"] not in GOING, f"the end of {name}")
+        job = self.job(name)
+        assert job["state"] == "finished", job
+        assert job["checked"] > 0
+        assert job["wrong"] == 0
+        return job
+
+    def agent(self, host: str) -> int:
+        """The process of a host's agent."""
+        for folder in Path("/proc").iterdir():
+            if folder.name.isdigit():
+                try:
+                    words = (folder / "cmdline").read_bytes().decode().split("\0")
+                except (OSError, UnicodeDecodeError):
+                    continue
+                if "serve" in words and host in words and "--interface" in words:
+                    return int(folder.name)
+        raise AssertionError(f"no agent on {host}")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def cluster(folder: Path) -> Iterator[Callable[..., Running]]:
+    with contextlib.ExitStack() as stack:
+
+        def start(topology: str, *options: str) -> Running:
+            running = Running(folder, topology, *options)
+            stack.callback(running.stop)
+            running.wait_until_up()
+            return running
+
+        yield start
+
+
+def test_eight_jobs_at_once_are_exact(cluster: Callable[..., Running]) -> None:
+    up = cluster("fat-tree:4")
+    for number in range(8):
+        up.queries.submit(
+            make_submission(
+                f"job{number}",
+                str(2 + number % 4),
+                str(1 + number % 2),
+                elements=20_000 * (1 + number),
+                rounds=40 - 4 * number,
+                seed=number,
+            )
+        )
+    running = [job.name for job in up.queries.jobs() if job.state == "running"]
+    assert len(running) > 1
+    for number in range(8):
+        job = up.finished(f"job{number}")
+        assert job["checked"] == (2 + number % 4) * 20_000 * (1 + number) * (40 - 4 * number)
+    assert not any(node.jobs for node in up.queries.nodes())
+
+
+def test_one_jobs_end_is_not_the_others(cluster: Callable[..., Running]) -> None:
+    up = cluster("leaf-spine:2x3")
+
+    def submit(name: str, workers: str, server: str, rounds: int) -> None:
+        up.queries.submit(make_submission(name, workers, server, rounds=rounds))
+
+    submit("doomed", "h1,h2", "ps", 1000)
+    submit("unwanted", "h2,h3", "ps", 1000)
+    submit("steady", "h4,h5", "h6", 100)
+    submit("beside", "h2,h5", "ps", 20)
+    for name in ("doomed", "unwanted", "steady"):
+        up.wait_until(lambda n=name: up.job(n)["round"] > 0, f"rounds of {name}")  # type: ignore[misc]
+
+    assert up.queries.cancel("unwanted").state == "cancelled"
+    os.kill(up.agent("h1"), signal.SIGKILL)
+    up.wait_until(lambda: up.job("doomed")["state"] not in GOING, "the doomed job's end")
+    doomed = up.job("doomed")
+    assert doomed["state"] == "failed"
+    assert "h1: its connection ended" in doomed["reason"]
+    up.finished("beside")
+
+    # A server is started again, and its job goes on in a new epoch.
+    assert up.job("steady")["state"] == "running"
+    os.kill(up.agent("h6"), signal.SIGKILL)
+    steady = up.finished("steady")
+    assert steady["checked"] == 2 * 100_000 * 100
+    assert steady["epoch"] == 2
+    assert "agent on h6 ended (code -9); starting it again" in up.log.read_text()
+
+    # The names and hosts of jobs that are over can be used again.
+    up.wait_until(up.attached, "all agents")
+    submit("doomed", "h1,h2", "1", 3)
+    up.finished("doomed")
+
+
+def test_wrong_jobs_are_refused_at_the_caller(cluster: Callable[..., Running]) -> None:
+    up = cluster("star:3")
+    up.queries.submit(make_submission("a", "h1,h2", rounds=1000))
+    for arguments, words in {
+        ("a", "--workers", "h1,h3"): "there is a job 'a' already: number 1",
+        ("b", "--workers", "h1,h9"): "there is no host 'h9'",
+        ("b", "--workers", "h1,h1"): "worker h1 is named more than once",
+        ("b", "--workers", "h1,h2", "--servers", "h2"): "cannot be worker and server",
+        ("b", "--workers", "9"): "expected 1 to",
+        ("b", "--window", "65536"): "no range of 65536 slots",
+        ("b", "--algorithm", "gossip"): "algorithm 'gossip'",
+        ("b c",): "job name 'b c'",
+    }.items():
+        done = up.run("submit", *arguments)
+        assert done.returncode != 0
+        assert words in " ".join(done.stderr.split()), done.stderr
+    done = up.run("cancel", "nobody")
+    assert "there is no job nobody; jobs: 1 (a)" in " ".join(done.stderr.split())
+    assert up.job("a")["state"] == "running"
+    assert up.queries.cancel("1").state == "cancelled"

@@ -1,0 +1,312 @@
+"""A cluster in one process: the controller's service, agents' processes as threads, TCP between."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from collectives.network import Network
+from controller.asking import ControllerQueries, NoClusterError
+from controller.cluster import Cluster
+from controller.cluster_service import ClusterService
+from controller.driver import DriverError
+from controller.job_commands import job_dict, make_submission
+from controller.loaders import load_network
+from controller.manager import Manager
+from controller.rules import SwitchRules
+from controller.service import ControllerService
+from host_agent.node.bandwidth import Counted
+from host_agent.node.client import NodeClient
+from host_agent.node.serve import NodeServer
+from packet_io.port import MemoryPort
+from protocol import hopsum_pb2 as pb
+from protocol.channel import ControllerError, Tls, server_credentials
+
+WAIT = 30.0
+GOING = ("queued", "waiting", "running")
+
+
+def until(true: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + WAIT
+    while not true():
+        assert time.monotonic() < deadline, f"waited {WAIT} s for {what}"
+        threading.Event().wait(0.02)
+
+
+def local(name: str) -> Network:
+    """A network whose hosts are reached on this machine, apart from other runs of these tests."""
+    network = load_network(name)
+    low = os.getpid() & 0xFF
+    high = 1 + (os.getpid() >> 8) % 254
+    hosts = {
+        host: replace(was, ip=f"127.{high}.{low}.{number}")
+        for number, (host, was) in enumerate(network.hosts.items(), start=1)
+    }
+    return replace(network, hosts=hosts)
+
+
+class World:
+    """A controller in a thread, and agents' processes in others."""
+
+    def __init__(self, folder: Path, name: str = "star:4", tls: Tls | None = None) -> None:
+        self.network = local(name)
+        self.address = f"unix:{folder}/controller" if tls is None else "localhost:0"
+        self.refuse = False
+        self._tls = tls
+        self._up = threading.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop: asyncio.Event | None = None
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._main()))
+        self._agents: list[tuple[threading.Thread, int]] = []
+        self._thread.start()
+        assert self._up.wait(WAIT)
+        self.queries = ControllerQueries(self.address)
+
+    async def _install(self, rules: Mapping[str, SwitchRules]) -> None:
+        if self.refuse:
+            raise DriverError("s1", "it will not")
+
+    async def _main(self) -> None:
+        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        cluster = Cluster(Manager(self.network, self._install))
+        service = ClusterService(cluster)
+        credentials = None if self._tls is None else server_credentials(self._tls)
+        async with cluster.manager.service.serve(
+            self.address, [service.add_to], credentials
+        ) as bound:
+            self.address = bound
+            self._up.set()
+            await self._stop.wait()
+            await cluster.close()
+
+    def agent(self, host: str, tls: Tls | None = None) -> list[Exception]:
+        """Start an agent's process; gives the list of what ends it."""
+        ended: list[Exception] = []
+        stop = os.eventfd(0, os.EFD_NONBLOCK)
+        client = NodeClient(self.address, host, tls)
+        port = MemoryPort.pair()[0]
+        node = NodeServer(client, port, lambda now: Counted(0, 0, now), stop, tls)
+
+        def run() -> None:
+            try:
+                node.run()
+            except ControllerError as error:
+                ended.append(error)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        self._agents.append((thread, stop))
+        return ended
+
+    def agents(self, *hosts: str) -> None:
+        """Start agents and wait until they are attached."""
+        for host in hosts:
+            self.agent(host)
+        until(lambda: set(hosts) <= self.attached(), f"agents on {', '.join(hosts)}")
+
+    def attached(self) -> set[str]:
+        return {node.host for node in self.queries.nodes() if node.attached}
+
+    def stop_agent(self, number: int) -> None:
+        thread, stop = self._agents[number]
+        os.eventfd_write(stop, 1)
+        thread.join(WAIT)
+
+    def state(self, name: str) -> str:
+        return self.queries.job(name).state
+
+    def exact(self, name: str) -> None:
+        """Wait for the end of a job, which must be a good one."""
+        until(lambda: self.state(name) not in GOING, f"the end of {name}")
+        job = job_dict(self.queries.job(name))
+        assert job["state"] == "finished", job["reason"]
+        assert job["checked"] > 0
+        assert job["wrong"] == 0
+
+    def close(self) -> None:
+        for number in range(len(self._agents)):
+            self.stop_agent(number)
+        assert self._loop is not None
+        assert self._stop is not None
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(WAIT)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    made = World(tmp_path)
+    yield made
+    made.close()
+
+
+def ring(name: str, workers: str, rounds: int = 3) -> pb.Submission:
+    return make_submission(name, workers, elements=5000, rounds=rounds, algorithm="ring")
+
+
+def test_jobs_that_share_hosts_run_at_once_and_are_exact(world: World) -> None:
+    world.agents("h1", "h2", "h3")
+    names = ["a", "b", "c"]
+    for name, workers in zip(names, ("h1,h2", "h2,h3", "h3,h1,h2"), strict=True):
+        world.queries.submit(ring(name, workers))
+    for name in names:
+        world.exact(name)
+    assert [job.name for job in world.queries.jobs()] == names
+
+
+def test_a_job_waits_for_agents_that_come_later(world: World) -> None:
+    world.agents("h1")
+    world.queries.submit(ring("early", "h1,h2"))
+    assert world.state("early") == "waiting"
+    world.agents("h2")
+    world.exact("early")
+
+
+def test_a_job_that_fails_or_is_cancelled_ends_alone(world: World) -> None:
+    world.agents("h1", "h2", "h3")
+    broken = ring("broken", "h1,h2")
+    broken.task = '{"workload": 7}'
+    world.queries.submit(ring("never", "h1,h4"))
+    world.queries.submit(broken)
+    world.queries.submit(ring("good", "h1,h2,h3"))
+    until(lambda: world.state("broken") == "failed", "the broken job's end")
+    assert "TaskError: the job's task cannot be read" in world.queries.job("broken").reason
+    world.exact("good")
+    assert world.queries.cancel("never").state == "cancelled"
+    assert world.queries.cancel("never").reason == "cancelled by its owner"
+    world.queries.submit(ring("broken", "h1,h2"))
+    world.exact("broken")
+
+
+def test_an_agent_that_dies_ends_its_jobs_and_may_come_again(world: World) -> None:
+    world.agents("h1", "h2", "h3")
+    world.queries.submit(ring("long", "h1,h2", rounds=100_000))
+    until(lambda: world.queries.job("long").round > 0, "rounds")
+    world.stop_agent(0)
+    until(lambda: world.state("long") == "failed", "the end of long")
+    assert "h1: its connection ended" in world.queries.job("long").reason
+    world.queries.submit(ring("other", "h2,h3"))
+    world.exact("other")
+    world.agents("h1")
+    world.queries.submit(ring("again", "h1,h2"))
+    world.exact("again")
+
+
+def test_two_agents_with_one_name(world: World) -> None:
+    world.agents("h1")
+    (error,) = wait_for_end(world.agent("h1"))
+    assert "host h1 has an agent process already" in str(error)
+    (error,) = wait_for_end(world.agent("h9"))
+    assert "there is no host 'h9'" in str(error)
+    assert world.attached() == {"h1"}
+
+
+def wait_for_end(ended: list[Exception]) -> list[Exception]:
+    until(lambda: bool(ended), "an agent's end")
+    return ended
+
+
+def test_jobs_queue_for_slots(world: World) -> None:
+    def in_network(name: str, window: int) -> pb.JobInfo:
+        submission = make_submission(name, "h1,h2")
+        submission.window = window
+        return world.queries.submit(submission)
+
+    assert in_network("all", 4096).state == "waiting"
+    queued = in_network("next", 2048)
+    assert queued.state == "queued"
+    assert "4096 of 4096 are in use" in queued.reason
+    assert in_network("small", 64).state == "queued"
+    with pytest.raises(ControllerError, match="no range of 8192 slots"):
+        in_network("huge", 8192)
+    world.queries.cancel("all")
+    until(lambda: world.state("small") == "waiting", "the queue")
+    assert world.state("next") == "waiting"
+    assert world.queries.cancel("next").state == "cancelled"
+
+
+def test_nothing_is_left_of_a_job_whose_rules_switches_refuse(world: World) -> None:
+    world.refuse = True
+    with pytest.raises(ControllerError, match="UNAVAILABLE: switch s1: it will not"):
+        world.queries.submit(make_submission("a", "h1,h2"))
+    assert world.state("a") == "failed"
+    world.refuse = False
+    assert world.queries.submit(make_submission("a", "h1,h2")).state == "waiting"
+    assert world.queries.cancel("2").state == "cancelled"
+
+
+def test_a_controller_of_one_run_has_no_cluster(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with ControllerService().serve(f"unix:{tmp_path}/c") as address:
+            queries = ControllerQueries(address)
+            assert await asyncio.to_thread(queries.jobs) == []
+            with pytest.raises(NoClusterError, match="`hopsum cluster`"):
+                await asyncio.to_thread(queries.submit, ring("a", "h1,h2"))
+
+    asyncio.run(main())
+
+
+# -- TLS
+
+
+def openssl(folder: Path, *arguments: str) -> None:
+    subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
+
+
+def certify(folder: Path, name: str, authority: str | None = None) -> None:
+    """Make `name`.pem and `name`.key, an authority of its own or certified by another."""
+    key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
+    if authority is None:
+        openssl(
+            folder, "req", "-x509", *key, "-keyout", f"{name}.key", "-out", f"{name}.pem",
+            "-subj", f"/CN={name}", "-days", "2",
+        )  # fmt: skip
+        return
+    openssl(
+        folder, "req", *key, "-keyout", f"{name}.key", "-out", f"{name}.csr",
+        "-subj", f"/CN={name}",
+    )  # fmt: skip
+    (folder / "names").write_text("subjectAltName=DNS:localhost")
+    openssl(
+        folder, "x509", "-req", "-in", f"{name}.csr", "-CA", f"{authority}.pem",
+        "-CAkey", f"{authority}.key", "-CAcreateserial", "-out", f"{name}.pem", "-days", "2",
+        "-extfile", "names",
+    )  # fmt: skip
+
+
+def test_tls_lets_in_who_is_certified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    certify(tmp_path, "ours")
+    certify(tmp_path, "theirs")
+    for name, authority in (("controller", "ours"), ("agent", "ours"), ("stranger", "theirs")):
+        certify(tmp_path, name, authority)
+
+    def files(name: str) -> Tls:
+        return Tls(tmp_path / "ours.pem", tmp_path / f"{name}.pem", tmp_path / f"{name}.key")
+
+    for part, file in (
+        ("AUTHORITY", "ours.pem"),
+        ("CERTIFICATE", "agent.pem"),
+        ("KEY", "agent.key"),
+    ):
+        monkeypatch.setenv(f"HOPSUM_TLS_{part}", str(tmp_path / file))
+    with contextlib.closing(World(tmp_path, tls=files("controller"))) as world:
+        world.agent("h3")
+        world.agent("h4", files("stranger"))
+        for host in ("h1", "h2"):
+            world.agent(host, files("agent"))
+        until(lambda: {"h1", "h2"} <= world.attached(), "agents with certificates")
+        world.queries.submit(ring("secret", "h1,h2"))
+        world.exact("secret")
+        assert world.attached() == {"h1", "h2"}
+        with pytest.raises(ControllerError, match="UNAVAILABLE"):
+            ControllerQueries(world.address, files("stranger")).jobs()
+    with pytest.raises(ControllerError, match=r"TLS: .*none\.pem cannot be read"):
+        server_credentials(Tls(None, tmp_path / "none.pem", tmp_path / "controller.key"))
