@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, Protocol
@@ -69,8 +70,8 @@ class TreeExchange:
 class ScheduleExchange:
     """By a schedule among the workers, over TCP, in a thread of its own.
 
-    `lengths`: of all parts it will be given, so that connections are made once. `slot`: which of
-    the job's schedules this is. Connects when `connect` runs, which waits for the others.
+    `lengths`: of all parts it will be given, so that connections are made once. `connect`
+    comes first, once the other workers are there.
     """
 
     def __init__(
@@ -89,6 +90,8 @@ class ScheduleExchange:
         self._addresses = [network.hosts[name].ip for name in workers]
         self._collective: TcpCollective | None = None
         self._waits_for: int | None = None
+        self._closing = threading.Lock()
+        self._closed = self._busy = False
 
         @cache
         def schedule(elements: int) -> Schedule:
@@ -104,25 +107,42 @@ class ScheduleExchange:
         """Meet the other workers, off the loop; `done` when it is."""
 
         def meet() -> None:
-            self._collective = TcpCollective(
+            collective = TcpCollective(
                 self._rank,
                 self._addresses,
                 targets=self._targets,
                 sources=self._sources,
                 port=self._port,
             )
+            with self._closing:
+                self._collective = collective
 
-        self._waits_for = self._apart(meet)
+        self._apart_until_closed(meet)
 
     def begin(self, tensor: Tensor, out: Tensor, now: float) -> None:
         """Run the schedule in place, on a copy in `out`."""
         out[...] = tensor
 
-        def run() -> None:
-            assert self._collective is not None
-            self._collective.run(Execution(self._schedule(len(out)), self._rank, out))
+        collective = self._collective
+        assert collective is not None
 
-        self._waits_for = self._apart(run)
+        def run() -> None:
+            collective.run(Execution(self._schedule(len(out)), self._rank, out))
+
+        self._apart_until_closed(run)
+
+    def _apart_until_closed(self, work: Callable[[], None]) -> None:
+        def guarded() -> None:
+            try:
+                work()
+            finally:
+                with self._closing:
+                    self._busy = False
+                    if self._closed:
+                        self._give_back()
+
+        self._busy = True
+        self._waits_for = self._apart(guarded)
 
     def completed(self, number: int) -> None:
         """Take in that a piece of work is done."""
@@ -139,7 +159,15 @@ class ScheduleExchange:
         return 0 if self._collective is None else self._collective.retransmissions
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close the connections, at once or when what is under way has given up."""
+        with self._closing:
+            self._closed = True
+            if not self._busy:
+                self._give_back()
+            elif self._collective is not None:
+                self._collective.abort()
+
+    def _give_back(self) -> None:
         if self._collective is not None:
             self._collective.close()
             self._collective = None

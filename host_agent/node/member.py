@@ -177,10 +177,13 @@ class Member:
             lambda: make_workload(task.workload, index, judged)
         )
         tensor: Tensor | None = yield from self._operation(workload.next_tensor)
-        while not all(exchange.done() for exchange in self._exchanges):
-            yield
         self.client.ready()
         yield from self._until(lambda: self.client.started, "the start")
+        for exchange in self._exchanges:
+            if isinstance(exchange, ScheduleExchange):
+                exchange.connect()
+        while not all(exchange.done() for exchange in self._exchanges):
+            yield
         intervals: list[Interval] = []
         while tensor is not None:
             started = time.monotonic()
@@ -229,7 +232,6 @@ class Member:
                 port_of(self.job, place),
             )
             self._exchanges.append(exchange)
-            exchange.connect()
 
     def _begin(self, task: Task, plan: JobPlan, tensor: Tensor, result: Tensor, now: float) -> None:
         """Hand every part of a tensor to its exchange (002, decomposition)."""
