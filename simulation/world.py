@@ -17,12 +17,14 @@ from numpy.typing import NDArray
 
 from collectives.network import Network
 from p4switch.v1model.engine import Engine
+from protocol.wire import ETHERNET_BYTES, ETHERTYPE_IPV4, LEVELS, level_of_tos
 from simulation.events import EventQueue
 from simulation.faults import Faults
 
 Frames = NDArray[np.uint8]
 QUEUE_FRAMES = 1000
 """Frames a sender's queue holds, as Linux's default txqueuelen."""
+_IPV4 = ETHERTYPE_IPV4.to_bytes(2, "big")
 
 
 class SimulationError(RuntimeError):
@@ -92,6 +94,13 @@ class Channel:
             departure += len(frame) * 8 / self._rate
         self._busy_until = departure
         departures.append(departure)
+        self._leave(frame, departure)
+
+    def drain(self) -> None:
+        """From now on no event comes any more that would send what waits: it goes as it is."""
+
+    def _leave(self, frame: bytes, departure: float) -> None:
+        """Send a frame whose last bit is out at `departure`."""
         self.bytes += len(frame)
         self.frames += 1
         arrival = departure + self._latency
@@ -113,6 +122,64 @@ class Channel:
         self._world.deliver(arrival, self._ends[1], self._target_port, frame)
 
 
+class PriorityChannel(Channel):
+    """A channel with a queue for every class selector of IP at its sender; the highest goes first.
+
+    A frame under way is not interrupted. What is not IPv4 waits with the lowest. Each queue holds
+    `QUEUE_FRAMES`. (An event a frame more than `Channel`, which is why that one is the default.)
+    """
+
+    def __init__(
+        self,
+        world: World,
+        source: str,
+        target: str,
+        target_port: int,
+        rate: float | None,
+        latency: float,
+        rng: random.Random,
+    ) -> None:
+        super().__init__(world, source, target, target_port, rate, latency, rng)
+        self._queues: list[deque[bytes]] = [deque() for _ in range(LEVELS)]
+        self._sending = False
+        self._drained = False
+
+    def transmit(self, frame: bytes) -> None:
+        """Queue a frame; it arrives later, or never."""
+        if self._rate is None or self._drained:
+            super().transmit(frame)
+            return
+        ipv4 = frame[12:14] == _IPV4
+        queue = self._queues[level_of_tos(frame[ETHERNET_BYTES + 1]) if ipv4 else LEVELS - 1]
+        if len(queue) >= QUEUE_FRAMES:
+            self.queue_drops += 1
+            return
+        queue.append(frame)
+        if not self._sending:
+            self._send_next()
+
+    def _send_next(self) -> None:
+        """Let the first frame of the highest queue leave, and the next one when it is out."""
+        assert self._rate is not None
+        for queue in self._queues:
+            if queue:
+                frame = queue.popleft()
+                departure = self._world.queue.now + len(frame) * 8 / self._rate
+                self._busy_until = departure
+                self._sending = True
+                self._world.queue.at(departure, self._send_next)
+                self._leave(frame, departure)
+                return
+        self._sending = False
+
+    def drain(self) -> None:
+        """See `Channel.drain`."""
+        self._drained = True
+        for queue in self._queues:
+            while queue:
+                super().transmit(queue.popleft())
+
+
 @dataclass
 class _Arrivals:
     """Frames that reach one node at one instant."""
@@ -126,7 +193,7 @@ class World:
     `engines`: the engine of every switch. `agents`: those of the hosts that take part; frames
     to other hosts vanish there. `reinstall`: called with the name of a switch that comes back
     from a reboot, returns its fresh engine; `on_reboot`: with a switch's name and engine before
-    that is lost.
+    that is lost. `priorities`: links send by the class selector of IP, the highest first.
     """
 
     def __init__(
@@ -139,6 +206,7 @@ class World:
         seed: int = 0,
         reinstall: Callable[[str], Engine] | None = None,
         on_reboot: Callable[[str, Engine], None] | None = None,
+        priorities: bool = False,
     ) -> None:
         self.network = network
         self.queue = EventQueue()
@@ -154,9 +222,10 @@ class World:
         self._out: dict[str, dict[int, Channel]] = {
             name: {} for name in (*network.hosts, *network.switches)
         }
+        kind = PriorityChannel if priorities else Channel
         for number, (u, v) in enumerate(network.directed_links()):
             link = network.link(u, v)
-            channel = Channel(
+            channel = kind(
                 self,
                 u,
                 v,
@@ -266,6 +335,8 @@ class World:
 
     def drain(self) -> None:
         """Let frames under way arrive; timers and what they would send are left out."""
+        for link in self.channels.values():
+            link.drain()
         while self._pending:
             time, node = min(self._pending)
             self.queue.now = time
