@@ -14,6 +14,7 @@ from typing import IO, Any
 from collectives.network import Network, NetworkError
 from mininet_topos.failures import EmulationError
 from mininet_topos.loader import load_mininet
+from mininet_topos.priority_queues import priority_lines
 from mininet_topos.record import RunRecord
 from mininet_topos.shaping import HYSTERESIS, neighbour_lines, offload_command, shaping_lines
 
@@ -46,12 +47,18 @@ class Emulation:
     """A running Mininet network.
 
     `engine`: `embedded` or `bmv2`. Links with a bandwidth are shaped at both ends; latency cannot
-    be emulated here. Use as a context manager: on leaving, however that happens, every process,
-    namespace and interface is gone. Raises MininetUnavailable, EmulationError, SwitchFailed.
+    be emulated here. `priorities`: they send by the class selector of IP (`priority_queues`). Use
+    as a context manager: on leaving, however that happens, every process, namespace and interface
+    is gone. Raises MininetUnavailable, EmulationError, SwitchFailed.
     """
 
     def __init__(
-        self, network: Network, *, engine: str = "embedded", log_folder: Path = Path("logs")
+        self,
+        network: Network,
+        *,
+        engine: str = "embedded",
+        log_folder: Path = Path("logs"),
+        priorities: bool = False,
     ) -> None:
         if engine not in ENGINES:
             raise EmulationError(f"engine {engine!r}: expected one of {', '.join(ENGINES)}")
@@ -64,6 +71,7 @@ class Emulation:
         self.network = network
         self.engine = engine
         self._log_folder = log_folder
+        self._shaping = priority_lines if priorities else shaping_lines
         self._net: Any = None
         self._record: RunRecord | None = None
         self._lock: IO[str] | None = None
@@ -154,7 +162,7 @@ class Emulation:
                 self._offloads_off(interface, None)
                 rate = self.network.link(switch, neighbour).bandwidth
                 if rate is not None:
-                    root_lines += shaping_lines(interface, rate)
+                    root_lines += self._shaping(interface, rate)
         self._check(["tc", "-batch", "-"], stdin="\n".join(root_lines))
         for host in self.network.hosts.values():
             self._prepare_host(host.name)
@@ -172,7 +180,7 @@ class Emulation:
             neighbours += neighbour_lines(interface, others)
             rate = self.network.link(name, peer).bandwidth
             if rate is not None:
-                shaping += shaping_lines(interface, rate)
+                shaping += self._shaping(interface, rate)
         self._check(["ip", "-batch", "-"], host=name, stdin="\n".join(neighbours))
         self._check(["tc", "-batch", "-"], host=name, stdin="\n".join(shaping))
 
