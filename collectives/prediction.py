@@ -10,7 +10,7 @@ their bytes on it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -44,6 +44,18 @@ class Prediction:
     def busiest(self) -> tuple[tuple[str, str], int]:
         """The directed link with most bytes, and how many."""
         return max(self.links.items(), key=lambda item: (item[1], item[0]))
+
+
+def total(predictions: Iterable[Prediction]) -> Prediction:
+    """All of them, one after the other."""
+    links: dict[tuple[str, str], int] = {}
+    seconds = seconds_a_round = 0.0
+    for prediction in predictions:
+        for link, size in prediction.links.items():
+            links[link] = links.get(link, 0) + size
+        seconds += prediction.seconds
+        seconds_a_round += prediction.seconds_a_round
+    return Prediction(links, seconds, seconds_a_round)
 
 
 def predict(

@@ -33,7 +33,7 @@ Address = tuple[str, int]
 """IPv4 address and TCP port."""
 
 OPTIONS = CoordinationOptions(
-    LinkOptions(heartbeat=2.0, silence=15.0, join=60.0, resend=5.0), cycle=0.01
+    LinkOptions(heartbeat=2.0, silence=15.0, join=300.0, resend=5.0), cycle=0.01
 )
 """On a busy machine a process may be off the processor for seconds.
 
@@ -151,6 +151,13 @@ class Coordinator:
                         f"{', '.join(o.name for o in self._participant.requests) or 'none'}"
                     )
                 self._changed.wait(left)
+
+    def wait_done(self) -> None:
+        """Wait until everybody has left."""
+        with self._changed:
+            while not self._participant.done:
+                self._check()
+                self._changed.wait()
 
     def leave(self) -> None:
         """This process needs nothing any more; the connections stay until all have left."""

@@ -54,6 +54,14 @@ def load_images() -> Images:
     return Images(images[:split], classes[:split], images[split:], classes[split:])
 
 
+@cache
+def _one_thread_for_matrices() -> None:
+    """These matrices are small: OpenBLAS's threads took fifty times the CPU time of one."""
+    from threadpoolctl import threadpool_limits
+
+    threadpool_limits(1, user_api="blas")
+
+
 @dataclass
 class DigitsTraining:
     """One replica of the model and its place in the training; replicas of one seed stay equal.
@@ -68,6 +76,7 @@ class DigitsTraining:
     losses: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        _one_thread_for_matrices()
         generator = np.random.default_rng([self.seed, 1])
         weights = [
             generator.normal(0, (2 / shape[0]) ** 0.5, shape)

@@ -86,3 +86,9 @@ def test_training_finds_the_digits() -> None:
     training = train_alone(seed=1, epochs=10)
     assert training.accuracy() > 0.95
     assert training.losses[-1] < training.losses[0]
+
+
+def test_time_that_calls_share_counts_once() -> None:
+    one = [(0.0, 3.0), (1.0, 2.0), (2.0, 5.0), (8.0, 9.0)]
+    other = [(1.0, 3.0), (1.0, 2.0), (1.0, 5.0), (7.0, 9.0)]
+    assert reduce_seconds([one, other]) == (3.0 - 1.0) + 0.0 + (5.0 - 3.0) + (9.0 - 8.0)
