@@ -50,9 +50,10 @@ ATTEMPTS = 12
 """Numbers of trees, up to K, that the search starts from."""
 MTREE_TIME = 0.4
 """Of the time limit, at most, goes to document 000's trees."""
-CHOICE_EDGES = 64
+SMALL = 64
+"""Edges of networks where a second search and an integer programme take only seconds."""
 CHOICE_TREES = 120
-"""The integer programme is tried on networks of so many edges, over so many trees."""
+"""The integer programme's pool: the trees that the searches came across last."""
 
 Rates = Mapping[Tree, Fraction]
 
@@ -164,9 +165,9 @@ class _Planning:
         if most is None:
             self.offer(rates)
             return
-        for count in sorted({min(most, len(rates)), *range(1, min(most, len(rates)) + 1)})[::-1]:
-            chosen = sorted(rates, key=lambda tree: -rates[tree])[:count]
-            found = exact_rates(self.numbered, chosen, self.options.min_rate)
+        widest = sorted(rates, key=lambda tree: -rates[tree])
+        for count in range(min(most, len(rates)), 0, -1):
+            found = exact_rates(self.numbered, widest[:count], self.options.min_rate)
             if found is not None:
                 self.offer(found)
                 return
@@ -193,7 +194,7 @@ class _Planning:
         return LowTrees(self.numbered, self.limits, self.roots, usable)
 
     def _offer_low_trees(self) -> None:
-        """Offer trees within the limits on their height."""
+        """Offer trees within the limits on their height, if there are any."""
         packing = LowPacking(self.numbered, self._low_trees())
         if not packing.low.roots:
             return
@@ -206,6 +207,7 @@ class _Planning:
     def _search(self) -> None:
         """Improve the best by local search, then by choosing among all trees it came across."""
         assert self.most is not None
+        small = len(self.numbered.ends) <= SMALL
         if self.limits.none and not self.options.min_rate:
             grow = self._grow
         else:
@@ -225,15 +227,21 @@ class _Planning:
             fits=self._fits,
             seed=self.options.seed,
         )
-        start = self.best or {grow(1.0 / self.numbered.shares): Fraction(0)}
-        trees = search.improve(
-            start,
-            enough=float(self.certificate.bound * (1 - self.gap) / max(self.numbered.capacity)),
-            moves=moves_for(self.numbered),
-            deadline=self.deadline,
-        )
-        self.offer(exact_rates(self.numbered, trees, self.options.min_rate))
-        if self.good() or len(self.numbered.ends) > CHOICE_EDGES or self.late():
+        starts = [tuple(self.best) or (grow(1.0 / self.numbered.shares),)]
+        if small:
+            # From few good trees there often is no way to more: random ones lead past them.
+            draw = np.random.default_rng(self.options.seed)
+            lengths = draw.random((self.most, len(self.numbered.ends)))
+            starts.append(tuple(dict.fromkeys(grow(row) for row in lengths)))
+        for start in starts:
+            trees = search.improve(
+                start,
+                enough=float(self.certificate.bound * (1 - self.gap) / max(self.numbered.capacity)),
+                moves=moves_for(self.numbered),
+                deadline=self.deadline,
+            )
+            self.offer(exact_rates(self.numbered, trees, self.options.min_rate))
+        if self.good() or not small or self.late():
             return
         pool = dict.fromkeys([*self.best, *list(search.visited)[-CHOICE_TREES:]])
         self._choose(list(pool))

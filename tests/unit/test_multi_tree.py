@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from collectives.plan import PlanError
 from controller.bounds.strength import strength
 from controller.loaders import load_network
+from controller.planners import multi_tree
 from controller.planners.forest import Forest, ForestOptions, Verdict
 from controller.planners.forest_checker import check_forest
 from controller.planners.graph import PlanningGraph, planning_graph
@@ -21,6 +22,12 @@ from tests.unit.tree_world import best_of_two, named, network_of, networks, span
 EXAMPLES = Path(__file__).parents[2] / "examples" / "networks"
 LONG = 600.0
 """Seconds: nothing here needs them, and a busy machine must not decide a test."""
+
+
+@pytest.fixture(autouse=True)
+def short_searches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few moves are enough for what is claimed here; benchmarks measure the rest."""
+    monkeypatch.setattr(multi_tree, "moves_for", lambda _: 60)
 
 
 def checked(graph: PlanningGraph, options: ForestOptions) -> Forest:
@@ -63,7 +70,10 @@ def test_the_strength_is_reached(graph: PlanningGraph) -> None:
     ],
     ids=lambda value: value.name if isinstance(value, PlanningGraph) else str(value),
 )
-def test_few_trees_are_enough(graph: PlanningGraph, most: int, part: Fraction) -> None:
+def test_few_trees_are_enough(
+    graph: PlanningGraph, most: int, part: Fraction, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(multi_tree, "moves_for", lambda _: 500)
     options = ForestOptions(max_trees=most, gap=1e-4)
     assert part_of_strength(graph, options) >= part * Fraction(9999, 10000)
 
