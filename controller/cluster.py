@@ -191,7 +191,7 @@ class Cluster:
         if tracker.started and job.state is JobState.WAITING:
             job.state, job.started = JobState.RUNNING, time.time()
         rounds = [tracker.agents[worker].round for worker in tracker.plan.workers]
-        job.round = min(rounds)
+        job.round, job.epoch = min(rounds), tracker.plan.epoch
 
     def _end_soon(self, job: Job, state: JobState, reason: str = "") -> None:
         """End a job from its own watch."""

@@ -165,13 +165,12 @@ class ClusterService(pb_grpc.ClusterServicer):
         return reply
 
     def _info(self, job: Job) -> pb.JobInfo:
-        epochs = {plan.job: plan.epoch for plan in self._cluster.manager.plans()}
         return pb.JobInfo(
             job=job.number,
             name=job.spec.name,
             state=job.state,
             reason=job.reason,
-            epoch=epochs.get(job.number, job.request.epoch),
+            epoch=job.epoch,
             workers=job.request.workers,
             servers=job.request.servers,
             round=job.round,

@@ -79,6 +79,7 @@ class Job:
     ended: float = 0.0
     reason: str = ""
     round: int = 0
+    epoch: int = 1
     reports: Mapping[str, str] = field(default_factory=dict)
 
     @property

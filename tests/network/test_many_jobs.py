@@ -16,6 +16,7 @@ import pytest
 
 from controller.asking import ControllerQueries
 from controller.job_commands import job_dict, make_submission
+from protocol.channel import ControllerError
 
 HOPSUM = Path(sys.executable).with_name("hopsum")
 PATIENCE = 120.0
@@ -167,20 +168,22 @@ def test_one_jobs_end_is_not_the_others(cluster: Callable[..., Running]) -> None
 def test_wrong_jobs_are_refused_at_the_caller(cluster: Callable[..., Running]) -> None:
     up = cluster("star:3")
     up.queries.submit(make_submission("a", "h1,h2", rounds=1000))
-    for arguments, words in {
-        ("a", "--workers", "h1,h3"): "there is a job 'a' already: number 1",
-        ("b", "--workers", "h1,h9"): "there is no host 'h9'",
-        ("b", "--workers", "h1,h1"): "worker h1 is named more than once",
-        ("b", "--workers", "h1,h2", "--servers", "h2"): "cannot be worker and server",
-        ("b", "--workers", "9"): "expected 1 to",
-        ("b", "--window", "65536"): "no range of 65536 slots",
-        ("b", "--algorithm", "gossip"): "algorithm 'gossip'",
-        ("b c",): "job name 'b c'",
-    }.items():
-        done = up.run("submit", *arguments)
-        assert done.returncode != 0
-        assert words in " ".join(done.stderr.split()), done.stderr
-    done = up.run("cancel", "nobody")
-    assert "there is no job nobody; jobs: 1 (a)" in " ".join(done.stderr.split())
+    wrong = {
+        "there is a job 'a' already: number 1": make_submission("a", "h1,h3"),
+        "there is no host 'h9'": make_submission("b", "h1,h9"),
+        "worker h1 is named more than once": make_submission("b", "h1,h1"),
+        "cannot be worker and server": make_submission("b", "h1,h2", "h2"),
+        "9 workers: expected 1 to 3": make_submission("b", "9"),
+        "algorithm 'gossip'": make_submission("b", "2", algorithm="gossip"),
+        "job name 'b c'": make_submission("b c", "2"),
+    }
+    for words, submission in wrong.items():
+        with pytest.raises(ControllerError, match=words):
+            up.queries.submit(submission)
+    done = up.run("submit", "b", "--window", "65536")
+    assert done.returncode != 0
+    assert "no range of 65536 slots" in " ".join(done.stderr.split())
+    with pytest.raises(ControllerError, match=r"there is no job nobody; jobs: 1 \(a\)"):
+        up.queries.cancel("nobody")
     assert up.job("a")["state"] == "running"
     assert up.queries.cancel("1").state == "cancelled"
