@@ -10,6 +10,7 @@ import json
 import os
 import platform
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from collectives.plan import DataType
 from mininet_topos.loader import why_unavailable
 
 Rows = list[dict[str, Any]]
+FILE_WIDTH = 160
 
 
 def switch(seconds: float, folder: Path) -> Rows:
@@ -97,7 +99,8 @@ def main() -> None:
             f"no benchmark {', '.join(sorted(unknown))}; there are {', '.join(BENCHMARKS)}"
         )
     options.output.mkdir(parents=True, exist_ok=True)
-    console = Console()
+    # In a file, lines are as long as the tables.
+    console = Console(width=None if sys.stdout.isatty() else FILE_WIDTH)
     reason = why_unavailable()
     for name in options.names or BENCHMARKS:
         needs_root, measure = BENCHMARKS[name]

@@ -31,6 +31,8 @@ class Algorithm(StrEnum):
     """On two binary trees, half of the tensor each."""
     LEVEL_WISE = "level-wise"
     """Level by level on the tree of the network."""
+    MULTI_TREE = "multi-tree"
+    """On the trees of the planner of that name: in the switches, or where there are none by TCP."""
 
     @property
     def among_hosts(self) -> bool:

@@ -140,7 +140,9 @@ async def _submit(manager: Manager, prepared: Prepared) -> Tracker:
     """Bring the switches to what the job needs, and expect its agents."""
     experiment, plan = prepared.experiment, prepared.plan
     schedule = experiment.algorithm.value if experiment.algorithm.among_hosts else None
-    task = Task(prepared.workload, schedule, worker_options(prepared)).to_json()
+    task = Task(
+        prepared.workload, schedule, worker_options(prepared), trees=prepared.trees
+    ).to_json()
     if plan is None or prepared.request is None:
         tracker = Tracker(prepared.network, _roster(prepared), task)
         manager.service.add(tracker)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from collectives.algorithms.catalogue import make_schedule
+from collectives.algorithms.trees import SharedTree
 from collectives.network import Network
 from collectives.plan import JobPlan
 from collectives.plan_checker import check_plans
@@ -15,6 +16,8 @@ from controller.loaders import load_network
 from controller.placement import Placement, place
 from controller.planners import make_plan
 from controller.planners.forest import ForestOptions
+from controller.planners.graph import planning_graph
+from controller.planners.multi_tree import plan_multi_tree
 from controller.planners.request import Algorithm as PlanAlgorithm
 from controller.planners.request import PlanRequest
 from experiment.description import (
@@ -38,7 +41,8 @@ EPOCH = 1
 class Prepared:
     """An experiment made concrete.
 
-    `plan`, and the `request` for it, are None where workers sum among themselves.
+    `plan`, and the `request` for it, are None where workers sum among themselves. `trees`: those
+    on which they do, of the algorithm multi-tree.
     """
 
     experiment: Experiment
@@ -48,6 +52,7 @@ class Prepared:
     plan: JobPlan | None
     workload: WorkloadSpec
     predicted: Predicted
+    trees: tuple[SharedTree, ...] = ()
     job: int = JOB
 
     def numbered(self, job: int) -> Prepared:
@@ -82,7 +87,8 @@ def prepare(experiment: Experiment) -> Prepared:
         servers=experiment.servers,
         workers=experiment.workers,
     )
-    placement = place(network, experiment.workers, experiment.servers)
+    experiment = _way_to_sum(network, experiment)
+    placement = _place(network, experiment)
     workload = WorkloadSpec(
         kind=experiment.train or "random",
         workers=experiment.workers,
@@ -93,8 +99,11 @@ def prepare(experiment: Experiment) -> Prepared:
     )
     sizes = workload.tensor_sizes()
     request = plan = None
+    trees: tuple[SharedTree, ...] = ()
     if experiment.algorithm.among_hosts:
-        schedule = make_schedule(experiment.algorithm, network, placement.workers, sizes[0])
+        if experiment.algorithm is Algorithm.MULTI_TREE:
+            trees = _host_trees(network, placement, experiment)
+        schedule = make_schedule(experiment.algorithm, network, placement.workers, sizes[0], trees)
         prediction = predict_schedule(network, schedule, rounds=len(sizes))
     else:
         request, plan = _plan(network, placement, experiment, open_window)
@@ -111,6 +120,59 @@ def prepare(experiment: Experiment) -> Prepared:
         plan,
         workload,
         Predicted(links, prediction.seconds),
+        trees,
+    )
+
+
+def _way_to_sum(network: Network, experiment: Experiment) -> Experiment:
+    """The planner multi-tree and the algorithm of that name are one; see `Algorithm`."""
+    algorithm = experiment.algorithm
+    if algorithm is Algorithm.MULTI_TREE or (
+        algorithm is Algorithm.IN_NETWORK and experiment.planner == "multi-tree"
+    ):
+        algorithm = Algorithm.IN_NETWORK if network.switches else Algorithm.MULTI_TREE
+        return replace(experiment, algorithm=algorithm, planner="multi-tree")
+    if not network.switches and not algorithm.among_hosts:
+        raise ExperimentError(
+            f"algorithm {algorithm} with planner {experiment.planner} on {network.name}: it has "
+            "no switches; use a network with switches, --planner multi-tree, or an --algorithm "
+            "such as ring or tree"
+        )
+    return experiment
+
+
+def _place(network: Network, experiment: Experiment) -> Placement:
+    """Workers, and servers where there are switches: elsewhere every host may work."""
+    if network.switches:
+        return place(network, experiment.workers, experiment.servers)
+    hosts = tuple(network.hosts)
+    if experiment.workers > len(hosts):
+        raise ExperimentError(
+            f"{network.name}: {experiment.workers} workers: expected 1 to {len(hosts)}"
+        )
+    return Placement(hosts[: experiment.workers], ())
+
+
+def _host_trees(
+    network: Network, placement: Placement, experiment: Experiment
+) -> tuple[SharedTree, ...]:
+    """The trees of the planner multi-tree, for hosts that add and forward; raises PlanError."""
+    if len(placement.workers) < len(network.hosts):
+        raise ExperimentError(
+            f"multi-tree on {network.name}: {len(placement.workers)} workers: expected all "
+            f"{len(network.hosts)} hosts, since trees lead through every one; use --workers "
+            f"{len(network.hosts)}"
+        )
+    graph = planning_graph(network, placement.workers)
+    return plan_multi_tree(graph, _forest_options(experiment)).shared_trees
+
+
+def _forest_options(experiment: Experiment) -> ForestOptions:
+    return ForestOptions(
+        max_trees=experiment.max_trees or DEFAULT_TREES,
+        max_height=experiment.max_height,
+        min_rate=Fraction(str(experiment.min_rate)),
+        seed=experiment.seed,
     )
 
 
@@ -118,13 +180,6 @@ def _plan(
     network: Network, placement: Placement, experiment: Experiment, open_window: bool
 ) -> tuple[PlanRequest, JobPlan]:
     """Ask the planner; where the window is open, all trees' windows fit a worker's queue."""
-    if experiment.planner != "multi-hop" and not network.switches:
-        raise ExperimentError(
-            f"planner {experiment.planner} on {network.name}: it has no switches, and agents do "
-            "not run a planner's trees of hosts yet; use a network with switches, --algorithm "
-            "ring or tree, or `hopsum plan` to see the trees"
-        )
-    trees = experiment.max_trees or DEFAULT_TREES
     request = PlanRequest(
         JOB,
         EPOCH,
@@ -134,12 +189,7 @@ def _plan(
         lanes=experiment.lanes,
         window=experiment.window or 1,
         results=experiment.results,
-        forest=ForestOptions(
-            max_trees=trees,
-            max_height=experiment.max_height,
-            min_rate=Fraction(str(experiment.min_rate)),
-            seed=experiment.seed,
-        ),
+        forest=_forest_options(experiment),
     )
     plan = make_plan(network, request, planner=experiment.planner)
     while open_window and len(plan.trees) * plan.window > SERVER_QUEUE and plan.window > 1:

@@ -11,8 +11,7 @@ import typer
 
 from collectives.algorithms.catalogue import SCHEDULES, make_schedule
 from collectives.algorithms.in_network import in_network_all_reduce
-from collectives.algorithms.rooted import RootedTree
-from collectives.algorithms.trees import SharedTree, multi_tree_all_reduce, server_all_reduce
+from collectives.algorithms.trees import multi_tree_all_reduce, server_all_reduce
 from collectives.network import Network, NetworkError
 from collectives.paths import PlainRoutes
 from collectives.schedule import Schedule, ScheduleError
@@ -83,10 +82,10 @@ def _make(
             plan = make_plan(network, PlanRequest(1, 1, ranks, placement.servers))
             return in_network_all_reduce(network, plan, elements)
         case "multi-tree":
-            graph = planning_graph(network, ranks)
-            forest = plan_multi_tree(graph, ForestOptions(max_trees=max_trees))
-            trees = [SharedTree(RootedTree(t.root, t.parents), t.rate) for t in forest.trees]
-            return multi_tree_all_reduce(ranks, elements, trees)
+            forest = plan_multi_tree(
+                planning_graph(network, ranks), ForestOptions(max_trees=max_trees)
+            )
+            return multi_tree_all_reduce(ranks, elements, forest.shared_trees)
         case _ if algorithm not in SCHEDULES:
             raise ScheduleError(f"algorithm {algorithm!r}: expected one of {', '.join(ALGORITHMS)}")
         case _:

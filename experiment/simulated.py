@@ -43,7 +43,9 @@ def run_simulated(prepared: Prepared, progress: Callable[[int, int], None]) -> M
         run = simulate_schedule(
             network,
             workers,
-            lambda elements: make_schedule(experiment.algorithm, network, workers, elements),
+            lambda elements: make_schedule(
+                experiment.algorithm, network, workers, elements, prepared.trees
+            ),
             make_engine,
             lambda worker: _workload(prepared, worker, progress),
             faults=faults,

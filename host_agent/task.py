@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import Any, NamedTuple
 
+from collectives.algorithms.rooted import RootedTree
+from collectives.algorithms.trees import SharedTree
 from host_agent.node.decomposition import check_weights
 from host_agent.options import WorkerOptions
 from host_agent.workload import WorkloadSpec
@@ -36,13 +38,15 @@ class Task:
 
     `schedule`: the algorithm by which the plan's workers sum among themselves, without switches.
     `options` None: those that suit the plan (`timing.suitable_options`). `embedding`: several
-    logical topologies instead of one; `schedule` says nothing then.
+    logical topologies instead of one; `schedule` says nothing then. `trees`: those of the algorithm
+    multi-tree.
     """
 
     workload: WorkloadSpec
     schedule: str | None = None
     options: WorkerOptions | None = None
     embedding: tuple[Part, ...] = ()
+    trees: tuple[SharedTree, ...] = ()
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -57,6 +61,10 @@ class Task:
                 "schedule": self.schedule,
                 "options": None if self.options is None else asdict(self.options),
                 "embedding": [[way, str(weight)] for way, weight in self.embedding],
+                "trees": [
+                    [each.tree.root, dict(each.tree.parents), str(each.share)]
+                    for each in self.trees
+                ],
             }
         )
 
@@ -70,12 +78,17 @@ class Task:
                 values.get("schedule"),
                 None if options is None else WorkerOptions(**options),
                 tuple(Part(way, Fraction(weight)) for way, weight in values.get("embedding", ())),
+                tuple(
+                    SharedTree(RootedTree(root, parents), Fraction(share))
+                    for root, parents, share in values.get("trees", ())
+                ),
             )
             check_weights([part.weight for part in task.parts])
         except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
             raise TaskError(
                 f"the job's task cannot be read ({type(error).__name__}: {error}); expected JSON "
                 'with "workload" (a WorkloadSpec as JSON text), and perhaps "schedule" (an '
-                'algorithm), "options" (WorkerOptions), "embedding" (pairs of way and weight)'
+                'algorithm), "options" (WorkerOptions), "embedding" (pairs of way and weight), '
+                '"trees" (root, parents and share of each)'
             ) from None
         return task

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import subprocess
 import tempfile
@@ -12,11 +13,18 @@ from types import TracebackType
 from typing import IO, Any
 
 from collectives.network import Network, NetworkError
+from collectives.paths import PlainRoutes, forwards
 from mininet_topos.failures import EmulationError
 from mininet_topos.loader import load_mininet
 from mininet_topos.priority_queues import priority_lines
 from mininet_topos.record import RunRecord
-from mininet_topos.shaping import HYSTERESIS, neighbour_lines, offload_command, shaping_lines
+from mininet_topos.shaping import (
+    HYSTERESIS,
+    neighbour_lines,
+    offload_command,
+    route_lines,
+    shaping_lines,
+)
 
 ENGINES = ("embedded", "bmv2")
 PREFIX_LENGTH = 8
@@ -166,6 +174,7 @@ class Emulation:
         self._check(["tc", "-batch", "-"], stdin="\n".join(root_lines))
         for host in self.network.hosts.values():
             self._prepare_host(host.name)
+        self._route_hosts()
         assert self._record is not None
         self._record.change_setting(HYSTERESIS, "1")
 
@@ -177,12 +186,35 @@ class Emulation:
         for port, peer in self.network.ports(name).items():
             interface = f"{name}-eth{port}"
             self._offloads_off(interface, name)
+            # Mininet gives the first interface the address, and takes up that one only.
+            neighbours.append(f"link set {interface} up")
             neighbours += neighbour_lines(interface, others)
             rate = self.network.link(name, peer).bandwidth
             if rate is not None:
                 shaping += self._shaping(interface, rate)
         self._check(["ip", "-batch", "-"], host=name, stdin="\n".join(neighbours))
         self._check(["tc", "-batch", "-"], host=name, stdin="\n".join(shaping))
+
+    def _route_hosts(self) -> None:
+        """Routes for hosts with several links; where there are no switches they forward."""
+        hosts = self.network.hosts
+        several = [name for name in hosts if len(self.network.ports(name)) > 1]
+        routes: dict[str, list[tuple[str, str, str]]] = {name: [] for name in several}
+        plain = PlainRoutes(self.network)
+        for target in hosts.values() if several else ():
+            for node, hop in plain.next_hops(target.name).items():
+                if node in routes:
+                    gateway = hosts[hop].ip if hop in hosts else target.ip
+                    routes[node].append((target.ip, gateway, self.interface(node, hop)))
+        for name in several:
+            settings = ["net.ipv4.conf.all.rp_filter=0", "net.ipv4.conf.all.send_redirects=0"]
+            interfaces = [f"{name}-eth{port}" for port in self.network.ports(name)]
+            # The kernel takes the stricter of an interface's own and the general setting.
+            settings += [f"net.ipv4.conf.{interface}.rp_filter=0" for interface in interfaces]
+            settings.append(f"net.ipv4.ip_forward={int(forwards(self.network, name))}")
+            self._check(["sysctl", "-qw", *settings], host=name)
+            lines = route_lines(hosts[name].ip, routes[name])
+            self._check(["ip", "-batch", "-"], host=name, stdin="\n".join(lines))
 
     def _offloads_off(self, interface: str, host: str | None) -> None:
         # Some features are fixed on some kernels: ethtool then says so and sets the others.
@@ -302,14 +334,28 @@ class Emulation:
     def link_bytes(self) -> dict[tuple[str, str], int]:
         """Bytes sent over every link, by direction, as the kernel's interface counters have them.
 
-        Read at the switch's end (of two switches, the sender's), in the root namespace.
+        Read at the switch's end (of two switches, the sender's), in the root namespace; between two
+        hosts at the sender's.
         """
         counted = {}
+        sent = {
+            host: self._sent_bytes(host)
+            for host in self.network.hosts
+            if any(peer in self.network.hosts for peer in self.network.ports(host).values())
+        }
         for u, v in self.network.directed_links():
             if u in self.network.switches:
                 interface, name = self.interface(u, v), "tx_bytes"
+            elif v in self.network.hosts:
+                counted[u, v] = sent[u][self.interface(u, v)]
+                continue
             else:
                 interface, name = self.interface(v, u), "rx_bytes"
             path = COUNTERS / interface / "statistics" / name
             counted[u, v] = int(path.read_text())
         return counted
+
+    def _sent_bytes(self, host: str) -> dict[str, int]:
+        """Bytes that each of a host's interfaces has sent."""
+        shown = json.loads(self.run(host, ["ip", "-json", "-stats", "link", "show"]))
+        return {each["ifname"]: each["stats64"]["tx"]["bytes"] for each in shown}

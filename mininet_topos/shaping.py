@@ -46,3 +46,14 @@ def neighbour_lines(interface: str, others: Iterable[tuple[str, str]]) -> list[s
     return [
         f"neighbour replace {ip} lladdr {mac} dev {interface} nud permanent" for ip, mac in others
     ]
+
+
+def route_lines(own: str, routes: Iterable[tuple[str, str, str]]) -> list[str]:
+    """Lines for `ip -batch`: routes as (address, gateway, interface), sent from address `own`."""
+    return [
+        f"route replace {target} "
+        + (f"via {gateway} " if gateway != target else "")
+        + f"dev {interface} src {own}"
+        + (" onlink" if gateway != target else "")
+        for target, gateway, interface in routes
+    ]

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collectives.network import Network
+from collectives.paths import PlainRoutes, forwards
 from p4switch.v1model.engine import Engine
 from protocol.wire import ETHERNET_BYTES, ETHERTYPE_IPV4, LEVELS, level_of_tos
 from simulation.events import EventQueue
@@ -25,6 +26,7 @@ Frames = NDArray[np.uint8]
 QUEUE_FRAMES = 1000
 """Frames a sender's queue holds, as Linux's default txqueuelen."""
 _IPV4 = ETHERTYPE_IPV4.to_bytes(2, "big")
+_TARGET_IP = slice(ETHERNET_BYTES + 16, ETHERNET_BYTES + 20)
 
 
 class SimulationError(RuntimeError):
@@ -236,10 +238,24 @@ class World:
             )
             self.channels[u, v] = channel
             self._out[u][network.port(u, v)] = channel
+        self._ways = self._host_routes()
         for lost in self.faults.lost:
             network.link(lost.source, lost.target)
         for reboot in self.faults.reboots:
             self._plan_reboot(reboot.switch, reboot.time, reboot.downtime)
+
+    def _host_routes(self) -> dict[str, dict[bytes, Channel]]:
+        """For every host with several links, the way towards each address."""
+        ways: dict[str, dict[bytes, Channel]] = {
+            host: {} for host in self.network.hosts if len(self._out[host]) > 1
+        }
+        if ways:
+            routes = PlainRoutes(self.network)
+            for target in self.network.hosts.values():
+                for node, hop in routes.next_hops(target.name).items():
+                    if node in ways:
+                        ways[node][target.ip_bytes] = self.channels[node, hop]
+        return ways
 
     # --- faults of switches
 
@@ -283,18 +299,37 @@ class World:
                     channel = out.get(port)
                     if channel is not None:
                         channel.transmit(frame)
-        elif (agent := self.agents.get(node)) is not None:
+            return
+        frames = self._pass_on(node, frames)
+        agent = self.agents.get(node)
+        if agent is not None and frames:
             for group in _by_length(frames):
                 agent.receive(group, time)
             self.flush(node)
 
+    def _pass_on(self, host: str, frames: list[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
+        """Let a host that forwards send on what is for others (as it is); returns the rest."""
+        ways = self._ways.get(host)
+        if ways is None or not forwards(self.network, host):
+            return frames
+        own = []
+        for port, frame in frames:
+            channel = ways.get(frame[_TARGET_IP])
+            if channel is None:
+                own.append((port, frame))
+            else:
+                channel.transmit(frame)
+        return own
+
     def flush(self, host: str) -> None:
         """Send what a host's agent has to send, and wake it when it wants."""
         agent = self.agents[host]
-        channel = next(iter(self._out[host].values()))
+        only = next(iter(self._out[host].values()))
+        ways = self._ways.get(host, {})
         for frames in agent.take_output():
             for row in frames:
-                channel.transmit(row.tobytes())
+                frame = row.tobytes()
+                ways.get(frame[_TARGET_IP], only).transmit(frame)
         deadline = agent.deadline
         if deadline is None:
             return
@@ -347,6 +382,8 @@ class World:
                 for port, frame in engine.process(frames, int(time * 1e6)):
                     if (channel := self._out[node].get(port)) is not None:
                         channel.transmit(frame)
+            elif node not in self.engines:
+                self._pass_on(node, frames)
 
 
 def _by_length(frames: Iterable[tuple[int, bytes]]) -> list[Frames]:

@@ -8,7 +8,12 @@ from collectives.algorithms.halving_doubling import halving_doubling_all_reduce
 from collectives.algorithms.level_wise import level_wise_all_reduce
 from collectives.algorithms.ring import ring_all_reduce
 from collectives.algorithms.rooted import check_ranks, network_tree
-from collectives.algorithms.trees import double_tree_all_reduce, tree_all_reduce
+from collectives.algorithms.trees import (
+    SharedTree,
+    double_tree_all_reduce,
+    multi_tree_all_reduce,
+    tree_all_reduce,
+)
 from collectives.network import Network, NetworkError
 from collectives.schedule import Schedule, ScheduleError
 
@@ -33,16 +38,25 @@ SCHEDULES: Mapping[str, _Make] = {
     "double-tree": lambda network, ranks, elements: double_tree_all_reduce(ranks, elements),
     "level-wise": _level_wise,
 }
+MULTI_TREE = "multi-tree"
+"""On trees with shares that a planner chose (000); these are not known from the network alone."""
 
 
 def make_schedule(
-    algorithm: str, network: Network, ranks: Sequence[str], elements: int
+    algorithm: str,
+    network: Network,
+    ranks: Sequence[str],
+    elements: int,
+    trees: Sequence[SharedTree] = (),
 ) -> Schedule:
     """The algorithm's all-reduce among these hosts; its nodes are named.
 
-    Raises ScheduleError for an unknown name, or ranks that are none, repeated or not connected;
-    NetworkError where the network does not allow the algorithm.
+    `trees`: of MULTI_TREE. Raises ScheduleError for an unknown name, for ranks that are none,
+    repeated or not connected, or for trees without all ranks; NetworkError where the network does
+    not allow the algorithm.
     """
+    if algorithm == MULTI_TREE:
+        return multi_tree_all_reduce(ranks, elements, trees)
     if algorithm not in SCHEDULES:
         raise ScheduleError(f"algorithm {algorithm!r}: expected one of {', '.join(SCHEDULES)}")
     check_ranks(ranks)

@@ -8,6 +8,8 @@ from enum import StrEnum
 from fractions import Fraction
 from functools import cached_property
 
+from collectives.algorithms.rooted import RootedTree
+from collectives.algorithms.trees import SharedTree
 from controller.planners.graph import Edge, PlanningGraph
 
 
@@ -101,6 +103,13 @@ class Forest:
     def throughput(self) -> Fraction:
         """The rate of the whole all-reduce: of a worker's data, in units of the capacities."""
         return sum((tree.rate for tree in self.trees), Fraction(0))
+
+    @property
+    def shared_trees(self) -> tuple[SharedTree, ...]:
+        """The trees as a schedule takes them: data in proportion to the rates."""
+        return tuple(
+            SharedTree(RootedTree(tree.root, tree.parents), tree.rate) for tree in self.trees
+        )
 
     @property
     def bound(self) -> Fraction:

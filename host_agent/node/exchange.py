@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from collectives.algorithms.catalogue import make_schedule
+from collectives.algorithms.trees import SharedTree
 from collectives.execution import Execution, channels
 from collectives.network import Network
 from collectives.schedule import Schedule
@@ -70,8 +71,8 @@ class TreeExchange:
 class ScheduleExchange:
     """By a schedule among the workers, over TCP, in a thread of its own.
 
-    `lengths`: of all parts it will be given, so that connections are made once. `connect`
-    comes first, once the other workers are there.
+    `lengths`: of all parts it will be given, so that connections are made once. `trees`: of
+    the algorithm multi-tree. `connect` comes first, once the other workers are there.
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class ScheduleExchange:
         lengths: Sequence[int],
         apart: Apart,
         port: int = BASE_PORT,
+        trees: Sequence[SharedTree] = (),
     ) -> None:
         self._rank = workers.index(host)
         self._apart = apart
@@ -95,7 +97,7 @@ class ScheduleExchange:
 
         @cache
         def schedule(elements: int) -> Schedule:
-            return make_schedule(algorithm, network, workers, elements)
+            return make_schedule(algorithm, network, workers, elements, trees)
 
         self._schedule = schedule
         # Rounding may make other pairs exchange for another size.

@@ -230,6 +230,7 @@ class Member:
                 [stop - start for start, stop in ranges],
                 lambda work: self._pool.put_apart(self.job, work),
                 port_of(self.job, place),
+                task.trees,
             )
             self._exchanges.append(exchange)
 

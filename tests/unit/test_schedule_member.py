@@ -5,17 +5,21 @@ import os
 import threading
 from collections.abc import Mapping
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any, cast
 
 import pytest
 
-from collectives.algorithms.catalogue import SCHEDULES
+from collectives.algorithms.catalogue import MULTI_TREE, SCHEDULES
+from collectives.algorithms.rooted import heap_tree
+from collectives.algorithms.trees import SharedTree
 from collectives.network import Network
 from collectives.plan import DataType, JobPlan
 from controller.loaders import load_network
 from host_agent.agent import Task, attend
 from host_agent.controller_client import AllDone, Assignment, ControllerClient, Event
 from host_agent.stream import WorkerOptions
+from host_agent.task import TaskError
 from host_agent.workload import WorkloadSpec
 from packet_io.port import MemoryPort
 
@@ -76,7 +80,7 @@ class Client:
         self._controller.failures[self.host] = reason
 
 
-@pytest.mark.parametrize("algorithm", SCHEDULES)
+@pytest.mark.parametrize("algorithm", [*SCHEDULES, MULTI_TREE])
 def test_agents_sum_among_themselves(algorithm: str) -> None:
     network = load_network("leaf-spine:2x3")
     hosts = {
@@ -85,7 +89,9 @@ def test_agents_sum_among_themselves(algorithm: str) -> None:
     }
     network = replace(network, hosts=hosts)
     workload = WorkloadSpec("random", RANKS, 20_003, 2, DataType.INT32, seed=1)
-    controller = Controller(network, Task(workload, algorithm, WorkerOptions()))
+    ranks = tuple(hosts)[:RANKS]
+    trees = (SharedTree(heap_tree(ranks), Fraction(2)), SharedTree(heap_tree(ranks[::-1])))
+    controller = Controller(network, Task(workload, algorithm, WorkerOptions(), trees=trees))
 
     def agent(host: str) -> None:
         try:
@@ -106,3 +112,13 @@ def test_agents_sum_among_themselves(algorithm: str) -> None:
         assert report["verdict"]["wrong"] == 0
         assert report["verdict"]["checked"] == 2 * 20_003
         assert len(report["intervals"]) == 2
+
+
+def test_a_task_crosses_as_json() -> None:
+    names = ["h1", "h2", "h3"]
+    trees = (SharedTree(heap_tree(names), Fraction(1, 3)), SharedTree(heap_tree(names[::-1])))
+    workload = WorkloadSpec("random", 3, 10, 1, DataType.INT32, seed=1)
+    task = Task(workload, MULTI_TREE, trees=trees)
+    assert Task.from_mapping(json.loads(task.to_json())) == task
+    with pytest.raises(TaskError, match=r"h2 hangs on h9"):
+        Task.from_mapping(json.loads(task.to_json().replace('"h2": "h1"', '"h2": "h9"')))

@@ -35,9 +35,11 @@ def test_ring_seconds() -> None:
     schedule = make_schedule("ring", network, place(network).workers, 4000)
     prediction = predict_schedule(network, schedule, rounds=2)
     sent = 4000 * RING_OVERHEAD
-    # The switch stores one segment of each step before it passes it on.
+    # A segment at a time goes round: over two links and, stored, through the switch.
     stored = SEGMENT_BYTES + SEGMENT_HEADER_BYTES
-    assert prediction.seconds_a_round == pytest.approx(6 * ((sent + stored) * 8 / 8e6 + 2e-3))
+    first = SEGMENT_BYTES * RING_OVERHEAD
+    round_trip = 6 * ((first + stored) * 8 / 8e6 + 2e-3)
+    assert prediction.seconds_a_round == pytest.approx(round_trip + (sent - first) * 8 / 8e6)
     assert prediction.seconds == pytest.approx(2 * prediction.seconds_a_round)
     assert prediction.links["h1", "s1"] == round(2 * 6 * sent)
 
@@ -66,5 +68,7 @@ def test_what_cannot_be_made_is_said() -> None:
         make_schedule("rings", network, list(network.hosts), 4)
     with pytest.raises(ScheduleError, match=r"no ranks"):
         make_schedule("ring", network, [], 4)
+    with pytest.raises(ScheduleError, match=r"shares \[\]: expected"):
+        make_schedule("multi-tree", network, list(network.hosts), 4)
     with pytest.raises(NetworkError, match=r"level-wise on torus.*: its hosts forward"):
         make_schedule("level-wise", network, list(network.hosts), 4)

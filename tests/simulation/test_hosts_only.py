@@ -1,0 +1,78 @@
+"""Hosts that forward: schedules on networks without switches, in virtual time."""
+
+from __future__ import annotations
+
+import pytest
+
+from collectives.plan import DataType
+from experiment.description import Algorithm, Experiment
+from experiment.prepare import prepare
+from experiment.result import Report
+from experiment.runner import run_experiment
+
+ELEMENTS = 60_000
+
+
+def run(topology: str, workers: int, algorithm: Algorithm, **choices: object) -> Report:
+    return run_experiment(
+        Experiment(
+            topology=topology,
+            workers=workers,
+            elements=ELEMENTS,
+            rounds=1,
+            algorithm=algorithm,
+            dtype=DataType.INT32,
+            link_rate=25e6,
+            **choices,  # type: ignore[arg-type]
+        )
+    )
+
+
+def seconds(report: Report) -> float:
+    assert report.problems == []
+    assert report.measured is not None
+    assert report.measured.verdict.checked == ELEMENTS * report.experiment.workers
+    return report.measured.seconds
+
+
+@pytest.mark.parametrize(
+    ("topology", "workers"), [("torus:2x3", 6), ("complete:5", 5), ("hypercube:3", 8)]
+)
+def test_trees_of_hosts_are_exact_and_faster_than_a_ring(topology: str, workers: int) -> None:
+    trees = run(topology, workers, Algorithm.MULTI_TREE)
+    # The more trees, the shorter their streams, and the more TCP's first windows count.
+    assert seconds(trees) == pytest.approx(trees.predicted.seconds, rel=0.3)
+    assert seconds(trees) < 0.75 * seconds(run(topology, workers, Algorithm.RING))
+
+
+def test_tree_neighbours_talk_over_their_own_link() -> None:
+    report = run("torus:3x3", 9, Algorithm.MULTI_TREE, max_trees=2)
+    trees = prepare(report.experiment).trees
+    used = {frozenset(edge) for shared in trees for edge in shared.tree.parents.items()}
+    assert seconds(report) > 0
+    assert report.measured is not None
+    carried = {frozenset(link) for link, count in report.measured.links.items() if count}
+    assert carried == used
+
+
+@pytest.mark.parametrize("algorithm", [Algorithm.RING, Algorithm.DOUBLE_TREE])
+def test_others_go_through_hosts_that_forward(algorithm: Algorithm) -> None:
+    report = run("torus:3x3", 7, algorithm)
+    assert seconds(report) > 0
+    assert report.measured is not None
+    # The way of acknowledgements need not be that of the data.
+    least = 0.05 * max(report.predicted.links.values())
+    for link, predicted in report.predicted.links.items():
+        assert report.measured.links[link] == pytest.approx(predicted, rel=0.05, abs=least)
+
+
+def test_the_planner_and_the_algorithm_are_one() -> None:
+    base = Experiment(topology="torus:2x2", workers=4, planner="multi-tree")
+    assert prepare(base).experiment.algorithm is Algorithm.MULTI_TREE
+    assert len(prepare(base).trees) > 1
+    switched = Experiment(topology="star:3", workers=3, algorithm=Algorithm.MULTI_TREE)
+    prepared = prepare(switched)
+    assert prepared.experiment.algorithm is Algorithm.IN_NETWORK
+    assert prepared.experiment.planner == "multi-tree"
+    assert prepared.plan is not None
+    assert prepared.trees == ()
