@@ -23,6 +23,7 @@ from controller.manager import Manager
 from controller.nodes import Nodes
 from controller.planners import make_plan
 from controller.planners.request import Algorithm, PlanRequest
+from controller.priorities import FeedbackQueue
 from controller.tracker import Tracker
 from protocol import hopsum_pb2 as pb
 from protocol.wire import LANES_DEFAULT
@@ -52,6 +53,7 @@ class Cluster:
         self.manager = manager
         self.nodes = Nodes(manager.network)
         self.book = JobBook(numbers)
+        self.priorities = FeedbackQueue()
         self.send: Send = lambda host, command: None
         self._lanes = lanes
         self._grace = grace
@@ -119,6 +121,7 @@ class Cluster:
                 job.state, job.reason = JobState.QUEUED, str(error)
                 return
         job.state, job.reason = JobState.WAITING, ""
+        self.priorities.add(job.number, time.monotonic())
         self._watching[job.number] = asyncio.create_task(
             self._watch(job), name=f"watch job {job.number}"
         )
@@ -151,12 +154,28 @@ class Cluster:
 
     def _attend(self, host: str, job: Job) -> None:
         self.send(host, pb.NodeCommand(attend=pb.AttendJob(job=job.number)))
+        level = self.priorities.levels().get(job.number)
+        if level is not None:
+            self.send(host, _priority(job.number, level))
 
-    def set_priority(self, number: int, level: int) -> None:
-        """Put a job's frames in the hosts' send queues of a level; 0 goes first."""
-        command = pb.NodeCommand(priority=pb.Priority(job=number, level=level))
-        for host in self.book.find(number).hosts:
-            self.send(host, command)
+    def take_report(self, host: str, report: pb.NodeReport, now: float) -> None:
+        """Take in how a host's links and jobs fare; jobs change their level as they go on.
+
+        Raises StateError, PriorityError for a report that cannot be true.
+        """
+        self.nodes.take(host, report, now)
+        levels = self.priorities.levels()
+        for features in report.jobs:
+            # A job that has just ended is still reported on.
+            if features.job not in levels:
+                continue
+            if host in self.book.find(features.job).request.workers:
+                self.priorities.report(features.job, host, features.round, features.sent_bytes, now)
+            else:
+                self.priorities.sent_only(features.job, host, features.sent_bytes, now)
+        for number, level in self.priorities.update(now).items():
+            for receiver in self.book.find(number).hosts:
+                self.send(receiver, _priority(number, level))
 
     # -- the life of a job
 
@@ -206,6 +225,7 @@ class Cluster:
         if watch is not None and watch is not asyncio.current_task():
             watch.cancel()
         queued = job.state is JobState.QUEUED
+        self.priorities.remove(job.number)
         job.end(state, time.time(), reason)
         LOGGER.info("job %d (%s): %s %s", job.number, job.spec.name, state, reason)
         if queued:
@@ -239,3 +259,8 @@ class Cluster:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _priority(job: int, level: int) -> pb.NodeCommand:
+    """Puts a job's frames in the send queues of a level; 0 goes first."""
+    return pb.NodeCommand(priority=pb.Priority(job=job, level=level))

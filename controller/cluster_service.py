@@ -16,6 +16,8 @@ from controller.driver import DriverError
 from controller.job_queue import Job, JobError, JobSpec
 from controller.nodes import REPORT_SECONDS, NodeError
 from controller.planners.request import Algorithm
+from controller.priorities import PriorityError
+from controller.state import StateError
 from protocol import hopsum_pb2 as pb
 from protocol import hopsum_pb2_grpc as pb_grpc
 
@@ -93,8 +95,8 @@ class ClusterService(pb_grpc.ClusterServicer):
             if message.WhichOneof("message") != "report":
                 continue
             try:
-                self._cluster.nodes.take(host, message.report, time.monotonic())
-            except NodeError as error:
+                self._cluster.take_report(host, message.report, time.monotonic())
+            except (StateError, PriorityError) as error:
                 LOGGER.warning("%s", error)
                 refused = pb.Refused(reason=str(error))
                 queue.put_nowait(pb.NodeCommand(report_refused=refused))

@@ -5,11 +5,11 @@ No input or output, no clock of its own: every method that needs the time is giv
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from collectives.network import Network, shorten
+from controller.state import NetworkState
 from protocol import hopsum_pb2 as pb
 
 REPORT_SECONDS = 1.0
@@ -32,16 +32,12 @@ class Node:
     reported: float = 0.0
 
 
-TakeReport = Callable[[str, pb.NodeReport, float], None]
-"""Is given every report that makes sense: host, report, time (s). May raise NodeError."""
-
-
 class Nodes:
-    """The hosts of a network. `takers` see every report, in order (the network's state does)."""
+    """The hosts of a network; their reports make up `state`."""
 
-    def __init__(self, network: Network, takers: Iterable[TakeReport] = ()) -> None:
+    def __init__(self, network: Network, state: NetworkState | None = None) -> None:
+        self.state = state or NetworkState(network)
         self._network = network
-        self._takers = [*takers]
         self._nodes = {host: Node(host) for host in network.hosts}
 
     def __iter__(self) -> Iterator[Node]:
@@ -73,17 +69,16 @@ class Nodes:
         return node
 
     def detach(self, host: str) -> None:
-        """A host's process is gone."""
+        """A host's process is gone, and what it has reported says nothing any more."""
         node = self.node(host)
         node.attached, node.report = False, None
+        self.state.forget(host)
 
     def take(self, host: str, report: pb.NodeReport, now: float) -> None:
-        """Take a report in; NodeError, and the report is not used, if it cannot be true."""
+        """Take a report in; StateError, and the report is not used, if it cannot be true."""
         node = self.node(host)
         node.heard = now
-        check_report(self._network, host, report)
-        for taker in self._takers:
-            taker(host, report, now)
+        self.state.take_report(host, report, now)
         node.report, node.reported = report, now
 
     def silent(self, now: float, patience: float = SILENCE_SECONDS) -> list[str]:
@@ -101,24 +96,3 @@ class Nodes:
             pb.LinkRate(peer=peer, rate=self._network.link(host, peer).bandwidth or 0.0)
             for peer in peers
         ]
-
-
-def check_report(network: Network, host: str, report: pb.NodeReport) -> None:
-    """Raise NodeError for a link the host does not have, or a rate that no link can have."""
-    peers = set(network.ports(host).values())
-    for interface in report.interfaces:
-        if interface.peer not in peers:
-            raise NodeError(
-                f"host {host} reports a link to {interface.peer!r}; its links go to "
-                f"{', '.join(sorted(peers))}"
-            )
-        rates = {"sent": interface.sent, "received": interface.received}
-        for name in ("free_sent", "free_received"):
-            if interface.HasField(name):
-                rates[name] = getattr(interface, name)
-        for name, rate in rates.items():
-            if not math.isfinite(rate) or rate < 0:
-                raise NodeError(
-                    f"host {host} reports {rate} bit/s as {name.replace('_', ' ')} on its link to "
-                    f"{interface.peer}: expected a finite rate of at least 0"
-                )

@@ -64,7 +64,7 @@ def run_emulated_cluster(network: Network, engine: Engine, lanes: int, tell: Tel
     An agent's process that ends is started again. Raises what the emulation raises.
     """
     pipeline = compile_pipeline(engine, lanes, slots_of(network))
-    with Emulation(network, engine=engine.value) as emulation:
+    with Emulation(network, engine=engine.value, priorities=True) as emulation:
         driver = Driver(
             [
                 SwitchTarget(name, address, emulation.device_ids[name])

@@ -31,6 +31,7 @@ from host_agent.task import TREES, Task
 from host_agent.worker import Worker
 from host_agent.workload import Interval, Workload, make_workload
 from protocol.channel import ControllerError
+from protocol.wire import tos_of_level
 
 Script = Generator[None, None, None]
 
@@ -68,6 +69,7 @@ class Member:
         self._servers = ServerSet()
         self._exchanges: list[Exchange] = []
         self._released = False
+        self._tos = 0
         self._completed: dict[int, Completed] = {}
         self._script = self._live()
 
@@ -93,6 +95,12 @@ class Member:
         self.over = True
         for exchange in self._exchanges:
             exchange.close()
+
+    def set_level(self, level: int) -> None:
+        """Mark frames with a level; servers follow their workers' (`protocol.wire`)."""
+        self._tos = tos_of_level(level)
+        if self._worker is not None:
+            self._worker.mark(self._tos)
 
     # -- the controller's news
 
@@ -218,6 +226,7 @@ class Member:
                 index = plan.workers.index(host)
                 options = task.options or suitable_options(network, plan)
                 self._worker = Worker(plan, index, network, options)
+                self._worker.mark(self._tos)
                 self._install(self._worker)
                 self._exchanges.append(TreeExchange(self._worker))
                 continue

@@ -65,6 +65,12 @@ class Members:
         # Closing waits until the last words are out.
         threading.Thread(target=member.client.close, name=f"closing job {job}", daemon=True).start()
 
+    def set_level(self, job: int, level: int) -> None:
+        """Let a job's frames wait in the send queue of a level, here and in the network."""
+        if job in self._members:
+            self.traffic.set_level(job, level)
+            self._members[job].set_level(level)
+
     def turn(self, patience: float | None = None) -> set[int]:
         """Move frames until something is due (see Loop.turn), then let every job go on."""
         ready = self._loop.turn(patience)

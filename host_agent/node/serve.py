@@ -84,8 +84,7 @@ class NodeServer:
                     LOGGER.info("leaves job %d: %s", command.leave.job, command.leave.reason)
                 self.members.leave(command.leave.job)
             case "priority":
-                priority = command.priority
-                self.members.traffic.set_level(priority.job, priority.level)
+                self.members.set_level(command.priority.job, command.priority.level)
 
     def _attend(self, job: int) -> None:
         if job in self.members.members:

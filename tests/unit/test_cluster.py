@@ -20,10 +20,12 @@ from controller.cluster import Cluster
 from controller.cluster_service import ClusterService
 from controller.driver import DriverError
 from controller.job_commands import job_dict, make_submission
+from controller.job_queue import JobSpec
 from controller.loaders import load_network
 from controller.manager import Manager
 from controller.rules import SwitchRules
 from controller.service import ControllerService
+from controller.state import StateError
 from host_agent.node.bandwidth import Counted
 from host_agent.node.client import NodeClient
 from host_agent.node.serve import NodeServer
@@ -212,6 +214,45 @@ def test_two_agents_with_one_name(world: World) -> None:
 def wait_for_end(ended: list[Exception]) -> list[Exception]:
     until(lambda: bool(ended), "an agent's end")
     return ended
+
+
+def test_levels_follow_progress_and_reach_the_hosts(tmp_path: Path) -> None:
+    network = local("star:3")
+    told: list[tuple[str, int, int]] = []
+
+    async def install(rules: Mapping[str, SwitchRules]) -> None:
+        pass
+
+    async def main() -> None:
+        cluster = Cluster(Manager(network, install))
+
+        def send(host: str, command: pb.NodeCommand) -> None:
+            if command.WhichOneof("message") == "priority":
+                told.append((host, command.priority.job, command.priority.level))
+
+        cluster.send = send
+        await cluster.submit(JobSpec("a", ("h1", "h2"), ("h3",)))
+        assert told == [("h1", 1, 0), ("h2", 1, 0), ("h3", 1, 0)]
+        told.clear()
+
+        def report(host: str, round_: int, now: float) -> None:
+            features = pb.JobFeatures(job=1, round=round_, sent_bytes=50_000_000)
+            cluster.take_report(host, pb.NodeReport(jobs=[features]), now)
+
+        report("h3", 0, 1.0)
+        report("h2", 9, 2.0)
+        report("h1", 10, 3.0)
+        assert not told
+        report("h2", 10, 4.0)
+        assert told == [("h1", 1, 2), ("h2", 1, 2), ("h3", 1, 2)]
+        with pytest.raises(StateError, match=r"h1 reports that it sends -1\.0 bit/s"):
+            lie = pb.InterfaceReport(peer="s1", sent=-1.0)
+            cluster.take_report("h1", pb.NodeReport(interfaces=[lie]), 5.0)
+        await cluster.cancel(cluster.book.find(1))
+        report("h1", 11, 6.0)
+        await cluster.close()
+
+    asyncio.run(main())
 
 
 def test_jobs_queue_for_slots(world: World) -> None:
