@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations_with_replacement, product
@@ -17,6 +18,7 @@ from controller.embedding.demand import JobDemand, Model, Resources, unused
 from controller.embedding.embedding import Embedding, JobEmbedding, slots_taken
 from controller.embedding.logical_topologies import Paths
 from controller.embedding.planner import plan_again, plan_beside, plan_embedding
+from controller.embedding.programme import relax, solve_integers
 from controller.embedding.tidy import tidy
 from controller.planners.forest import Verdict
 from controller.topologies import Options as NetworkOptions
@@ -161,6 +163,26 @@ def test_the_programme_is_no_worse_than_every_choice(
     assert all(len(job.parts) <= (most or 3) for job in answer.jobs)
 
 
+@pytest.mark.parametrize(("most", "slots"), [(None, 4096), (1, 4096), (None, 256), (2, 256)])
+def test_integers_without_a_start_keep_within_the_limits(most: int | None, slots: int) -> None:
+    network = make_topology("leaf-spine:2x3x2", NetworkOptions(1e9, 5e8, slots=slots))
+    demands = [
+        JobDemand(1, ("h1", "h2", "h4"), GIGABIT, auxiliary=("ps",)),
+        JobDemand(2, ("h3", "h5"), GIGABIT, auxiliary=("ps",), models=IN_NETWORK | {Model.RING}),
+    ]
+    options = Options(steps=3, max_topologies=most, gap=0.0)
+    resources = unused(network)
+    capacities = Capacities(resources)
+    jobs = [Candidates(capacities, demand, Paths(network)) for demand in demands]
+    groups = groups_of(demands, options.units)
+    least = brute_force(resources, demands, options)
+    columns, relaxed = relax(jobs, groups, options, 1.0, time.monotonic() + 10)
+    chosen = solve_integers(columns, relaxed, None, 1.0, 10.0)
+    assert chosen.units is not None and columns.holds(chosen.units)
+    assert columns.loads(chosen.units).max() <= float(least) * (1 + 1e-6)
+    assert relaxed.bound <= chosen.bound * (1 + 1e-6) <= float(least) * (1 + 1e-5)
+
+
 def test_the_heuristic_is_within_a_twentieth_of_the_programme() -> None:
     for seed in range(2):
         for models in (HOSTS, frozenset(Model)):
@@ -240,6 +262,15 @@ def test_nodes_limit_what_links_would_allow() -> None:
     resources = replace(unused(network), nodes={"h2": Fraction(10**8)})
     answer = plan_embedding(resources, [demand])
     assert answer.seconds == Fraction(40, 3) and answer.busiest.startswith("host h2")
+
+
+def test_nodes_receive_and_send_apart() -> None:
+    network = make_topology("leaf-spine:2x2x1", NetworkOptions(1e9, plain=("l1",)))
+    resources = replace(unused(network), nodes={"ps": Fraction(5 * 10**8)})
+    demand = JobDemand(1, ("h1", "h2"), GIGABIT, models=IN_NETWORK, auxiliary=("ps",))
+    # Nothing sums on the way: two come in at the server, and one result goes out for both.
+    answer = plan_embedding(resources, [demand])
+    assert answer.seconds == 4 and answer.busiest == "host ps receiving"
 
 
 def test_slots_are_a_capacity() -> None:

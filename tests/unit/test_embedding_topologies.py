@@ -109,7 +109,7 @@ def test_regions_are_there_only_under_oversubscription() -> None:
         network = racks(2, 2, uplink)
         whole = regions_of(network, workers_of(network), ())
         assert len(whole.parts) == expected
-    network = racks(3, 2, 1.0)
+    network = racks(3, 2, 0.5)
     # A single worker in a rack has nobody to sum with.
     whole = regions_of(network, ("h1", "h2", "h3"), ("h4", "ps"))
     assert [part.workers for part in whole.parts] == [("h1", "h2")]
@@ -216,6 +216,16 @@ def test_trees_of_switches_meet_at_every_spine() -> None:
         assert len(tree.traffic) == 20
     spines = {next(p for p in trees.parents(*tree[1:]).values() if p[0] == "s") for tree in found}
     assert spines == {"s1", "s2", "s3"}
+
+
+def test_a_tree_ends_where_its_paths_meet() -> None:
+    network = make_topology("line:3x2", Options(link_rate=1.0))
+    trees = SwitchTrees(network, ("h1", "h2", "h3"), ("ps",))
+    prices = dict.fromkeys(network.directed_links(), 1.0)
+    # Whichever switch is the centre, s3 serves nobody.
+    assert [links for _, _, links in trees.under(prices)] == [frozenset({("s1", "s2")})]
+    without = {link: price for link, price in prices.items() if link != ("s2", "s1")}
+    assert not list(trees.under(without))
 
 
 def test_flows_that_no_switch_sums_add_up() -> None:
