@@ -64,6 +64,8 @@ def demo_experiments(world: WorldKind, seed: int = 1) -> tuple[Experiment, ...]:
         workers=8,
         rounds=EPOCHS,
         train="digits",
+        # Gradients in one tensor, and nothing beside them on the links: every byte is predicted.
+        coordinate=False,
         world=world,
         dtype=DataType.FLOAT32,
         link_rate=25e6,

@@ -72,12 +72,13 @@ class Experiment:
     """One all-reduce experiment. Rates in bits per second, times in seconds.
 
     `train`: train on this data set instead of summing random tensors; `rounds` is then the
-    number of epochs. `results` None: replicated, but unicast for the parameter server. `window`
-    None: what suits the engine and the number of trees. `link_rate` (of every link) and
-    `uplink_rate` (of links between switches) go over what a file says; None: what it says, else
-    unlimited. `max_trees`, `max_height` (links from a worker to the server) and `min_rate` (of a
-    tree) bind the planner multi-tree. `limit`: give up after so many seconds (virtual ones in
-    simulation).
+    number of epochs, and with `coordinate` a step's gradients are several operators, summed in an
+    order that the workers agree on (else all in one tensor). `results` None: replicated, but
+    unicast for the parameter server. `window` None: what suits the engine and the number of trees.
+    `link_rate` (of every link) and `uplink_rate` (of links between switches) go over what a file
+    says; None: what it says, else unlimited. `max_trees`, `max_height` (links from a worker to the
+    server) and `min_rate` (of a tree) bind the planner multi-tree. `limit`: give up after so many
+    seconds (virtual ones in simulation).
     """
 
     topology: str = "fat-tree:4"
@@ -103,6 +104,7 @@ class Experiment:
     min_rate: float = 0.0
     packet_io: PacketIo = PacketIo.FAST
     train: str | None = None
+    coordinate: bool = True
     limit: float = 600.0
 
     def __post_init__(self) -> None:
@@ -133,6 +135,11 @@ class Experiment:
             check_lanes(self.lanes)
         except LayoutError as error:
             raise ExperimentError(str(error)) from None
+
+    @property
+    def coordinated(self) -> bool:
+        """Whether the workers agree on an order."""
+        return self.coordinate and self.train is not None
 
     @property
     def resolved(self) -> Experiment:

@@ -141,7 +141,11 @@ async def _submit(manager: Manager, prepared: Prepared) -> Tracker:
     experiment, plan = prepared.experiment, prepared.plan
     schedule = experiment.algorithm.value if experiment.algorithm.among_hosts else None
     task = Task(
-        prepared.workload, schedule, worker_options(prepared), trees=prepared.trees
+        prepared.workload,
+        schedule,
+        worker_options(prepared),
+        trees=prepared.trees,
+        coordination=prepared.coordination,
     ).to_json()
     if plan is None or prepared.request is None:
         tracker = Tracker(prepared.network, _roster(prepared), task)

@@ -172,6 +172,13 @@ def run(
     train: Annotated[
         str | None, typer.Option(help="Train on a data set (`digits`) instead.")
     ] = None,
+    coordinate: Annotated[
+        bool,
+        typer.Option(
+            help="Training sums several gradients a step in an order that the workers agree on; "
+            "else all of them as one tensor."
+        ),
+    ] = True,
     limit: Annotated[float, typer.Option(help="Give up after so many seconds.")] = 600.0,
     report: Annotated[Path | None, typer.Option(help="Write the JSON report to this file.")] = None,
     as_json: Annotated[
@@ -205,6 +212,7 @@ def run(
         min_rate=_rate("min-rate", min_rate) or 0.0,
         packet_io=packet_io,
         train=train,
+        coordinate=coordinate,
         limit=limit,
     )
     finished = run_with_progress(experiment, report)

@@ -7,10 +7,12 @@ from fractions import Fraction
 
 from collectives.algorithms.catalogue import make_schedule
 from collectives.algorithms.trees import SharedTree
+from collectives.coordination.physical import plan_coordination
+from collectives.coordination.tree import CoordinationTree
 from collectives.network import Network
 from collectives.plan import JobPlan
 from collectives.plan_checker import check_plans
-from collectives.prediction import predict
+from collectives.prediction import predict, total
 from collectives.schedule_prediction import predict_schedule
 from controller.loaders import load_network
 from controller.placement import Placement, place
@@ -53,6 +55,7 @@ class Prepared:
     workload: WorkloadSpec
     predicted: Predicted
     trees: tuple[SharedTree, ...] = ()
+    coordination: CoordinationTree | None = None
     job: int = JOB
 
     def numbered(self, job: int) -> Prepared:
@@ -96,19 +99,27 @@ def prepare(experiment: Experiment) -> Prepared:
         rounds=experiment.rounds,
         dtype=experiment.dtype,
         seed=experiment.seed,
+        coordinate=experiment.coordinated,
     )
-    sizes = workload.tensor_sizes()
+    sizes, steps = workload.step_sizes(), workload.steps
     request = plan = None
     trees: tuple[SharedTree, ...] = ()
     if experiment.algorithm.among_hosts:
         if experiment.algorithm is Algorithm.MULTI_TREE:
             trees = _host_trees(network, placement, experiment)
-        schedule = make_schedule(experiment.algorithm, network, placement.workers, sizes[0], trees)
-        prediction = predict_schedule(network, schedule, rounds=len(sizes))
+        prediction = total(
+            predict_schedule(
+                network,
+                make_schedule(experiment.algorithm, network, placement.workers, size, trees),
+                rounds=steps,
+            )
+            for size in sizes
+        )
     else:
         request, plan = _plan(network, placement, experiment, open_window)
         experiment = replace(experiment, window=plan.window)
-        prediction = predict(network, plan, [(sizes[0], experiment.dtype)], rounds=len(sizes))
+        tensors = [(size, experiment.dtype) for size in sizes]
+        prediction = predict(network, plan, tensors, rounds=steps)
     links: dict[DirectedLink, int] = {
         link: prediction.links.get(link, 0) for link in network.directed_links()
     }
@@ -121,7 +132,13 @@ def prepare(experiment: Experiment) -> Prepared:
         workload,
         Predicted(links, prediction.seconds),
         trees,
+        _coordination(network, placement) if experiment.coordinated else None,
     )
+
+
+def _coordination(network: Network, placement: Placement) -> CoordinationTree:
+    """The tree by which the workers, a process on each host, agree on an order."""
+    return plan_coordination(network, [(host, host) for host in placement.workers])
 
 
 def _way_to_sum(network: Network, experiment: Experiment) -> Experiment:

@@ -9,6 +9,7 @@ from collectives.algorithms.catalogue import make_schedule
 from experiment.pipelines import PROGRAM, defines_of, slots_of
 from experiment.prepare import Prepared, worker_options
 from experiment.result import Measured
+from host_agent.operator_training import OperatorTraining
 from host_agent.workload import Verdict, Watched, Workload, call_seconds, make_workload
 from p4switch.execute.choose import engine_maker
 from p4switch.v1model.engine import Engine, EngineOptions
@@ -51,6 +52,7 @@ def run_simulated(prepared: Prepared, progress: Callable[[int, int], None]) -> M
             faults=faults,
             seed=experiment.seed,
             limit=experiment.limit,
+            tree=prepared.coordination,
         )
     else:
         plan = prepared.plan
@@ -63,15 +65,20 @@ def run_simulated(prepared: Prepared, progress: Callable[[int, int], None]) -> M
             seed=experiment.seed,
             limit=experiment.limit,
             options=worker_options(prepared),
+            tree=prepared.coordination,
         )
     return _measured(run)
 
 
-def _workload(prepared: Prepared, worker: int, progress: Callable[[int, int], None]) -> Workload:
-    workload = make_workload(prepared.workload, worker, prepared.plan)
-    if worker:
-        return workload
-    return Watched(workload, len(prepared.workload.tensor_sizes()), progress)
+def _workload(
+    prepared: Prepared, worker: int, progress: Callable[[int, int], None]
+) -> Workload | OperatorTraining:
+    spec = prepared.workload
+    if spec.coordinate:
+        tell = progress if worker == 0 else None
+        return OperatorTraining(spec, worker, prepared.plan, tell)
+    workload = make_workload(spec, worker, prepared.plan)
+    return Watched(workload, len(spec.tensor_sizes()), progress) if worker == 0 else workload
 
 
 def _measured(run: SimulatedRun) -> Measured:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from collectives.algorithms.rooted import RootedTree
 from collectives.algorithms.trees import SharedTree
+from collectives.coordination.tree import CoordinationTree
 from host_agent.node.decomposition import check_weights
 from host_agent.options import WorkerOptions
 from host_agent.workload import WorkloadSpec
@@ -39,7 +40,8 @@ class Task:
     `schedule`: the algorithm by which the plan's workers sum among themselves, without switches.
     `options` None: those that suit the plan (`timing.suitable_options`). `embedding`: several
     logical topologies instead of one; `schedule` says nothing then. `trees`: those of the algorithm
-    multi-tree.
+    multi-tree. `coordination`: the tree over the plan's workers, by index and named like them, by
+    which they agree on an order, where the workload wants that.
     """
 
     workload: WorkloadSpec
@@ -47,6 +49,7 @@ class Task:
     options: WorkerOptions | None = None
     embedding: tuple[Part, ...] = ()
     trees: tuple[SharedTree, ...] = ()
+    coordination: CoordinationTree | None = None
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -65,6 +68,7 @@ class Task:
                     [each.tree.root, dict(each.tree.parents), str(each.share)]
                     for each in self.trees
                 ],
+                "coordination": None if self.coordination is None else asdict(self.coordination),
             }
         )
 
@@ -82,6 +86,7 @@ class Task:
                     SharedTree(RootedTree(root, parents), Fraction(share))
                     for root, parents, share in values.get("trees", ())
                 ),
+                _coordination(values.get("coordination")),
             )
             check_weights([part.weight for part in task.parts])
         except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
@@ -89,6 +94,13 @@ class Task:
                 f"the job's task cannot be read ({type(error).__name__}: {error}); expected JSON "
                 'with "workload" (a WorkloadSpec as JSON text), and perhaps "schedule" (an '
                 'algorithm), "options" (WorkerOptions), "embedding" (pairs of way and weight), '
-                '"trees" (root, parents and share of each)'
+                '"trees" (root, parents and share of each), "coordination" (names, parents and '
+                "ring of a tree)"
             ) from None
         return task
+
+
+def _coordination(values: Mapping[str, Any] | None) -> CoordinationTree | None:
+    if values is None:
+        return None
+    return CoordinationTree(**{key: tuple(members) for key, members in values.items()})

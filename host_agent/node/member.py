@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from collectives.plan import JobPlan
@@ -23,13 +24,15 @@ from host_agent.node.exchange import (
     port_of,
 )
 from host_agent.node.operation_pool import Completed, OperationPool
+from host_agent.node.source import AgreedOrder, Following, LockStep, Source, coordinator_of
 from host_agent.node.timing import suitable_options
+from host_agent.operator_training import OperatorTraining
 from host_agent.runner import Machine
 from host_agent.segment import Tensor
 from host_agent.server_set import ServerSet
 from host_agent.task import TREES, Task
 from host_agent.worker import Worker
-from host_agent.workload import Interval, Workload, make_workload
+from host_agent.workload import Interval, make_workload
 from protocol.channel import ControllerError
 from protocol.wire import tos_of_level
 
@@ -68,6 +71,7 @@ class Member:
         self._worker: Worker | None = None
         self._servers = ServerSet()
         self._exchanges: list[Exchange] = []
+        self._source: Source | None = None
         self._released = False
         self._tos = 0
         self._completed: dict[int, Completed] = {}
@@ -95,6 +99,8 @@ class Member:
         self.over = True
         for exchange in self._exchanges:
             exchange.close()
+        if self._source is not None:
+            self._source.close()
 
     def set_level(self, level: int) -> None:
         """Mark frames with a level; servers follow their workers' (`protocol.wire`)."""
@@ -161,9 +167,11 @@ class Member:
                 )
             yield
 
-    def _operation(self, work: Callable[[], Any]) -> Generator[None, None, Any]:
-        """Let the pool do it; its value."""
-        number = self._pool.put(self.job, work)
+    def _operation(
+        self, work: Callable[[], Any], *, apart: bool = False
+    ) -> Generator[None, None, Any]:
+        """Let the pool do it, `apart` if it waits for other hosts; its value."""
+        number = (self._pool.put_apart if apart else self._pool.put)(self.job, work)
         while number not in self._completed:
             yield
         return self._completed.pop(number).value
@@ -180,11 +188,10 @@ class Member:
         task = Task.from_mapping(assignment.task)
         index = plan.workers.index(self.client.host)
         self._make_exchanges(assignment, plan, task)
-        judged = plan if plan.trees else None
-        workload: Workload = yield from self._operation(
-            lambda: make_workload(task.workload, index, judged)
+        source: Source = yield from self._operation(
+            lambda: self._make_source(assignment, plan, task, index)
         )
-        tensor: Tensor | None = yield from self._operation(workload.next_tensor)
+        yield from self._operation(source.prepare)
         self.client.ready()
         yield from self._until(lambda: self.client.started, "the start")
         for exchange in self._exchanges:
@@ -193,7 +200,9 @@ class Member:
         while not all(exchange.done() for exchange in self._exchanges):
             yield
         intervals: list[Interval] = []
-        while tensor is not None:
+        following: Following = yield from self._operation(source.first, apart=source.waits)
+        while following is not None:
+            name, tensor = following
             started = time.monotonic()
             result = like(tensor)
             self.elements = len(tensor)
@@ -201,21 +210,34 @@ class Member:
             while not all(exchange.done() for exchange in self._exchanges):
                 yield
             intervals.append((started, time.monotonic()))
-            tensor = yield from self._operation(_next(workload, result))
+            following = yield from self._operation(
+                partial(source.after, name, result), apart=source.waits
+            )
             self.round = len(intervals)
             self.client.progress(self.round)
-        verdict = yield from self._operation(workload.verdict)
+        verdict = yield from self._operation(source.workload.verdict)
         self.client.finished(
             {
                 "verdict": asdict(verdict),
                 "intervals": intervals,
                 "retransmissions": sum(e.retransmissions for e in self._exchanges),
-                "outcome": workload.outcome(),
+                "outcome": source.workload.outcome(),
             }
         )
         # Others may still need this worker: a restarted server asks for its last window.
         while not self._released:
             yield
+
+    def _make_source(self, assignment: Assignment, plan: JobPlan, task: Task, index: int) -> Source:
+        judged = plan if plan.trees else None
+        tree = task.coordination
+        if tree is None:
+            self._source = LockStep(make_workload(task.workload, index, judged))
+        else:
+            training = OperatorTraining(task.workload, index, judged)
+            coordinator = coordinator_of(assignment.network, tree, index, self.job)
+            self._source = AgreedOrder(training, coordinator)
+        return self._source
 
     def _make_exchanges(self, assignment: Assignment, plan: JobPlan, task: Task) -> None:
         network, host = assignment.network, self.client.host
@@ -248,11 +270,3 @@ class Member:
         ranges = divide(len(tensor), [part.weight for part in task.parts], plan.lanes)
         for exchange, (start, stop) in zip(self._exchanges, ranges, strict=True):
             exchange.begin(tensor[start:stop], result[start:stop], now)
-
-
-def _next(workload: Workload, result: Tensor) -> Callable[[], Tensor | None]:
-    def step() -> Tensor | None:
-        workload.take_result(result)
-        return workload.next_tensor()
-
-    return step

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Protocol
 
+from collectives.coordination.operators import Operator
 from collectives.coordination.tree import CoordinationTree
 from collectives.network import Network
 from host_agent.coordination import Coordinator
@@ -33,8 +34,11 @@ class Source(Protocol):
     def workload(self) -> Judged:
         """Whose tensors they are."""
 
+    def prepare(self) -> None:
+        """Compute what is there to begin with, without the other hosts."""
+
     def first(self) -> Following:
-        """The first tensor."""
+        """The first tensor, once the job has started."""
 
     def after(self, name: str, result: Tensor) -> Following:
         """Take in a tensor's sum; the next tensor."""
@@ -50,15 +54,20 @@ class LockStep:
 
     def __init__(self, workload: Workload) -> None:
         self.workload = workload
+        self._tensor: Tensor | None = None
+
+    def prepare(self) -> None:
+        """Make the workload's first tensor."""
+        self._tensor = self.workload.next_tensor()
 
     def first(self) -> Following:
         """The workload's first tensor."""
-        tensor = self.workload.next_tensor()
-        return None if tensor is None else ("", tensor)
+        return None if self._tensor is None else ("", self._tensor)
 
     def after(self, name: str, result: Tensor) -> Following:
         """The workload's next tensor."""
         self.workload.take_result(result)
+        self.prepare()
         return self.first()
 
     def close(self) -> None:
@@ -76,29 +85,33 @@ class AgreedOrder:
     def __init__(self, training: OperatorTraining, coordinator: Coordinator) -> None:
         self.workload = training
         self._coordinator = coordinator
-        coordinator.start()
+        self._operators: list[Operator] | None = None
+
+    def prepare(self) -> None:
+        """Compute the first step's gradient."""
+        self._operators = self.workload.begin_step()
 
     def first(self) -> Following:
-        """Begin the first step; what all workers are ready for first."""
-        self._begin()
+        """Meet the other workers; what all are ready for first."""
+        self._coordinator.start()
+        self._announce()
         return self._next()
 
     def after(self, name: str, result: Tensor) -> Following:
         """What starts next; None once no worker needs anything any more."""
-        if self.workload.take_result(name, result) and not self._begin():
-            self._coordinator.leave()
-            self._coordinator.wait_done()
-            return None
+        if self.workload.take_result(name, result):
+            self.prepare()
+            if self._operators is None:
+                self._coordinator.leave()
+                self._coordinator.wait_done()
+                return None
+            self._announce()
         return self._next()
 
-    def _begin(self) -> bool:
-        operators = self.workload.begin_step()
-        if operators is None:
-            return False
+    def _announce(self) -> None:
         self._coordinator.begin_iteration(self.workload.step)
-        for operator in operators:
+        for operator in self._operators or ():
             self._coordinator.ready(operator)
-        return True
 
     def _next(self) -> Following:
         operator = self._coordinator.next_start()

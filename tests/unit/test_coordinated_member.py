@@ -1,0 +1,105 @@
+"""Agents that train in an agreed order, over the loopback; `test_schedule_member` has the stage."""
+
+from __future__ import annotations
+
+import json
+import threading
+from dataclasses import replace
+from typing import cast
+
+import pytest
+
+from collectives.coordination.failure import ProcessLost
+from collectives.coordination.physical import plan_coordination
+from collectives.network import Network
+from collectives.plan import DataType
+from controller.loaders import load_network
+from host_agent.agent import Task, attend
+from host_agent.controller_client import ControllerClient
+from host_agent.node.source import AgreedOrder, coordinator_of
+from host_agent.operator_training import NAMES, OperatorTraining
+from host_agent.stream import WorkerOptions
+from host_agent.workload import WorkloadSpec
+from packet_io.port import MemoryPort
+from tests.unit.test_schedule_member import RANKS, Client, Controller
+
+SPEC = WorkloadSpec("digits", RANKS, 0, 1, DataType.FLOAT32, seed=1, coordinate=True)
+
+
+def loopback(subnet: int) -> Network:
+    """Five workers, each with an address of the loopback."""
+    network = load_network("leaf-spine:2x3")
+    hosts = {
+        name: replace(host, ip=f"127.0.{subnet}.{number + 1}")
+        for number, (name, host) in enumerate(network.hosts.items())
+    }
+    return replace(network, hosts=hosts)
+
+
+def task_of(network: Network) -> Task:
+    names = list(network.hosts)[:RANKS]
+    tree = plan_coordination(network, [(name, name) for name in names], fan_out=2)
+    return Task(SPEC, "ring", WorkerOptions(), coordination=tree)
+
+
+def test_agents_train_in_an_agreed_order() -> None:
+    network = loopback(3)
+    controller = Controller(network, task_of(network))
+
+    def agent(host: str) -> None:
+        try:
+            attend(cast(ControllerClient, Client(controller, host)), MemoryPort.pair()[0])
+        except Exception:  # noqa: BLE001 - the agent has told the controller why
+            controller.barrier.abort()
+
+    threads = [
+        threading.Thread(target=agent, args=(host,)) for host in controller.assignment.plan.workers
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not controller.failures
+    assert len(controller.reports) == RANKS
+    orders = {tuple(r["outcome"]["operator_order"]) for r in controller.reports.values()}
+    assert len(orders) == 1
+    assert sorted(orders.pop()) == sorted(NAMES)
+    for report in controller.reports.values():
+        assert report["verdict"]["wrong"] == 0
+        assert len(report["intervals"]) == SPEC.steps * len(NAMES)
+
+
+def test_a_dead_host_is_named() -> None:
+    network = loopback(4)
+    tree = task_of(network).coordination
+    assert tree is not None
+    sources = [
+        AgreedOrder(OperatorTraining(SPEC, rank, None), coordinator_of(network, tree, rank, 1))
+        for rank in range(RANKS)
+    ]
+    for source in sources:
+        source.prepare()
+    started = []
+    threads = [
+        threading.Thread(target=lambda s=source: started.append(s.first()))  # type: ignore[misc]
+        for source in sources
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert len(started) == RANKS
+    dead = (tree.root + 1) % RANKS
+    sources[dead]._coordinator.close()
+    for source in sources:
+        if source is not sources[dead]:
+            with pytest.raises(ProcessLost, match=f"process {tree.names[dead]} is lost"):
+                while True:
+                    source._next()
+        source.close()
+
+
+def test_the_tree_crosses_as_json() -> None:
+    task = task_of(loopback(5))
+    assert task.coordination is not None
+    assert Task.from_mapping(json.loads(task.to_json())) == task
