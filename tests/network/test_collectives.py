@@ -2,21 +2,53 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from collectives.plan import DataType
 from experiment.description import Algorithm, Experiment, WorldKind
+from experiment.prepare import prepare
+from experiment.result import Report
 from experiment.runner import run_experiment
 
+HOPSUM = Path(sys.executable).with_name("hopsum")
 AMONG_HOSTS = [algorithm for algorithm in Algorithm if algorithm.among_hosts]
+ELEMENTS = 20_001
+ROUNDS = 2
 
 
 @pytest.fixture(autouse=True)
 def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Logs, builds and records of a test lie in its own folder."""
     monkeypatch.chdir(tmp_path)
+
+
+def run(topology: str, workers: int, algorithm: Algorithm, dtype: DataType) -> Report:
+    """A short run, of which every element is right."""
+    report = run_experiment(
+        Experiment(
+            topology=topology,
+            workers=workers,
+            elements=ELEMENTS,
+            rounds=ROUNDS,
+            algorithm=algorithm,
+            dtype=dtype,
+            world=WorldKind.MININET,
+            link_rate=25e6,
+            limit=60.0,
+        )
+    )
+    assert not report.problems
+    assert report.measured is not None
+    assert report.measured.verdict.checked == workers * ROUNDS * ELEMENTS
+    assert len(report.measured.calls) == ROUNDS
+    return report
 
 
 @pytest.mark.parametrize("algorithm", AMONG_HOSTS)
@@ -27,19 +59,64 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_algorithm_sums_exactly(
     algorithm: Algorithm, topology: str, workers: int, dtype: DataType
 ) -> None:
-    report = run_experiment(
-        Experiment(
-            topology=topology,
-            workers=workers,
-            elements=20_001,
-            rounds=2,
-            algorithm=algorithm,
-            dtype=dtype,
-            world=WorldKind.MININET,
-            link_rate=25e6,
-            limit=60.0,
-        )
-    )
-    assert not report.problems
+    run(topology, workers, algorithm, dtype)
+
+
+def test_hosts_sum_on_several_trees_over_their_own_links() -> None:
+    report = run("torus:2x3", 6, Algorithm.MULTI_TREE, DataType.FLOAT32)
+    trees = prepare(report.experiment).trees
+    assert len(trees) > 1
+    used = {frozenset(edge) for shared in trees for edge in shared.tree.parents.items()}
     assert report.measured is not None
-    assert report.measured.verdict.checked == workers * 2 * 20_001
+    carried = {frozenset(link) for link, count in report.measured.links.items() if count}
+    assert carried == used
+
+
+def test_hosts_forward_what_is_for_others() -> None:
+    report = run("torus:3x3", 7, Algorithm.RING, DataType.INT32)
+    assert report.measured is not None
+    # h3 and h4 are two links apart.
+    assert all(report.measured.links[link] > 0 for link in (("h1", "h4"), ("h3", "h1")))
+
+
+def _pid_of_agent(host: str) -> int:
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                words = (folder / "cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if b"attend" in words and host.encode() in words:
+                return int(folder.name)
+    raise AssertionError(f"no agent on {host}")
+
+
+def _wait_for_traffic(process: subprocess.Popen[str], count: int) -> None:
+    """Return when so many bytes have come from the first host."""
+    counter = Path("/sys/class/net/s1-eth1/statistics/rx_bytes")
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and process.poll() is None:
+        if counter.exists() and int(counter.read_text()) >= count:
+            return
+        try:
+            process.wait(0.05)
+        except subprocess.TimeoutExpired:
+            continue
+    output = process.communicate()[0] if process.poll() is not None else ""
+    raise AssertionError(f"no traffic: {output}")
+
+
+def test_a_rank_that_vanishes_is_named(tmp_path: Path) -> None:
+    command = [
+        HOPSUM, "run", "--world", "mininet", "--topology", "star:3", "--workers", "3",
+        "--algorithm", "ring", "--elements", "1000000", "--rounds", "50", "--link-rate", "5Mbit",
+    ]  # fmt: skip
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=tmp_path
+    )
+    _wait_for_traffic(process, 500_000)
+    os.kill(_pid_of_agent("h2"), signal.SIGKILL)
+    output = process.communicate(timeout=60)[0]
+    assert process.returncode == 1
+    assert "h2" in output
+    assert "Traceback" not in output
