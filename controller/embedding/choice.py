@@ -26,7 +26,9 @@ class Method(StrEnum):
     AUTO = "auto"
     """The programme up to `planner.LARGEST` workers, beyond it the heuristic."""
     EXACT = "exact"
+    """Heuristic, and the integer programme where that is not proved good enough."""
     HEURISTIC = "heuristic"
+    """Search, and rounding of the programme without integers."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ the least worst row (of equal ones the least norm of all rows). (2) While it hel
 busiest row move to another candidate, all or some. (3) Rows get prices that grow exponentially
 with their load (Plotkin, Shmoys and Tardos 1995); each job's cheapest topologies under them become
 candidates too. Starts are all models together, and each by itself (which ends with few topologies).
+Unless that is proved good enough, the planner rounds the programme without integers too (`near`).
 """
 
 from __future__ import annotations

@@ -49,9 +49,12 @@ def plan_embedding(
     exact = options.method is Method.EXACT or (options.method is Method.AUTO and workers <= LARGEST)
     part = HEURISTIC_PART if exact else 1.0
     columns, units = search(jobs, groups, options, started + part * options.time_limit)
-    answer = _Answer(columns, units, bound_of(columns, units), None, "heuristic")
-    if exact and not (units is not None and not columns.loads(units).any()):
-        answer = _by_programme(jobs, groups, options, answer, started + options.time_limit)
+    answer = _Answer(
+        columns, units, bound_of(columns, units), None, "programme" if exact else "heuristic"
+    )
+    if not _good_enough(answer, options):
+        deadline = started + options.time_limit
+        answer = _by_programme(jobs, groups, options, answer, deadline, integers=exact)
     if answer.units is None:
         raise PlanError(
             f"jobs {', '.join(str(demand.job) for demand in demands)}: no choice of topologies "
@@ -108,13 +111,24 @@ class _Answer:
     method: str
 
 
+def _good_enough(answer: _Answer, options: Options) -> bool:
+    if answer.units is None:
+        return False
+    seconds = float(answer.columns.loads(answer.units).max(initial=0.0))
+    return answer.columns.objective(answer.units, seconds) <= answer.bound * (1 + options.gap)
+
+
 def _by_programme(
     jobs: Sequence[Candidates],
     groups: Sequence[Group],
     options: Options,
     first: _Answer,
     deadline: float,
+    *,
+    integers: bool,
 ) -> _Answer:
+    """Round the relaxed programme, and solve it with `integers` where that is not good enough."""
+    method = "programme" if integers else "heuristic"
     scale = float(first.columns.times.max()) * options.units
     if first.units is not None:
         scale = float(first.columns.loads(first.units).max())
@@ -127,8 +141,9 @@ def _by_programme(
     ):
         units = rounded
     bound = max(first.bound, relaxed.bound)
-    if units is not None and columns.objective(units, scale) <= bound * (1 + options.gap):
-        return _Answer(columns, units, bound, bound, "programme")
+    answer = _Answer(columns, units, bound, None, method)
+    if not integers or _good_enough(answer, options):
+        return answer
     left = max(0.1, deadline - time.monotonic())
     chosen = solve_integers(columns, relaxed, units, scale, left)
     best = units
@@ -136,7 +151,7 @@ def _by_programme(
         units is None or columns.objective(chosen.units, scale) < columns.objective(units, scale)
     ):
         best = chosen.units
-    return _Answer(columns, best, bound, max(bound, chosen.bound), "programme")
+    return _Answer(columns, best, bound, max(bound, chosen.bound), method)
 
 
 def _embedding(
