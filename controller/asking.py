@@ -117,6 +117,13 @@ class ControllerQueries:
         reply: pb.NodesReply = self._ask_cluster(lambda stub: stub.Nodes(request, timeout=TIMEOUT))
         return list(reply.nodes)
 
+    def use(self) -> pb.UseReply:
+        """What links carry, and who holds slots."""
+        reply: pb.UseReply = self._ask_cluster(
+            lambda stub: stub.Use(pb.UseRequest(), timeout=TIMEOUT)
+        )
+        return reply
+
     def _ask(self, question: Callable[[Any], _R]) -> _R:
         return self._ask_stub(pb_grpc.ControllerStub, question)
 

@@ -166,6 +166,19 @@ class ClusterService(pb_grpc.ClusterServicer):
                 info.report_age = now - node.reported
         return reply
 
+    async def Use(
+        self, request: pb.UseRequest, context: grpc.aio.ServicerContext[pb.UseRequest, pb.UseReply]
+    ) -> pb.UseReply:
+        """Tell what links carry and who holds which switch's slots."""
+        cluster, reply = self._cluster, pb.UseReply()
+        for (u, v), state in cluster.nodes.state.links(time.monotonic()).items():
+            reply.links.add(sender=u, receiver=v, used=state.used, free=state.free, age=state.age)
+        for name, switch in cluster.network.switches.items():
+            if switch.aggregates:
+                held = cluster.manager.slots_held(name)
+                reply.slots.add(switch=name, slots=switch.slots, held=held)
+        return reply
+
     def _info(self, job: Job) -> pb.JobInfo:
         return pb.JobInfo(
             job=job.number,

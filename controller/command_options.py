@@ -44,13 +44,18 @@ def print_table(
 ) -> None:
     """Print rows as a table; columns of numbers to the right."""
     console.print(f"[bold]{title}[/]", highlight=False)
+    console.print(make_table(columns, rows))
+
+
+def make_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
+    """Rows as a table; columns of numbers to the right."""
     table = Table()
     for i, column in enumerate(columns):
         numeric = all(isinstance(row[i], (int, float)) for row in rows)
         table.add_column(column, justify="right" if numeric and rows else "left")
     for row in rows:
         table.add_row(*(str(cell) for cell in row))
-    console.print(table)
+    return table
 
 
 def write_text(path: Path, text: str) -> None:

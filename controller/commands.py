@@ -34,8 +34,8 @@ from controller.loaders import load_network, node_link, save_network
 from controller.plan_command import plan
 from controller.shell import run_shell
 from controller.slots import SlotState
+from controller.status_command import status
 from controller.stuck import job_slots
-from protocol import hopsum_pb2 as pb
 
 app = typer.Typer(help="Networks, plans, switches and jobs.")
 
@@ -110,52 +110,7 @@ app.command()(plan)
 app.add_typer(job_commands)
 
 
-@app.command()
-def status(controller: ControllerOption = None, as_json: JsonOption = False) -> None:
-    """Show the jobs of the running controller and where their agents are."""
-    jobs = ControllerQueries(controller).status()
-    if as_json:
-        print_json([_job_dict(job) for job in jobs])
-        return
-    console = Console()
-    if not jobs:
-        console.print("no jobs")
-    for job in jobs:
-        print_table(
-            f"job {job.job}, epoch {job.epoch}: {job.state}",
-            ("host", "role", "state", "round", "silent", "detail"),
-            [
-                (
-                    agent.host,
-                    agent.role,
-                    pb.AgentState.Name(agent.state).lower(),
-                    agent.round,
-                    f"{agent.silent_seconds:.1f} s",
-                    agent.detail,
-                )
-                for agent in job.agents
-            ],
-            console,
-        )
-
-
-def _job_dict(job: pb.JobStatus) -> dict[str, Any]:
-    return {
-        "job": job.job,
-        "epoch": job.epoch,
-        "state": job.state,
-        "agents": [
-            {
-                "host": agent.host,
-                "role": agent.role,
-                "state": pb.AgentState.Name(agent.state).lower(),
-                "round": agent.round,
-                "silent_seconds": agent.silent_seconds,
-                "detail": agent.detail,
-            }
-            for agent in job.agents
-        ],
-    }
+app.command()(status)
 
 
 @app.command()

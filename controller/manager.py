@@ -55,6 +55,13 @@ class Manager:
         """The current plan of every job."""
         return [job.plan for job in self._jobs.values()]
 
+    def slots_held(self, switch: str) -> dict[int, int]:
+        """How many slots of a switch each job holds."""
+        held: dict[int, int] = {}
+        for (job, _), (_, size) in self._allocator.in_use(switch).items():
+            held[job] = held.get(job, 0) + size
+        return held
+
     def working(self) -> Network:
         """The network without what failed."""
         return self.network.without(self._failed_nodes, self._failed_links)

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 from collectives.network import Network
 from controller.driver import Driver, SwitchTarget
+from controller.nodes import REPORT_SECONDS
 from controller.serving import serve_cluster
+from controller.state import NetworkState, PortBytes, StateError
 from experiment.description import Engine
 from experiment.pipelines import compile_pipeline, slots_of
 from experiment.result import RunFailed
 from mininet_topos.addresses import grpc_address
 from mininet_topos.emulation import Emulation
 from protocol.channel import Tls
+
+LOGGER = logging.getLogger("hopsum.cluster")
 
 AGENT = Path(sys.executable).with_name("hopsum-agent")
 WATCH_SECONDS = 0.5
@@ -77,10 +83,11 @@ def run_emulated_cluster(network: Network, engine: Engine, lanes: int, tell: Tel
             with tempfile.TemporaryDirectory(prefix="hopsum-") as folder:
                 async with serve_cluster(
                     network, driver, f"unix:{folder}/controller", lanes=lanes
-                ) as (_, bound):
+                ) as (cluster, bound):
                     agents = asyncio.create_task(_keep_agents(emulation, bound, tell))
+                    counting = asyncio.create_task(_count_ports(emulation, cluster.nodes.state))
                     tell(f"{network.name} is up, its controller at {bound}")
-                    await _first_of(agents, asyncio.create_task(_interrupted()))
+                    await _first_of(agents, counting, asyncio.create_task(_interrupted()))
 
         asyncio.run(serve())
 
@@ -113,6 +120,24 @@ async def _keep_agents(emulation: Emulation, address: str, tell: Tell) -> None:
                 )
             tell(f"agent on {host} ended (code {code}); starting it again")
             start(host)
+
+
+async def _count_ports(emulation: Emulation, state: NetworkState) -> None:
+    """Read the counters of the switches' ports every second (002: what links carry)."""
+    while True:
+        await asyncio.sleep(REPORT_SECONDS)
+        counted = emulation.link_bytes()
+        now = time.monotonic()
+        for name in emulation.network.switches:
+            ports = [
+                PortBytes(peer, counted[name, peer], counted[peer, name])
+                for peer in emulation.network.ports(name).values()
+            ]
+            try:
+                state.count(name, ports, now)
+            except StateError as error:
+                # A burst may be above a link's rate; the next reading is taken again.
+                LOGGER.warning("%s", error)
 
 
 async def _interrupted() -> None:

@@ -1,0 +1,122 @@
+"""`hopsum status`: jobs and their agents, what links carry, who holds slots; once, or live."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+
+from collectives.units import format_rate
+from controller.asking import ControllerQueries, NoClusterError
+from controller.command_options import ControllerOption, JsonOption, make_table, print_json
+from protocol import hopsum_pb2 as pb
+
+LIVE_SECONDS = 1.0
+SHOWN_LINKS = 12
+"""The busiest; a network has many."""
+
+
+def status(
+    controller: ControllerOption = None,
+    live: Annotated[bool, typer.Option("--live", help="Again every second.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Every link, idle ones too.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the jobs of the running controller and their agents; its links and slots."""
+    queries = ControllerQueries(controller)
+    if as_json:
+        print_json([job_dict(job) for job in queries.status()])
+        return
+    console = Console()
+    if not live:
+        console.print(Group(*_view(queries, everything)))
+        return
+    with Live(console=console, auto_refresh=False) as shown:
+        while True:
+            shown.update(Group(*_view(queries, everything)), refresh=True)
+            time.sleep(LIVE_SECONDS)
+
+
+def _view(queries: ControllerQueries, everything: bool) -> Iterator[RenderableType]:
+    jobs = queries.status()
+    if not jobs:
+        yield "no jobs"
+    for job in jobs:
+        yield f"[bold]job {job.job}, epoch {job.epoch}: {job.state}[/]"
+        yield make_table(
+            ("host", "role", "state", "round", "silent", "detail"),
+            [
+                (
+                    agent.host,
+                    agent.role,
+                    pb.AgentState.Name(agent.state).lower(),
+                    agent.round,
+                    f"{agent.silent_seconds:.1f} s",
+                    agent.detail,
+                )
+                for agent in job.agents
+            ],
+        )
+    try:
+        use = queries.use()
+    except NoClusterError:
+        return
+    yield from (_links(use, everything), _slots(use))
+
+
+def _links(use: pb.UseReply, everything: bool) -> Table:
+    links = sorted(use.links, key=lambda link: -link.used)
+    if not everything:
+        links = [link for link in links[:SHOWN_LINKS] if link.used >= 1]
+    return make_table(
+        ("link", "used", "free", "reported"),
+        [
+            (
+                f"{link.sender} -> {link.receiver}",
+                format_rate(link.used),
+                format_rate(link.free) if link.HasField("free") else "unlimited",
+                f"{link.age:.1f} s ago" if link.HasField("age") else "never",
+            )
+            for link in links
+        ],
+    )
+
+
+def _slots(use: pb.UseReply) -> Table:
+    return make_table(
+        ("switch", "slots", "in use", "by job"),
+        [
+            (
+                switch.switch,
+                switch.slots,
+                sum(switch.held.values()),
+                ", ".join(f"{job}: {count}" for job, count in sorted(switch.held.items())),
+            )
+            for switch in use.slots
+        ],
+    )
+
+
+def job_dict(job: pb.JobStatus) -> dict[str, Any]:
+    """A job and its agents, for programs."""
+    return {
+        "job": job.job,
+        "epoch": job.epoch,
+        "state": job.state,
+        "agents": [
+            {
+                "host": agent.host,
+                "role": agent.role,
+                "state": pb.AgentState.Name(agent.state).lower(),
+                "round": agent.round,
+                "silent_seconds": agent.silent_seconds,
+                "detail": agent.detail,
+            }
+            for agent in job.agents
+        ],
+    }
