@@ -35,6 +35,8 @@ class _Outlet:
 class TcpCollective:
     """One node among `addresses` (IPv4, by node); connections stay open between schedules.
 
+    `port`: where all of them listen, or each by node. `server`: a socket that listens there already
+    for this node; it is closed when all are connected.
     `targets`: channels this one sends on; `sources`: those it receives from. Bytes that a schedule
     cannot take in yet stay in the kernel, which slows the sender down.
     Raises PeerLost when a peer is not there within `timeout` seconds, or leaves.
@@ -47,7 +49,8 @@ class TcpCollective:
         *,
         targets: Sequence[Channel],
         sources: Sequence[Channel],
-        port: int = BASE_PORT,
+        port: int | Sequence[int] = BASE_PORT,
+        server: socket.socket | None = None,
         timeout: float = 30.0,
     ) -> None:
         self.rank = rank
@@ -56,9 +59,12 @@ class TcpCollective:
         self._selector = selectors.DefaultSelector()
         self._outlets: dict[Channel, _Outlet] = {}
         self._inlets: dict[Channel, socket.socket] = {}
-        with socket.create_server((addresses[rank], port), backlog=len(sources) + 1) as server:
+        ports = [port] * len(addresses) if isinstance(port, int) else port
+        if server is None:
+            server = socket.create_server((addresses[rank], ports[rank]), backlog=len(sources) + 1)
+        with server:
             for target in targets:
-                self._outlets[target] = _Outlet(self._connect(target, port))
+                self._outlets[target] = _Outlet(self._connect(target, ports[target.peer]))
             self._accept(server, set(sources))
         for outlet in self._outlets.values():
             outlet.sock.setblocking(False)
