@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,6 +20,8 @@ from collectives.coordination.encoding import (
 )
 from collectives.coordination.messages import Frame, Missing, Vector
 from collectives.coordination.operators import BitVector
+
+DOCUMENT = (Path(__file__).resolve().parents[2] / "docs" / "coordination.md").read_text()
 
 numbers = st.integers(0, 2**63)
 vectors = st.integers(0, 100).flatmap(
@@ -62,11 +67,14 @@ def test_other_bytes_are_an_error_or_a_frame(data: bytes) -> None:
     assert decode(encode(frame)) == frame
 
 
-def test_the_layout() -> None:
-    """docs/coordination.md shows these bytes."""
+def test_the_document_says_the_layout() -> None:
     frame = Frame(3, 1, 300, 7, 2, 9, Vector(5, BitVector(33, 1 << 32 | 6)))
-    kind = 1 + MESSAGES.index(Vector)
-    assert encode(frame) == bytes([3, 1, 0xAC, 2, 7, 2, 9, kind, 5, 33, 0, 0, 0, 6, 0, 0, 0, 1])
+    block = re.search(r"^```\n([0-9a-f ]+)\n```$", DOCUMENT, re.MULTILINE)
+    assert block is not None
+    assert encode(frame) == bytes.fromhex(block[1])
+    numbered = re.findall(r"(\d+) (\w+)[,.]", DOCUMENT.partition("Messages by number:")[2])
+    expected = [(str(number), kind.__name__) for number, kind in enumerate(MESSAGES, start=1)]
+    assert numbered[: len(MESSAGES)] == expected
     assert encode(Frame(3, 1, 300, 7, 0, 9)) == bytes([3, 1, 0xAC, 2, 7, 0, 9, 0])
 
 
