@@ -20,10 +20,12 @@ from controller.driver import DriverError
 from controller.job_placement import place_job
 from controller.job_queue import Job, JobBook, JobSpec, JobState
 from controller.manager import Manager
-from controller.nodes import Nodes
+from controller.nodes import REPORT_SECONDS, Nodes
 from controller.planners import make_plan
 from controller.planners.request import Algorithm, PlanRequest
 from controller.priorities import FeedbackQueue
+from controller.reconsidering import Reconsidered, free_network
+from controller.replanning import ReplanningPolicy
 from controller.tracker import Tracker
 from protocol import hopsum_pb2 as pb
 from protocol.wire import LANES_DEFAULT
@@ -49,6 +51,7 @@ class Cluster:
         lanes: int = LANES_DEFAULT,
         numbers: Path | None = None,
         grace: float = GRACE_SECONDS,
+        replanning: ReplanningPolicy | None = None,
     ) -> None:
         self.manager = manager
         self.nodes = Nodes(manager.network)
@@ -57,6 +60,7 @@ class Cluster:
         self.send: Send = lambda host, command: None
         self._lanes = lanes
         self._grace = grace
+        self._replanning = replanning or ReplanningPolicy()
         self._watching: dict[int, asyncio.Task[None]] = {}
 
     @property
@@ -116,7 +120,10 @@ class Cluster:
             self.manager.service.add(Tracker(self.network, roster, job.spec.task))
         else:
             try:
-                await self.manager.submit(job.request, job.spec.task, job.spec.planner)
+                view = free_network(
+                    self.manager.working(), self.nodes.state.shares(time.monotonic())
+                )
+                await self.manager.submit(job.request, job.spec.task, job.spec.planner, view)
             except PlanError as error:
                 job.state, job.reason = JobState.QUEUED, str(error)
                 return
@@ -169,7 +176,9 @@ class Cluster:
             # A job that has just ended is still reported on.
             if features.job not in levels:
                 continue
-            if host in self.book.find(features.job).request.workers:
+            job = self.book.find(features.job)
+            job.elements = max(job.elements, features.elements)
+            if host in job.request.workers:
                 self.priorities.report(features.job, host, features.round, features.sent_bytes, now)
             else:
                 self.priorities.sent_only(features.job, host, features.sent_bytes, now)
@@ -183,8 +192,11 @@ class Cluster:
         """Follow a job to its end."""
         tracker = self.manager.service.tracker(job.number)
         lost_since: float | None = None
+        reconsidered: Reconsidered | None = None
         while True:
             self._note(job, tracker)
+            if tracker.state == "running" and tracker.plan.trees:
+                reconsidered = await self._reconsider(job, reconsidered)
             workers = set(tracker.plan.workers)
             failures = tracker.failures()
             fatal = {
@@ -205,6 +217,25 @@ class Cluster:
                 self._end_soon(job, JobState.FINISHED)
                 return
             await asyncio.sleep(WATCH_SECONDS)
+
+    async def _reconsider(self, job: Job, last: Reconsidered | None) -> Reconsidered:
+        """Look every second whether the job's plan still suits the network's state."""
+        now = time.monotonic()
+        if last is None:
+            return Reconsidered.begin(
+                self.manager, self.nodes.state, job.number, self._replanning, now
+            )
+        if now - last.at >= REPORT_SECONDS:
+            try:
+                cause = await last.look(job.round, job.elements, now)
+            except (DriverError, PlanError, TimeoutError) as error:
+                # It goes on under the plan it has, as far as that is installed.
+                LOGGER.warning("job %d keeps its plan: %s", job.number, error)
+                return last
+            if cause is not None:
+                LOGGER.info("job %d: a new epoch after a %s", job.number, cause)
+                self._summon(job)
+        return last
 
     def _note(self, job: Job, tracker: Tracker) -> None:
         if tracker.started and job.state is JobState.WAITING:

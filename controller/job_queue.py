@@ -80,6 +80,8 @@ class Job:
     reason: str = ""
     round: int = 0
     epoch: int = 1
+    elements: int = 0
+    """Of its largest tensor that agents have reported."""
     reports: Mapping[str, str] = field(default_factory=dict)
 
     @property

@@ -51,6 +51,10 @@ class Manager:
         self._failed_links: set[tuple[str, str]] = set()
         self._changing = asyncio.Lock()
 
+    def plan_of(self, job: int) -> JobPlan:
+        """The current plan of a job; PlanError if there is none."""
+        return self._job(job).plan
+
     def plans(self) -> list[JobPlan]:
         """The current plan of every job."""
         return [job.plan for job in self._jobs.values()]
@@ -67,16 +71,25 @@ class Manager:
         return self.network.without(self._failed_nodes, self._failed_links)
 
     async def submit(
-        self, request: PlanRequest, task: str = "{}", planner: str = "multi-hop"
+        self,
+        request: PlanRequest,
+        task: str = "{}",
+        planner: str = "multi-hop",
+        on: Network | None = None,
     ) -> JobPlan:
-        """Plan a job, install its rules, and expect its agents. Raises PlanError, DriverError."""
-        async with self._changing:
-            return await self._submit(request, task, planner)
+        """Plan a job, install its rules, and expect its agents. Raises PlanError, DriverError.
 
-    async def _submit(self, request: PlanRequest, task: str, planner: str) -> JobPlan:
+        `on`: the working network as the planner is to see it, with what is free of its links.
+        """
+        async with self._changing:
+            return await self._submit(request, task, planner, on)
+
+    async def _submit(
+        self, request: PlanRequest, task: str, planner: str, on: Network | None
+    ) -> JobPlan:
         if request.job in self._jobs:
             raise PlanError(f"job {request.job} is there already")
-        plan = make_plan(self.working(), request, self._allocator, planner)
+        plan = make_plan(on or self.working(), request, self._allocator, planner)
         check_plans(self.working(), [*self.plans(), plan])
         with ExitStack() as undo:
             undo.callback(self._forget, request.job)
@@ -86,20 +99,35 @@ class Manager:
             undo.pop_all()
         return plan
 
-    async def replan(self, job: int, servers: tuple[str, ...] | None = None) -> JobPlan:
-        """Give a job its next epoch: new rules first, then the new plan to its agents."""
-        async with self._changing:
-            return await self._replan(job, servers)
+    async def replan(
+        self, job: int, servers: tuple[str, ...] | None = None, on: Network | None = None
+    ) -> JobPlan:
+        """Give a job its next epoch: new rules first, then the new plan to its agents.
 
-    async def _replan(self, job: int, servers: tuple[str, ...] | None = None) -> JobPlan:
+        `on` as for `submit`.
+        """
+        async with self._changing:
+            return await self._replan(job, servers, on)
+
+    def candidate(self, job: int, on: Network) -> JobPlan:
+        """The plan that `replan` would make; nothing changes."""
         entry = self._job(job)
-        request = replace(
+        return make_plan(on, self._next_request(entry), self._allocator.copy(), entry.planner)
+
+    def _next_request(self, entry: _Job, servers: tuple[str, ...] | None = None) -> PlanRequest:
+        return replace(
             entry.request,
             epoch=entry.plan.epoch + 1,
             servers=entry.request.servers if servers is None else servers,
             shares=tuple(tree.share for tree in entry.plan.trees),
         )
-        plan = make_plan(self.working(), request, self._allocator, entry.planner)
+
+    async def _replan(
+        self, job: int, servers: tuple[str, ...] | None = None, on: Network | None = None
+    ) -> JobPlan:
+        entry = self._job(job)
+        request = self._next_request(entry, servers)
+        plan = make_plan(on or self.working(), request, self._allocator, entry.planner)
         others = [other for other in self.plans() if other.job != job]
         check_plans(self.working(), [*others, plan])
         entry.request, entry.plan = request, plan

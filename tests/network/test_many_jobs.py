@@ -156,7 +156,7 @@ def test_one_jobs_end_is_not_the_others(cluster: Callable[..., Running]) -> None
     os.kill(up.agent("h6"), signal.SIGKILL)
     steady = up.finished("steady")
     assert steady["checked"] == 2 * 100_000 * 100
-    assert steady["epoch"] == 2
+    assert steady["epoch"] >= 2
     assert "agent on h6 ended (code -9); starting it again" in up.log.read_text()
 
     # The names and hosts of jobs that are over can be used again.

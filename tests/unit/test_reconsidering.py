@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+import pytest
+
+from collectives.network import Network
+from controller.loaders import load_network
+from controller.manager import Manager
+from controller.planners.request import PlanRequest
+from controller.reconsidering import LEAST_SHARE, Reconsidered, free_network, own_rates
+from controller.replanning import Cause, ReplanningPolicy
+from controller.rules import SwitchRules
+from controller.state import InterfaceUse, NetworkState
+
+POLICY = ReplanningPolicy(every=0, hold=2.0, pause=4.0)
+RATE = 1e8
+
+
+async def install(rules: Mapping[str, SwitchRules]) -> None:
+    """Nothing is there to take rules."""
+
+
+def spines() -> Network:
+    return load_network("leaf-spine:2x2x2", link_rate=RATE)
+
+
+async def submitted(network: Network) -> tuple[Manager, str, str]:
+    """A job between two leaves: its manager, the spine it uses, and the other one."""
+    manager = Manager(network, install)
+    plan = await manager.submit(PlanRequest(1, 1, ("h1", "h3"), ("ps",)))
+    (used,) = {"s1", "s2"} & set(plan.trees[0].parents)
+    (other,) = {"s1", "s2"} - {used}
+    return manager, used, other
+
+
+def load(state: NetworkState, spine: str, share: float, now: float) -> None:
+    uses = [InterfaceUse(leaf, share * RATE, share * RATE) for leaf in ("l1", "l2")]
+    state.report(spine, uses, now)
+
+
+def test_a_busy_spine_is_left_once_and_not_for_a_burst() -> None:
+    async def main() -> None:
+        network = spines()
+        manager, used, other = await submitted(network)
+        state = NetworkState(network)
+        looking = Reconsidered.begin(manager, state, 1, POLICY, 0.0)
+        causes = []
+        for second in range(1, 21):
+            # Other traffic: a burst at 5 s, and a lasting load from 10 s on.
+            load(state, used, 0.95 if second == 5 or second >= 10 else 0.0, float(second))
+            causes.append(await looking.look(0, 100_000, float(second)))
+        assert [cause for cause in causes if cause] == [Cause.CHANGE]
+        assert causes.index(Cause.CHANGE) >= 11
+        plan = manager.plan_of(1)
+        assert plan.epoch == 2
+        assert other in plan.trees[0].parents
+        assert used not in plan.trees[0].parents
+
+    asyncio.run(main())
+
+
+def test_what_a_job_uses_itself_does_not_drive_it_away() -> None:
+    async def main() -> None:
+        network = spines()
+        manager, used, _ = await submitted(network)
+        state = NetworkState(network)
+        elements, rounds_a_second = 100_000, 20
+        own = own_rates(network, manager.plan_of(1), elements, rounds_a_second)
+        looking = Reconsidered.begin(manager, state, 1, POLICY, 0.0)
+        for second in range(1, 21):
+            state.report(
+                used,
+                [
+                    InterfaceUse(leaf, own.get((used, leaf), 0.0), own.get((leaf, used), 0.0))
+                    for leaf in ("l1", "l2")
+                ],
+                float(second),
+            )
+            done = second * rounds_a_second
+            assert await looking.look(done, elements, float(second)) is None
+        assert max(own.values()) > 0.5 * RATE
+
+    asyncio.run(main())
+
+
+def test_the_lesser_direction_counts_and_a_full_link_is_not_gone() -> None:
+    network = spines()
+    view = free_network(network, {("l1", "s1"): 0.25, ("s1", "l1"): 0.5, ("l2", "s1"): 0.0})
+    assert view.link("l1", "s1").bandwidth == 0.25 * RATE
+    assert view.link("l2", "s1").bandwidth == pytest.approx(LEAST_SHARE * RATE)
+    assert view.link("l1", "s2").bandwidth == RATE
+    unlimited = load_network("star:2")
+    assert free_network(unlimited, {}) == unlimited
