@@ -48,6 +48,7 @@ bench: setup  ## measure; prints tables, writes out/bench/*.json
 bench-planning: setup  ## measure the planners alone: quality against bounds, and time
 	$(BIN)/python -m benchmarks.planning --output out/bench
 	$(BIN)/python -m benchmarks.planning_in_network --output out/bench
+	$(BIN)/python -m benchmarks.embedding --output out/bench
 
 bench-collectives: setup  ## our ring and the switches, with PyTorch's gloo on the same links
 	$(BIN)/python -m benchmarks.run collectives --output out/bench

@@ -5,18 +5,13 @@ python -m benchmarks.embedding [--output FOLDER] [NAME ...]
 
 from __future__ import annotations
 
-import argparse
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from random import Random
 from time import process_time
 from typing import Any
 
-from rich.console import Console
-
-from benchmarks.run import Rows, machine, table
+from benchmarks.report import Rows, arguments, run_benchmarks
 from collectives.network import Network
 from controller.embedding.choice import Method, Options
 from controller.embedding.demand import JobDemand, Model, Resources, unused
@@ -194,23 +189,8 @@ def rows() -> Rows:
 
 
 def main() -> None:
-    """Run those named, or all."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(BENCHMARKS))
-    parser.add_argument("--output", type=Path, default=Path("out/bench"))
-    options = parser.parse_args()
-    unknown = set(options.names) - set(BENCHMARKS)
-    if unknown:
-        parser.error(
-            f"no benchmark {', '.join(sorted(unknown))}; there are {', '.join(BENCHMARKS)}"
-        )
-    options.output.mkdir(parents=True, exist_ok=True)
-    for name in options.names or BENCHMARKS:
-        found = BENCHMARKS[name]()
-        values = {"machine": machine(), "rows": found}
-        path = options.output / f"embedding-{name}.json"
-        path.write_text(json.dumps(values, indent=1) + "\n")
-        Console(width=200).print(table(name, found))
+    """Run the benchmarks named, or all."""
+    run_benchmarks(BENCHMARKS, arguments(__doc__, BENCHMARKS).parse_args(), prefix="embedding-")
 
 
 if __name__ == "__main__":

@@ -5,19 +5,14 @@ python -m benchmarks.planning [--output FOLDER] [NAME ...]
 
 from __future__ import annotations
 
-import argparse
-import json
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from fractions import Fraction
-from pathlib import Path
 from time import process_time
 from typing import Any
 
-from rich.console import Console
-
-from benchmarks.run import Rows, machine, table
+from benchmarks.report import Rows, arguments, run_benchmarks
 from collectives.plan import PlanError
 from controller.bounds.strength import strength
 from controller.loaders import load_network
@@ -141,23 +136,7 @@ BENCHMARKS: dict[str, Callable[[], Rows]] = {"number": number, "height": height,
 
 def main() -> None:
     """Run the benchmarks named, or all."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(BENCHMARKS))
-    parser.add_argument("--output", type=Path, default=Path("out/bench"))
-    options = parser.parse_args()
-    unknown = set(options.names) - set(BENCHMARKS)
-    if unknown:
-        parser.error(
-            f"no benchmark {', '.join(sorted(unknown))}; there are {', '.join(BENCHMARKS)}"
-        )
-    options.output.mkdir(parents=True, exist_ok=True)
-    console = Console()
-    for name in options.names or BENCHMARKS:
-        rows = BENCHMARKS[name]()
-        values = {"machine": machine(), "rows": rows}
-        path = options.output / f"planning-{name}.json"
-        path.write_text(json.dumps(values, indent=1) + "\n")
-        console.print(table(f"planning: {name}", rows))
+    run_benchmarks(BENCHMARKS, arguments(__doc__, BENCHMARKS).parse_args(), prefix="planning-")
 
 
 if __name__ == "__main__":

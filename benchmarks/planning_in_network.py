@@ -5,18 +5,13 @@ python -m benchmarks.planning_in_network [--output FOLDER] [NAME ...]
 
 from __future__ import annotations
 
-import argparse
-import json
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from random import Random
 from time import perf_counter, process_time
 from typing import Any
 
-from rich.console import Console
-
-from benchmarks.run import Rows, machine, table
+from benchmarks.report import Rows, arguments, run_benchmarks
 from collectives.network import Network
 from collectives.plan import PlanError
 from controller.loaders import load_network
@@ -242,23 +237,8 @@ BENCHMARKS: dict[str, Callable[[], Rows]] = {
 
 
 def main() -> None:
-    """Run the benchmarks named, or all; print tables and write JSON."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(BENCHMARKS))
-    parser.add_argument("--output", type=Path, default=Path("out/bench"))
-    options = parser.parse_args()
-    unknown = set(options.names) - set(BENCHMARKS)
-    if unknown:
-        parser.error(
-            f"no benchmark {', '.join(sorted(unknown))}; there are {', '.join(BENCHMARKS)}"
-        )
-    options.output.mkdir(parents=True, exist_ok=True)
-    for name in options.names or BENCHMARKS:
-        rows = BENCHMARKS[name]()
-        values = {"machine": machine(), "rows": rows}
-        file = options.output / f"{name.replace(' ', '-')}.json"
-        file.write_text(json.dumps(values, indent=1) + "\n")
-        Console().print(table(name, rows))
+    """Run the benchmarks named, or all."""
+    run_benchmarks(BENCHMARKS, arguments(__doc__, BENCHMARKS).parse_args(), prefix="in-network-")
 
 
 if __name__ == "__main__":

@@ -5,24 +5,16 @@ python -m benchmarks.run [--output FOLDER] [--seconds S] [NAME ...]
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
-import platform
 import shutil
-import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
+from benchmarks.report import Rows, arguments, run_benchmarks
 from collectives.plan import DataType
 from mininet_topos.loader import why_unavailable
-
-Rows = list[dict[str, Any]]
-FILE_WIDTH = 160
 
 
 def switch(seconds: float, folder: Path) -> Rows:
@@ -88,57 +80,20 @@ BENCHMARKS: dict[str, tuple[bool, Callable[[float, Path], Rows]]] = {
 
 def main() -> None:
     """Run the benchmarks named, or all."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(BENCHMARKS))
-    parser.add_argument("--output", type=Path, default=Path("out/bench"))
+    parser = arguments(__doc__, BENCHMARKS)
     parser.add_argument("--seconds", type=float, default=5.0, help="length of a measurement")
-    options = parser.parse_args()
-    unknown = set(options.names) - set(BENCHMARKS)
-    if unknown:
-        parser.error(
-            f"no benchmark {', '.join(sorted(unknown))}; there are {', '.join(BENCHMARKS)}"
-        )
-    options.output.mkdir(parents=True, exist_ok=True)
-    # In a file, lines are as long as the tables.
-    console = Console(width=None if sys.stdout.isatty() else FILE_WIDTH)
+    asked = parser.parse_args()
     reason = why_unavailable()
-    for name in options.names or BENCHMARKS:
-        needs_root, measure = BENCHMARKS[name]
-        if needs_root and reason is not None:
-            console.print(f"{name}: skipped: {reason}", highlight=False)
-            continue
-        rows = measure(options.seconds, options.output)
-        values = {"machine": machine(), "rows": rows}
-        (options.output / f"{name}.json").write_text(json.dumps(values, indent=1) + "\n")
-        console.print(table(name, rows))
-
-
-def machine() -> dict[str, Any]:
-    """What the figures were measured on."""
-    model = next(
-        (
-            line.partition(":")[2].strip()
-            for line in Path("/proc/cpuinfo").read_text().splitlines()
-            if line.startswith("model name")
-        ),
-        platform.machine(),
+    run_benchmarks(
+        {
+            name: partial(measure, asked.seconds, asked.output)
+            for name, (_, measure) in BENCHMARKS.items()
+        },
+        asked,
+        skipped={}
+        if reason is None
+        else {n: reason for n, (root, _) in BENCHMARKS.items() if root},
     )
-    return {"cpu": model, "cores": os.cpu_count(), "kernel": platform.release()}
-
-
-def table(title: str, rows: Rows) -> Table:
-    """Rows as a table."""
-    shown = Table(title=title)
-    for heading in rows[0]:
-        shown.add_column(heading.replace("_", " "), justify="right")
-    for row in rows:
-        shown.add_row(
-            *(
-                f"{v:,}" if isinstance(v, (int, float)) and not isinstance(v, bool) else str(v)
-                for v in row.values()
-            )
-        )
-    return shown
 
 
 if __name__ == "__main__":

@@ -1,0 +1,100 @@
+"""Benchmarks by name: run those asked for, print tables, write JSON with what they ran on."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+Rows = list[dict[str, Any]]
+Measure = Callable[[], Rows]
+FILE_WIDTH = 160
+
+
+def arguments(description: str | None, names: Mapping[str, object]) -> argparse.ArgumentParser:
+    """The arguments that all benchmark commands have."""
+
+    def known(name: str) -> str:
+        if name not in names:
+            raise argparse.ArgumentTypeError(
+                f"there is no benchmark {name!r}; there are {', '.join(names)}"
+            )
+        return name
+
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("names", nargs="*", type=known, metavar="NAME", help=", ".join(names))
+    parser.add_argument("--output", type=Path, default=Path("out/bench"))
+    return parser
+
+
+def run_benchmarks(
+    measures: Mapping[str, Measure],
+    asked: argparse.Namespace,
+    *,
+    prefix: str = "",
+    skipped: Mapping[str, str] | None = None,
+) -> None:
+    """Run the benchmarks asked for (all if none is named); `skipped`: why some cannot run here."""
+    asked.output.mkdir(parents=True, exist_ok=True)
+    # In a file, lines are as long as the tables.
+    console = Console(width=None if sys.stdout.isatty() else FILE_WIDTH)
+    for name in asked.names or measures:
+        if skipped and name in skipped:
+            console.print(f"{name}: skipped: {skipped[name]}", highlight=False)
+            continue
+        before = _processor_time()
+        rows = measures[name]()
+        values = {"machine": machine() | {"stolen": _stolen(before)}, "rows": rows}
+        file = asked.output / f"{prefix}{name.replace(' ', '-')}.json"
+        file.write_text(json.dumps(values, indent=1) + "\n")
+        console.print(table(f"{prefix}{name}", rows))
+
+
+def machine() -> dict[str, Any]:
+    """What the figures were measured on."""
+    model = next(
+        (
+            line.partition(":")[2].strip()
+            for line in Path("/proc/cpuinfo").read_text().splitlines()
+            if line.startswith("model name")
+        ),
+        platform.machine(),
+    )
+    return {"cpu": model, "cores": os.cpu_count(), "kernel": platform.release()}
+
+
+def _processor_time() -> tuple[int, int]:
+    """Clock ticks used or stolen since boot on all cores, and those stolen of them (proc(5))."""
+    user, nice, system, _, _, irq, softirq, steal = (
+        int(field) for field in Path("/proc/stat").read_text().split()[1:9]
+    )
+    return user + nice + system + irq + softirq + steal, steal
+
+
+def _stolen(before: tuple[int, int]) -> float:
+    """The share of the processor time wanted since `before` that other machines on the host got."""
+    now = _processor_time()
+    return round((now[1] - before[1]) / max(1, now[0] - before[0]), 3)
+
+
+def table(title: str, rows: Rows) -> Table:
+    """Rows as a table."""
+    shown = Table(title=title)
+    for heading in rows[0]:
+        shown.add_column(heading.replace("_", " "), justify="right")
+    for row in rows:
+        shown.add_row(
+            *(
+                f"{v:,}" if isinstance(v, (int, float)) and not isinstance(v, bool) else str(v)
+                for v in row.values()
+            )
+        )
+    return shown
