@@ -13,6 +13,11 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# Nothing is timed in tests: a busy machine must not fail them.
+settings.register_profile("hopsum", deadline=None)
+settings.load_profile("hopsum")
 
 _numbers = count()
 UP_SECONDS = 10.0

@@ -81,7 +81,7 @@ def small_networks(draw: st.DrawFn) -> PlanningGraph:
     return PlanningGraph("test", names, capacity, latency, frozenset(workers), frozenset(names))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(small_networks())
 def test_no_tree_carries_less(graph: PlanningGraph) -> None:
     bound = link_bytes(graph, 1)

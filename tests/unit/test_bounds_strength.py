@@ -93,7 +93,7 @@ def small_networks(draw: st.DrawFn) -> PlanningGraph:
     return graph_of([edge for edge in chosen if edge[2]], count)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(small_networks())
 def test_no_partition_is_weaker(graph: PlanningGraph) -> None:
     proof = strength(graph)

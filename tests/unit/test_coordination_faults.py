@@ -25,7 +25,6 @@ from tests.unit.test_coordination_negotiation import (
 LINKS = LinkOptions(heartbeat=1.0, silence=5.0, join=30.0, resend=2.0)
 
 
-@settings(deadline=None)
 @given(st.integers(0, 2**32 - 1))
 def test_a_link_brings_every_message_once_and_in_order(seed: int) -> None:
     random = Random(seed)
@@ -199,7 +198,7 @@ def test_foreign_frames_are_counted_and_ignored() -> None:
     assert all_started(group) == ["a"]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.integers(0, 2**32 - 1))
 def test_everybody_leaves_in_order_although_frames_are_lost(seed: int) -> None:
     random = Random(seed)

@@ -3,7 +3,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from collectives.coordination.events import CoordinationOptions, GivenUp, Stalled, Start
@@ -84,7 +84,6 @@ def reduce_all(ends: list[AndAllReduce], vectors: list[list[BitVector]], random:
     assert all(result == expected for result in results)
 
 
-@settings(deadline=None)
 @given(st.integers(0, 2**32 - 1), st.booleans())
 def test_and_on_tree_and_ring_in_any_order(seed: int, on_ring: bool) -> None:
     random = Random(seed)

@@ -143,7 +143,7 @@ def brute_force(resources: Resources, demands: list[JobDemand], options: Options
 
 
 @given(st.integers(0, 10_000), st.sampled_from([None, 1, 2]), st.sampled_from([256, 4096]))
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 def test_the_programme_is_no_worse_than_every_choice(
     seed: int, most: int | None, slots: int
 ) -> None:

@@ -158,7 +158,7 @@ REGION = Region(("w0",), ("w0", "w1", "w2", "w3", "w4", "w5", "a0", "a1"), (POD,
 
 
 @given(st.integers(0, 2**32 - 1))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_the_cheapest_elastic_tree_is_the_cheapest_of_all(seed: int) -> None:
     hosts = REGION.hosts
     distance = np.random.default_rng(seed).integers(1, 50, (len(hosts), len(hosts))).astype(float)
@@ -175,7 +175,7 @@ def test_the_cheapest_elastic_tree_is_the_cheapest_of_all(seed: int) -> None:
 
 
 @given(st.sampled_from(sorted(NETWORKS)), st.integers(0, 2**32 - 1))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_traffic_is_what_the_schedule_sends(spec: str, seed: int) -> None:
     network = NETWORKS[spec]
     random = np.random.default_rng(seed)

@@ -78,7 +78,7 @@ def test_the_limit_is_on_the_diameter() -> None:
     st.sampled_from([None, 2, 3]),
     st.integers(0, 2),
 )
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_plans_hold(
     graph: PlanningGraph, seed: int, most: int | None, height: int | None, least: int
 ) -> None:

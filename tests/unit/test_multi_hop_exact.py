@@ -35,7 +35,7 @@ def random_task(random: Random, network: Network, server: str, workers: list[str
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 10**9))
 def test_equal_to_all_trees_tried_out(seed: int) -> None:
     random = Random(seed)
@@ -68,7 +68,7 @@ def test_equal_to_all_trees_tried_out(seed: int) -> None:
     assert answer.verdict is Verdict.OPTIMAL
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(0, 10**9))
 def test_two_trees_equal_to_all_pairs_tried_out(seed: int) -> None:
     random = Random(seed)

@@ -36,7 +36,7 @@ def random_task(network: Network, workers: int, share: float, random: Random) ->
     return TreeTask(server, tuple(random.sample(hosts, workers)), frozenset(able))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(0, 10**9), st.sampled_from(["fat-tree:4", "leaf-spine:4x4", "dragonfly:4x2x2"]))
 def test_a_tree_under_change_counts_right(seed: int, spec: str) -> None:
     random = Random(seed)

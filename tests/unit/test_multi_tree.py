@@ -90,7 +90,7 @@ def test_low_trees_reach_the_strength_too(height: int) -> None:
     st.sampled_from([Fraction(0), Fraction(1), Fraction(2)]),
     st.integers(0, 3),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_two_trees_are_the_best_there_are(
     graph: PlanningGraph, height: int | None, least: Fraction, seed: int
 ) -> None:
@@ -106,7 +106,7 @@ def test_two_trees_are_the_best_there_are(
 
 
 @given(networks(5), st.sampled_from([1, 2, 3]))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_low_trees_without_a_number_are_the_best_there_are(
     graph: PlanningGraph, height: int
 ) -> None:
@@ -131,7 +131,7 @@ def test_low_trees_without_a_number_are_the_best_there_are(
 
 
 @given(networks(7), st.sampled_from([None, 1, 2, 5]), st.sampled_from([None, 2, 3, 5]))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_never_slower_than_mtree(
     graph: PlanningGraph, most: int | None, height: int | None
 ) -> None:

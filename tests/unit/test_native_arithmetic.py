@@ -225,7 +225,7 @@ def test_every_operator(width: int, signed: bool) -> None:
 
 
 @given(st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_any_values(data: st.DataObject) -> None:
     width = data.draw(st.sampled_from((33, 64, 65, 127, 256, 2048)))
     numbers = st.integers(0, (1 << width) - 1)

@@ -225,7 +225,7 @@ def packed(keys: tuple[tuple[str, int], ...], values: list[int]) -> bytes:
 
 @pytest.mark.parametrize("keys", TABLES, ids=lambda keys: "-".join(f"{k}{w}" for k, w in keys))
 @given(seed=st.integers(0, 2**32))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_tables_behave_alike(keys: tuple[tuple[str, int], ...], seed: int) -> None:
     """Entries come, change and go; keys are near what entries say."""
     rng = random.Random(seed)

@@ -59,7 +59,7 @@ def check_bound(tensors: NDArray[np.float32]) -> None:
     assert (error <= bound[inside]).all()
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     workers=st.sampled_from([1, 2, 3, 4, 5, 8, 127, 128, 129, 200, 256, 257, 512, 513, 1000]),
     values=st.lists(st.one_of(ANY_FLOAT, NEAR_THE_EDGE, DENORMAL), min_size=1, max_size=40),

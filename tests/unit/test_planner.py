@@ -334,14 +334,14 @@ def small_networks(draw: st.DrawFn, plain: bool) -> tuple[Network, PlanRequest]:
     )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(small_networks(plain=True))
 def test_random_plans_hold(case: tuple[Network, PlanRequest]) -> None:
     network, asked = case
     check_plans(network, [make_plan(network, asked)])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(small_networks(plain=False))
 def test_trees_are_close_to_the_smallest(case: tuple[Network, PlanRequest]) -> None:
     network, asked = case

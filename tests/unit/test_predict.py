@@ -97,7 +97,7 @@ def packets_one_by_one(
     return dict(links), finished
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     spec=st.sampled_from(["star:1", "star:3", "line:3x1", "leaf-spine:2x2", "fat-tree:2"]),
     algorithm=st.sampled_from(Algorithm),

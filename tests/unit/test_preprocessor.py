@@ -337,7 +337,7 @@ def _programs(draw: st.DrawFn) -> str:
 
 
 @pytest.mark.skipif(shutil.which("cpp") is None, reason="no C preprocessor on this machine")
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(_programs())
 @example("#define F(x) x F\n#define A F\nA(1)(2)(3)\n")
 def test_tokens_are_those_of_cpp(text: str) -> None:

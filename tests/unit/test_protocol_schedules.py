@@ -117,7 +117,7 @@ def random_world(random: Random, job: Job) -> World:
     return world
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=150, derandomize=True)
 @given(SEEDS)
 def test_every_worker_ends_with_the_exact_sum(seed: int) -> None:
     random = Random(seed)
@@ -143,7 +143,7 @@ def test_every_worker_ends_with_the_exact_sum(seed: int) -> None:
             np.testing.assert_array_equal(total, expected)
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60, derandomize=True)
 @given(SEEDS, st.sampled_from([1e-40, 1e-3, 1.0, 1e25]))
 @example(0, 1.0)
 def test_float_sums_agree_to_the_bit_and_keep_their_bound(seed: int, scale: float) -> None:

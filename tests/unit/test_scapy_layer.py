@@ -50,7 +50,7 @@ def made_by_wire(
     return row.tobytes()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     source=ADDRESS,
     destination=ADDRESS,

@@ -55,7 +55,7 @@ def star(hosts: int = 2, job: int = 1) -> tuple[Network, JobPlan]:
 # -- Messages
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     spec=st.sampled_from(["star:1", "star:5", "star:40", "leaf-spine:2x2", "fat-tree:4"]),
     servers=st.integers(1, 2),

@@ -41,7 +41,7 @@ def as_networkx(numbered: NumberedGraph, tree: Tree) -> nx.Graph[int]:
 
 
 @given(networks())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_all_trees(graph: PlanningGraph) -> None:
     numbered = NumberedGraph(graph)
     found = list(all_trees(numbered))
@@ -52,7 +52,7 @@ def test_all_trees(graph: PlanningGraph) -> None:
 
 
 @given(networks(7))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_minimum_trees_and_heights(graph: PlanningGraph) -> None:
     numbered = NumberedGraph(graph)
     lengths = np.array([float(capacity) for capacity in numbered.capacity]) - 1.0
@@ -72,7 +72,7 @@ def test_minimum_trees_and_heights(graph: PlanningGraph) -> None:
 
 
 @given(networks(), st.integers(1, 6))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_equal_trees_exist_as_nash_williams_says(graph: PlanningGraph, count: int) -> None:
     numbered = NumberedGraph(graph)
     number = [int(capacity) for capacity in numbered.capacity]
@@ -86,7 +86,7 @@ def test_equal_trees_exist_as_nash_williams_says(graph: PlanningGraph, count: in
 
 
 @given(networks(), st.integers(1, 5))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_no_larger_equal_rate(graph: PlanningGraph, count: int) -> None:
     numbered = NumberedGraph(graph)
     rate = largest_rate(numbered, count, strength(graph).bound)
@@ -103,7 +103,7 @@ def test_packing_stops_at_its_deadline() -> None:
 
 
 @given(networks())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_rates_of_all_trees_reach_the_strength(graph: PlanningGraph) -> None:
     numbered = NumberedGraph(graph)
     trees = list(all_trees(numbered))[:200]
@@ -210,7 +210,7 @@ def test_low_trees(spec: str, limits: Limits) -> None:
 
 
 @given(networks(), st.integers(1, 4), st.lists(st.integers(1, 9), min_size=20, max_size=20))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_low_trees_exist_at_the_roots_near_to_all(
     graph: PlanningGraph, height: int, lengths: list[int]
 ) -> None:
@@ -230,7 +230,7 @@ def test_low_trees_exist_at_the_roots_near_to_all(
     st.lists(st.integers(0, 9), min_size=21, max_size=21),
     st.integers(1, 12),
 )
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_low_trees_in_seconds(
     graph: PlanningGraph, delays: list[int], lengths: list[int], delay: int
 ) -> None:

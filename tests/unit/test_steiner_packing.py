@@ -161,7 +161,7 @@ def all_trees(problem: PackingProblem, height: int) -> list[dict[tuple[str, str]
     return found
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(small_networks())
 def test_packings_are_the_optimum_of_all_trees(case: tuple[PackingProblem, int]) -> None:
     problem, height = case

@@ -128,7 +128,6 @@ def test_as_the_reference(
 ) -> None:
     @settings(
         max_examples=EXAMPLES[engine],
-        deadline=None,
         database=None,
         derandomize=True,
         suppress_health_check=list(HealthCheck),
@@ -150,7 +149,7 @@ def test_the_sequences_reach_every_outcome() -> None:
     """Else the comparison would prove little. The reference has no loss on purpose, no queues."""
     seen: set[Outcome] = set()
 
-    @settings(max_examples=EXAMPLES["native"], deadline=None, database=None, derandomize=True)
+    @settings(max_examples=EXAMPLES["native"], database=None, derandomize=True)
     @given(sequences)
     def run(sequence: list[int]) -> None:
         reference = ReferenceSwitch(Build())
