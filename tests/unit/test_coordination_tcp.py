@@ -16,6 +16,9 @@ from collectives.coordination.tree import CoordinationTree, balanced_tree
 from host_agent.coordination import OPTIONS, Address, Coordinator
 
 PATIENCE = 20.0
+PATIENT = replace(OPTIONS, links=replace(OPTIONS.links, silence=1000.0))
+"""Nobody is dead by silence: only connections tell."""
+
 Group = list[Coordinator]
 
 
@@ -40,7 +43,7 @@ def group(tree: CoordinationTree) -> Iterator[Group]:
     addresses = free_addresses(len(tree.names))
     with ExitStack() as stack:
         members = [
-            stack.enter_context(closing(Coordinator(tree, rank, addresses)))
+            stack.enter_context(closing(Coordinator(tree, rank, addresses, PATIENT)))
             for rank in range(len(tree.names))
         ]
         yield members
