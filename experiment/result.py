@@ -66,14 +66,18 @@ class Report:
 
     @property
     def exact_bytes_expected(self) -> bool:
-        """Whether bytes must be as predicted: no loss asked for, nothing sent again, no ring.
+        """Whether bytes must be as predicted: no loss asked for, nothing sent again, no ring."""
+        return self._predicted_at_least and not self._talk_beside
 
-        In Mininet what workers say to each other to agree on an order is on the same links.
-        """
-        beside = self.experiment.coordinated and self.experiment.world is WorldKind.MININET
+    @property
+    def _talk_beside(self) -> bool:
+        """Whether what workers say to agree on an order is on the links beside the sums."""
+        return self.experiment.coordinated and self.experiment.world is WorldKind.MININET
+
+    @property
+    def _predicted_at_least(self) -> bool:
         return (
             self.measured is not None
-            and not beside
             and not self.experiment.algorithm.among_hosts
             and self.experiment.loss == 0
             and self.measured.retransmissions == 0
@@ -95,6 +99,19 @@ class Report:
                 f"{u} -> {v}: predicted {self.predicted.links[u, v]}, "
                 f"measured {self.measured.links[u, v]}"
             )
+        elif self._predicted_at_least and self._talk_beside:
+            short = [
+                (u, v)
+                for u, v in self.differing_links
+                if self.measured.links[u, v] < self.predicted.links[u, v]
+            ]
+            if short:
+                u, v = short[0]
+                problems.append(
+                    f"fewer bytes than predicted on {len(short)} links; first {u} -> {v}: "
+                    f"predicted {self.predicted.links[u, v]}, "
+                    f"measured {self.measured.links[u, v]}"
+                )
         return problems
 
     def to_dict(self) -> dict[str, Any]:
