@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import subprocess
 import threading
@@ -186,6 +187,22 @@ def test_a_job_that_fails_or_is_cancelled_ends_alone(world: World) -> None:
     assert world.queries.cancel("never").reason == "cancelled by its owner"
     world.queries.submit(ring("broken", "h1,h2"))
     world.exact("broken")
+
+
+def test_a_tensor_over_several_topologies_at_once(world: World) -> None:
+    world.agents("h1", "h2", "h3")
+    for name, embedding in {
+        "both": [["ring", "1/3"], ["tree", "2/3"]],
+        "idle": [["tree", "0"], ["halving-doubling", "1"]],
+        "less": [["ring", "1/3"], ["tree", "1/3"]],
+    }.items():
+        submission = ring(name, "h1,h2,h3")
+        submission.task = json.dumps({**json.loads(submission.task), "embedding": embedding})
+        world.queries.submit(submission)
+    world.exact("both")
+    world.exact("idle")
+    until(lambda: world.state("less") == "failed", "the end of less")
+    assert "weights 1/3, 1/3 (sum 2/3)" in world.queries.job("less").reason
 
 
 def test_an_agent_that_dies_ends_its_jobs_and_may_come_again(world: World) -> None:
