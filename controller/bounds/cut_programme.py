@@ -8,10 +8,9 @@ are the weights. Any end of it proves a bound; the last one proves the optimum, 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import count
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,11 +26,9 @@ _WHOLE = 1 << 40
 """Loads are cut in whole multiples of 1/_WHOLE."""
 _ENOUGH = _WHOLE - (_WHOLE >> 23)
 """A cut with so much into it is not starved: the solver's own tolerance is 1e-7."""
-_PLAIN = 20
-"""So many rounds look for starved cuts at the solver's point; most searches end by then."""
 _STEP = 0.75
-"""How far from the point inside to the solver's the later rounds look (measured: with 1 they take
-ten times longer on 256 nodes with 64 workers)."""
+"""How far from a point inside to the solver's cuts are sought (measured: with 1 it takes ten times
+longer on 256 nodes with 64 workers)."""
 _GAP = 1e-9
 
 _Point = NDArray[np.float64]
@@ -82,6 +79,15 @@ def heaviest_cuts(problem: CutProblem) -> CutWeights:
     return _CutProgramme(problem, narrowest, cut.bound).solve()
 
 
+def _hubs(graph: PlanningGraph, terminals: tuple[str, ...]) -> dict[int, list[int]]:
+    """Nodes with terminals that have no other neighbour, such as access switches, and these."""
+    behind: dict[int, list[int]] = {}
+    for name in terminals:
+        if len(graph.neighbours[name]) == 1:
+            behind.setdefault(graph.index[graph.neighbours[name][0]], []).append(graph.index[name])
+    return behind
+
+
 class _CutProgramme:
     def __init__(self, problem: CutProblem, narrowest: CutWeights, width: Fraction) -> None:
         self._deadline = time.monotonic() + problem.time_limit
@@ -90,6 +96,8 @@ class _CutProgramme:
         self._graph = graph = problem.graph
         self._index = graph.index
         self._terminals = [graph.index[name] for name in problem.terminals]
+        self._hubs = _hubs(graph, problem.terminals)
+        self._leaves = frozenset(leaf for leaves in self._hubs.values() for leaf in leaves)
         self._programme = LinearProgram(maximise=False, time_limit=problem.time_limit)
         self._arcs: dict[tuple[int, int], int] = {}
         self._into: list[list[tuple[int, int]]] = [[] for _ in graph.nodes]
@@ -99,16 +107,13 @@ class _CutProgramme:
         self._add_loads()
         self._add_roots()
         self._add_balance()
-        for node in self._terminals:
-            self._add_cut(frozenset({node}))
-        for part in narrowest.parts:
-            self._add_cut(frozenset(self._index[name] for name in part))
+        self._add_cuts(self._likely())
         self._inside = self._full_links(width)
         self._duals: _Point | None = None
 
     def solve(self) -> CutWeights:
         """Add starved cuts until there are none."""
-        for round_ in count():
+        while True:
             solution = self._programme.solve()
             if solution.status not in (Status.OPTIMAL, Status.TIME_LIMIT):
                 raise SolverError(
@@ -121,25 +126,22 @@ class _CutProgramme:
             self._duals = solution.duals
             if time.monotonic() > self._deadline:
                 break
-            add = self._add_starved if round_ < _PLAIN else self._add_starved_between
-            if not add(solution.values):
+            if not self._add_starved(solution.values):
                 break
         return self._heaviest()
 
     def _add_starved(self, values: _Point) -> bool:
-        return self._add_cuts(self._starved(values))
-
-    def _add_starved_between(self, values: _Point) -> bool:
         """Look between a point that starves no cut and the solver's, where cuts are deeper.
 
-        Ben-Ameur and Neto, Networks 2007.
+        Ben-Ameur and Neto, Networks 2007. Whether there was a new one.
         """
         between = _STEP * values + (1 - _STEP) * self._inside
-        if self._add_starved(between):
+        if self._add_cuts(self._starved(between)):
             return True
         self._inside = between
-        small = _GAP * self._load(values)
-        return self._load(between) - self._load(values) > small and self._add_starved(values)
+        if self._load(between) - self._load(values) <= _GAP * self._load(values):
+            return False
+        return self._add_cuts(self._starved(values))
 
     def _load(self, values: _Point) -> float:
         """What is minimised."""
@@ -210,6 +212,20 @@ class _CutProgramme:
         terms |= {self._roots[node]: 1.0 for node in inside & self._roots.keys()}
         self._cuts[inside] = self._programme.add_constraint(terms, lower=1.0)
 
+    def _likely(self) -> Iterator[frozenset[int]]:
+        """Cuts round the narrowest place, round each terminal and round all at a hub.
+
+        And what they leave, if that also must get data.
+        """
+        everyone = frozenset(range(len(self._into)))
+        near = [frozenset(self._index[name] for name in self._narrowest.parts[0])]
+        near += [frozenset({node}) for node in self._terminals]
+        near += [frozenset({hub, *leaves}) for hub, leaves in self._hubs.items()]
+        for cut in near:
+            for side in (cut, everyone - cut):
+                if not side >= self._roots.keys() and not side.isdisjoint(self._terminals):
+                    yield side
+
     def _add_cuts(self, cuts: Iterator[frozenset[int]]) -> bool:
         """Whether there was a new one."""
         before = len(self._cuts)
@@ -220,24 +236,38 @@ class _CutProgramme:
     def _starved(self, values: _Point) -> Iterator[frozenset[int]]:
         """Cuts with less than 1 into them, two for each terminal that has one.
 
-        A terminal that has none joins the sources: no such cut goes round it.
+        A node that has none joins the sources, with all that get 1 from there: no starved cut goes
+        round them.
         """
         start = len(self._into)
         network = FlowNetwork(start + 1)
         amounts = np.rint(np.maximum(values, 0.0) * _WHOLE).astype(np.int64).tolist()
+        onwards: list[dict[int, int]] = [{} for _ in range(start + 1)]
         for (u, v), column in self._arcs.items():
+            onwards[u][v] = amounts[column]
             if u < v:
                 network.add(u, v, amounts[column], amounts[self._arcs[v, u]])
         for node, column in self._roots.items():
+            onwards[start][node] = amounts[column]
             network.add(start, node, amounts[column])
-        sources = {start}
+        sources: set[int] = set()
+        given = [0] * start
+        _join(start, sources, given, onwards)
+        for hub in self._hubs:
+            if hub not in sources and not network.minimum_cut(sources, hub, _ENOUGH).near:
+                _join(hub, sources, given, onwards)
+        starved: set[int] = set()
         for sink in self._terminals:
+            if sink in sources or sink in starved:
+                continue
             cut = network.minimum_cut(sources, sink, _ENOUGH)
-            if cut.value >= _ENOUGH:
-                sources.add(sink)
-            else:
+            if cut.near:
+                # Leaves of one cut rarely have others; other terminals' cuts save rounds.
+                starved |= cut.near & self._leaves
                 yield cut.near
                 yield cut.far
+            else:
+                _join(sink, sources, given, onwards)
 
     def _heaviest(self) -> CutWeights:
         if self._duals is None:
@@ -258,3 +288,17 @@ class _CutProgramme:
         if self._problem.by_capacity:
             return 1 / weights.rate(self._graph)
         return weights.total(self._graph)
+
+
+def _join(
+    node: int, sources: set[int], given: list[int], onwards: Sequence[Mapping[int, int]]
+) -> None:
+    """Add a node to the sources, and all that then get enough from them."""
+    sources.add(node)
+    queue = [node]
+    for giver in queue:
+        for peer, amount in onwards[giver].items():
+            given[peer] += amount
+            if given[peer] >= _ENOUGH and peer not in sources:
+                sources.add(peer)
+                queue.append(peer)
