@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.collectives import Case, gloo_missing, measure
 from collectives.plan import DataType
 from experiment.description import Algorithm, Experiment, WorldKind
 from experiment.prepare import prepare
@@ -120,3 +121,15 @@ def test_a_rank_that_vanishes_is_named(tmp_path: Path) -> None:
     assert process.returncode == 1
     assert "h2" in output
     assert "Traceback" not in output
+
+
+def test_ways_to_sum_follow_each_other_on_one_network() -> None:
+    case = Case("star:3", 3, 25e6, sizes=(200_000,))
+    rows = measure(case, rounds=1)
+    expected = {algorithm.value for algorithm in case.algorithms}
+    if gloo_missing() is None:
+        expected.add("gloo")
+    assert {row["algorithm"] for row in rows} == expected
+    assert [row["wrong"] for row in rows] == [0] * len(rows)
+    # No faster than the link.
+    assert all(row["goodput"] < 25e6 for row in rows)
