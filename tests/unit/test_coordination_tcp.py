@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import os
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from dataclasses import replace
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -85,6 +90,32 @@ def test_a_dead_process_is_named_everywhere(
             with pytest.raises(ProcessLost) as caught:
                 member.next_start(PATIENCE)
             assert caught.value.name == tree.names[dead]
+
+
+def test_a_killed_process_is_named_by_all_others() -> None:
+    script = Path(__file__).with_name("coordinated_process.py")
+    addresses = free_addresses(4)
+    environment = {**os.environ, "PYTHONPATH": str(script.parents[2])}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, str(script), str(rank), json.dumps(addresses)],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+        for rank in range(4)
+    ]
+    try:
+        for process in processes:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "started\n"
+        processes[2].kill()
+        said = [process.communicate(timeout=PATIENCE)[0] for process in processes]
+        assert said == ["w2\n", "w2\n", "", "w2\n"]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
 
 
 def test_a_process_that_never_comes_is_named() -> None:
