@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from collectives.coordination.encoding import (
@@ -37,7 +37,6 @@ frames = st.builds(
 
 
 @given(st.lists(frames, max_size=4), st.integers(1, 50))
-@settings(deadline=None)
 def test_frames_come_out_as_they_went_in(sent: list[Frame], piece: int) -> None:
     data = b"".join(framed(frame) for frame in sent)
     stream = Stream()
@@ -48,7 +47,6 @@ def test_frames_come_out_as_they_went_in(sent: list[Frame], piece: int) -> None:
 
 
 @given(frames, st.data())
-@settings(deadline=None)
 def test_a_shortened_frame_is_an_error(frame: Frame, data: st.DataObject) -> None:
     whole = encode(frame)
     with pytest.raises(FrameError):
@@ -58,7 +56,6 @@ def test_a_shortened_frame_is_an_error(frame: Frame, data: st.DataObject) -> Non
 
 
 @given(st.binary(max_size=60))
-@settings(deadline=None)
 def test_other_bytes_are_an_error_or_a_frame(data: bytes) -> None:
     try:
         frame = decode(data)
