@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable
 from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations
 
+import networkx as nx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -192,6 +194,20 @@ def test_relay_bound_is_the_optimum_of_flows(graph: PlanningGraph) -> None:
         return
     assert proof.bound == compact_optimum(graph, None, frozenset(graph.nodes) - graph.combines)
     check_proof(graph, proof)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_larger_networks_take_many_cuts(seed: int) -> None:
+    rng = random.Random(seed)
+    regular = nx.random_regular_graph(4, 16, seed=seed)
+    edges = [(f"n{u}", f"n{v}", rng.randint(1, 9)) for u, v in sorted(map(sorted, regular.edges))]
+    workers = [f"n{i}" for i in range(6)]
+    plain = [f"n{i}" for i in range(6, 16)]
+    graph = graph_of(edges, workers, plain)
+    assert relay_bound(graph).bound == compact_optimum(graph, None, frozenset(plain))
+    graph = graph_of(edges, workers)
+    assert bidirected_cut(graph).bound == compact_optimum(graph, None, frozenset())
+    assert bidirected_cut(graph, "n9").bound == compact_optimum(graph, "n9", frozenset())
 
 
 @settings(max_examples=60)
