@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from collectives.algorithms.halving_doubling import halving_doubling_all_reduce
-from collectives.algorithms.level_wise import level_wise_all_reduce
+from collectives.algorithms.level_wise import level_wise_all_reduce, pieces_for
 from collectives.algorithms.ring import ring_all_reduce
 from collectives.algorithms.rooted import check_ranks, network_tree
 from collectives.algorithms.trees import (
@@ -26,7 +26,9 @@ def _level_wise(network: Network, ranks: Sequence[str], elements: int) -> Schedu
             f"level-wise on {network.name}: its hosts forward, and ranks must be leaves of a tree; "
             "use a network with switches, or another algorithm"
         )
-    return level_wise_all_reduce(network_tree(network, ranks), ranks, elements)
+    tree = network_tree(network, ranks)
+    pieces = pieces_for(tree, ranks, elements)
+    return level_wise_all_reduce(tree, ranks, elements, pieces=pieces)
 
 
 SCHEDULES: Mapping[str, _Make] = {

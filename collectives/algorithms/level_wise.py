@@ -6,6 +6,11 @@ of each branch, these p leaves exchange it, and one of them keeps it: each leaf 
 what it held, its next target part, and ends with the product of 1 / (number of children) over the
 nodes above it (claims 1 and 4). Branches of different width exchange where their leaves' ranges
 overlap (claims 5 and 6).
+
+Levels overlap when the tensor is cut into pieces: while one is exchanged at a level, the next is at
+the level below, on other links. Then the slowest level decides, not the sum of all. Two leaves meet
+at one level only, so what one sends the other is a stream of that level, piece after piece; pieces
+must share a chain, for streams of their own would all be in the same level at the same time.
 """
 
 from __future__ import annotations
@@ -13,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import pairwise
 
 from collectives.algorithms.rooted import RootedTree
 from collectives.schedule import (
@@ -21,12 +27,20 @@ from collectives.schedule import (
     Schedule,
     ScheduleError,
     Step,
+    borders,
     check_counts,
     make_step,
     part,
 )
 
 NAME = "level-wise"
+
+MOST_PIECES = 16
+"""Filling and draining the levels then costs a sixteenth of what pieces can save."""
+LEAST_MESSAGE = 8192
+"""Elements of the smallest message, on average: 32 KiB, beside which latency stays small."""
+MOST_MESSAGES = 512
+"""That a rank sends: a node's work grows with their square (see `execution`)."""
 
 FEW_SPANS = 64
 SPANS_A_LEAF = 4
@@ -51,18 +65,49 @@ def level_wise_all_reduce(
     ranks: Sequence[str],
     elements: int,
     siblings: Siblings = Siblings.RING,
+    pieces: int = 1,
 ) -> Schedule:
     """Reduce-scatter from the leaves up, then all-gather in exactly the reverse order.
 
     `ranks` are leaves of the tree; branches without any do not count. In a level of p children a
-    leaf sends (p - 1) / p of what it holds, each way. Raises ScheduleError for ranks that are not
-    leaves of the tree, listed twice, or none.
+    leaf sends (p - 1) / p of what it holds, each way. `pieces` of the tensor follow each other
+    through the levels; 1: level after level. Raises ScheduleError for ranks that are not leaves of
+    the tree, listed twice, or none, and for less than one piece.
     """
-    levels = _Levels(tree, ranks, elements, siblings)
-    steps = levels.reduce_scatter()
-    steps += levels.all_gather(len(steps))
+    cut = _cut(tree, ranks, elements, siblings, pieces)
+    steps = _steps(cut, scatter=True, gather=True)
     whole = Ranges.whole(range(len(ranks)), elements)
     return _schedule(Collective.ALL_REDUCE, ranks, elements, steps, whole, whole)
+
+
+def pieces_for(tree: RootedTree, ranks: Sequence[str], elements: int) -> int:
+    """Into how many pieces to cut a tensor: latency against overlap.
+
+    More pieces overlap more, and each costs every level's latency again. So as many as keep the
+    smallest message, 1 / len(ranks) of a piece, at LEAST_MESSAGE, and what a rank sends at
+    MOST_MESSAGES; at most MOST_PIECES. 1 where no leaf has two levels, for nothing can overlap.
+    Raises ScheduleError for ranks that are not in the tree, listed twice, or none.
+    """
+    tree.check_ranks(ranks)
+    tree = tree.pruned(ranks)
+    messages = dict.fromkeys(tree.nodes, 0)
+    levels = dict.fromkeys(tree.nodes, 0)
+    for node in reversed(tree.upwards):
+        if node != tree.root:
+            parent = tree.parents[node]
+            count = len(tree.children[parent])
+            messages[node] = messages[parent] + 2 * (count - 1)
+            levels[node] = levels[parent] + (count > 1)
+    if max(levels.values()) < 2:
+        return 1
+    return max(
+        1,
+        min(
+            MOST_PIECES,
+            elements // (len(ranks) * LEAST_MESSAGE),
+            MOST_MESSAGES // max(messages.values()),
+        ),
+    )
 
 
 def level_wise_reduce_scatter(
@@ -70,14 +115,13 @@ def level_wise_reduce_scatter(
     ranks: Sequence[str],
     elements: int,
     siblings: Siblings = Siblings.RING,
+    pieces: int = 1,
 ) -> Schedule:
-    """The first half: every leaf ends with the sum of its target part."""
-    levels = _Levels(tree, ranks, elements, siblings)
+    """The first half: every leaf ends with the sum of its target part (of every piece)."""
+    cut = _cut(tree, ranks, elements, siblings, pieces)
+    steps = _steps(cut, scatter=True, gather=False)
     whole = Ranges.whole(range(len(ranks)), elements)
-    steps = levels.reduce_scatter()
-    return _schedule(
-        Collective.REDUCE_SCATTER, ranks, elements, steps, whole, levels.target_parts()
-    )
+    return _schedule(Collective.REDUCE_SCATTER, ranks, elements, steps, whole, _target_parts(cut))
 
 
 def level_wise_all_gather(
@@ -85,12 +129,13 @@ def level_wise_all_gather(
     ranks: Sequence[str],
     elements: int,
     siblings: Siblings = Siblings.RING,
+    pieces: int = 1,
 ) -> Schedule:
     """The second half: from every leaf's target part to everything everywhere."""
-    levels = _Levels(tree, ranks, elements, siblings)
+    cut = _cut(tree, ranks, elements, siblings, pieces)
+    steps = _steps(cut, scatter=False, gather=True)
     whole = Ranges.whole(range(len(ranks)), elements)
-    steps = levels.all_gather(0)
-    return _schedule(Collective.ALL_GATHER, ranks, elements, steps, levels.target_parts(), whole)
+    return _schedule(Collective.ALL_GATHER, ranks, elements, steps, _target_parts(cut), whole)
 
 
 def _schedule(
@@ -106,6 +151,52 @@ def _schedule(
     )
 
 
+def _cut(
+    tree: RootedTree, ranks: Sequence[str], elements: int, siblings: Siblings, pieces: int
+) -> list[_Levels]:
+    """The exchanges of every piece; none is empty but that of an empty tensor."""
+    tree.check_ranks(ranks)
+    check_counts(NAME, len(ranks), elements)
+    if pieces < 1:
+        raise ScheduleError(f"{NAME}: {pieces} pieces: expected at least one")
+    numbers = {name: number for number, name in enumerate(ranks)}
+    tree = tree.pruned(ranks)
+    for node in numbers:
+        if tree.children[node]:
+            raise ScheduleError(
+                f"{NAME}: rank {node} is an inner node of the tree, above "
+                f"{tree.children[node][0]}; expected ranks to be leaves"
+            )
+    ends = borders(elements, min(pieces, max(1, elements))).tolist()
+    return [_Levels(tree, numbers, piece, siblings) for piece in pairwise(ends)]
+
+
+def _target_parts(cut: list[_Levels]) -> Ranges:
+    """What each leaf holds between reduce-scatter and all-gather."""
+    return Ranges.of((leaf, start, stop) for piece in cut for start, stop, leaf in piece.held)
+
+
+def _steps(cut: list[_Levels], *, scatter: bool, gather: bool) -> list[Step]:
+    """The steps of one half or both, in each of which a piece is one level behind the one before.
+
+    Steps of one piece and level do not wait for each other.
+    """
+    steps: list[Step] = []
+    waits: list[list[int]] = [[] for _ in cut]
+    for gathering in [False] * scatter + [True] * gather:
+        heights = sorted(cut[0].exchanges, reverse=gathering)
+        for turn in range(len(heights) + len(cut) - 1):
+            for number, piece in enumerate(cut):
+                if 0 <= turn - number < len(heights):
+                    # Waiting for the first piece takes no time, for ranges differ; it makes one
+                    # chain of all.
+                    after = waits[number] or [0] * bool(steps)
+                    made = piece.steps(heights[turn - number], gathering, after)
+                    waits[number] = list(range(len(steps), len(steps) + len(made)))
+                    steps += made
+    return steps
+
+
 @dataclass(slots=True)
 class _Group:
     """Leaves, one of each of p branches, that hold the same elements; `parts`: who keeps which."""
@@ -115,39 +206,33 @@ class _Group:
 
 
 class _Levels:
-    """The exchanges at every inner node, by the height of the node."""
+    """The exchanges of one piece at every inner node, by the height of the node.
+
+    `exchanges`: height of a node -> its number of children -> groups of leaves. `held`: what each
+    leaf holds between reduce-scatter and all-gather.
+    """
 
     def __init__(
-        self, tree: RootedTree, ranks: Sequence[str], elements: int, siblings: Siblings
+        self, tree: RootedTree, numbers: dict[str, int], piece: Span, siblings: Siblings
     ) -> None:
         self._siblings = siblings
-        tree.check_ranks(ranks)
-        check_counts(NAME, len(ranks), elements)
-        numbers = {name: number for number, name in enumerate(ranks)}
-        tree = tree.pruned(ranks)
-        for node in numbers:
-            if tree.children[node]:
-                raise ScheduleError(
-                    f"level-wise: rank {node} is an inner node of the tree, above "
-                    f"{tree.children[node][0]}; expected ranks to be leaves"
-                )
-        # Height of a node -> its number of children -> groups of leaves.
-        self._exchanges: dict[int, dict[int, list[_Group]]] = {}
+        start, stop = piece
+        self.exchanges: dict[int, dict[int, list[_Group]]] = {}
         held: dict[str, list[Held]] = {}
         for node in tree.upwards:
             below = [held.pop(child) for child in tree.children[node]]
             if node in numbers:
-                held[node] = [(0, elements, numbers[node])]
+                held[node] = [(start, stop, numbers[node])]
             elif len(below) == 1:
                 held[node] = below[0]
             else:
-                held[node] = self._combine(tree.heights[node], below) if elements else below[0]
-        self._held = held[tree.root]
+                held[node] = self._combine(tree.heights[node], below) if start < stop else below[0]
+        self.held = held[tree.root]
 
     def _combine(self, height: int, branches: list[list[Held]]) -> list[Held]:
         """Note the exchanges between these branches; returns what their parent's leaves hold."""
         groups = _groups(branches, self._siblings)
-        self._exchanges.setdefault(height, {}).setdefault(len(branches), []).extend(groups)
+        self.exchanges.setdefault(height, {}).setdefault(len(branches), []).extend(groups)
         kept = sorted(
             (start, stop, leaf)
             for group in groups
@@ -162,30 +247,13 @@ class _Levels:
                 joined.append((start, stop, leaf))
         return joined
 
-    def target_parts(self) -> Ranges:
-        """What each leaf holds between reduce-scatter and all-gather."""
-        return Ranges.of((leaf, start, stop) for start, stop, leaf in self._held)
-
-    def reduce_scatter(self) -> list[Step]:
-        """From the lowest level up; steps of one level do not wait for each other."""
-        return self._steps(sorted(self._exchanges), gather=False, first=0)
-
-    def all_gather(self, first: int) -> list[Step]:
-        """From the root down; `first` steps come before, of which the last level is waited for."""
-        return self._steps(sorted(self._exchanges)[::-1], gather=True, first=first)
-
-    def _steps(self, heights: list[int], *, gather: bool, first: int) -> list[Step]:
-        steps: list[Step] = []
-        waits: list[int] = []
-        if first and heights:
-            waits = list(range(first - len(self._exchanges[heights[0]]), first))
+    def steps(self, height: int, gather: bool, after: list[int]) -> list[Step]:
+        """The exchanges under nodes of one height."""
         make = _ring if self._siblings is Siblings.RING else _direct
-        for height in heights:
-            before = len(steps)
-            for children, groups in sorted(self._exchanges[height].items()):
-                steps.append(make(groups, children, gather, waits))
-            waits = list(range(first + before, first + len(steps)))
-        return steps
+        return [
+            make(groups, children, gather, after)
+            for children, groups in sorted(self.exchanges[height].items())
+        ]
 
 
 def _groups(branches: list[list[Held]], siblings: Siblings) -> list[_Group]:
@@ -210,7 +278,7 @@ def _overlaps(branches: list[list[Held]]) -> Iterator[tuple[int, int, list[Held]
     """Ranges of elements with what each branch holds there, in order."""
     spans = [iter(branch) for branch in branches]
     current = [next(each) for each in spans]
-    here, end = 0, branches[0][-1][1]
+    here, end = branches[0][0][0], branches[0][-1][1]
     while True:
         stop = min(held[1] for held in current)
         yield here, stop, current
