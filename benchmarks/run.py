@@ -58,6 +58,13 @@ def coordination(seconds: float, folder: Path) -> Rows:
     return measure()
 
 
+def level_wise(seconds: float, folder: Path) -> Rows:
+    """Level-wise all-reduce beside flat rings on trees, at flow level."""
+    from benchmarks.level_wise import measure
+
+    return measure()
+
+
 def collectives(seconds: float, folder: Path) -> Rows:
     """Our ring and the switches in Mininet, with PyTorch's gloo between the same hosts."""
     from benchmarks.collectives import CASES, gloo_missing, measure
@@ -70,6 +77,7 @@ def collectives(seconds: float, folder: Path) -> Rows:
 BENCHMARKS: dict[str, tuple[bool, Callable[[float, Path], Rows]]] = {
     "simulation": (False, simulation),
     "coordination": (False, coordination),
+    "level-wise": (False, level_wise),
     "switch": (True, switch),
     "agents": (True, agents),
     "goodput": (True, goodput),

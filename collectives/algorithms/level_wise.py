@@ -35,12 +35,12 @@ from collectives.schedule import (
 
 NAME = "level-wise"
 
-MOST_PIECES = 16
-"""Filling and draining the levels then costs a sixteenth of what pieces can save."""
-LEAST_MESSAGE = 8192
-"""Elements of the smallest message, on average: 32 KiB, beside which latency stays small."""
+PIECES_A_LEVEL = 16
+"""For every level above the lowest: to fill and drain them takes that part of the time at most."""
+LEAST_MESSAGE = 4096
+"""Elements of the smallest message, on average: 16 KiB, about a link's bandwidth times delay."""
 MOST_MESSAGES = 512
-"""That a rank sends: a node's work grows with their square (see `execution`)."""
+"""That a rank sends, about: a node's work grows with their square (see `execution`)."""
 
 FEW_SPANS = 64
 SPANS_A_LEAF = 4
@@ -83,31 +83,28 @@ def level_wise_all_reduce(
 def pieces_for(tree: RootedTree, ranks: Sequence[str], elements: int) -> int:
     """Into how many pieces to cut a tensor: latency against overlap.
 
-    More pieces overlap more, and each costs every level's latency again. So as many as keep the
-    smallest message, 1 / len(ranks) of a piece, at LEAST_MESSAGE, and what a rank sends at
-    MOST_MESSAGES; at most MOST_PIECES. 1 where no leaf has two levels, for nothing can overlap.
-    Raises ScheduleError for ranks that are not in the tree, listed twice, or none.
+    More pieces overlap more, and each costs every level's latency again. So PIECES_A_LEVEL for
+    every level above the lowest, but no more than keep the smallest message, 1 / len(ranks) of a
+    piece, at LEAST_MESSAGE, and what a rank sends at MOST_MESSAGES; rounded down to a power of two,
+    with which most pieces are equal. Raises ScheduleError for ranks that are not in the tree,
+    listed twice, or none.
     """
     tree.check_ranks(ranks)
     tree = tree.pruned(ranks)
-    messages = dict.fromkeys(tree.nodes, 0)
     levels = dict.fromkeys(tree.nodes, 0)
+    messages = dict.fromkeys(tree.nodes, 0)
     for node in reversed(tree.upwards):
         if node != tree.root:
             parent = tree.parents[node]
             count = len(tree.children[parent])
-            messages[node] = messages[parent] + 2 * (count - 1)
             levels[node] = levels[parent] + (count > 1)
-    if max(levels.values()) < 2:
-        return 1
-    return max(
-        1,
-        min(
-            MOST_PIECES,
-            elements // (len(ranks) * LEAST_MESSAGE),
-            MOST_MESSAGES // max(messages.values()),
-        ),
+            messages[node] = messages[parent] + 2 * (count - 1)
+    pieces = min(
+        PIECES_A_LEVEL * (max(levels.values()) - 1),
+        elements // (len(ranks) * LEAST_MESSAGE),
+        MOST_MESSAGES // max(1, *messages.values()),
     )
+    return 1 << max(1, pieces).bit_length() - 1
 
 
 def level_wise_reduce_scatter(

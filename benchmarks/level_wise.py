@@ -1,0 +1,221 @@
+"""Level-wise all-reduce beside the flat ring on trees, and what no schedule of hosts can beat.
+
+At flow level, exact events, TCP's framing. The ring goes round the tree in order, so that it
+crosses every link once each way, or through the ranks in a shuffled order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from random import Random
+
+from benchmarks.report import Rows
+from collectives.algorithms.level_wise import level_wise_all_reduce, pieces_for
+from collectives.algorithms.ring import ring_all_reduce
+from collectives.algorithms.rooted import RootedTree, network_tree
+from collectives.network import Network
+from collectives.schedule import Schedule
+from collectives.timing.routes import TCP, LinkArrays
+from collectives.timing.scenario import Scenario
+from collectives.timing.schedules import add_schedule
+from controller.network_builder import NetworkBuilder
+
+Branch = tuple["int | Branch", ...]
+"""A switch: an int stands for so many hosts on it, a tuple for a switch below."""
+
+HOST_RATE = 10e9
+LATENCY = 5e-6
+SIZE = 100_000_000
+SEED = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """A tree of switches. `rates`: bit/s of links between switches, by depth from the root."""
+
+    name: str
+    shape: Branch
+    rates: tuple[float, ...]
+
+    def network(self) -> Network:
+        """With links of HOST_RATE to the hosts."""
+        builder = NetworkBuilder(self.name, latency=LATENCY)
+
+        def grow(branch: Branch, depth: int) -> str:
+            switch = builder.add_switch(f"s{len(builder.switches) + 1}")
+            for child in branch:
+                if isinstance(child, int):
+                    for _ in range(child):
+                        builder.link(switch, builder.add_host(), bandwidth=HOST_RATE)
+                else:
+                    below = grow(child, depth + 1)
+                    rate = self.rates[min(depth, len(self.rates) - 1)]
+                    builder.link(switch, below, bandwidth=rate)
+            return switch
+
+        grow(self.shape, 0)
+        return builder.build()
+
+
+TREES = (
+    Tree("4 racks of 8, 1:1", ((8,),) * 4, (80e9,)),
+    Tree("4 racks of 8, 2:1", ((8,),) * 4, (40e9,)),
+    Tree("4 racks of 8, 4:1", ((8,),) * 4, (20e9,)),
+    Tree("4 racks of 8, 16:1", ((8,),) * 4, (5e9,)),
+    Tree("8 racks of 8, 32:1", ((8,),) * 8, (2.5e9,)),
+    Tree("4 racks of 2, 4:1", ((2,),) * 4, (5e9,)),
+    Tree("fat tree of 4 pods, core 8:1", (((2,), (2,)),) * 4, (5e9, 20e9)),
+    Tree("3 pods of 2 racks of 4, 16:1 and 2:1", (((4,), (4,)),) * 3, (5e9, 20e9)),
+    Tree("racks of 8, 4, 2 and 1, uplinks 10G", ((8,), (4,), (2,), (1,)), (10e9,)),
+    Tree("racks of 8, 4, 2 and 1, uplinks 5G", ((8,), (4,), (2,), (1,)), (5e9,)),
+    Tree("pods of racks of 8 and 4, of 2 and 1", (((8,), (4,)), ((2,), (1,))), (5e9, 10e9)),
+    Tree("6 switches in a row, 2 hosts on each", (2, (2, (2,)), (2, (2, (2,)))), (5e9, 10e9)),
+)
+"""Oversubscribed as hosts to uplink. An ordered ring asks no more of an uplink than of a host's
+link, so it suffers only where an uplink is slower than that."""
+
+
+def measure(trees: Sequence[Tree] = TREES, size: int = SIZE) -> Rows:
+    """A row for each tree: milliseconds of each algorithm and of the bound, and their ratios."""
+    rows: Rows = []
+    for tree in trees:
+        network = tree.network()
+        ranks = list(network.hosts)
+        shuffled = Random(SEED).sample(ranks, len(ranks))
+        rooted = network_tree(network, ranks)
+        elements = size // 4
+        pieces = pieces_for(rooted, ranks, elements)
+        ring = ring_all_reduce(len(ranks), elements)
+        level_wise = seconds(
+            network, level_wise_all_reduce(rooted, ranks, elements, pieces=pieces), ranks
+        )
+        in_order = seconds(network, ring, ranks)
+        limit = bound(rooted, network, ranks, size)
+        rows.append(
+            {
+                "tree": tree.name,
+                "ranks": len(ranks),
+                "bytes": size,
+                "bound_ms": _ms(limit),
+                "level_wise_ms": _ms(level_wise),
+                "pieces": pieces,
+                "one_piece_ms": _ms(
+                    seconds(network, level_wise_all_reduce(rooted, ranks, elements), ranks)
+                ),
+                "ring_ms": _ms(in_order),
+                "shuffled_ring_ms": _ms(seconds(network, ring, shuffled)),
+                "of_bound": round(limit / level_wise, 3),
+                "times_ring": round(in_order / level_wise, 3),
+            }
+        )
+    return rows
+
+
+def _ms(duration: float) -> float:
+    return round(1000 * duration, 2)
+
+
+def seconds(network: Network, schedule: Schedule, hosts: Sequence[str]) -> float:
+    """A schedule's time at flow level; hosts[n] is its node n."""
+    scenario = Scenario(LinkArrays(network))
+    add_schedule(scenario, schedule, hosts)
+    return scenario.run(0.0).seconds
+
+
+def bound(tree: RootedTree, network: Network, ranks: Sequence[str], size: int) -> float:
+    """Seconds that an all-reduce of `size` bytes takes at least where only hosts sum.
+
+    Cut into k parts with ranks, an element crosses between them k - 1 times before one part can
+    know the sum, and k - 1 times after. So, over all ways to cut the tree, 2 (k - 1) size / (what
+    the parts can send). Patarasuk and Yuan (JPDC 2009) have it for parts of one host each.
+    """
+    capacities = {
+        node: None if (rate := network.link(node, parent).bandwidth) is None else Fraction(rate) / 8
+        for node, parent in tree.parents.items()
+    }
+    on_wire = TCP.packet / TCP.payload + TCP.answer
+    return 2 * size * on_wire * float(worst_cut(tree, capacities, frozenset(ranks)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """Parts with ranks that are complete, and what these and the open one can send."""
+
+    parts: int = 0
+    sending: Fraction = Fraction(0)
+
+    def __add__(self, other: _Cut) -> _Cut:
+        return _Cut(self.parts + other.parts, self.sending + other.sending)
+
+
+@dataclass(frozen=True, slots=True)
+class _Open:
+    """The best cuts below a node, by the part that the node is in; None: there is none.
+
+    `bare`: it will have no rank, so what it sends is passed on only and does not count.
+    `promised`: it counts and has none yet. `ranked`: it has one.
+    """
+
+    bare: _Cut | None
+    promised: _Cut | None
+    ranked: _Cut | None
+
+
+def worst_cut(
+    tree: RootedTree, capacities: Mapping[str, Fraction | None], ranks: frozenset[str]
+) -> Fraction:
+    """The most (k - 1) / (what k parts with ranks can send) over all ways to cut edges.
+
+    `capacities`: of the edge above a node, each way; None: unlimited. 0 where every way has one
+    part or unlimited edges. Dinkelbach's method: each round finds the cut that beats the best so
+    far by most, by dynamic programming over the tree.
+    """
+    best = Fraction(0)
+    while True:
+        found = _best_cut(tree, capacities, ranks, best)
+        if found.parts - 1 - best * found.sending <= 0:
+            return best
+        best = (found.parts - 1) / found.sending
+
+
+def _best_cut(
+    tree: RootedTree,
+    capacities: Mapping[str, Fraction | None],
+    ranks: frozenset[str],
+    price: Fraction,
+) -> _Cut:
+    """The cut with the most parts, a part counting 1 and what is sent the price."""
+
+    def better(*cuts: _Cut | None) -> _Cut | None:
+        there = [cut for cut in cuts if cut is not None]
+        return max(there, key=lambda cut: cut.parts - price * cut.sending, default=None)
+
+    def both(one: _Cut | None, other: _Cut | None) -> _Cut | None:
+        return None if one is None or other is None else one + other
+
+    opened: dict[str, _Open] = {}
+    for node in tree.upwards:
+        here = _Open(None, None, _Cut()) if node in ranks else _Open(_Cut(), _Cut(), None)
+        for child in tree.children[node]:
+            below, capacity = opened.pop(child), capacities[child]
+            closed: _Cut | None = None
+            charge = _Cut()
+            if capacity is not None:
+                charge = _Cut(0, capacity)
+                closed = better(below.bare, both(below.ranked, _Cut(1, capacity)))
+            charged = both(closed, charge)
+            here = _Open(
+                better(both(here.bare, below.bare), both(here.bare, closed)),
+                better(both(here.promised, below.promised), both(here.promised, charged)),
+                better(
+                    both(here.promised, below.ranked),
+                    both(here.ranked, below.promised),
+                    both(here.ranked, below.ranked),
+                    both(here.ranked, charged),
+                ),
+            )
+        opened[node] = here
+    top = opened[tree.root]
+    return better(top.bare, both(top.ranked, _Cut(1))) or _Cut()
