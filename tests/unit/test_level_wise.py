@@ -5,20 +5,29 @@ from fractions import Fraction
 from itertools import count, pairwise
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from collectives.algorithms.level_wise import (
+    LEAST_MESSAGE,
+    PIECES_A_LEVEL,
     Siblings,
     level_wise_all_gather,
     level_wise_all_reduce,
     level_wise_reduce_scatter,
+    pieces_for,
 )
-from collectives.algorithms.rooted import RootedTree
+from collectives.algorithms.rooted import RootedTree, network_tree
+from collectives.execution import Channel, Execution
 from collectives.schedule import Schedule, ScheduleError, Transfer
 from collectives.schedule_bytes import link_volumes
 from collectives.schedule_checker import check_schedule
+from collectives.timing.routes import BARE, LinkArrays
+from collectives.timing.scenario import Scenario
+from collectives.timing.schedules import Transport, add_schedule
+from controller.loaders import load_network
 
 SHARES = 6**5
 """Divisible by all products of children in the trees below."""
@@ -73,45 +82,50 @@ branches = st.recursive(
 ).map(lambda tree: [tree] if tree is None else tree)
 
 
-@given(branches, st.integers(0, 300), st.sampled_from(Siblings))
-def test_any_tree_and_size_is_proved(shape: Any, elements: int, siblings: Siblings) -> None:
+@given(branches, st.integers(0, 300), st.sampled_from(Siblings), st.integers(1, 6))
+def test_any_tree_and_size_is_proved(
+    shape: Any, elements: int, siblings: Siblings, pieces: int
+) -> None:
     tree, ranks = tree_of(shape)
-    check_schedule(level_wise_all_reduce(tree, ranks, elements, siblings))
-    check_schedule(level_wise_reduce_scatter(tree, ranks, elements, siblings))
-    check_schedule(level_wise_all_gather(tree, ranks, elements, siblings))
+    check_schedule(level_wise_all_reduce(tree, ranks, elements, siblings, pieces))
+    check_schedule(level_wise_reduce_scatter(tree, ranks, elements, siblings, pieces))
+    check_schedule(level_wise_all_gather(tree, ranks, elements, siblings, pieces))
 
 
-@given(branches, st.sampled_from(Siblings))
-def test_leaves_own_their_target_parts(shape: Any, siblings: Siblings) -> None:
+@given(branches, st.sampled_from(Siblings), st.integers(1, 3))
+def test_leaves_own_their_target_parts(shape: Any, siblings: Siblings, pieces: int) -> None:
     tree, ranks = tree_of(shape)
-    schedule = level_wise_reduce_scatter(tree, ranks, SHARES, siblings)
+    elements = SHARES * pieces
+    schedule = level_wise_reduce_scatter(tree, ranks, elements, siblings, pieces)
     owned = [0] * len(ranks)
     for node, start, stop in schedule.wanted.rows():
         owned[node] += stop - start
     deep = max(tree.depths.values()) <= 5
     if deep:
-        assert owned == [target_share(tree, rank) * SHARES for rank in ranks]
-    assert sum(owned) == SHARES
+        assert owned == [target_share(tree, rank) * elements for rank in ranks]
+    assert sum(owned) == elements
 
 
-@given(branches)
-def test_links_carry_what_their_branch_does_not_own(shape: Any) -> None:
+@given(branches, st.integers(1, 3))
+def test_links_carry_what_their_branch_does_not_own(shape: Any, pieces: int) -> None:
     tree, ranks = tree_of(shape)
     if max(tree.depths.values()) > 5:
         return
     up = {(node, parent): node for node, parent in tree.parents.items()}
     for siblings in Siblings:
-        schedule = level_wise_all_reduce(tree, ranks, SHARES, siblings)
+        schedule = level_wise_all_reduce(tree, ranks, SHARES * pieces, siblings, pieces)
         links = link_volumes(schedule, path_in(tree))
         for link, node in up.items():
-            expected = 2 * (1 - target_share(tree, node)) * SHARES
+            expected = 2 * (1 - target_share(tree, node)) * SHARES * pieces
             assert links.get(link, 0) == links.get(link[::-1], 0) == expected
 
 
-@given(branches, st.integers(0, 300), st.sampled_from(Siblings))
-def test_gathering_is_the_exact_reverse(shape: Any, elements: int, siblings: Siblings) -> None:
+@given(branches, st.integers(0, 300), st.sampled_from(Siblings), st.integers(1, 6))
+def test_gathering_is_the_exact_reverse(
+    shape: Any, elements: int, siblings: Siblings, pieces: int
+) -> None:
     tree, ranks = tree_of(shape)
-    schedule = level_wise_all_reduce(tree, ranks, elements, siblings)
+    schedule = level_wise_all_reduce(tree, ranks, elements, siblings, pieces)
     turns: dict[tuple[int, int], set[tuple[int, int, int, int]]] = {}
     for t in schedule.transfers():
         key = (t.source, t.target) if t.combine else (t.target, t.source)
@@ -222,3 +236,95 @@ def test_ranks_that_are_no_leaves_are_refused() -> None:
         level_wise_all_reduce(tree, [], 4)
     with pytest.raises(ScheduleError, match=r"ranks b are listed more than once"):
         level_wise_all_reduce(tree, ["b", "b"], 4)
+    with pytest.raises(ScheduleError, match=r"level-wise: 0 pieces: expected at least one"):
+        level_wise_all_reduce(tree, ["b"], 4, pieces=0)
+
+
+# Pieces.
+
+
+@given(branches, st.integers(1, 300), st.sampled_from(Siblings), st.integers(2, 6))
+def test_what_a_leaf_sends_another_goes_piece_by_piece(
+    shape: Any, elements: int, siblings: Siblings, pieces: int
+) -> None:
+    tree, ranks = tree_of(shape)
+    schedule = level_wise_all_reduce(tree, ranks, elements, siblings, pieces)
+    assert set(schedule.chains) <= {0}
+    pieces = min(pieces, elements)
+    ends = [elements * (i + 1) // pieces for i in range(pieces)]
+    streams: dict[tuple[int, int, bool], list[int]] = {}
+    for t in schedule.transfers():
+        piece = next(i for i, end in enumerate(ends) if t.start < end)
+        assert t.stop <= ends[piece]
+        streams.setdefault((t.source, t.target, t.combine), []).append(piece)
+    for order in streams.values():
+        assert order == sorted(order)
+
+
+def test_a_piece_is_a_level_behind_the_one_before() -> None:
+    tree, ranks = tree_of([[[None] * 2] * 2] * 2)
+    steps = level_wise_all_reduce(tree, ranks, 8 * 4, pieces=4).steps
+    # Level by piece: a diagonal at a time, and so back.
+    piece = [int(step.starts.min()) // 8 for step in steps]
+    assert piece[:12] == [0, 0, 1, 0, 1, 2, 1, 2, 3, 2, 3, 3] == piece[12:]
+    level = [{1: 0, 2: 1, 4: 2}[int(abs(step.sources - step.targets).min())] for step in steps]
+    assert level[:12] == [0, 1, 0, 2, 1, 0, 2, 1, 0, 2, 1, 2]
+    assert level[12:] == [2 - each for each in level[:12]]
+
+
+@pytest.mark.parametrize("uplink", [1e9, 2e9, 4e9])
+def test_levels_take_the_time_of_the_slowest(uplink: float) -> None:
+    network = load_network("leaf-spine:4x4x1", link_rate=8e9, uplink_rate=uplink)
+    ranks, elements = [f"h{i + 1}" for i in range(16)], 16 * 16 * 1000
+    tree = network_tree(network, ranks)
+    within = 2 * 3 / 4 * 4 * elements / 1e9
+    between = 2 * 3 / 4 * 4 * elements / (uplink / 8)
+    for pieces in (1, 2, 4, 16):
+        scenario = Scenario(LinkArrays(network))
+        schedule = level_wise_all_reduce(tree, ranks, elements, pieces=pieces)
+        add_schedule(scenario, schedule, ranks, Transport(framing=BARE))
+        # The first piece comes up alone, and the last goes down alone.
+        expected = between + within / pieces
+        assert scenario.run(0.0).seconds == pytest.approx(expected, rel=0.005)
+
+
+def test_a_node_hands_the_first_piece_on_while_others_are_below() -> None:
+    tree, ranks = tree_of([[None] * 4] * 2)
+    rack = range(4)
+
+    def offered(pieces: int) -> int:
+        """Bytes to the other rack when a half of what the rack sends itself has come."""
+        schedule = level_wise_all_reduce(tree, ranks, 8 * 8 * 10, pieces=pieces)
+        sums = [np.ones(schedule.elements, np.int32) for _ in rack]
+        nodes = [Execution(schedule, node, sums[node]) for node in rack]
+        left = [4 * schedule.elements * 3 // 4 // 2] * len(rack)
+        for _ in range(3 * pieces):
+            for node in rack:
+                ahead = Channel((node + 1) % 4, 0)
+                data = nodes[node].outgoing(ahead, left[node])
+                left[node] -= len(data)
+                nodes[ahead.peer].incoming(Channel(node, 0), data)
+        assert not any(left)
+        return len(nodes[0].outgoing(Channel(4, 0), 1 << 20))
+
+    assert offered(1) == 0
+    assert offered(8) > 0
+
+
+def test_pieces_are_chosen_by_levels_and_size() -> None:
+    def chosen(shape: Any, elements: int) -> int:
+        return pieces_for(*tree_of(shape), elements)
+
+    racks = [[None] * 8] * 4
+    # Two levels, three, and one, where nothing overlaps.
+    assert chosen(racks, 25_000_000) == PIECES_A_LEVEL
+    assert chosen([[[None] * 2] * 2] * 2, 25_000_000) == 2 * PIECES_A_LEVEL
+    assert chosen([None] * 8, 25_000_000) == chosen([[[None] * 8]], 25_000_000) == 1
+    # The size, in full messages; a power of two.
+    assert [chosen(racks, 32 * LEAST_MESSAGE * n) for n in (0, 1, 2, 3, 4, 7, 8)] == [
+        1, 1, 2, 2, 4, 4, 8,
+    ]  # fmt: skip
+    # A rank of 32 racks of 32 sends 124 messages a piece.
+    assert chosen([[None] * 32] * 32, 250_000_000) == 4
+    with pytest.raises(ScheduleError, match=r"no ranks"):
+        pieces_for(RootedTree("r", {}), [], 4)
