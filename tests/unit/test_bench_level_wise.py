@@ -1,0 +1,94 @@
+"""The table of level-wise all-reduce, and the bound beside it."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import combinations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks.level_wise import HOST_RATE, TREES, Tree, bound, measure, worst_cut
+from collectives.algorithms.rooted import RootedTree, network_tree
+from collectives.timing.routes import TCP
+
+ON_WIRE = TCP.packet / TCP.payload + TCP.answer
+
+
+def by_trying_all(
+    tree: RootedTree, capacities: dict[str, Fraction | None], ranks: frozenset[str]
+) -> Fraction:
+    """The worst cut by its definition, over all sets of edges."""
+    best = Fraction(0)
+    edges = [node for node, capacity in capacities.items() if capacity is not None]
+    for count in range(1, len(edges) + 1):
+        for cut in combinations(edges, count):
+            part = {tree.root: tree.root}
+            for node in tree.upwards[::-1]:
+                if node != tree.root:
+                    part[node] = node if node in cut else part[tree.parents[node]]
+            ranked = {part[rank] for rank in ranks}
+            sending = Fraction(0)
+            for node in cut:
+                capacity = capacities[node] or Fraction(0)
+                for end in (node, tree.parents[node]):
+                    sending += capacity * (part[end] in ranked)
+            if len(ranked) > 1:
+                best = max(best, (len(ranked) - 1) / sending)
+    return best
+
+
+@st.composite
+def cases(
+    draw: st.DrawFn,
+) -> tuple[RootedTree, dict[str, Fraction | None], frozenset[str]]:
+    count = draw(st.integers(2, 8))
+    parents = {str(i): str(draw(st.integers(0, i - 1))) for i in range(1, count)}
+    rates = st.one_of(st.none(), st.fractions(Fraction(1, 4), 10, max_denominator=4))
+    ranks = draw(st.sets(st.sampled_from(["0", *parents]), min_size=1))
+    return RootedTree("0", parents), {node: draw(rates) for node in parents}, frozenset(ranks)
+
+
+@given(cases())
+def test_the_worst_cut_is_the_worst_of_all(
+    case: tuple[RootedTree, dict[str, Fraction | None], frozenset[str]],
+) -> None:
+    assert worst_cut(*case) == by_trying_all(*case)
+
+
+@pytest.mark.parametrize("uplink", [2.5e9, 10e9, 80e9])
+def test_the_bound_of_equal_racks_is_in_closed_form(uplink: float) -> None:
+    tree = Tree("", ((8,),) * 4, (uplink,))
+    network = tree.network()
+    ranks = list(network.hosts)
+    bits = 2 * 8_000_000 * ON_WIRE
+    expected = max(bits * 31 / 32 / HOST_RATE, bits * 3 / 4 / uplink)
+    found = bound(network_tree(network, ranks), network, ranks, 1_000_000)
+    assert found == pytest.approx(expected)
+
+
+def test_equal_trees_reach_the_bound_and_slow_uplinks_beat_the_ring() -> None:
+    equal, slow, uneven = measure(
+        [
+            Tree("", ((4,),) * 4, (40e9,)),
+            Tree("", ((4,),) * 4, (5e9,)),
+            Tree("", ((4,), (2,), (1,)), (2.5e9,)),
+        ],
+        size=20_000_000,
+    )
+    assert equal["of_bound"] > 0.98
+    assert slow["of_bound"] > 0.95
+    assert slow["times_ring"] > 1.15
+    assert uneven["times_ring"] > 1.15
+    for row in (equal, slow, uneven):
+        assert row["level_wise_ms"] >= row["bound_ms"]
+        assert row["shuffled_ring_ms"] >= row["ring_ms"] >= row["bound_ms"]
+
+
+def test_the_trees_are_those_asked_for() -> None:
+    assert len(TREES) >= 6
+    for degree in ("1:1", "2:1", "4:1"):
+        assert any(tree.name.endswith(f" {degree}") for tree in TREES)
+    racks = next(tree for tree in TREES if tree.name == "4 racks of 8, 4:1")
+    assert 8 * HOST_RATE / racks.rates[0] == 4
