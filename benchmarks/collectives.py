@@ -22,6 +22,7 @@ from controller.driver import Driver
 from controller.rules import rules_for
 from experiment.description import Algorithm, Experiment, WorldKind
 from experiment.emulated import READY_SECONDS, driver_for, run_job
+from experiment.event_loop import run_async
 from experiment.prepare import Prepared, prepare
 from experiment.result import RunFailed
 from experiment.runner import no_progress
@@ -101,7 +102,7 @@ def measure(case: Case, rounds: int = ROUNDS) -> list[dict[str, Any]]:
         return found
 
     with Emulation(prepare(base).network) as emulation:
-        return asyncio.run(run(emulation))
+        return run_async(run(emulation))
 
 
 def rows(case: Case, size: int, timed: dict[str, Timed]) -> list[dict[str, Any]]:

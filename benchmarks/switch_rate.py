@@ -7,7 +7,6 @@ summed: a packet counts when its fragment's sum has come out, so lost packets do
 
 from __future__ import annotations
 
-import asyncio
 import os
 import select
 import shutil
@@ -31,6 +30,7 @@ from controller.planners import make_plan
 from controller.planners.request import PlanRequest
 from controller.rules import rules_for
 from experiment.description import Engine
+from experiment.event_loop import run_async
 from experiment.pipelines import compile_pipeline, slots_of
 from packet_io import Frames, PacketPort
 from protocol.wire import Address, Header, Kind, frame_template, frame_view
@@ -85,7 +85,7 @@ def measure(engine: Engine, lanes: int, seconds: float, folder: Path) -> dict[st
             async with Driver([target], pipeline) as driver:
                 await driver.apply(rules_for(network, [plan]), 60)
 
-        asyncio.run(program())
+        run_async(program())
         if engine is Engine.EMBEDDED:
             os.sched_setaffinity(0, {CPU_HOSTS})
         try:

@@ -21,6 +21,7 @@ from controller.rules import Loss
 from controller.service import ControllerService
 from controller.tracker import Tracker
 from experiment.description import Experiment
+from experiment.event_loop import run_async
 from experiment.pipelines import compile_pipeline, slots_of
 from experiment.prepare import EPOCH, Prepared, worker_options
 from experiment.result import Measured, RunFailed
@@ -45,7 +46,7 @@ def run_emulated(prepared: Prepared, progress: Callable[[int, int], None]) -> Me
             return await run_job(prepared, emulation, driver, progress)
 
     with Emulation(prepared.network, engine=experiment.engine.value) as emulation:
-        return asyncio.run(run(emulation))
+        return run_async(run(emulation))
 
 
 def driver_for(emulation: Emulation, experiment: Experiment) -> Driver:
