@@ -28,6 +28,8 @@ WRITTEN_OUT = 4096
 """Transfers of a step that become flows of their own; a step of more has its repetitions merged."""
 _WIDE = 4
 """More equal deliveries than this to a node are gathered in flows without size."""
+_PAIRS = 1 << 22
+"""Of transfers are compared at once: what memory there is decides about that, not time."""
 _NONE = -1
 
 
@@ -252,18 +254,26 @@ def _wait_for_data(
     brought = brought.take(order)
     first = np.searchsorted(brought.targets, transfers.sources)
     lengths = np.searchsorted(brought.targets, transfers.sources, side="right") - first
-    later = np.repeat(np.arange(len(transfers.sources)), lengths)
-    ends = np.cumsum(lengths)
-    earlier = np.arange(len(later)) + np.repeat(first - ends + lengths, lengths)
-    steps, step = brought.steps[earlier], transfers.steps[later]
-    before = (ancestors[step, steps >> 3] >> (steps & 7)) & 1 > 0
     merged = np.zeros(len(schedule.steps), dtype=np.bool_)
     merged[transfers.steps[transfers.merged]] = True
-    turns_before = brought.turns[earlier] < transfers.turns[later]
-    before |= (steps == step) & turns_before & ~merged[step]
-    before &= brought.starts[earlier] < transfers.stops[later]
-    before &= transfers.starts[later] < brought.stops[earlier]
-    one, other = brought.take(earlier[before]), transfers.take(later[before])
+    found: list[tuple[Integers, Integers]] = []
+    for rows in np.split(
+        np.arange(len(lengths)), np.flatnonzero(np.diff(np.cumsum(lengths) // _PAIRS)) + 1
+    ):
+        later = np.repeat(rows, lengths[rows])
+        ends = np.cumsum(lengths[rows])
+        earlier = np.arange(len(later)) + np.repeat(
+            first[rows] - ends + lengths[rows], lengths[rows]
+        )
+        steps, step = brought.steps[earlier], transfers.steps[later]
+        before = (ancestors[step, steps >> 3] >> (steps & 7)) & 1 > 0
+        turns_before = brought.turns[earlier] < transfers.turns[later]
+        before |= (steps == step) & turns_before & ~merged[step]
+        before &= brought.starts[earlier] < transfers.stops[later]
+        before &= transfers.starts[later] < brought.stops[earlier]
+        found.append((earlier[before], later[before]))
+    earlier, later = (np.concatenate(part) for part in zip(*found, strict=True))
+    one, other = brought.take(earlier), transfers.take(later)
     flows = scenario.flows
     _, sizes, _ = flows.arrays()
     # Data that is all before the last block of what brings it follows that in the middle.
