@@ -25,7 +25,7 @@ from collectives.schedule import Schedule, ScheduleError, Transfer
 from collectives.schedule_bytes import link_volumes
 from collectives.schedule_checker import check_schedule
 from collectives.timing.routes import BARE, LinkArrays
-from collectives.timing.scenario import Scenario
+from collectives.timing.scenario import MANY_FLOWS, Scenario
 from collectives.timing.schedules import Transport, add_schedule
 from controller.loaders import load_network
 
@@ -286,6 +286,18 @@ def test_levels_take_the_time_of_the_slowest(uplink: float) -> None:
         # The first piece comes up alone, and the last goes down alone.
         expected = between + within / pieces
         assert scenario.run(0.0).seconds == pytest.approx(expected, rel=0.005)
+
+
+def test_many_pieces_at_coarse_events_take_what_the_busiest_link_takes() -> None:
+    network = load_network("leaf-spine:8x8x1", link_rate=10e9, uplink_rate=2.5e9)
+    ranks = [f"h{i + 1}" for i in range(64)]
+    scenario = Scenario(LinkArrays(network))
+    tree = network_tree(network, ranks)
+    schedule = level_wise_all_reduce(tree, ranks, 25_000_000, pieces=16)
+    add_schedule(scenario, schedule, ranks, Transport(framing=BARE))
+    assert len(scenario.flows) > MANY_FLOWS
+    between = 2 * 7 / 8 * 1e8 / (2.5e9 / 8)
+    assert between < scenario.run().seconds < 1.02 * between
 
 
 def test_a_node_hands_the_first_piece_on_while_others_are_below() -> None:
