@@ -80,7 +80,8 @@ class Tracker:
                 (host, _refused(f"job {self.plan.job} has started; a worker cannot join it again"))
             ]
         agent.connected, agent.heard, agent.reason = True, now, ""
-        agent.state = max(state, pb.PREPARING)
+        # Its last word, with the report or the reason, comes next: until then it is not over.
+        agent.state = max(min(state, pb.RUNNING), pb.PREPARING)
         agent.round = max(agent.round, round_)
         welcome = pb.Welcome(
             network=network_message(self.network),

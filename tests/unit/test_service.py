@@ -216,6 +216,7 @@ def test_a_restarted_controller_takes_agents_back_where_they_were() -> None:
     assert tracker.state == "running"
     assert tracker.agents["h1"].round == 7
     assert kinds(tracker.register("h2", 0.0, pb.FINISHED)) == [("h2", "welcome")]
+    assert tracker.receive("h2", FINISHED, 0.0) == []
     out = tracker.receive("h1", FINISHED, 0.0)
     assert ("ps", "all_done") in kinds(out)
 
@@ -574,3 +575,17 @@ def test_losses_are_installed() -> None:
         assert not any(e.table == "ingress_loss" for e in installed[-1]["s1"].entries)
 
     run_manager(network, test)
+
+
+def test_a_job_is_over_when_the_last_report_is_in_and_not_before() -> None:
+    """After a restart of the controller agents say where they were, and then their last word."""
+    network, request = star_request(2)
+    tracker = Tracker(network, make_plan(network, request))
+    tracker.register("ps", 0.0, pb.RUNNING)
+    for worker in ("h1", "h2"):
+        tracker.register(worker, 0.0, pb.FINISHED)
+    assert not tracker.released
+    for worker in ("h1", "h2"):
+        tracker.receive(worker, pb.AgentMessage(finished=pb.Finished(report="{}")), 0.0)
+    assert tracker.released
+    assert tracker.reports() == {"h1": {}, "h2": {}}
