@@ -141,9 +141,9 @@ def plan(
     if as_json:
         unit = "bit/s" if rated is loaded else "links"
         values = forest_dict(loaded, found.forest, unit)
-        if found.plan is None:
+        if found.why_not:
             values["not_runnable"] = found.why_not
-        elif prediction is not None:
+        if found.plan is not None and prediction is not None:
             plan_dict(values, found.plan, prediction)
         if reasons is not None:
             values["explanation"] = reasons
@@ -239,9 +239,9 @@ def _show(shown: Shown) -> None:
     )
     for line in shown.reasons or ():
         console.print(line, highlight=False, soft_wrap=True)
-    if job is None:
+    if shown.found.why_not:
         console.print(f"hopsum run cannot run it: {shown.found.why_not}", highlight=False)
-    elif shown.prediction is not None:
+    if job is not None and shown.prediction is not None:
         _show_prediction(console, shown.network, job, shown.prediction, shown.top)
 
 

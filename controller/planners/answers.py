@@ -28,8 +28,10 @@ NAMES = tuple(dict.fromkeys((*PLANNERS, *HOST_PLANNERS)))
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Trees and what bounds them. `plan`: what agents and switches run; `why_not`: why there is
-    none.
+    """Trees and what bounds them.
+
+    `plan`: what agents and switches run; None for trees of hosts, which run as a schedule, and
+    where nothing runs them: `why_not` then says why.
     """
 
     forest: Forest
@@ -76,7 +78,8 @@ def _of_hosts(network: Network, request: PlanRequest, planner: str) -> Answer:
             "without switches every host takes part; leave --workers out"
         )
     forest = HOST_PLANNERS[planner](graph, request.forest)
-    return Answer(forest, None, "agents do not run a planner's trees of hosts yet")
+    runs = planner == "multi-tree"
+    return Answer(forest, None, "" if runs else "of trees of hosts it runs those of multi-tree")
 
 
 def job_forest(network: Network, plan: JobPlan, found: MultiHopAnswer) -> Forest:

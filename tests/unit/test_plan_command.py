@@ -111,6 +111,8 @@ def test_hosts_alone_need_no_server() -> None:
     assert len(values["trees"][0]["parents"]) == 8
     ours = planned("--topology", "torus:3x3", "--workers", "9")
     assert (ours["planner"], ours["throughput"], ours["bound"]) == ("multi-tree", 9 / 4, 9 / 4)
+    assert "not_runnable" not in ours
+    assert "hopsum run" not in plan("--topology", "torus:3x3", "--planner", "multi-tree")
     text = plan("--topology", "torus:3x3", "--planner", "mtree")
     assert "2.25 links at most" in text
     assert "hopsum run cannot run it" in text
