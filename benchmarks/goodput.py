@@ -66,7 +66,7 @@ def measure(topology: str, workers: int, rate: float, elements: int) -> list[dic
 
 def rows(reports: Sequence[Report]) -> list[dict[str, Any]]:
     """Goodput, its limit, their ratio, and the ratio to the ring of the same case."""
-    found = []
+    found: list[dict[str, Any]] = []
     for report in reports:
         measured = report.measured
         assert measured is not None
