@@ -23,7 +23,7 @@ from controller.manager import Manager
 from controller.nodes import REPORT_SECONDS, Nodes
 from controller.planners import make_plan
 from controller.planners.request import Algorithm, PlanRequest
-from controller.priorities import FeedbackQueue
+from controller.priorities import FeedbackQueue, PriorityPolicy
 from controller.reconsidering import Reconsidered, free_network
 from controller.replanning import ReplanningPolicy
 from controller.tracker import Tracker
@@ -52,11 +52,12 @@ class Cluster:
         numbers: Path | None = None,
         grace: float = GRACE_SECONDS,
         replanning: ReplanningPolicy | None = None,
+        priorities: PriorityPolicy | None = None,
     ) -> None:
         self.manager = manager
         self.nodes = Nodes(manager.network)
         self.book = JobBook(numbers)
-        self.priorities = FeedbackQueue()
+        self.priorities = FeedbackQueue(priorities)
         self.send: Send = lambda host, command: None
         self._lanes = lanes
         self._grace = grace

@@ -73,6 +73,10 @@ class PriorityPolicy:
         return 1 + bisect_right(self.thresholds, sent)
 
 
+ONE_LEVEL = PriorityPolicy(early_iterations=0, thresholds=(), starved=None)
+"""No priorities: all jobs are at one level, and share links fairly."""
+
+
 @dataclass(slots=True)
 class _Sender:
     """One host's counter in a job. `before`: what it had counted when it started anew."""

@@ -13,6 +13,7 @@ from controller.cluster_service import ClusterService
 from controller.driver import Driver
 from controller.manager import Manager
 from controller.mending import mend
+from controller.priorities import PriorityPolicy
 from controller.rendezvous import announced
 from protocol.channel import Tls, server_credentials
 from protocol.wire import LANES_DEFAULT
@@ -30,17 +31,19 @@ async def serve_cluster(
     lanes: int = LANES_DEFAULT,
     tls: Tls | None = None,
     numbers: Path | None = None,
+    priorities: PriorityPolicy | None = None,
 ) -> AsyncIterator[tuple[Cluster, str]]:
     """Drive a network's switches and serve agents and people; gives the address they use.
 
-    `numbers`: file of the last job number (see JobBook). Raises DriverError or TimeoutError where
-    the switches cannot be programmed, ServiceError, ControllerError for TLS files.
+    `numbers`: file of the last job number (see JobBook). `priorities`: how jobs' levels follow from
+    their progress. Raises DriverError or TimeoutError where the switches cannot be programmed,
+    ServiceError, ControllerError for TLS files.
     """
     async with contextlib.AsyncExitStack() as stack:
         credentials = None if tls is None else server_credentials(tls)
         await stack.enter_async_context(driver)
         manager = Manager(network, lambda rules: driver.apply(rules, READY_SECONDS), driver)
-        cluster = Cluster(manager, lanes, numbers)
+        cluster = Cluster(manager, lanes, numbers, priorities=priorities)
         service = ClusterService(cluster)
         await manager.refresh()
         bound = await stack.enter_async_context(

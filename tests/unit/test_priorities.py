@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.priorities import FeedbackQueue, PriorityError, PriorityPolicy, geometric
+from controller.priorities import (
+    ONE_LEVEL,
+    FeedbackQueue,
+    PriorityError,
+    PriorityPolicy,
+    geometric,
+)
 from protocol.wire import LEVELS, LayoutError, level_of_tos, tos_of_level
 
 POLICY = PriorityPolicy(early_iterations=3, thresholds=(100, 1000))
@@ -24,6 +30,15 @@ def test_thresholds_grow_geometrically_and_leave_a_level_for_each() -> None:
 )
 def test_level(iteration: int, sent: int, level: int) -> None:
     assert POLICY.level(iteration, sent) == level
+
+
+def test_without_priorities_there_is_one_level() -> None:
+    queue = FeedbackQueue(ONE_LEVEL)
+    level = queue.add(1, 0.0)
+    queue.add(2, 0.0)
+    queue.report(1, "h1", 1000, 10**15, 0.0)
+    assert queue.update(1e6) == {}
+    assert queue.levels() == {1: level, 2: level}
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 400)), max_size=30))
