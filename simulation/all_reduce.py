@@ -8,6 +8,7 @@ from functools import cache, partial
 
 from collectives.coordination.messages import Frame
 from collectives.coordination.participant import Participant
+from collectives.coordination.reduction import AndAllReduce
 from collectives.coordination.tree import CoordinationTree
 from collectives.network import Network
 from collectives.plan import JobPlan
@@ -24,7 +25,12 @@ from protocol.wire import Address
 from simulation.coordination import AgreedOrder, FrameTimes, LockStep, Source
 from simulation.faults import Faults
 from simulation.install import install, read_outcomes, update
-from simulation.members import InNetworkMember, ScheduleMember
+from simulation.members import (
+    CoordinatedMember,
+    InNetworkMember,
+    ScheduleMember,
+    SwitchedVectors,
+)
 from simulation.world import Agent, SimulationError, World
 
 MakeEngine = Callable[[], Engine]
@@ -71,26 +77,32 @@ def simulate_plan(
     options: WorkerOptions | None = None,
     replans: Sequence[Replan] = (),
     tree: CoordinationTree | None = None,
+    vectors: JobPlan | None = None,
 ) -> SimulatedRun:
     """Run a job's workload through the switches, under new plans as they come.
 
-    `tree`: over the workers by index, where the workload's operators need an agreed order. Raises
-    JobFailed if an agent gives up, SimulationError past `limit` virtual seconds.
+    `tree`: over the workers by index, where the workload's operators need an agreed order.
+    `vectors`: plan of a job of the same workers, in the same order, that combines their bit vectors
+    (its reduction is the bitwise and); None: on the tree or its ring. Raises JobFailed if an agent
+    gives up, SimulationError past `limit` virtual seconds.
     """
-    rules = rules_for(network, [plan])
+    plans = {each.job: each for each in (plan, vectors) if each is not None}
+    rules = rules_for(network, plans.values())
     members = [
-        InNetworkMember(Worker(plan, index, network, options), _source(tree, index, make_workload))
+        _member(network, plan, vectors, index, options, tree, make_workload)
         for index in range(len(plan.workers))
     ]
     agents: dict[str, Agent] = dict(zip(plan.workers, members, strict=True))
-    for host in dict.fromkeys(tree.server for tree in plan.trees):
-        agents[host] = ServerSet(
-            Server(plan, tree.tree, network) for tree in plan.trees if tree.server == host
-        )
+    for each in plans.values():
+        for root in each.trees:
+            servers = agents.setdefault(root.server, ServerSet())
+            assert isinstance(servers, ServerSet)
+            servers.add(Server(each, root.tree, network))
 
     def schedule(world: World) -> None:
         for replan in replans:
-            newer = rules_for(network, [replan.plan])
+            plans[replan.plan.job] = replan.plan
+            newer = rules_for(network, plans.values())
             world.queue.at(replan.time, partial(_switch_over, world, rules, newer))
             _tell(world, network, replan)
 
@@ -99,14 +111,38 @@ def simulate_plan(
     )
 
 
-def _source(tree: CoordinationTree | None, rank: int, make_workload: MakeWorkload) -> Source:
-    """The tensors of a worker's workload."""
+def _member(
+    network: Network,
+    plan: JobPlan,
+    vectors: JobPlan | None,
+    index: int,
+    options: WorkerOptions | None,
+    tree: CoordinationTree | None,
+    make_workload: MakeWorkload,
+) -> InNetworkMember:
+    worker = Worker(plan, index, network, options)
+    if vectors is None:
+        return InNetworkMember(worker, _source(tree, index, make_workload))
+    switched = SwitchedVectors(Worker(vectors, index, network, options))
+    source = _source(tree, index, make_workload, switched.external)
+    if not isinstance(source, AgreedOrder):
+        raise ValueError("a workload in lock step has no bit vectors: expected operators")
+    return CoordinatedMember(worker, source, switched)
+
+
+def _source(
+    tree: CoordinationTree | None,
+    rank: int,
+    make_workload: MakeWorkload,
+    reduction: AndAllReduce | None = None,
+) -> Source:
+    """The tensors of a worker's workload; `reduction` of the bit vectors, None: over `tree`."""
     workload = make_workload(rank)
     if isinstance(workload, Workload):
         return LockStep(workload)
     if tree is None:
         raise ValueError("the workload's operators need an agreed order: expected a tree")
-    return AgreedOrder(workload, Participant(tree, rank, rank + 1, 0.0))
+    return AgreedOrder(workload, Participant(tree, rank, rank + 1, 0.0, reduction=reduction))
 
 
 def _switch_over(
@@ -129,7 +165,7 @@ def _tell(world: World, network: Network, replan: Replan) -> None:
             if isinstance(agent, ServerSet):
                 agent.adopt(replan.plan, host, network)
             elif isinstance(agent, InNetworkMember):
-                agent.worker.adopt(replan.plan, world.queue.now)
+                agent.adopt(replan.plan, world.queue.now)
             world.flush(host)
 
         world.queue.at(replan.time + number * replan.delay, adopt)

@@ -138,6 +138,11 @@ class AgreedOrder:
         if self.workload.take_result(name, result):
             self._begin(now)
 
+    def combined(self, now: float) -> None:
+        """Go on now that the switches have combined a vector."""
+        self.participant.advance(now)
+        self._speak()
+
     def receive(self, frame: Frame, now: float) -> None:
         """Take in what another process says."""
         self.participant.receive(frame, now)

@@ -6,12 +6,14 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from collectives.coordination.reduction import ExternalAnd
 from collectives.execution import Execution
+from collectives.plan import JobPlan
 from collectives.schedule import Schedule
 from host_agent.worker import Worker
 from host_agent.workload import Interval
 from protocol.wire import Address
-from simulation.coordination import Source
+from simulation.coordination import AgreedOrder, Source
 from simulation.stream import StreamMember
 from simulation.world import Frames
 
@@ -59,6 +61,10 @@ class InNetworkMember:
         self.intervals.append((now, now))
         return True
 
+    def adopt(self, plan: JobPlan, now: float) -> None:
+        """Go on under a newer epoch."""
+        self.worker.adopt(plan, now)
+
     @property
     def retransmissions(self) -> int:
         """Fragments sent again."""
@@ -83,6 +89,77 @@ class InNetworkMember:
     def deadline(self) -> float | None:
         """The next timer of the worker or of the source."""
         return earlier(self.worker.deadline, self.source.deadline)
+
+
+class SwitchedVectors:
+    """A worker's end of the bit vectors' all-reduce in the switches: a job of its own (004).
+
+    `external` is for the worker's participant; `worker` belongs to the job with the bitwise and.
+    """
+
+    def __init__(self, worker: Worker) -> None:
+        self.worker = worker
+        self.external = ExternalAnd(self._wait_for_turn)
+        self._waiting: tuple[int, ...] | None = None
+        self._call: int | None = None
+
+    def _wait_for_turn(self, words: tuple[int, ...]) -> None:
+        self._waiting = words
+
+    def exchange(self, now: float) -> bool:
+        """Send the vector that waits, or take in what came of the last; whether that has come."""
+        if self._waiting is not None:
+            words = np.array(self._waiting, dtype=np.uint32).view(np.int32)
+            self._waiting = None
+            self._call = self.worker.submit(words, now)
+        if self._call is None or not self.worker.done(self._call):
+            return False
+        combined = self.worker.result(self._call)
+        assert combined is not None
+        self._call = None
+        self.external.completed(combined.tolist())
+        return True
+
+
+class CoordinatedMember(InNetworkMember):
+    """A worker of a plan whose bit vectors are combined by the switches, beside its tensors."""
+
+    source: AgreedOrder
+
+    def __init__(self, worker: Worker, source: AgreedOrder, vectors: SwitchedVectors) -> None:
+        self.vectors = vectors
+        super().__init__(worker, source)
+
+    def advance(self, now: float) -> None:
+        """Go on with tensors and vectors as far as they go; raises JobFailed."""
+        super().advance(now)
+        while self.vectors.exchange(now):
+            self.source.combined(now)
+            super().advance(now)
+
+    def adopt(self, plan: JobPlan, now: float) -> None:
+        """Go on under a newer epoch of either job."""
+        worker = self.worker if plan.job == self.worker.plan.job else self.vectors.worker
+        worker.adopt(plan, now)
+
+    def receive(self, frames: Frames, now: float) -> None:
+        """Take frames of either job in."""
+        self.vectors.worker.receive(frames, now)
+        super().receive(frames, now)
+
+    def tick(self, now: float) -> None:
+        """Timers."""
+        self.vectors.worker.tick(now)
+        super().tick(now)
+
+    def take_output(self) -> list[Frames]:
+        """Frames to send; a vector does not wait behind a window of tensors."""
+        return self.vectors.worker.take_output() + super().take_output()
+
+    @property
+    def deadline(self) -> float | None:
+        """The next timer of either job or of the source."""
+        return earlier(self.vectors.worker.deadline, super().deadline)
 
 
 class ScheduleMember:

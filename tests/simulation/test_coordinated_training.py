@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -12,23 +13,27 @@ from collectives.algorithms.catalogue import make_schedule
 from collectives.coordination.physical import plan_coordination
 from collectives.network import Network
 from collectives.plan import DataType, JobPlan
+from collectives.plan_checker import check_plans
 from collectives.prediction import predict
+from controller.allocation import Allocator
 from controller.loaders import load_network
 from controller.placement import place
 from controller.planners import make_plan
 from controller.planners.request import PlanRequest
 from host_agent.digits import train_alone
 from host_agent.operator_training import NAMES, OperatorTraining
-from host_agent.workload import WorkloadSpec
+from host_agent.workload import WorkloadSpec, make_workload
 from p4switch.execute.choose import engine_maker
 from p4switch.v1model.engine import Engine, EngineOptions
-from simulation.all_reduce import SimulatedRun, simulate_plan, simulate_schedule
+from protocol.wire import Reduction
+from simulation.all_reduce import Replan, SimulatedRun, simulate_plan, simulate_schedule
 from simulation.faults import Faults
 
 PROGRAM = Path(__file__).resolve().parents[2] / "p4src" / "hopsum.p4"
 WORKERS = 4
 LANES = 352
 SEED = 3
+VECTOR_WINDOW = 4
 
 
 @cache
@@ -47,8 +52,30 @@ def case(workers: int = WORKERS) -> tuple[Network, JobPlan]:
     return network, make_plan(network, request)
 
 
-def train(workers: int = WORKERS, faults: Faults | None = None) -> SimulatedRun:
+@cache
+def vectors_case(workers: int = WORKERS) -> tuple[JobPlan, JobPlan]:
+    """The plan of a job, and that of its bit vectors' job, which share the switches."""
     network, plan = case(workers)
+    allocator = Allocator(network)
+    servers = (plan.trees[0].server,)
+    request = PlanRequest(1, 1, plan.workers, servers, lanes=LANES, window=64)
+    vectors = replace(request, job=2, window=VECTOR_WINDOW, reduction=Reduction.AND)
+    plans = [make_plan(network, each, allocator) for each in (request, vectors)]
+    check_plans(network, plans)
+    return plans[0], plans[1]
+
+
+def train(
+    workers: int = WORKERS,
+    faults: Faults | None = None,
+    *,
+    switches: bool = False,
+    replans: Sequence[Replan] = (),
+) -> SimulatedRun:
+    network, plan = case(workers)
+    vectors = None
+    if switches:
+        plan, vectors = vectors_case(workers)
     spec = WorkloadSpec("digits", workers, 0, 1, DataType.FLOAT32, SEED, coordinate=True)
     tree = plan_coordination(network, [(host, host) for host in plan.workers], fan_out=2)
     return simulate_plan(
@@ -58,6 +85,8 @@ def train(workers: int = WORKERS, faults: Faults | None = None) -> SimulatedRun:
         lambda worker: OperatorTraining(spec, worker, plan),
         faults=faults,
         tree=tree,
+        vectors=vectors,
+        replans=replans,
     )
 
 
@@ -108,6 +137,52 @@ def test_a_ring_sums_in_the_agreed_order_too() -> None:
         tree=plan_coordination(network, [(host, host) for host in plan.workers]),
     )
     check(run)
+
+
+def test_vectors_through_the_switches_cost_a_packet_a_cycle_on_every_link() -> None:
+    """Four operators are one word, so one fragment goes up every link and one comes down."""
+    network, _ = case()
+    plan, vectors = vectors_case()
+    run = train(switches=True)
+    check(run)
+    assert run.retransmissions == 0
+    spec = WorkloadSpec("digits", WORKERS, 0, 1, DataType.FLOAT32, SEED, coordinate=True)
+    tensors = [(size, DataType.FLOAT32) for size in spec.step_sizes()]
+    sums = predict(network, plan, tensors, rounds=spec.steps).links
+    cycle = predict(network, vectors, [(1, DataType.INT32)]).links
+    assert set(cycle) == set(sums)
+    cycles = {(run.links[link] - sums[link]) / size for link, size in cycle.items()}
+    (number,) = cycles
+    # The first step is negotiated; each later one takes a cycle at least.
+    assert number.is_integer()
+    assert number >= spec.steps - 1
+
+
+def test_vectors_through_the_switches_outlive_loss_and_new_plans() -> None:
+    network, _ = case()
+    faults = Faults(loss=0.02, duplicate=0.01, reorder=0.02)
+    request = PlanRequest(
+        *(2, 2, vectors_case()[1].workers, (vectors_case()[1].trees[0].server,)),
+        lanes=LANES,
+        window=VECTOR_WINDOW,
+        reduction=Reduction.AND,
+    )
+    allocator = Allocator(network)
+    make_plan(network, replace(request, job=1, window=64, reduction=Reduction.SUM), allocator)
+    again = make_plan(network, request, allocator)
+    run = train(faults=faults, switches=True, replans=[Replan(0.02, again, 0.001)])
+    check(run)
+    assert run.finished_at > 0.02
+
+
+def test_tensors_in_lock_step_have_no_vectors() -> None:
+    network, _ = case()
+    plan, vectors = vectors_case()
+    spec = WorkloadSpec("random", WORKERS, 10, 1, DataType.INT32, SEED)
+    with pytest.raises(ValueError, match="in lock step has no bit vectors"):
+        simulate_plan(
+            *(network, plan, maker(), lambda w: make_workload(spec, w, plan)), vectors=vectors
+        )
 
 
 def test_without_a_tree_there_is_no_agreed_order() -> None:
