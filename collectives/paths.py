@@ -1,4 +1,15 @@
-"""Shortest paths for plain traffic: deterministic, and hosts forward only where nobody else can."""
+"""Shortest paths for plain traffic: deterministic, and hosts forward only where nobody else can.
+
+Routes are by destination and spread over equal paths. Number a network's nodes from 0, hosts first,
+in the order of the network, and the shortest paths between two nodes from 0 in dictionary order,
+where a node's links have the order of the network's. Then packets to node d take, of P shortest
+paths from where they are, number d mod P. In a leaf-spine of S spines that is spine d mod S for a
+host of another rack; in a fat-tree of K, core switch d mod K^2 / 4 for a host of another pod, and
+aggregation switch d mod K / 2 for one of the same pod.
+
+All packets to one destination follow one tree, so there are no loops, and a flow's packets keep
+their order. Flows to one host share their path: a hash of the flow would need P4 support.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +19,9 @@ from functools import lru_cache
 from itertools import pairwise
 
 from collectives.network import Network, NetworkError
+
+MANY_PATHS = 1 << 31
+"""Paths are counted up to here: a grid has more than any fixed number of bits can count."""
 
 
 def forwards(network: Network, node: str) -> bool:
@@ -21,24 +35,34 @@ def _next_hops(
 ) -> tuple[int, ...]:
     """For every node the next one towards the destination (-1: none), by breadth-first search."""
     towards = [-1] * len(neighbours)
-    towards[destination] = destination
+    distance = [-1] * len(neighbours)
+    paths = [0] * len(neighbours)
+    towards[destination], distance[destination], paths[destination] = destination, 0, 1
     queue = deque([destination])
     while queue:
         node = queue.popleft()
-        if node != destination and not forwarding[node]:
-            continue
+        if node != destination:
+            # Everything nearer has been counted.
+            nearer = [hop for hop in neighbours[node] if 0 <= distance[hop] < distance[node]]
+            nearer = [hop for hop in nearer if hop == destination or forwarding[hop]]
+            paths[node] = min(MANY_PATHS, sum(paths[hop] for hop in nearer))
+            number = destination % paths[node]
+            for hop in nearer:
+                if number < paths[hop]:
+                    towards[node] = hop
+                    break
+                number -= paths[hop]
+            if not forwarding[node]:
+                continue
         for neighbour in neighbours[node]:
-            if towards[neighbour] < 0:
-                towards[neighbour] = node
+            if distance[neighbour] < 0:
+                distance[neighbour] = distance[node] + 1
                 queue.append(neighbour)
     return tuple(towards)
 
 
 class PlainRoutes:
-    """Next hops of plain packets in a network: fewest links, ties by the order of the links.
-
-    Every packet to one destination follows one tree, so that there are no loops.
-    """
+    """Next hops of plain packets in a network: fewest links, spread over equal paths."""
 
     def __init__(self, network: Network) -> None:
         self._network = network

@@ -1,7 +1,8 @@
 """Routes of plain traffic as arrays, for thousands of hosts at once.
 
-The same paths as `collectives.paths.PlainRoutes`: fewest links, ties by the order of the links. A
-host with one link hangs below the node at its other end, so one search serves all hosts there.
+The same paths as `collectives.paths.PlainRoutes`: fewest links, spread over equal paths by the
+destination's number. A host with one link hangs below the node at its other end, so one search
+serves all hosts there.
 """
 
 from __future__ import annotations
@@ -9,10 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from collectives.network import Network, NetworkError
-from collectives.paths import forwards
+from collectives.paths import MANY_PATHS, forwards
 from collectives.tcp_segments import SEGMENT_BYTES, SEGMENT_HEADER_BYTES
 from collectives.timing.flows import Routes
 from collectives.timing.max_min import Floats, Integers, Usage
@@ -42,6 +42,32 @@ BARE = Framing(1, 0, 0.0)
 """Data alone, cut through: the alpha-beta model."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Ways:
+    """Shortest paths from every node to a root.
+
+    `links`: those that lead nearer, in order of the nodes they leave. Paths are counted over them:
+    `upto` includes the link's own, (links,); `before`: those of nodes before, (nodes,). `counts`:
+    of each node, (nodes,).
+    """
+
+    links: Integers
+    before: Integers
+    upto: Integers
+    counts: Integers
+
+    def next_links(self, nodes: Integers, targets: Integers) -> Integers:
+        """Where packets at `nodes` to `targets` below the root go on, (n,); -1: nowhere."""
+        counts = self.counts[nodes]
+        number = self.before[nodes] + targets % np.maximum(counts, 1)
+        hops = np.full(len(nodes), -1, dtype=np.int64)
+        some = counts > 0
+        rows = np.searchsorted(self.upto, number[some], side="right")
+        # The root's one path has no link.
+        hops[some] = self.links[np.minimum(rows, len(self.links) - 1)]
+        return hops
+
+
 class LinkArrays:
     """The directed links of a network by number: 2 i is link i from a to b, 2 i + 1 back.
 
@@ -64,7 +90,7 @@ class LinkArrays:
         self._out = order
         self._out_start = np.searchsorted(self._tails[order], np.arange(len(self.names) + 1))
         self._forwards = np.array([forwards(network, name) for name in self.names])
-        self._searches: dict[int, NDArray[np.int64]] = {}
+        self._searches: dict[int, _Ways] = {}
 
     def _root(self, destination: int) -> int:
         """The node whose search serves a destination: itself, or the one it hangs below."""
@@ -73,64 +99,81 @@ class LinkArrays:
             return destination
         return int(self._heads[self._out[first]])
 
-    def _search(self, root: int) -> NDArray[np.int64]:
-        """The link every node sends on towards `root` (-1: none), by breadth-first search."""
+    def _search(self, root: int) -> _Ways:
+        """The ways from every node to `root`, by breadth-first search."""
         known = self._searches.get(root)
         if known is not None:
             return known
-        towards = np.full(len(self.names), -1, dtype=np.int64)
-        seen = np.zeros(len(self.names), dtype=np.bool_)
-        seen[root] = True
-        frontier = np.array([root], dtype=np.int64)
-        while len(frontier):
-            first = self._out_start[frontier]
-            lengths = self._out_start[frontier + 1] - first
-            ends = np.cumsum(lengths)
-            links = self._out[np.arange(ends[-1]) + np.repeat(first - ends + lengths, lengths)]
-            links = links[~seen[self._heads[links]]]
-            # The node found first in the queue's order leads on, as in PlainRoutes.
-            found, where = np.unique(self._heads[links], return_index=True)
-            order = np.argsort(where, kind="stable")
-            found, where = found[order], where[order]
-            towards[found] = links[where] ^ 1
-            seen[found] = True
-            frontier = found[self._forwards[found]]
-        self._searches[root] = towards
-        return towards
+        distance = np.full(len(self.names), -1, dtype=np.int64)
+        distance[root] = 0
+        levels = [np.array([root], dtype=np.int64)]
+        while len(levels[-1]):
+            frontier = levels[-1]
+            if len(levels) > 1:
+                frontier = frontier[self._forwards[frontier]]
+            heads = self._heads[self._leaving(frontier)]
+            found = np.unique(heads[distance[heads] < 0])
+            distance[found] = len(levels)
+            levels.append(found)
+        links = self._out
+        nearer = distance[self._heads[links]] == distance[self._tails[links]] - 1
+        nearer &= distance[self._heads[links]] >= 0
+        nearer &= self._forwards[self._heads[links]] | (self._heads[links] == root)
+        links = links[nearer]
+        starts = np.searchsorted(self._tails[links], np.arange(len(self.names) + 1))
+        counts = np.zeros(len(self.names), dtype=np.int64)
+        counts[root] = 1
+        for level in levels[1:-1]:
+            lengths = starts[level + 1] - starts[level]
+            rows = np.repeat(starts[level] - np.cumsum(lengths) + lengths, lengths)
+            heads = self._heads[links[rows + np.arange(len(rows))]]
+            at = np.repeat(level, lengths)
+            np.add.at(counts, at, counts[heads])
+            counts[level] = np.minimum(counts[level], MANY_PATHS)
+        before = np.concatenate(([0], np.cumsum(counts[self._heads[links]])))
+        self._searches[root] = ways = _Ways(links, before[starts[:-1]], before[1:], counts)
+        return ways
+
+    def _leaving(self, nodes: Integers) -> Integers:
+        """The links from these nodes on, node by node."""
+        first = self._out_start[nodes]
+        lengths = self._out_start[nodes + 1] - first
+        where = np.repeat(first - np.cumsum(lengths) + lengths, lengths)
+        return self._out[where + np.arange(len(where))]
 
     def paths(self, sources: Integers, targets: Integers) -> tuple[Integers, Integers]:
         """The links from each source to its target, by node number, (n,) each.
 
-        Returns (starts, links) as in `Usage`. Raises NetworkError if there is no way, or a source
-        is its own target.
+        Returns (starts, links) as in `Usage`; a source that is its own target uses no link. Raises
+        NetworkError if there is no way.
         """
         roots = np.array([self._root(int(t)) for t in targets], dtype=np.int64)
-        distinct, row = np.unique(roots, return_inverse=True)
-        table = np.array([self._search(int(root)) for root in distinct]).reshape(
-            len(distinct), len(self.names)
-        )
-        here = sources.copy()
-        hops: list[Integers] = []
-        while (moving := here != targets).any():
-            links = np.full(len(here), -1, dtype=np.int64)
-            links[moving] = table[row[moving], here[moving]]
-            at_root = moving & (here == roots)
-            links[at_root] = self._out[self._out_start[targets[at_root]]] ^ 1
-            lost = moving & (links < 0)
-            if lost.any():
-                i = int(np.flatnonzero(lost)[0])
-                raise NetworkError(
-                    f"no way from {self.names[sources[i]]} to {self.names[targets[i]]}"
-                )
-            here[moving] = self._heads[links[moving]]
-            hops.append(links)
-        if not hops:
-            return np.zeros(len(sources) + 1, dtype=np.int64), np.zeros(0, dtype=np.int64)
-        matrix = np.stack(hops, axis=1)
-        used = matrix >= 0
+        order = np.argsort(roots, kind="stable")
+        order = order[sources[order] != targets[order]]
+        borders = np.flatnonzero(np.diff(roots[order])) + 1
+        links: list[Integers] = [np.zeros(0, dtype=np.int64)]
+        flows: list[Integers] = [np.zeros(0, dtype=np.int64)]
+        for moving in np.split(order, borders) if len(order) else ():
+            root = int(roots[moving[0]])
+            ways, here = self._search(root), sources[moving]
+            while len(moving):
+                hops = ways.next_links(here, targets[moving])
+                last = here == root
+                hops[last] = self._out[self._out_start[targets[moving[last]]]] ^ 1
+                if (hops < 0).any():
+                    i = moving[int(np.flatnonzero(hops < 0)[0])]
+                    raise NetworkError(
+                        f"no way from {self.names[sources[i]]} to {self.names[targets[i]]}"
+                    )
+                links.append(hops)
+                flows.append(moving)
+                here = self._heads[hops]
+                going = here != targets[moving]
+                moving, here = moving[going], here[going]
+        flow = np.concatenate(flows)
         starts = np.zeros(len(sources) + 1, dtype=np.int64)
-        np.cumsum(used.sum(axis=1), out=starts[1:])
-        return starts, matrix[used]
+        np.cumsum(np.bincount(flow, minlength=len(sources)), out=starts[1:])
+        return starts, np.concatenate(links)[np.argsort(flow, kind="stable")]
 
     def numbers(self, names: list[str] | tuple[str, ...]) -> Integers:
         """Node numbers; NetworkError for a name that is not there."""

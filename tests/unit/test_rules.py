@@ -5,11 +5,10 @@ from dataclasses import replace
 import pytest
 
 from collectives.network import Network, NetworkError
-from collectives.paths import PlainRoutes, path_links, spanning_tree
+from collectives.paths import spanning_tree
 from collectives.plan import JobPlan, PlanError, Results
 from controller.allocation import FLOOD_GROUP
 from controller.loaders import load_network
-from controller.network_builder import NetworkBuilder
 from controller.placement import place
 from controller.planners import make_plan
 from controller.planners.request import PlanRequest
@@ -163,28 +162,3 @@ def test_a_job_has_one_plan() -> None:
     network, plan = planned("star:2")
     with pytest.raises(PlanError, match="job 1 has two plans"):
         rules_for(network, [plan, replace(plan, epoch=2)])
-
-
-def test_hosts_forward_only_where_there_are_no_switches() -> None:
-    torus = load_network("torus:4x1")
-    assert PlainRoutes(torus).path("h1", "h3") == ["h1", "h2", "h3"]
-    line = load_network("line:2x2")
-    path = PlainRoutes(line).path("h1", "h4")
-    assert path == ["h1", "s1", "s2", "h4"]
-    assert list(path_links(path)) == [("h1", "s1"), ("s1", "s2"), ("s2", "h4")]
-    with pytest.raises(NetworkError, match="no node 'x'"):
-        PlainRoutes(line).path("h1", "x")
-
-
-def test_hosts_of_two_switches_do_not_join_them() -> None:
-    builder = NetworkBuilder("two pieces but for h2")
-    for name in ("s1", "s2"):
-        builder.add_switch(name)
-    for name in ("h1", "h2", "h3"):
-        builder.add_host(name)
-    for host, switch in (("h1", "s1"), ("h2", "s1"), ("h2", "s2"), ("h3", "s2")):
-        builder.link(host, switch)
-    routes = PlainRoutes(builder.build())
-    assert routes.path("h1", "h2") == ["h1", "s1", "h2"]
-    with pytest.raises(NetworkError, match="no way from h1 to h3"):
-        routes.path("h1", "h3")
