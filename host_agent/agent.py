@@ -1,4 +1,4 @@
-"""One host of one job as a process: attends the controller until the job is over."""
+"""One host of a job as a process: attends the controller until the job is over."""
 
 from __future__ import annotations
 
@@ -11,16 +11,21 @@ from packet_io import FramePort
 PATIENCE_SECONDS = 60.0
 
 
-def attend(client: ControllerClient, port: FramePort) -> None:
+def attend(client: ControllerClient, port: FramePort, *beside: ControllerClient) -> None:
     """Play this host's part in the job that the controller assigns, until it is released.
 
-    Raises ControllerError; a job that fails is reported to the controller and raised.
+    `beside`: clients of jobs that this one needs, such as that of its bit vectors. Raises
+    ControllerError; a job that fails is reported to the controller and raised, and the others end.
     """
     members = Members(port)
-    members.join(client, PATIENCE_SECONDS)
-    while members.members:
+    for each in (client, *beside):
+        members.join(each, PATIENCE_SECONDS)
+    while members.members and not members.failures:
         members.turn(PATIENCE_SECONDS)
-    failure = members.failures.get(client.job)
+    failures = dict(members.failures)
+    for job, failure in failures.items():
+        for member in members.members.values():
+            member.client.failed(f"job {job} has failed here: {failure}")
     members.close()
-    if failure is not None:
+    for failure in failures.values():
         raise failure

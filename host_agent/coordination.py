@@ -25,6 +25,7 @@ from collectives.coordination.link import LinkOptions
 from collectives.coordination.messages import Frame, Refused
 from collectives.coordination.operators import Operator
 from collectives.coordination.participant import Participant
+from collectives.coordination.reduction import ExternalAnd
 from collectives.coordination.tree import CoordinationTree
 
 LOGGER = logging.getLogger("hopsum-agent")
@@ -63,7 +64,8 @@ class _Connection:
 class Coordinator:
     """Process `rank` of a tree. `addresses`: where each process listens, by rank.
 
-    All methods may be called from any thread, and raise what ended the coordination, such as
+    `reduction`: of the bit vectors, elsewhere than on the tree or its ring (`combined`). All
+    methods may be called from any thread, and raise what ended the coordination, such as
     ProcessLost with the name of a dead process. OSError if this rank's address is taken.
     """
 
@@ -73,6 +75,7 @@ class Coordinator:
         rank: int,
         addresses: Sequence[Address],
         options: CoordinationOptions = OPTIONS,
+        reduction: ExternalAnd | None = None,
     ) -> None:
         self._tree = tree
         self._rank = rank
@@ -81,8 +84,9 @@ class Coordinator:
         self._server.setblocking(False)
         self._changed = threading.Condition()
         self._participant = Participant(
-            tree, rank, 1 + secrets.randbits(62), time.monotonic(), options
+            tree, rank, 1 + secrets.randbits(62), time.monotonic(), options, reduction
         )
+        self._reduction = reduction
         self._events: list[Event] = []
         self._closing = False
         self._ended = False
@@ -114,6 +118,17 @@ class Coordinator:
     def ready(self, *operators: Operator) -> None:
         """This process is ready for collectives. Raises OperatorError for a name that waits."""
         self._call(lambda participant, now: participant.ready_together(operators, now))
+
+    def combined(self, words: Sequence[int]) -> None:
+        """Take in what came of this process's last vector, where that is combined elsewhere."""
+        reduction = self._reduction
+        assert reduction is not None
+
+        def go_on(participant: Participant, now: float) -> None:
+            reduction.completed(words)
+            participant.advance(now)
+
+        self._call(go_on)
 
     def events(self) -> list[Event]:
         """Take what has happened; `Start`s come in the same order at all processes."""

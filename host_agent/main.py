@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import sys
+from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
 from typing import Annotated
@@ -35,7 +36,7 @@ def agent() -> None:
 @app.command()
 def attend(
     controller: Annotated[str, typer.Option(help="Address of the controller's service.")],
-    job: Annotated[int, typer.Option(help="Job number.")],
+    job: Annotated[list[int], typer.Option(help="Job number; repeat it for jobs it needs.")],
     host: Annotated[str, typer.Option(help="This host's name in the network.")],
     interface: Annotated[str, typer.Option(help="Network interface to send and receive on.")],
     packet_io: Annotated[str, typer.Option(help="`fast` or `scapy`.")] = "fast",
@@ -65,8 +66,11 @@ def attend(
         log.error("%s", error)
         sys.exit(1)
     try:
-        with ControllerClient(controller, job, host) as client:
-            attend_job(client, port)
+        with ExitStack() as stack:
+            clients = [
+                stack.enter_context(ControllerClient(controller, number, host)) for number in job
+            ]
+            attend_job(clients[0], port, *clients[1:])
     except (ControllerError, JobFailed, PeerGone, PeerLost) as error:
         log.error("%s", error)
         sys.exit(1)

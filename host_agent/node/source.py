@@ -10,6 +10,7 @@ from collectives.coordination.tree import CoordinationTree
 from collectives.network import Network
 from host_agent.coordination import Coordinator
 from host_agent.node.exchange import PORTS
+from host_agent.node.vectors import VectorQueue
 from host_agent.operator_training import OperatorTraining
 from host_agent.segment import Tensor
 from host_agent.tcp_collective import BASE_PORT
@@ -77,14 +78,24 @@ class LockStep:
 class AgreedOrder:
     """Operators that become ready in an order of this worker's own, started in the agreed one.
 
-    Raises what ends the coordination, such as ProcessLost with the name of a dead host.
+    `vectors`: the coordinator's, where the switches combine them. Raises what ends the
+    coordination, such as ProcessLost with the name of a dead host.
     """
 
     waits = True
 
-    def __init__(self, training: OperatorTraining, coordinator: Coordinator) -> None:
+    def __init__(
+        self,
+        training: OperatorTraining,
+        coordinator: Coordinator,
+        vectors: VectorQueue | None = None,
+    ) -> None:
         self.workload = training
         self._coordinator = coordinator
+        self._vectors = vectors
+        if vectors is not None:
+            vectors.combined = coordinator.combined
+            vectors.broken = self._close_apart
         self._operators: list[Operator] | None = None
 
     def prepare(self) -> None:
@@ -104,6 +115,7 @@ class AgreedOrder:
             if self._operators is None:
                 self._coordinator.leave()
                 self._coordinator.wait_done()
+                self._end_vectors()
                 return None
             self._announce()
         return self._next()
@@ -119,10 +131,32 @@ class AgreedOrder:
 
     def close(self) -> None:
         """Close the connections, without holding up the caller for the last words."""
+        self._end_vectors()
+        self._close_apart()
+
+    def _close_apart(self) -> None:
         threading.Thread(target=self._coordinator.close, name="closing coordination").start()
 
+    def _end_vectors(self) -> None:
+        if self._vectors is not None:
+            self._vectors.end()
 
-def coordinator_of(network: Network, tree: CoordinationTree, rank: int, job: int) -> Coordinator:
-    """The coordination of a job; the tree's processes have the names of their hosts."""
+
+def coordinator_of(
+    network: Network,
+    tree: CoordinationTree,
+    rank: int,
+    job: int,
+    vectors: VectorQueue | None = None,
+) -> Coordinator:
+    """The coordination of a job; the tree's processes have the names of their hosts.
+
+    `vectors`: where its bit vectors go, None: over the tree or its ring.
+    """
     port = BASE_PORT + PORTS + (job - 1) % COORDINATION_PORTS
-    return Coordinator(tree, rank, [(network.hosts[name].ip, port) for name in tree.names])
+    return Coordinator(
+        tree,
+        rank,
+        [(network.hosts[name].ip, port) for name in tree.names],
+        reduction=None if vectors is None else vectors.reduction,
+    )
