@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from collectives.network import Network
-from collectives.plan import PlanError
+from collectives.plan import JobPlan, PlanError
 
 FLOOD_GROUP = 1
 """The multicast group of every switch that floods plain broadcasts."""
@@ -146,6 +146,30 @@ class Allocator:
             ranges = self._ranges.get(switch, {})
             for key in [key for key in ranges if key[0] == job]:
                 del ranges[key]
+
+    def take(self, plan: JobPlan) -> None:
+        """Reserve just what a plan holds that was made on a copy of this."""
+        for tree in plan.trees:
+            for switch, part in tree.parts.items():
+                if part.aggregate:
+                    held = self._ranges.setdefault(switch, {})
+                    held[plan.job, tree.tree] = (part.slot_base, plan.window)
+                if part.group:
+                    groups = self._groups.setdefault(switch, {})
+                    groups[plan.job, tree.tree, plan.epoch] = part.group
+
+    def release_unused(self, plan: JobPlan) -> None:
+        """Give back the slots of a job that its present plan has no use of."""
+        used = {
+            (switch, tree.tree)
+            for tree in plan.trees
+            for switch, part in tree.parts.items()
+            if part.aggregate
+        }
+        for switch, ranges in self._ranges.items():
+            for job, tree_number in [key for key in ranges if key[0] == plan.job]:
+                if (switch, tree_number) not in used:
+                    del ranges[job, tree_number]
 
     def copy(self) -> Allocator:
         """An allocator that holds the same, to try a plan with."""

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,13 @@ from controller.job_placement import place_job
 from controller.job_queue import Job, JobBook, JobSpec, JobState
 from controller.manager import Manager
 from controller.nodes import REPORT_SECONDS, Nodes
+from controller.placement import Placement
 from controller.planners import make_plan
 from controller.planners.request import Algorithm, PlanRequest
 from controller.priorities import FeedbackQueue, PriorityPolicy
 from controller.reconsidering import Reconsidered, free_network
 from controller.replanning import ReplanningPolicy
+from controller.sharing import SharingPolicy
 from controller.tracker import Tracker
 from protocol import hopsum_pb2 as pb
 from protocol.wire import LANES_DEFAULT
@@ -53,11 +56,13 @@ class Cluster:
         grace: float = GRACE_SECONDS,
         replanning: ReplanningPolicy | None = None,
         priorities: PriorityPolicy | None = None,
+        sharing: SharingPolicy | None = None,
     ) -> None:
         self.manager = manager
         self.nodes = Nodes(manager.network)
         self.book = JobBook(numbers)
         self.priorities = FeedbackQueue(priorities)
+        self.sharing = sharing or SharingPolicy()
         self.send: Send = lambda host, command: None
         self._lanes = lanes
         self._grace = grace
@@ -86,15 +91,7 @@ class Cluster:
                 f"job {spec.name}: {spec.lanes} lanes a packet; the switches of this cluster were "
                 f"compiled for {self._lanes}"
             )
-        request = PlanRequest(
-            self.book.next_number(),
-            1,
-            placed.workers,
-            placed.servers,
-            algorithm=Algorithm.IN_NETWORK if spec.among_hosts else Algorithm(spec.algorithm),
-            lanes=self._lanes,
-            window=spec.window or WINDOW,
-        )
+        request = self._request(spec, placed)
         job = Job(request.job, spec, request, JobState.QUEUED, time.time())
         self._check_possible(job)
         # Known from here on, so that no other gets its name while switches take its rules.
@@ -106,6 +103,29 @@ class Cluster:
             raise
         return job
 
+    def _request(self, spec: JobSpec, placed: Placement) -> PlanRequest:
+        """What is asked of the planner: windows and trees within the job's quota of slots.
+
+        Raises PlanError for a job that asks for more.
+        """
+        request = PlanRequest(
+            self.book.next_number(),
+            1,
+            placed.workers,
+            placed.servers,
+            algorithm=Algorithm.IN_NETWORK if spec.among_hosts else Algorithm(spec.algorithm),
+            lanes=self._lanes,
+            window=spec.window or WINDOW,
+        )
+        if spec.among_hosts or request.algorithm is not Algorithm.IN_NETWORK:
+            return request
+        if spec.window is None:
+            window = self.sharing.window(self.network, len(placed.servers), WINDOW)
+            request = replace(request, window=window)
+        self.sharing.check(self.network, request)
+        trees = self.sharing.trees(self.network, request.window)
+        return replace(request, forest=replace(request.forest, max_trees=trees))
+
     def _check_possible(self, job: Job) -> None:
         """Raise PlanError for a job that could not even run alone."""
         if not job.spec.among_hosts:
@@ -113,27 +133,50 @@ class Cluster:
 
     async def _try(self, job: Job) -> None:
         """Start a job if there is room for it now; else it is queued, and says for what."""
+        # Whoever comes while switches take its rules has to know its level.
+        self.priorities.add(job.number, time.monotonic())
+        try:
+            await self._plan(job)
+        except BaseException as error:
+            self.priorities.remove(job.number)
+            if not isinstance(error, PlanError):
+                raise
+            if not job.state.over:
+                job.state, job.reason = JobState.QUEUED, str(error)
+            return
+        if job.state.over:
+            # Cancelled while the switches took its rules.
+            await self._release(job)
+            return
+        job.state, job.reason = JobState.WAITING, ""
+        self._watching[job.number] = asyncio.create_task(
+            self._watch(job), name=f"watch job {job.number}"
+        )
+        self._summon(job)
+
+    async def _plan(self, job: Job) -> None:
+        """Plan a job on what is free, and let its rules go to the switches.
+
+        Jobs of a lower priority give up slots that it needs (`sharing`). Raises PlanError while
+        others hold what it cannot do without, DriverError, TimeoutError.
+        """
         if job.spec.among_hosts:
             request = job.request
             roster = JobPlan(
                 job.number, request.epoch, request.workers, (), request.lanes, request.window
             )
             self.manager.service.add(Tracker(self.network, roster, job.spec.task))
-        else:
-            try:
-                view = free_network(
-                    self.manager.working(), self.nodes.state.shares(time.monotonic())
-                )
-                await self.manager.submit(job.request, job.spec.task, job.spec.planner, view)
-            except PlanError as error:
-                job.state, job.reason = JobState.QUEUED, str(error)
-                return
-        job.state, job.reason = JobState.WAITING, ""
-        self.priorities.add(job.number, time.monotonic())
-        self._watching[job.number] = asyncio.create_task(
-            self._watch(job), name=f"watch job {job.number}"
+            return
+        view = free_network(self.manager.working(), self.nodes.state.shares(time.monotonic()))
+        await self.manager.submit(
+            job.request, job.spec.task, job.spec.planner, view, self.priorities.levels
         )
-        self._summon(job)
+
+    def bypassed(self, job: Job) -> tuple[str, ...]:
+        """The switches where a job has given up its slots to others."""
+        if job.spec.among_hosts or job.state not in (JobState.WAITING, JobState.RUNNING):
+            return ()
+        return tuple(sorted(self.manager.bypassed(job.number)))
 
     async def cancel(self, job: Job, reason: str = "cancelled by its owner") -> Job:
         """End a job that is not over; one that is stays as it ended."""
@@ -257,7 +300,6 @@ class Cluster:
         if watch is not None and watch is not asyncio.current_task():
             watch.cancel()
         queued = job.state is JobState.QUEUED
-        self.priorities.remove(job.number)
         job.end(state, time.time(), reason)
         LOGGER.info("job %d (%s): %s %s", job.number, job.spec.name, state, reason)
         if queued:
@@ -266,6 +308,11 @@ class Cluster:
             command = pb.NodeCommand(leave=pb.LeaveJob(job=job.number, reason=reason))
             for host in job.hosts:
                 self.send(host, command)
+        await self._release(job)
+        await self._start_queued()
+
+    async def _release(self, job: Job) -> None:
+        """Let a job's rules, slots and agents' streams go."""
         try:
             if job.spec.among_hosts:
                 self.manager.service.remove(job.number)
@@ -274,7 +321,8 @@ class Cluster:
         except (DriverError, TimeoutError) as error:
             # What is left of its rules goes when the switch is next brought up to date.
             LOGGER.warning("job %d: %s", job.number, error)
-        await self._start_queued()
+        # Not before: whoever holds slots has a level.
+        self.priorities.remove(job.number)
 
     async def _start_queued(self) -> None:
         """Start what fits now, the oldest first; a smaller job may pass a larger one."""

@@ -176,7 +176,8 @@ class ClusterService(pb_grpc.ClusterServicer):
         for name, switch in cluster.network.switches.items():
             if switch.aggregates:
                 held = cluster.manager.slots_held(name)
-                reply.slots.add(switch=name, slots=switch.slots, held=held)
+                quota = cluster.sharing.slots(cluster.network, name)
+                reply.slots.add(switch=name, slots=switch.slots, held=held, quota=quota)
         return reply
 
     def _info(self, job: Job) -> pb.JobInfo:
@@ -192,6 +193,7 @@ class ClusterService(pb_grpc.ClusterServicer):
             submitted=job.submitted,
             started=job.started,
             ended=job.ended,
+            bypassed=self._cluster.bypassed(job),
         )
 
 

@@ -150,7 +150,7 @@ def jobs(controller: ControllerOption = None, as_json: JsonOption = False) -> No
             len(info.workers),
             info.round,
             _seconds(info),
-            info.reason,
+            _why(info),
         )
         for info in found
     ]
@@ -178,6 +178,13 @@ def nodes(controller: ControllerOption = None, as_json: JsonOption = False) -> N
     print_table("hosts", columns, rows, Console())
 
 
+def _why(info: pb.JobInfo) -> str:
+    """Why a job waits, or ended, or sums at fewer switches than it did."""
+    if info.bypassed:
+        return f"bypasses {', '.join(info.bypassed)}"
+    return info.reason
+
+
 def _rates(info: pb.NodeInfo) -> tuple[str, str]:
     interfaces = info.report.interfaces
     return (
@@ -201,7 +208,7 @@ def _show(info: pb.JobInfo, as_json: bool) -> None:
     if as_json:
         print_json(shown)
     else:
-        rows = [(key, _plain(value)) for key, value in shown.items() if value not in ("", None)]
+        rows = [(key, _plain(value)) for key, value in shown.items() if value not in ("", None, [])]
         print_table(f"job {info.job}", ("", ""), rows, Console())
     if info.state == JobState.FAILED or shown.get("wrong"):
         raise typer.Exit(1)
@@ -221,6 +228,7 @@ def job_dict(info: pb.JobInfo) -> dict[str, Any]:
         "epoch": info.epoch,
         "workers": list(info.workers),
         "servers": list(info.servers),
+        "bypasses": list(info.bypassed),
         "round": info.round,
         "submitted": _clock(info.submitted),
         "started": _clock(info.started),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+import logging
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
@@ -15,17 +16,25 @@ from controller.planners import make_plan
 from controller.planners.request import PlanRequest
 from controller.rules import Loss, SwitchRules, rules_for
 from controller.service import ControllerService, SwitchReader
+from controller.sharing import Settlement, bypassing, settle
 from controller.tracker import Tracker
 
+LOGGER = logging.getLogger("hopsum.manager")
+
+Levels = Callable[[], Mapping[int, int]]
+"""The priority of every job by number, 0 first."""
 Install = Callable[[Mapping[str, SwitchRules]], Awaitable[None]]
 """Brings the switches to these rules, and returns when they hold them (`Driver.apply`)."""
 
 
 @dataclass
 class _Job:
+    """`bypassed`: the switches whose slots it has given up to others."""
+
     request: PlanRequest
     planner: str
     plan: JobPlan
+    bypassed: frozenset[str] = frozenset()
 
 
 class Manager:
@@ -66,6 +75,20 @@ class Manager:
             held[job] = held.get(job, 0) + size
         return held
 
+    def bypassed(self, job: int) -> frozenset[str]:
+        """The switches where a job has given up its slots to others (`sharing`)."""
+        return self._job(job).bypassed
+
+    def regained(self, job: int) -> frozenset[str]:
+        """Those of them where all its trees would find slots again."""
+        entry = self._job(job)
+        window, trees = entry.plan.window, len(entry.plan.trees)
+        return frozenset(
+            switch
+            for switch in entry.bypassed
+            if self._allocator.room(switch, job, window) >= trees
+        )
+
     def working(self) -> Network:
         """The network without what failed."""
         return self.network.without(self._failed_nodes, self._failed_links)
@@ -76,43 +99,84 @@ class Manager:
         task: str = "{}",
         planner: str = "multi-hop",
         on: Network | None = None,
+        levels: Levels | None = None,
     ) -> JobPlan:
         """Plan a job, install its rules, and expect its agents. Raises PlanError, DriverError.
 
         `on`: the working network as the planner is to see it, with what is free of its links.
+        `levels`: the priorities of this and all other jobs; those of a lower one give up slots that
+        this one needs, and go on in a new epoch. Without it nobody gives way.
         """
         async with self._changing:
-            return await self._submit(request, task, planner, on)
+            return await self._submit(request, task, planner, on, levels)
 
     async def _submit(
-        self, request: PlanRequest, task: str, planner: str, on: Network | None
+        self,
+        request: PlanRequest,
+        task: str,
+        planner: str,
+        on: Network | None,
+        levels: Levels | None,
     ) -> JobPlan:
         if request.job in self._jobs:
             raise PlanError(f"job {request.job} is there already")
-        plan = make_plan(on or self.working(), request, self._allocator, planner)
-        check_plans(self.working(), [*self.plans(), plan])
+        known = dict.fromkeys([*self._jobs, request.job], 0) if levels is None else levels()
+        settled = settle(
+            on or self.working(), request, self._allocator, known, planner, self._next_plan
+        )
+        others = [plan for plan in self.plans() if plan.job not in settled.giving_way]
+        check_plans(self.working(), [*others, *settled.giving_way.values(), settled.plan])
+        await self._give_way(settled)
+        plan = settled.plan
         with ExitStack() as undo:
             undo.callback(self._forget, request.job)
+            self._allocator.take(plan)
             self._jobs[request.job] = _Job(request, planner, plan)
             self.service.add(Tracker(self.network, plan, task))
             await self.refresh()
             undo.pop_all()
         return plan
 
+    def _next_plan(self, job: int, given_up: frozenset[str], allocator: Allocator) -> JobPlan:
+        """The plan of a job's next epoch, with a few switches less to sum at."""
+        entry = self._job(job)
+        network = bypassing(self.working(), entry.bypassed | given_up)
+        return make_plan(network, self._next_request(entry), allocator, entry.planner)
+
+    async def _give_way(self, settled: Settlement) -> None:
+        """Let jobs leave switches: their slots are free when their rules are gone from there."""
+        for job, plan in settled.giving_way.items():
+            entry = self._job(job)
+            entry.bypassed |= settled.given_up[job]
+            LOGGER.info(
+                "job %d gives up its slots at %s to job %d",
+                job,
+                ", ".join(sorted(settled.given_up[job])),
+                settled.plan.job,
+            )
+            self._take_over(entry, self._next_request(entry), plan)
+        if settled.giving_way:
+            await self._switch_over(list(settled.giving_way.values()))
+
     async def replan(
-        self, job: int, servers: tuple[str, ...] | None = None, on: Network | None = None
+        self,
+        job: int,
+        servers: tuple[str, ...] | None = None,
+        on: Network | None = None,
+        regain: Collection[str] = (),
     ) -> JobPlan:
         """Give a job its next epoch: new rules first, then the new plan to its agents.
 
-        `on` as for `submit`.
+        `on` as for `submit`. `regain`: switches it had given up, where it may sum again.
         """
         async with self._changing:
-            return await self._replan(job, servers, on)
+            return await self._replan(job, servers, on, regain)
 
-    def candidate(self, job: int, on: Network) -> JobPlan:
+    def candidate(self, job: int, on: Network, regain: Collection[str] = ()) -> JobPlan:
         """The plan that `replan` would make; nothing changes."""
         entry = self._job(job)
-        return make_plan(on, self._next_request(entry), self._allocator.copy(), entry.planner)
+        network = bypassing(on, entry.bypassed.difference(regain))
+        return make_plan(network, self._next_request(entry), self._allocator.copy(), entry.planner)
 
     def _next_request(self, entry: _Job, servers: tuple[str, ...] | None = None) -> PlanRequest:
         return replace(
@@ -123,18 +187,45 @@ class Manager:
         )
 
     async def _replan(
-        self, job: int, servers: tuple[str, ...] | None = None, on: Network | None = None
+        self,
+        job: int,
+        servers: tuple[str, ...] | None = None,
+        on: Network | None = None,
+        regain: Collection[str] = (),
     ) -> JobPlan:
         entry = self._job(job)
+        left = entry.bypassed.difference(regain)
+        network = bypassing(on or self.working(), left)
         request = self._next_request(entry, servers)
-        plan = make_plan(on or self.working(), request, self._allocator, entry.planner)
+        plan = make_plan(network, request, self._allocator.copy(), entry.planner)
         others = [other for other in self.plans() if other.job != job]
         check_plans(self.working(), [*others, plan])
-        entry.request, entry.plan = request, plan
-        await self.refresh()
-        self._allocator.release_epochs(job, before=plan.epoch)
-        self.service.adopt(plan)
+        entry.bypassed = left
+        self._take_over(entry, request, plan)
+        await self._switch_over([plan])
         return plan
+
+    def _take_over(self, entry: _Job, request: PlanRequest, plan: JobPlan) -> None:
+        """Make a job's next plan its present one; it still holds what the one before did."""
+        entry.request, entry.plan = request, plan
+        self._allocator.take(plan)
+
+    async def _switch_over(self, plans: Iterable[JobPlan]) -> None:
+        """Bring next plans to the switches, and then to the agents.
+
+        Where a switch does not take them the agents get them all the same, as the others have them;
+        what the jobs held before is kept from others then, as that switch may still go by it.
+        """
+        try:
+            await self.refresh()
+        except Exception:
+            for plan in plans:
+                self.service.adopt(plan)
+            raise
+        for plan in plans:
+            self._allocator.release_epochs(plan.job, before=plan.epoch)
+            self._allocator.release_unused(plan)
+            self.service.adopt(plan)
 
     async def remove(self, job: int) -> None:
         """End a job: its rules, slots and groups go."""

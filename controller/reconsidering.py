@@ -72,23 +72,25 @@ class Reconsidered:
         network = self.manager.working()
         own = own_rates(network, plan, elements, self.rate) if elements else {}
         shares = self.state.shares(now, own)
-        cause = self.replanner.due(round_, shares, now)
+        regained = self.manager.regained(self.job)
+        cause = self.replanner.due(round_, shares, now, bool(regained))
         if cause is None or not elements:
             return None
         view = free_network(network, shares)
         self.replanner.looked(round_, shares, now)
         try:
             # Planning takes tenths of a second, in which others are served.
-            candidate = await asyncio.to_thread(self.manager.candidate, self.job, view)
+            candidate = await asyncio.to_thread(self.manager.candidate, self.job, view, regained)
         except PlanError:
             return None
-        if self.replanner.worth(
-            _seconds(view, plan, elements), _seconds(view, candidate, elements)
-        ):
-            await self.manager.replan(self.job, on=view)
+        if self.replanner.worth(_cost(view, plan, elements), _cost(view, candidate, elements)):
+            await self.manager.replan(self.job, on=view, regain=regained)
             return cause
         return None
 
 
-def _seconds(network: Network, plan: JobPlan, elements: int) -> float:
-    return predict(network, plan, [(elements, DataType.INT32)]).seconds
+def _cost(network: Network, plan: JobPlan, elements: int) -> float:
+    """Seconds of a round; where links have no bandwidth the bytes of it stand for them."""
+    predicted = predict(network, plan, [(elements, DataType.INT32)])
+    limited = any(link.bandwidth is not None for link in network.links)
+    return predicted.seconds if limited else predicted.total_bytes

@@ -27,6 +27,8 @@ class Cause(StrEnum):
     """So many have passed since the last look."""
     CHANGE = "change of state"
     """Some link has had another share free than it had at the last look, for long enough."""
+    SLOTS = "return of slots"
+    """Switches that the job had left to others have slots for it again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +82,11 @@ class Replanner:
         self._since: float | None = None
         """Since when some link has been out of its band."""
 
-    def due(self, iteration: int, shares: Shares, now: float) -> Cause | None:
-        """Why the plan is to be looked at now; None: it is not."""
+    def due(self, iteration: int, shares: Shares, now: float, slots: bool = False) -> Cause | None:
+        """Why the plan is to be looked at now; None: it is not.
+
+        `slots`: there are some again at switches that the job had left.
+        """
         policy = self.policy
         if not self.changed(shares):
             self._since = None
@@ -89,6 +94,8 @@ class Replanner:
             self._since = now
         if now - self._at < policy.pause:
             return None
+        if slots:
+            return Cause.SLOTS
         if self._since is not None and now - self._since >= policy.hold:
             return Cause.CHANGE
         if policy.every and iteration - self._iteration >= policy.every:

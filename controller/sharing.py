@@ -13,7 +13,7 @@ in the slots belong to another job than whoever comes next, who overwrites them
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -21,6 +21,7 @@ from collectives.network import Network, shorten
 from collectives.plan import JobPlan, PlanError
 from controller.allocation import Allocator
 from controller.planners import make_plan
+from controller.planners.job_plans import MAX_TREES
 from controller.planners.request import PlanRequest
 
 Range = tuple[int, int]
@@ -56,6 +57,11 @@ class SharingPolicy:
             )
         return 1 << most.bit_length() - 1
 
+    def trees(self, network: Network, window: int) -> int:
+        """How many trees of a job may pass the smallest switch that sums; 0 or more."""
+        rooms = [self.slots(network, s.name) for s in network.switches.values() if s.aggregates]
+        return min((room // window for room in rooms), default=MAX_TREES)
+
     def check(self, network: Network, request: PlanRequest) -> None:
         """Raise PlanError for a job that could hold more than its quota at some switch."""
         asked = len(request.servers) * request.window
@@ -81,20 +87,29 @@ def bypassing(network: Network, switches: Iterable[str]) -> Network:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Preemption:
+    """A new job's plan, and which jobs are to give way to it at which switches (none: no entry)."""
+
+    plan: JobPlan
+    victims: Mapping[int, frozenset[str]]
+
+
 def preempt(
     network: Network,
     request: PlanRequest,
     allocator: Allocator,
     levels: Mapping[int, int],
     planner: str = "multi-hop",
-) -> dict[int, frozenset[str]]:
-    """Which jobs are to give way to a new one, and at which switches; none if there is room.
+) -> Preemption:
+    """Plan a new job where there is room, or where jobs of a lower priority can give way to it.
 
     `levels`: the priority of every job, the new one's too, 0 first; only jobs of a lower priority
     (a greater level) than the new one's give way. Of those, as few as possible, the lowest first.
-    Changes nothing: plan each of them anew on `bypassing` (a new epoch), when its rules are
-    installed call `Allocator.release_at`, and then plan the new one. Raises PlanError if the new
-    one cannot be planned at all: jobs of its own or a higher priority hold what it needs.
+    Changes nothing: plan each of them anew on `bypassing` (a new epoch), call
+    `Allocator.release_at` when its rules are installed, and then `Allocator.take` for the new plan.
+    Raises PlanError if there is no plan at all: jobs of its own or a higher priority hold what it
+    needs.
     """
     trees = len(request.servers)
     trial = allocator.copy()
@@ -108,7 +123,56 @@ def preempt(
         for (job, _), held in allocator.in_use(switch_name).items():
             if job != request.job and _overlap(granted, held):
                 victims.setdefault(job, set()).add(switch_name)
-    return {job: frozenset(switches) for job, switches in victims.items()}
+    return Preemption(plan, {job: frozenset(switches) for job, switches in victims.items()})
+
+
+NextPlan = Callable[[int, frozenset[str], Allocator], JobPlan]
+"""Makes the next plan of a job that gives up some switches; the allocator is a copy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """How a new job gets in: `plan` is its own, `giving_way` the next plans of the others.
+
+    `given_up`: where each of these no longer sums. All of it holds together, slots and groups too.
+    """
+
+    plan: JobPlan
+    giving_way: Mapping[int, JobPlan]
+    given_up: Mapping[int, frozenset[str]]
+
+
+def settle(
+    network: Network,
+    request: PlanRequest,
+    allocator: Allocator,
+    levels: Mapping[int, int],
+    planner: str,
+    next_plan: NextPlan,
+) -> Settlement:
+    """Plan a new job and those that give way to it (see `preempt`); changes nothing.
+
+    A job that cannot do without its switches (more flows would reach its server than can) counts as
+    one of the highest priority. Raises PlanError as `preempt`.
+    """
+    levels = dict(levels)
+    while True:
+        found = preempt(network, request, allocator, levels, planner)
+        trial = allocator.copy()
+        for job, switches in found.victims.items():
+            trial.release_at(job, switches)
+        trial.take(found.plan)
+        giving_way: dict[int, JobPlan] = {}
+        stuck = None
+        for job, switches in found.victims.items():
+            try:
+                giving_way[job] = next_plan(job, switches, trial)
+            except PlanError:
+                stuck = job
+                break
+        if stuck is None:
+            return Settlement(found.plan, giving_way, found.victims)
+        levels[stuck] = levels[request.job]
 
 
 def _in_the_way(

@@ -89,11 +89,12 @@ def _links(use: pb.UseReply, everything: bool) -> Table:
 
 def _slots(use: pb.UseReply) -> Table:
     return make_table(
-        ("switch", "slots", "in use", "by job"),
+        ("switch", "slots", "a job at most", "in use", "by job"),
         [
             (
                 switch.switch,
                 switch.slots,
+                switch.quota,
                 sum(switch.held.values()),
                 ", ".join(f"{job}: {count}" for job, count in sorted(switch.held.items())),
             )

@@ -257,7 +257,7 @@ def test_who_gives_way_in_mid_run_loses_time_and_no_sum(time: float, loss: float
 
     def take() -> None:
         assert not cluster.done(1)
-        victims = preempt(network, high, allocator, {1: 6, 2: 0})
+        victims = preempt(network, high, allocator, {1: 6, 2: 0}).victims
         assert victims == {1: sums}
         newer = make_plan(bypassing(network, victims[1]), replace(low, epoch=2), allocator)
         cluster.adopt(newer)

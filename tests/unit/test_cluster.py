@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,7 @@ from controller.loaders import load_network
 from controller.manager import Manager
 from controller.rules import SwitchRules
 from controller.service import ControllerService
+from controller.sharing import SharingPolicy
 from controller.state import StateError
 from host_agent.node.bandwidth import Counted
 from host_agent.node.client import NodeClient
@@ -278,17 +280,56 @@ def test_jobs_queue_for_slots(world: World) -> None:
         submission.window = window
         return world.queries.submit(submission)
 
-    assert in_network("all", 4096).state == "waiting"
-    queued = in_network("next", 2048)
+    assert in_network("half", 2048).state == "waiting"
+    assert in_network("other", 2048).state == "waiting"
+    queued = in_network("next", 1024)
     assert queued.state == "queued"
     assert "4096 of 4096 are in use" in queued.reason
     assert in_network("small", 64).state == "queued"
-    with pytest.raises(ControllerError, match="no range of 8192 slots"):
-        in_network("huge", 8192)
-    world.queries.cancel("all")
+    with pytest.raises(ControllerError, match="its quota at switch s1 is 2048 of 4096"):
+        in_network("huge", 4096)
+    world.queries.cancel("half")
     until(lambda: world.state("small") == "waiting", "the queue")
     assert world.state("next") == "waiting"
     assert world.queries.cancel("next").state == "cancelled"
+    (use,) = world.queries.use().slots
+    assert (use.slots, use.quota, dict(use.held)) == (4096, 2048, {2: 2048, 4: 64})
+
+
+def test_a_new_job_takes_slots_from_one_that_has_run_for_long() -> None:
+    """The older job goes on in a new epoch, without the switch."""
+    network = local("star:4")
+    commands: list[tuple[str, str | None]] = []
+
+    async def install(rules: Mapping[str, SwitchRules]) -> None:
+        pass
+
+    async def main() -> None:
+        cluster = Cluster(Manager(network, install), sharing=SharingPolicy(Fraction(1)))
+        cluster.send = lambda host, command: commands.append((host, command.WhichOneof("message")))
+        old = await cluster.submit(JobSpec("old", ("h1", "h2"), ("h3",), window=4096))
+        assert cluster.manager.slots_held("s1") == {1: 4096}
+        assert (await cluster.submit(JobSpec("equal", ("h1", "h2"), ("h3",)))).state == "queued"
+        await cluster.cancel(cluster.book.find(name="equal"))
+        for host in ("h1", "h2"):
+            features = pb.JobFeatures(job=1, round=10, sent_bytes=1)
+            cluster.take_report(host, pb.NodeReport(jobs=[features]), time.monotonic())
+        assert cluster.priorities.levels() == {1: 1}
+        new = await cluster.submit(JobSpec("new", ("h1", "h2"), ("h3",)))
+        assert new.state == "waiting"
+        assert cluster.bypassed(old) == ("s1",)
+        assert cluster.bypassed(new) == ()
+        assert cluster.manager.slots_held("s1") == {3: 64}
+        tracker = cluster.manager.service.tracker(1)
+        assert tracker.plan.epoch == 2
+        assert not tracker.plan.trees[0].parts["s1"].aggregate
+        await cluster.cancel(new)
+        assert cluster.manager.regained(1) == {"s1"}
+        await cluster.cancel(old)
+        assert cluster.bypassed(old) == ()
+        await cluster.close()
+
+    asyncio.run(main())
 
 
 def test_nothing_is_left_of_a_job_whose_rules_switches_refuse(world: World) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
@@ -57,6 +58,56 @@ def test_a_busy_spine_is_left_once_and_not_for_a_burst() -> None:
         assert plan.epoch == 2
         assert other in plan.trees[0].parents
         assert used not in plan.trees[0].parents
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("rate", [RATE, None])
+def test_slots_come_back_to_who_gave_them_up_and_not_at_once(rate: float | None) -> None:
+    async def main() -> None:
+        network = load_network("leaf-spine:2x2x1", link_rate=rate, slots=256)
+        manager = Manager(network, install)
+        request = PlanRequest(1, 1, ("h1", "h2", "h3"), ("ps",))
+        levels = {1: 3, 2: 0}
+        plan = await manager.submit(request)
+        newer = replace(request, job=2, workers=("h1", "h2"))
+        await manager.submit(newer, levels=lambda: levels)
+        given_up = manager.bypassed(1)
+        assert given_up == {"l1"}
+        state = NetworkState(network)
+        looking = Reconsidered.begin(manager, state, 1, POLICY, 0.0)
+        for second in range(1, 10):
+            assert await looking.look(0, 100_000, float(second)) is None
+        await manager.remove(2)
+        assert manager.regained(1) == given_up
+        assert await looking.look(0, 100_000, 10.0) is Cause.SLOTS
+        again = manager.plan_of(1)
+        assert (again.epoch, manager.bypassed(1)) == (3, frozenset())
+        assert again.trees[0].parts.keys() == plan.trees[0].parts.keys()
+        assert again.trees[0].parts["l1"].aggregate
+        for second in range(11, 20):
+            assert await looking.look(0, 100_000, float(second)) is None
+
+    asyncio.run(main())
+
+
+def test_slots_that_come_and_go_cost_a_look_a_pause() -> None:
+    async def main() -> None:
+        network = load_network("leaf-spine:2x2x1", link_rate=RATE, slots=256)
+        manager = Manager(network, install)
+        request = PlanRequest(1, 1, ("h1", "h2", "h3"), ("ps",))
+        levels = {1: 3, 2: 0}
+        await manager.submit(request)
+        looking = Reconsidered.begin(manager, NetworkState(network), 1, POLICY, 0.0)
+        for second in range(1, 41):
+            if second % 2:
+                newer = replace(request, job=2, workers=("h1", "h2"))
+                await manager.submit(newer, levels=lambda: levels)
+            else:
+                await manager.remove(2)
+            await looking.look(0, 100_000, float(second))
+        # Each pause one return, and one leave after it.
+        assert manager.plan_of(1).epoch <= 2 * (40 / POLICY.pause) + 2
 
     asyncio.run(main())
 

@@ -90,7 +90,7 @@ def test_a_job_beyond_its_quota_is_refused_with_what_would_fit() -> None:
 def test_a_job_that_finds_room_disturbs_nobody() -> None:
     network = network_of(2 * WINDOW)
     allocator, _ = fill(network, {1: WINDOW})
-    assert preempt(network, request_of(network, 2), allocator, {1: 7, 2: 0}) == {}
+    assert preempt(network, request_of(network, 2), allocator, {1: 7, 2: 0}).victims == {}
 
 
 def test_the_lowest_gives_way_where_the_new_one_sums_and_both_plans_hold() -> None:
@@ -98,7 +98,7 @@ def test_the_lowest_gives_way_where_the_new_one_sums_and_both_plans_hold() -> No
     allocator, plans = fill(network, {1: WINDOW, 2: WINDOW})
     before = allocator.copy()
     request = request_of(network, 3)
-    victims = preempt(network, request, allocator, {1: 2, 2: 5, 3: 1})
+    victims = preempt(network, request, allocator, {1: 2, 2: 5, 3: 1}).victims
     assert set(victims) == {2}
     assert all(allocator.in_use(s) == before.in_use(s) for s in network.switches)
     give_way(network, allocator, plans, victims)
@@ -116,7 +116,7 @@ def test_equal_and_higher_priorities_give_no_way(level: int) -> None:
     request = request_of(network, 2)
     with pytest.raises(PlanError, match="8 of 8 are in use"):
         preempt(network, request, allocator, {1: 3, 2: level})
-    assert set(preempt(network, request, allocator, {1: 3, 2: 2})) == {1}
+    assert set(preempt(network, request, allocator, {1: 3, 2: 2}).victims) == {1}
 
 
 def test_nobody_leaves_in_vain() -> None:
@@ -127,10 +127,10 @@ def test_nobody_leaves_in_vain() -> None:
     assert sums_at(plans[2]) > {leaf}
     allocator.release_at(2, sums_at(plans[2]) - {leaf})
     wide = request_of(network, 4, 16)
-    victims = preempt(network, wide, allocator, {1: 7, 2: 0, 3: 7, 4: 1})
+    victims = preempt(network, wide, allocator, {1: 7, 2: 0, 3: 7, 4: 1}).victims
     assert leaf not in frozenset().union(*victims.values())
     assert victims
-    everywhere = preempt(network, wide, allocator, {1: 0, 2: 7, 3: 7, 4: 1})
+    everywhere = preempt(network, wide, allocator, {1: 0, 2: 7, 3: 7, 4: 1}).victims
     assert set(everywhere) == {2, 3}
 
 
@@ -139,7 +139,7 @@ def test_as_few_as_possible_leave() -> None:
     network = network_of(24)
     allocator, _ = fill(network, {1: 4, 2: 4, 3: 16})
     wide = request_of(network, 4, 16)
-    assert set(preempt(network, wide, allocator, {1: 7, 2: 7, 3: 6, 4: 1})) == {3}
+    assert set(preempt(network, wide, allocator, {1: 7, 2: 7, 3: 6, 4: 1}).victims) == {3}
 
 
 def test_a_job_without_a_level_is_named() -> None:
@@ -171,7 +171,7 @@ def test_whoever_comes_slots_are_never_shared(jobs: list[tuple[int, int]]) -> No
         levels[job] = level
         request = request_of(network, job, window)
         try:
-            victims = preempt(network, request, allocator, levels)
+            victims = preempt(network, request, allocator, levels).victims
         except PlanError:
             continue
         assert all(levels[victim] > level for victim in victims)
