@@ -25,7 +25,7 @@ from controller.nodes import REPORT_SECONDS, Nodes
 from controller.placement import Placement
 from controller.planners import make_plan
 from controller.planners.request import Algorithm, PlanRequest
-from controller.priorities import FeedbackQueue, PriorityPolicy
+from controller.priorities import FeedbackQueue, PriorityPolicy, suitable_policy
 from controller.reconsidering import Reconsidered, free_network
 from controller.replanning import ReplanningPolicy
 from controller.sharing import SharingPolicy
@@ -61,7 +61,7 @@ class Cluster:
         self.manager = manager
         self.nodes = Nodes(manager.network)
         self.book = JobBook(numbers)
-        self.priorities = FeedbackQueue(priorities)
+        self.priorities = FeedbackQueue(priorities or suitable_policy(manager.network))
         self.sharing = sharing or SharingPolicy()
         self.send: Send = lambda host, command: None
         self._lanes = lanes
@@ -167,7 +167,9 @@ class Cluster:
             )
             self.manager.service.add(Tracker(self.network, roster, job.spec.task))
             return
-        view = free_network(self.manager.working(), self.nodes.state.shares(time.monotonic()))
+        view = self.manager.working()
+        if self._replanning.live:
+            view = free_network(view, self.nodes.state.shares(time.monotonic()))
         await self.manager.submit(
             job.request, job.spec.task, job.spec.planner, view, self.priorities.levels
         )
@@ -239,7 +241,7 @@ class Cluster:
         reconsidered: Reconsidered | None = None
         while True:
             self._note(job, tracker)
-            if tracker.state == "running" and tracker.plan.trees:
+            if self._replanning.live and tracker.state == "running" and tracker.plan.trees:
                 reconsidered = await self._reconsider(job, reconsidered)
             workers = set(tracker.plan.workers)
             failures = tracker.failures()

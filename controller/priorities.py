@@ -21,7 +21,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from collectives.network import Network
 from protocol.wire import LEVELS
+
+FIRST_SECONDS = 1.0
+"""The first threshold, as the time it takes on a link; reports of progress come as often."""
+FACTOR = 4
+"""Between thresholds that suit a network: six of them span a second to a quarter of an hour."""
 
 
 class PriorityError(ValueError):
@@ -71,6 +77,19 @@ class PriorityPolicy:
         if iteration < self.early_iterations:
             return 0
         return 1 + bisect_right(self.thresholds, sent)
+
+
+def suitable_policy(network: Network) -> PriorityPolicy:
+    """Thresholds for a network: what its slowest link carries in 1, 4, 16, ... s.
+
+    Of a link that many jobs share, those at its first levels have so much time alone. Without a
+    link of limited rate: the thresholds of PriorityPolicy.
+    """
+    rates = [link.bandwidth for link in network.links if link.bandwidth is not None]
+    if not rates:
+        return PriorityPolicy()
+    first = max(1, round(min(rates) / 8 * FIRST_SECONDS))
+    return PriorityPolicy(thresholds=geometric(first, FACTOR))
 
 
 ONE_LEVEL = PriorityPolicy(early_iterations=0, thresholds=(), starved=None)

@@ -35,6 +35,9 @@ class Cause(StrEnum):
 class ReplanningPolicy:
     """When to look, and what is worth an epoch. Times in seconds."""
 
+    live: bool = True
+    """Whether plans are made for what is free of the links at the time; if not, a job is planned
+    once, as if it were alone, unless something fails."""
     every: int = 50
     """Iterations between two looks; 0: only on a change."""
     band: float = 0.2

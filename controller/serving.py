@@ -15,6 +15,7 @@ from controller.manager import Manager
 from controller.mending import mend
 from controller.priorities import PriorityPolicy
 from controller.rendezvous import announced
+from controller.replanning import ReplanningPolicy
 from controller.sharing import SharingPolicy
 from protocol.channel import Tls, server_credentials
 from protocol.wire import LANES_DEFAULT
@@ -33,19 +34,23 @@ async def serve_cluster(
     tls: Tls | None = None,
     numbers: Path | None = None,
     priorities: PriorityPolicy | None = None,
+    replanning: ReplanningPolicy | None = None,
     sharing: SharingPolicy | None = None,
 ) -> AsyncIterator[tuple[Cluster, str]]:
     """Drive a network's switches and serve agents and people; gives the address they use.
 
     `numbers`: file of the last job number (see JobBook). `priorities`: how jobs' levels follow from
-    their progress. `sharing`: what one job may hold of a switch. Raises DriverError or TimeoutError
-    where the switches cannot be programmed, ServiceError, ControllerError for TLS files.
+    their progress. `replanning`: when plans are looked at again. `sharing`: what one job may hold
+    of a switch. Raises DriverError or TimeoutError where the switches cannot be programmed,
+    ServiceError, ControllerError for TLS files.
     """
     async with contextlib.AsyncExitStack() as stack:
         credentials = None if tls is None else server_credentials(tls)
         await stack.enter_async_context(driver)
         manager = Manager(network, lambda rules: driver.apply(rules, READY_SECONDS), driver)
-        cluster = Cluster(manager, lanes, numbers, priorities=priorities, sharing=sharing)
+        cluster = Cluster(
+            manager, lanes, numbers, replanning=replanning, priorities=priorities, sharing=sharing
+        )
         service = ClusterService(cluster)
         await manager.refresh()
         bound = await stack.enter_async_context(

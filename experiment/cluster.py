@@ -9,12 +9,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path
+from typing import Any
 
 from collectives.network import Network
+from controller.cluster import Cluster
 from controller.driver import Driver, SwitchTarget
 from controller.nodes import REPORT_SECONDS
+from controller.pipeline import Pipeline
+from controller.priorities import ONE_LEVEL, PriorityPolicy
 from controller.serving import serve_cluster
 from controller.state import NetworkState, PortBytes, StateError
 from experiment.description import Engine
@@ -28,6 +32,7 @@ LOGGER = logging.getLogger("hopsum.cluster")
 
 AGENT = Path(sys.executable).with_name("hopsum-agent")
 WATCH_SECONDS = 0.5
+END_SECONDS = 5.0
 
 Tell = Callable[[str], None]
 
@@ -41,6 +46,7 @@ def run_controller(
     *,
     tls: Tls | None = None,
     numbers: Path | None = None,
+    priorities: PriorityPolicy | None = None,
 ) -> None:
     """Serve the cluster whose switches are those of `mn --custom`, until interrupted.
 
@@ -56,7 +62,13 @@ def run_controller(
 
     async def serve() -> None:
         async with serve_cluster(
-            network, driver, address, lanes=lanes, tls=tls, numbers=numbers
+            network,
+            driver,
+            address,
+            lanes=lanes,
+            tls=tls,
+            numbers=numbers,
+            priorities=priorities,
         ) as (_, bound):
             tell(f"controller of {network.name} at {bound}")
             await _interrupted()
@@ -64,32 +76,62 @@ def run_controller(
     asyncio.run(serve())
 
 
-def run_emulated_cluster(network: Network, engine: Engine, lanes: int, tell: Tell) -> None:
+def run_emulated_cluster(
+    network: Network,
+    engine: Engine,
+    lanes: int,
+    tell: Tell,
+    priorities: PriorityPolicy | None = None,
+) -> None:
     """Bring up a network in Mininet with an agent on every host, until interrupted.
 
-    An agent's process that ends is started again. Raises what the emulation raises.
+    Under ONE_LEVEL the links have one queue too. Raises what the emulation raises.
     """
+
+    async def serve(cluster: Cluster, address: str) -> None:
+        tell(f"{network.name} is up, its controller at {address}")
+        await _interrupted()
+
     pipeline = compile_pipeline(engine, lanes, slots_of(network))
-    with Emulation(network, engine=engine.value, priorities=True) as emulation:
-        driver = Driver(
-            [
-                SwitchTarget(name, address, emulation.device_ids[name])
-                for name, address in emulation.grpc_addresses.items()
-            ],
-            pipeline,
-        )
+    levels = priorities != ONE_LEVEL
+    with Emulation(network, engine=engine.value, priorities=levels) as emulation:
+        asyncio.run(beside_cluster(emulation, pipeline, lanes, tell, serve, priorities))
 
-        async def serve() -> None:
-            with tempfile.TemporaryDirectory(prefix="hopsum-") as folder:
-                async with serve_cluster(
-                    network, driver, f"unix:{folder}/controller", lanes=lanes
-                ) as (cluster, bound):
-                    agents = asyncio.create_task(_keep_agents(emulation, bound, tell))
-                    counting = asyncio.create_task(_count_ports(emulation, cluster.nodes.state))
-                    tell(f"{network.name} is up, its controller at {bound}")
-                    await _first_of(agents, counting, asyncio.create_task(_interrupted()))
 
-        asyncio.run(serve())
+async def beside_cluster(
+    emulation: Emulation,
+    pipeline: Pipeline,
+    lanes: int,
+    tell: Tell,
+    work: Callable[[Cluster, str], Coroutine[Any, Any, None]],
+    priorities: PriorityPolicy | None = None,
+) -> None:
+    """Do some work, given the cluster and its address, while an emulation serves jobs.
+
+    The controller and an agent on every host begin with it and end with it, so that several
+    clusters may follow each other in one emulation. An agent's process that is killed is started
+    again. Raises RunFailed if one fails.
+    """
+    driver = Driver(
+        [
+            SwitchTarget(name, address, emulation.device_ids[name])
+            for name, address in emulation.grpc_addresses.items()
+        ],
+        pipeline,
+    )
+    with tempfile.TemporaryDirectory(prefix="hopsum-") as folder:
+        async with serve_cluster(
+            emulation.network,
+            driver,
+            f"unix:{folder}/controller",
+            lanes=lanes,
+            priorities=priorities,
+        ) as (cluster, bound):
+            await _first_of(
+                asyncio.create_task(work(cluster, bound)),
+                asyncio.create_task(_keep_agents(emulation, bound, tell)),
+                asyncio.create_task(_count_ports(emulation, cluster.nodes.state)),
+            )
 
 
 async def _keep_agents(emulation: Emulation, address: str, tell: Tell) -> None:
@@ -106,20 +148,36 @@ async def _keep_agents(emulation: Emulation, address: str, tell: Tell) -> None:
         )  # fmt: skip
 
     processes: dict[str, subprocess.Popen[bytes]] = {}
-    for host in network.hosts:
-        start(host)
-    while True:
-        await asyncio.sleep(WATCH_SECONDS)
-        for host, process in list(processes.items()):
-            code = process.poll()
-            if code is None:
-                continue
-            if code > 0:
-                raise RunFailed(
-                    f"agent on {host} ended with code {code}:\n{emulation.log_tail(host)}"
-                )
-            tell(f"agent on {host} ended (code {code}); starting it again")
+    try:
+        for host in network.hosts:
             start(host)
+        while True:
+            await asyncio.sleep(WATCH_SECONDS)
+            for host, process in list(processes.items()):
+                code = process.poll()
+                if code is None:
+                    continue
+                if code > 0:
+                    raise RunFailed(
+                        f"agent on {host} ended with code {code}:\n{emulation.log_tail(host)}"
+                    )
+                tell(f"agent on {host} ended (code {code}); starting it again")
+                start(host)
+    finally:
+        await asyncio.to_thread(_end, list(processes.values()))
+
+
+def _end(processes: Iterable[subprocess.Popen[bytes]]) -> None:
+    """Ask processes to end, and make those that do not."""
+    for process in processes:
+        process.terminate()
+    until = time.monotonic() + END_SECONDS
+    for process in processes:
+        try:
+            process.wait(max(0.0, until - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 async def _count_ports(emulation: Emulation, state: NetworkState) -> None:
@@ -153,5 +211,6 @@ async def _first_of(*tasks: asyncio.Task[None]) -> None:
     done, rest = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     for task in rest:
         task.cancel()
+    await asyncio.gather(*rest, return_exceptions=True)
     for task in done:
         task.result()

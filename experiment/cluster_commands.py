@@ -18,6 +18,7 @@ from controller.command_options import (
     WorkersOption,
 )
 from controller.loaders import load_network
+from controller.priorities import ONE_LEVEL, PriorityPolicy
 from experiment.cluster import run_controller, run_emulated_cluster
 from experiment.description import Engine
 from protocol.channel import Tls, tls_of_environment
@@ -26,10 +27,22 @@ app = typer.Typer(help="The controller as a long-running process.", no_args_is_h
 
 EngineOption = Annotated[Engine, typer.Option(help="Switch that runs the P4.")]
 LanesOption = Annotated[int, typer.Option(help="Values a packet.")]
+PrioritiesOption = Annotated[
+    bool,
+    typer.Option(
+        "--priorities/--no-priorities",
+        help="Jobs go first in their first iterations, and then the less they have sent; or all "
+        "share links fairly.",
+    ),
+]
 
 
 def _tell(line: str) -> None:
     Console(stderr=True).print(line, highlight=False, soft_wrap=True)
+
+
+def _policy(priorities: bool) -> PriorityPolicy:
+    return PriorityPolicy() if priorities else ONE_LEVEL
 
 
 @app.callback()
@@ -62,6 +75,7 @@ def serve(
         Path | None,
         typer.Option(help="File that keeps the last job number over a restart of the controller."),
     ] = None,
+    priorities: PrioritiesOption = True,
 ) -> None:
     """Serve jobs on the switches of a running `mn --custom`, until interrupted."""
     loaded = load_network(
@@ -82,6 +96,7 @@ def serve(
         _tell,
         tls=tls if any((tls.authority, tls.certificate, tls.key)) else tls_of_environment(),
         numbers=numbers,
+        priorities=_policy(priorities),
     )
 
 
@@ -94,6 +109,7 @@ def cluster(
     workers: WorkersOption = None,
     servers: ServersOption = 1,
     plain: PlainOption = None,
+    priorities: PrioritiesOption = True,
 ) -> None:
     """Bring up a cluster in Mininet that jobs can be submitted to, until interrupted (root)."""
     loaded = load_network(
@@ -104,4 +120,4 @@ def cluster(
         servers=servers,
         plain=plain or (),
     )
-    run_emulated_cluster(loaded, engine, lanes, _tell)
+    run_emulated_cluster(loaded, engine, lanes, _tell, _policy(priorities))

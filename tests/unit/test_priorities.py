@@ -6,12 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controller.loaders import load_network
 from controller.priorities import (
     ONE_LEVEL,
     FeedbackQueue,
     PriorityError,
     PriorityPolicy,
     geometric,
+    suitable_policy,
 )
 from protocol.wire import LEVELS, LayoutError, level_of_tos, tos_of_level
 
@@ -30,6 +32,14 @@ def test_thresholds_grow_geometrically_and_leave_a_level_for_each() -> None:
 )
 def test_level(iteration: int, sent: int, level: int) -> None:
     assert POLICY.level(iteration, sent) == level
+
+
+def test_thresholds_suit_the_slowest_link() -> None:
+    network = load_network("leaf-spine:2x2", link_rate="100Mbit", uplink_rate="10Mbit")
+    policy = suitable_policy(network)
+    assert policy.thresholds[:3] == (1_250_000, 5_000_000, 20_000_000)
+    assert policy.early_iterations == PriorityPolicy().early_iterations
+    assert suitable_policy(load_network("star:2")) == PriorityPolicy()
 
 
 def test_without_priorities_there_is_one_level() -> None:
