@@ -76,6 +76,15 @@ def strength(graph: PlanningGraph) -> Certificate:
     )
 
 
+def weakest_blocks(count: int, capacities: _Capacities, rate: int) -> list[int]:
+    """A partition P that minimises c(P) - rate (|P| - 1): for each of `count` nodes, its block.
+
+    The strength is below the rate if and only if this is below 0. `capacities`: (lower node, higher
+    node) -> above 0.
+    """
+    return _Growth(count, capacities, rate).blocks()
+
+
 def _weakest(count: int, capacities: _Capacities) -> _Partition:
     """The partition of least ratio.
 
@@ -87,7 +96,7 @@ def _weakest(count: int, capacities: _Capacities) -> _Partition:
     while True:
         ratio = best.ratio
         scaled = {edge: c * ratio.denominator for edge, c in edges.items()}
-        found = _Growth(nodes, scaled, ratio.numerator).blocks()
+        found = weakest_blocks(nodes, scaled, ratio.numerator)
         step = _partition(found, edges)
         if step.count == 1 or step.ratio >= ratio:
             return best

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collectives.plan import PlanError
+from controller.bounds.few_trees import bound_of_few
 from controller.bounds.strength import strength
 from controller.planners.forest import Forest, ForestOptions, Verdict
 from controller.planners.graph import PlanningGraph
@@ -54,6 +55,8 @@ def plan_mtree(graph: PlanningGraph, options: ForestOptions) -> Forest:
     check_possible(numbered, options)
     choice = mtree_choice(numbered, options, deadline)
     certificate = strength(graph)
+    if options.max_trees is not None:
+        certificate = bound_of_few(graph, options.max_trees, certificate)
     weights = _measure(numbered, options)[0]
     trees = []
     for tree, rate in sorted(choice.rates.items(), key=lambda item: (-item[1], item[0])):

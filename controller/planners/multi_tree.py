@@ -3,21 +3,23 @@
 Where every node is a worker, the strength of the network bounds the rate of any all-reduce, and
 spanning trees reach it. Without limits the trees come from an exact packing (`equal_rates`), with
 limits on their height from multiplicative weights and column generation (`low_packing`), at most K
-of them from a local search over sets of K trees (`tree_search`). The rates of a set of trees are a
-linear programme's, made exact. All spanning trees of small networks are enumerated: there the
-plan is optimal for H, K and r as well, and the certificate says so.
+of them by taking one after another off the network (`tree_peeling`) and from a local search over
+sets of K trees (`tree_search`). The rates of a set of trees are a linear programme's, made exact.
+All spanning trees of small networks are enumerated: there the plan is optimal for H, K and r as
+well, and the certificate says so.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from time import monotonic, perf_counter
 
 import numpy as np
 
 from collectives.plan import PlanError
+from controller.bounds.few_trees import bound_of_few, fractions_below, largest_determinant
 from controller.bounds.strength import strength
 from controller.planners.equal_rates import largest_rate, near_strength, trees_of_rate
 from controller.planners.forest import Certificate, Forest, ForestOptions, Verdict
@@ -26,7 +28,6 @@ from controller.planners.low_packing import LowPacking
 from controller.planners.low_trees import LowTrees
 from controller.planners.mtree import mtree_choice
 from controller.planners.spanning_trees import (
-    Lengths,
     NumberedGraph,
     Tree,
     check_possible,
@@ -40,7 +41,8 @@ from controller.planners.tree_choice import (
     fractional_bound,
 )
 from controller.planners.tree_enumeration import all_trees, count_trees
-from controller.planners.tree_search import TreeSearch, moves_for
+from controller.planners.tree_peeling import Peeling
+from controller.planners.tree_search import Grow, TreeSearch, moves_for
 
 FEW_TREES = 2000
 """Networks with no more spanning trees than this are enumerated."""
@@ -97,8 +99,9 @@ class _Planning:
         self.roots = check_possible(self.numbered, options)
         self.certificate = strength(graph)
         self.strength = self.certificate.bound
+        if self.most is not None:
+            self.certificate = bound_of_few(graph, self.most, self.certificate)
         self.best: Rates = {}
-        self._bound_few()
 
     def late(self) -> bool:
         """Whether the time is up."""
@@ -189,6 +192,41 @@ class _Planning:
             rates = trees_of_rate(self.numbered, rate, count, seed=seed, deadline=self.deadline)
             self._offer_best_of(rates or {})
 
+    def _offer_peeled(self, grow: Grow) -> None:
+        """Offer trees taken one after another off the network, for several rates to begin with."""
+        assert self.most is not None
+        options = self.options
+        peeling = Peeling(
+            self.numbered, most=self.most, least=options.min_rate, grow=grow, seed=options.seed
+        )
+        left = peelings_for(self.numbered)
+        while left:
+            for rate in self._rates_to_peel():
+                if self.good() or self.late() or not left:
+                    return
+                left -= 1
+                rates = peeling.trees(rate, self.deadline)
+                self.offer(rates)
+                self.offer(exact_rates(self.numbered, list(rates), options.min_rate))
+
+    def _rates_to_peel(self) -> Iterator[Fraction]:
+        """Rates above the best that few trees may add up to, largest first; then one half way."""
+        assert self.most is not None
+        unit = self.numbered.unit
+        bound = self.certificate.bound
+        for part in fractions_below(self.strength / unit, largest_determinant(self.most)):
+            if sum(self.best.values(), Fraction(0)) < part * unit <= bound:
+                yield part * unit
+        yield (sum(self.best.values(), Fraction(0)) + bound) / 2
+
+    def _grow_within(self) -> Grow | None:
+        """What makes short trees within the limits, None if there are none."""
+        if self.limits.none and not self.options.min_rate:
+            return lambda lengths: tuple(self.numbered.minimum_tree(lengths).tolist())
+        low = self._low_trees()
+        turns = itertools.cycle(low.roots)
+        return (lambda lengths: low.short_tree(lengths, next(turns))) if low.roots else None
+
     def _low_trees(self) -> LowTrees:
         usable = [capacity >= self.options.min_rate for capacity in self.numbered.capacity]
         return LowTrees(self.numbered, self.limits, self.roots, usable)
@@ -205,20 +243,15 @@ class _Planning:
         self._offer_best_of(packing.rates())
 
     def _search(self) -> None:
-        """Improve the best by local search, then by choosing among all trees it came across."""
+        """Improve the best by peeling and local search, then choose among all trees come across."""
         assert self.most is not None
         small = len(self.numbered.ends) <= SMALL
-        if self.limits.none and not self.options.min_rate:
-            grow = self._grow
-        else:
-            low = self._low_trees()
-            if not low.roots:
-                return
-            turns = itertools.cycle(low.roots)
-
-            def grow(lengths: Lengths) -> Tree:
-                return low.short_tree(lengths, next(turns))
-
+        grow = self._grow_within()
+        if grow is None:
+            return
+        self._offer_peeled(grow)
+        if self.good():
+            return
         search = TreeSearch(
             self.numbered,
             most=self.most,
@@ -245,9 +278,6 @@ class _Planning:
             return
         pool = dict.fromkeys([*self.best, *list(search.visited)[-CHOICE_TREES:]])
         self._choose(list(pool))
-
-    def _grow(self, lengths: Lengths) -> Tree:
-        return tuple(self.numbered.minimum_tree(lengths).tolist())
 
     def _choose(self, pool: list[Tree], nodes: int = NODES) -> Choice:
         choice = choose_trees(
@@ -294,26 +324,12 @@ class _Planning:
             )
         return self.best, self.certificate
 
-    def _bound_few(self) -> None:
-        """Bound K trees by K times the fastest one."""
-        if self.options.max_trees is None:
-            return
-        numbered = self.numbered
-        ranks = {capacity: rank for rank, capacity in enumerate(sorted(set(numbered.capacity)))}
-        descending = [float(len(ranks) - ranks[capacity]) for capacity in numbered.capacity]
-        widest = numbered.minimum_tree(np.array(descending))
-        slowest = min(widest.tolist(), key=numbered.capacity.__getitem__)
-        fastest = numbered.capacity[slowest]
-        names = numbered.graph.nodes
-        u, v = (names[end] for end in numbered.ends[slowest])
-        self._tighten(
-            "bottleneck",
-            self.options.max_trees * fastest,
-            f"a tree carries at most {float(fastest):g} (every tree crosses an edge no faster than "
-            f"{u}-{v}), and there may be {self.options.max_trees}",
-        )
-
     def _tighten(self, kind: str, bound: Fraction, why: str) -> None:
         if bound < self.certificate.bound:
             text = f"no plan is faster than {float(bound):g}: {why}"
             self.certificate = Certificate(kind, bound, (), text)
+
+
+def peelings_for(numbered: NumberedGraph) -> int:
+    """How often trees are taken off a network: each takes time as nodes times edges, or more."""
+    return max(1, min(40, 30_000 // (numbered.size * len(numbered.ends))))

@@ -106,7 +106,7 @@ def test_multi_hop_has_a_rate_and_a_bound_too() -> None:
 def test_hosts_alone_need_no_server() -> None:
     values = planned("--topology", "torus:3x3", "--planner", "mtree", "--max-trees", "3")
     assert values["unit"] == "links"
-    assert values["bound"] == 9 / 4
+    assert values["bound"] == 2  # of any number of trees 9 / 4
     assert values["not_runnable"]
     assert len(values["trees"][0]["parents"]) == 8
     ours = planned("--topology", "torus:3x3", "--workers", "9")
