@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from fractions import Fraction
 
 from collectives.network import Host, Link, Network, Switch
-from collectives.plan import JobPlan, Results, SwitchPart, TreePlan
+from collectives.plan import HostPart, JobPlan, Results, SwitchPart, TreePlan
 from protocol import hopsum_pb2 as pb
 from protocol.wire import Hop, Reduction
 
@@ -26,6 +27,15 @@ def plan_message(plan: JobPlan) -> pb.Plan:
         window=plan.window,
         results=_RESULTS[plan.results],
         reduction=_REDUCTIONS[plan.reduction],
+        host_parts=[
+            pb.HostPart(
+                weight=str(part.weight),
+                order=part.order,
+                root=part.root,
+                parents=dict(part.parents),
+            )
+            for part in plan.host_parts
+        ],
     )
 
 
@@ -40,6 +50,10 @@ def plan_from(message: pb.Plan) -> JobPlan:
         window=message.window,
         results=_RESULTS_BACK[message.results],
         reduction=_REDUCTIONS_BACK[message.reduction],
+        host_parts=tuple(
+            HostPart(Fraction(part.weight), tuple(part.order), part.root, dict(part.parents))
+            for part in message.host_parts
+        ),
     )
 
 

@@ -6,8 +6,9 @@ A planner makes it, the controller installs the switches' part, the agents execu
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
+from fractions import Fraction
 
 from protocol.wire import Hop, Reduction
 
@@ -91,11 +92,38 @@ class TreePlan:
 
 
 @dataclass(frozen=True, slots=True)
+class HostPart:
+    """A logical topology of hosts and the part of every tensor that they sum on it, by TCP (002).
+
+    A ring is its `order` of workers. The others are trees: `parents` leads every host but `root`
+    towards it; a host in it that is no worker is a relay, which only sums what others send.
+    `weight`: above 0 to 1, of the whole tensor.
+    """
+
+    weight: Fraction
+    order: tuple[str, ...] = ()
+    root: str = ""
+    parents: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """All hosts that take part."""
+        return self.order or tuple(
+            dict.fromkeys((*self.parents, *self.parents.values(), self.root))
+        )
+
+    def relays(self, workers: tuple[str, ...]) -> tuple[str, ...]:
+        """The hosts that take part and are none of the job's workers."""
+        return tuple(host for host in self.hosts if host not in workers)
+
+
+@dataclass(frozen=True, slots=True)
 class JobPlan:
     """The whole plan of a job in one epoch. Worker number w is host `workers[w]`.
 
     Job and epoch start at 1; a pair of them is never used twice. `window` (fragments in flight on a
-    tree, a power of two) is fixed for the job's life.
+    tree, a power of two) is fixed for the job's life, and so are the `host_parts`: what hosts sum
+    among themselves of every tensor, beside or without trees.
     """
 
     job: int
@@ -106,12 +134,30 @@ class JobPlan:
     window: int
     results: Results = Results.REPLICATED
     reduction: Reduction = Reduction.SUM
+    host_parts: tuple[HostPart, ...] = ()
+
+    @property
+    def tree_weight(self) -> Fraction:
+        """The part of every tensor that the trees sum."""
+        return 1 - sum((part.weight for part in self.host_parts), Fraction(0))
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """The hosts at the trees' roots."""
+        return tuple(dict.fromkeys(tree.server for tree in self.trees))
+
+    @property
+    def auxiliary(self) -> tuple[str, ...]:
+        """The hosts that take part and are no workers: servers and relays."""
+        relays = (host for part in self.host_parts for host in part.relays(self.workers))
+        return tuple(dict.fromkeys((*self.servers, *relays)))
 
 
 def tensor_ranges(plan: JobPlan, length: int) -> tuple[tuple[int, int], ...]:
-    """Which elements (start, stop) of a flat tensor each tree of the plan sums, in tree order.
+    """Which elements (start, stop) each tree of the plan sums, in tree order.
 
-    Whole fragments, in proportion to the trees' shares; the last tree gets the broken fragment.
+    `length`: of what all trees sum together. Whole fragments, in proportion to the trees' shares;
+    the last tree gets the broken fragment.
     Raises PlanError where the shares say nothing.
     """
     total = sum(tree.share for tree in plan.trees)

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from collectives.algorithms.rooted import RootedTree
 from collectives.network import Network, NetworkError, shorten
 from collectives.plan import JobPlan, PlanError, Results, SwitchPart, TreePlan
+from collectives.schedule import ScheduleError
 from protocol.wire import (
     MAX_CHILDREN,
     Hop,
@@ -52,13 +54,32 @@ def _job_faults(network: Network, plan: JobPlan) -> Iterator[str]:
         yield f"{where}: {error}"
     if len(set(plan.workers)) != len(plan.workers):
         yield f"{where}: a worker is named twice"
-    for name in (*plan.workers, *(tree.server for tree in plan.trees)):
+    for name in (*plan.workers, *plan.auxiliary):
         if name not in network.hosts:
             yield f"{where}: there is no host {name!r}"
     if [tree.tree for tree in plan.trees] != list(range(len(plan.trees))):
         yield f"{where}: trees are not numbered 0, 1, ..."
-    if abs(sum(tree.share for tree in plan.trees) - 1) > 1e-9:
+    if (plan.trees or not plan.host_parts) and abs(sum(t.share for t in plan.trees) - 1) > 1e-9:
         yield f"{where}: the trees' shares are not 1 together"
+    yield from (f"{where}: {fault}" for fault in _host_part_faults(plan))
+
+
+def _host_part_faults(plan: JobPlan) -> Iterator[str]:
+    weights = ", ".join(str(part.weight) for part in plan.host_parts)
+    rest = plan.tree_weight
+    if any(part.weight <= 0 for part in plan.host_parts) or (rest <= 0 if plan.trees else rest):
+        left = "less than 1, for the trees sum the rest" if plan.trees else "1"
+        if plan.host_parts:
+            yield f"weights {weights} of parts of hosts: expected above 0 each, together {left}"
+    for number, part in enumerate(plan.host_parts):
+        if part.order:
+            if sorted(part.order) != sorted(plan.workers):
+                yield f"part {number} of hosts: a ring of other hosts than the workers"
+            continue
+        try:
+            RootedTree(part.root, part.parents).check_ranks(plan.workers)
+        except ScheduleError as error:
+            yield f"part {number} of hosts: {error}"
 
 
 @dataclass(slots=True)

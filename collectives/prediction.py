@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from collectives.decomposition import tree_elements
 from collectives.flows import Flow, TreeFlows, tree_flows
 from collectives.network import Network
 from collectives.plan import DataType, JobPlan, TreePlan, fragment_count, tensor_ranges
@@ -61,7 +62,7 @@ def total(predictions: Iterable[Prediction]) -> Prediction:
 def predict(
     network: Network, plan: JobPlan, tensors: Sequence[Tensor], rounds: int = 1
 ) -> Prediction:
-    """Predict `rounds` rounds of all-reduces of these tensors.
+    """Predict what a plan's trees do in `rounds` rounds of all-reduces of these tensors.
 
     The tensors of a round are handed in together; a round begins when the one before is over.
     """
@@ -70,7 +71,7 @@ def predict(
         [
             fragment_count(stop - start, plan.lanes, data_type)
             for elements, data_type in tensors
-            for start, stop in [tensor_ranges(plan, elements)[number]]
+            for start, stop in [tensor_ranges(plan, tree_elements(plan, elements))[number]]
         ]
         for number in range(len(plan.trees))
     ]

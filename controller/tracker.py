@@ -58,11 +58,13 @@ class Tracker:
         self.released = False
         self.silence = silence
         self.agents = {worker: Agent(worker, "worker") for worker in plan.workers}
-        self._expect_servers()
+        self._expect_auxiliary()
 
-    def _expect_servers(self) -> None:
-        for tree in self.plan.trees:
-            self.agents.setdefault(tree.server, Agent(tree.server, "server"))
+    def _expect_auxiliary(self) -> None:
+        """Servers, which a restart does not harm, and relays, whose connections it ends."""
+        for host in self.plan.auxiliary:
+            role = "server" if host in self.plan.servers else "relay"
+            self.agents.setdefault(host, Agent(host, role))
 
     # -- what happens
 
@@ -75,10 +77,9 @@ class Tracker:
             return [(host, _refused(f"host {host} has no part in job {self.plan.job}"))]
         if agent.connected:
             return [(host, _refused(f"host {host} has an agent in job {self.plan.job} already"))]
-        if agent.role == "worker" and self.started and state not in (pb.RUNNING, pb.FINISHED):
-            return [
-                (host, _refused(f"job {self.plan.job} has started; a worker cannot join it again"))
-            ]
+        if agent.role != "server" and self.started and state not in (pb.RUNNING, pb.FINISHED):
+            why = f"job {self.plan.job} has started; a {agent.role} cannot join it again"
+            return [(host, _refused(why))]
         agent.connected, agent.heard, agent.reason = True, now, ""
         # Its last word, with the report or the reason, comes next: until then it is not over.
         agent.state = max(min(state, pb.RUNNING), pb.PREPARING)
@@ -130,7 +131,7 @@ class Tracker:
         agent.connected = False
         if agent.over:
             return []
-        if self.released and agent.role == "server":
+        if self.released and agent.role != "worker":
             agent.state = pb.FINISHED
             return []
         return self._fall(agent, pb.LOST, "its connection ended")
@@ -147,11 +148,11 @@ class Tracker:
     def adopt(self, plan: JobPlan) -> Outgoing:
         """Hand a new epoch's plan to every agent."""
         self.plan = plan
-        serving = {tree.server for tree in plan.trees}
+        serving = plan.servers
         for agent in list(self.agents.values()):
             if agent.role == "server" and agent.host not in serving and not agent.connected:
                 del self.agents[agent.host]
-        self._expect_servers()
+        self._expect_auxiliary()
         message = pb.ControllerMessage(plan=plan_message(plan))
         return [(agent.host, message) for agent in self.agents.values() if agent.connected]
 

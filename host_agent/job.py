@@ -27,6 +27,7 @@ def check_same_job(old: JobPlan, new: JobPlan) -> None:
             "reduction": plan.reduction,
             "trees": [tree.tree for tree in plan.trees],
             "shares": [tree.share for tree in plan.trees],
+            "host_parts": plan.host_parts,
         }
 
     before, after = fixed(old), fixed(new)

@@ -6,55 +6,37 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any
 
 from collectives.algorithms.rooted import RootedTree
 from collectives.algorithms.trees import SharedTree
 from collectives.coordination.tree import CoordinationTree
-from host_agent.node.decomposition import check_weights
 from host_agent.options import WorkerOptions
 from host_agent.workload import WorkloadSpec
-
-TREES = "trees"
 
 
 class TaskError(ValueError):
     """A job's description that agents cannot follow; the message says what is wrong with it."""
 
 
-class Part(NamedTuple):
-    """A logical topology of a job, and its weight (002).
-
-    `way`: TREES (those of the plan, in the switches), or the algorithm by which the plan's workers
-    sum among themselves.
-    """
-
-    way: str
-    weight: Fraction
-
-
 @dataclass(frozen=True, slots=True)
 class Task:
     """The tensors of a job, and how they are summed; every agent of the job has the same.
 
-    `schedule`: the algorithm by which the plan's workers sum among themselves, without switches.
-    `options` None: those that suit the plan (`timing.suitable_options`). `embedding`: several
-    logical topologies instead of one; `schedule` says nothing then. `trees`: those of the algorithm
-    multi-tree. `coordination`: the tree over the plan's workers, by index and named like them, by
-    which they agree on an order, where the workload wants that.
+    `schedule`: the algorithm by which the workers sum among themselves, of a plan without trees and
+    parts of hosts. `options` None: those that suit the plan (`timing.suitable_options`). `trees`:
+    those of the algorithm multi-tree. `coordination`: the tree over the plan's workers, by index
+    and named like them, by which they agree on an order, where the workload wants that. `vectors`:
+    the job that combines their bit vectors in the switches; None: they go over the tree, or its
+    ring.
     """
 
     workload: WorkloadSpec
     schedule: str | None = None
     options: WorkerOptions | None = None
-    embedding: tuple[Part, ...] = ()
     trees: tuple[SharedTree, ...] = ()
     coordination: CoordinationTree | None = None
-
-    @property
-    def parts(self) -> tuple[Part, ...]:
-        """The logical topologies, with weights of sum 1."""
-        return self.embedding or (Part(self.schedule or TREES, Fraction(1)),)
+    vectors: int | None = None
 
     def to_json(self) -> str:
         """As one line of JSON."""
@@ -63,12 +45,12 @@ class Task:
                 "workload": self.workload.to_json(),
                 "schedule": self.schedule,
                 "options": None if self.options is None else asdict(self.options),
-                "embedding": [[way, str(weight)] for way, weight in self.embedding],
                 "trees": [
                     [each.tree.root, dict(each.tree.parents), str(each.share)]
                     for each in self.trees
                 ],
                 "coordination": None if self.coordination is None else asdict(self.coordination),
+                "vectors": self.vectors,
             }
         )
 
@@ -81,21 +63,19 @@ class Task:
                 WorkloadSpec.from_json(values["workload"]),
                 values.get("schedule"),
                 None if options is None else WorkerOptions(**options),
-                tuple(Part(way, Fraction(weight)) for way, weight in values.get("embedding", ())),
                 tuple(
                     SharedTree(RootedTree(root, parents), Fraction(share))
                     for root, parents, share in values.get("trees", ())
                 ),
                 _coordination(values.get("coordination")),
+                values.get("vectors"),
             )
-            check_weights([part.weight for part in task.parts])
         except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
             raise TaskError(
                 f"the job's task cannot be read ({type(error).__name__}: {error}); expected JSON "
                 'with "workload" (a WorkloadSpec as JSON text), and perhaps "schedule" (an '
-                'algorithm), "options" (WorkerOptions), "embedding" (pairs of way and weight), '
-                '"trees" (root, parents and share of each), "coordination" (names, parents and '
-                "ring of a tree)"
+                'algorithm), "options" (WorkerOptions), "trees" (root, parents and share of each), '
+                '"coordination" (names, parents and ring of a tree)'
             ) from None
         return task
 

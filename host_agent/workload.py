@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from collectives.decomposition import decompose
 from collectives.plan import DataType, JobPlan, tensor_ranges
 from collectives.schedule import part
 from host_agent.digits import Digits, DigitsTraining
@@ -25,15 +26,17 @@ from host_agent.numbers import error_bound, exponent_codes
 Tensor = NDArray[Any]
 
 INT32_LIMIT = 1 << 31
+VECTORS = "vectors"
 
 
 @dataclass(frozen=True, slots=True)
 class WorkloadSpec:
     """Which workload, the same for all workers; it crosses to the agents as JSON.
 
-    `kind`: `random` (tensors of `elements`, `rounds` times) or `digits` (training; `rounds` is
-    the number of epochs). `coordinate`: training sums a tensor a layer's parameters, in an order
-    that the workers agree on (`operator_training`), else all in one.
+    `kind`: `random` (tensors of `elements`, `rounds` times), `digits` (training; `rounds` is the
+    number of epochs), or VECTORS (what the workers of another job say to agree on an order: as
+    many words, as often, as it takes). `coordinate`: training sums a tensor a layer's
+    parameters, in an order that the workers agree on (`operator_training`), else all in one.
     """
 
     kind: str
@@ -252,7 +255,7 @@ def reduce_seconds(intervals: Sequence[Sequence[Interval]]) -> float:
 
 
 def make_workload(spec: WorkloadSpec, worker: int, plan: JobPlan | None) -> Workload:
-    """Worker `worker`'s side of a workload; without a plan the sums are a ring's."""
+    """Worker `worker`'s side of a workload; without a plan hosts sum, none of it the switches."""
     if spec.kind == "digits":
         return TrainingWorkload(spec, worker, plan)
     return RandomTensors(spec, worker, plan)
@@ -261,19 +264,23 @@ def make_workload(spec: WorkloadSpec, worker: int, plan: JobPlan | None) -> Work
 def judge(tensors: Sequence[Tensor], result: Tensor, plan: JobPlan | None) -> Verdict:
     """Compare a sum with that of the workers' tensors, all flat; see `Verdict`.
 
-    The bound of a float32 sum is that of block exponents under a plan, else that of n - 1
-    float32 additions in any order (Higham, Accuracy and Stability of Numerical Algorithms, 4.2).
+    The bound of a float32 sum is that of block exponents for what the plan's trees sum, and for all
+    else (None: everything) that of n - 1 float32 additions in any order (Higham, Accuracy and
+    Stability of Numerical Algorithms, 4.2).
     """
     if result.dtype == np.int32:
         # Wraps around as the switches' sums do.
         expected = np.sum(tensors, axis=0, dtype=np.int32)
         return Verdict(len(result), int(np.count_nonzero(result != expected)))
     exact: NDArray[np.float64] = np.asarray(np.sum(tensors, axis=0, dtype=np.float64))
-    if plan is None:
-        magnitude = np.sum(np.abs(tensors), axis=0, dtype=np.float64)
-        bound = (len(tensors) - 1) * 2.0**-24 * magnitude * (1 + 2.0**-20)
-    else:
-        bound = switch_bounds(tensors, exact, plan)
+    magnitude = np.sum(np.abs(tensors), axis=0, dtype=np.float64)
+    bound: NDArray[np.float64] = np.asarray(
+        (len(tensors) - 1) * 2.0**-24 * magnitude * (1 + 2.0**-20)
+    )
+    if plan is not None and plan.trees:
+        _, start, stop = decompose(plan, len(exact))[0]
+        summed = [tensor[start:stop] for tensor in tensors]
+        bound[start:stop] = switch_bounds(summed, exact[start:stop], plan)
     error = np.abs(result.astype(np.float64) - exact)
     # Written so that a NaN counts as wrong.
     wrong = int(np.count_nonzero(~(error <= bound)))
@@ -283,7 +290,7 @@ def judge(tensors: Sequence[Tensor], result: Tensor, plan: JobPlan | None) -> Ve
 def switch_bounds(
     tensors: Sequence[Tensor], exact: NDArray[np.float64], plan: JobPlan
 ) -> NDArray[np.float64]:
-    """The error bound of every element of a float32 sum under a plan, as `numbers.error_bound`.
+    """The error bound of every element that a plan's trees sum, as `numbers.error_bound`.
 
     A fragment's exponent is the largest of all workers'; the first window of a tree's range
     shares one (docs/protocol.md).

@@ -46,10 +46,11 @@ class Candidates:
         auxiliary = demand.auxiliary
         if auxiliary is None:
             auxiliary = lightly_loaded(capacities.resources, demand)
-        self._hosts = (*demand.workers, *auxiliary)
+        relays = auxiliary if demand.relays else ()
+        self._hosts = (*demand.workers, *relays)
         self._whole = Region(demand.workers, self._hosts, ())
         if Model.AGGREGATION_TREE in demand.models:
-            self._whole = find_regions(capacities.resources, paths, demand.workers, auxiliary)
+            self._whole = find_regions(capacities.resources, paths, demand.workers, relays)
         self._switch_trees = SwitchTrees(capacities.resources.network, demand.workers, auxiliary)
         self._pairs = self._pair_rows()
         self._start()

@@ -40,7 +40,8 @@ class JobDemand:
     `tensors`: bytes of each, all exchanged once an iteration. `iteration`: the current one.
     `models`: what it may be exchanged by. `shares`: how much must go over which model (None: any
     mixture of them). `auxiliary`: hosts of no worker of the job that may aggregate (None: lightly
-    loaded ones are looked for). `window`: slots that a tree takes at each switch that sums.
+    loaded ones are looked for); without `relays` only as servers of trees of switches. `window`:
+    slots that a tree takes at each switch that sums.
     """
 
     job: int
@@ -51,6 +52,7 @@ class JobDemand:
     shares: Mapping[Model, Fraction] | None = None
     auxiliary: tuple[str, ...] | None = None
     window: int = WINDOW_EMBEDDED
+    relays: bool = True
 
     @property
     def bits(self) -> int:

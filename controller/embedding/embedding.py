@@ -37,16 +37,6 @@ class JobEmbedding:
     demand: JobDemand
     parts: tuple[Part, ...]
 
-    def ranges(self, elements: int) -> list[tuple[int, int]]:
-        """The elements (start, stop) of a tensor that go over each part, in order of the parts."""
-        ranges, taken, start = [], Fraction(0), 0
-        for part in self.parts:
-            taken += part.weight
-            stop = int(elements * taken)
-            ranges.append((start, stop))
-            start = stop
-        return ranges
-
     def seconds(self, capacities: Capacities) -> Fraction:
         """How long one exchange takes if the job has all of the free bandwidth to itself."""
         parts = [(self.demand, part.topology, part.weight) for part in self.parts]
@@ -220,6 +210,9 @@ def _check_shape(network: Network, demand: JobDemand, topology: LogicalTopology)
             f"{where}: it lacks {missing or 'nobody'} and holds unknown {strange or 'nobody'}; "
             "expected all workers, and hosts or (in-network) switches of the network"
         )
+    relays = [n for n in tree.nodes if n in network.hosts and n not in demand.workers]
+    if topology.model is not Model.IN_NETWORK and relays and not demand.relays:
+        raise PlanError(f"{where}: {relays[0]} is no worker, and the job wants no relays")
     if topology.model is Model.IN_NETWORK and topology.root in demand.workers:
         raise PlanError(f"{where}: its server is a worker of the job; expected another host")
     if topology.model is Model.PARAMETER_SERVER and max(tree.depths.values()) > 1:

@@ -11,7 +11,21 @@ from controller.planners.multi_hop import plan_multi_hop
 from controller.planners.multi_tree_in_network import plan_multi_tree
 from controller.planners.request import Planner, PlanRequest
 
-PLANNERS: Mapping[str, Planner] = {"multi-hop": plan_multi_hop, "multi-tree": plan_multi_tree}
+
+def _plan_embedding(network: Network, request: PlanRequest, allocator: Allocator) -> JobPlan:
+    # Not above: embeddings are made of what is in this package.
+    from controller.embedding.job_planner import plan_job_embedding
+
+    return plan_job_embedding(network, request, allocator)
+
+
+EMBEDDING = "embedding"
+"""Over several logical topologies, of switches and of hosts, with weights (002)."""
+PLANNERS: Mapping[str, Planner] = {
+    "multi-hop": plan_multi_hop,
+    "multi-tree": plan_multi_tree,
+    EMBEDDING: _plan_embedding,
+}
 
 
 def make_plan(

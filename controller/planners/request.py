@@ -9,6 +9,7 @@ from enum import StrEnum
 from collectives.network import Network
 from collectives.plan import WINDOW_EMBEDDED, JobPlan, Results
 from controller.allocation import Allocator
+from controller.embedding.demand import Model
 from controller.planners.forest import ForestOptions
 from protocol.wire import LANES_DEFAULT, Reduction
 
@@ -34,6 +35,22 @@ class Method(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class EmbeddingOptions:
+    """What is asked of the planner embedding (002).
+
+    `models`: what a part of the data may go over. `auxiliary`: hosts that may help besides the
+    workers (None: it looks for lightly loaded ones); with `relays` also in topologies of hosts,
+    else only as servers of trees of switches. `tensor_bytes`: what an iteration exchanges; weights
+    do not depend on it.
+    """
+
+    models: frozenset[Model] = frozenset(Model)
+    auxiliary: tuple[str, ...] | None = None
+    relays: bool = True
+    tensor_bytes: int = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
 class PlanRequest:
     """What a job asks for.
 
@@ -42,7 +59,8 @@ class PlanRequest:
     honest parameter server). `window`: fragments in flight on a tree, a power of two. `forest`:
     what is asked of planners of several trees; the planner multi-hop takes its gap, time limit and
     seed. `method`: how multi-hop looks for trees. `max_aggregating`: how many switches may sum for
-    the job, None: any number.
+    the job, None: any number. `before`: the plan of the epoch before, None for a new job; what is
+    fixed for a job's life follows from it (planner embedding). That one chooses its servers itself.
     """
 
     job: int
@@ -58,6 +76,8 @@ class PlanRequest:
     forest: ForestOptions = field(default_factory=ForestOptions)
     method: Method = Method.AUTO
     max_aggregating: int | None = None
+    embedding: EmbeddingOptions = field(default_factory=EmbeddingOptions)
+    before: JobPlan | None = None
 
 
 Planner = Callable[[Network, PlanRequest, Allocator], JobPlan]

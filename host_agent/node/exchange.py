@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any, Protocol
 
 import numpy as np
 
-from collectives.algorithms.catalogue import make_schedule
-from collectives.algorithms.trees import SharedTree
 from collectives.execution import Execution, channels
 from collectives.network import Network
 from collectives.schedule import Schedule
@@ -69,39 +67,35 @@ class TreeExchange:
 
 
 class ScheduleExchange:
-    """By a schedule among the workers, over TCP, in a thread of its own.
+    """By a schedule over TCP, in a thread of its own.
 
-    `lengths`: of all parts it will be given, so that connections are made once. `trees`: of
-    the algorithm multi-tree. `connect` comes first, once the other workers are there.
+    `schedule`: the one for so many elements; `host` is one of the nodes that it names, a worker or
+    a relay. `lengths`: of all parts it will be given, so that connections are made once. `connect`
+    comes first, once the other hosts are there.
     """
 
     def __init__(
         self,
-        algorithm: str,
+        schedule: Callable[[int], Schedule],
         network: Network,
-        workers: Sequence[str],
         host: str,
-        lengths: Sequence[int],
+        lengths: Iterable[int],
         apart: Apart,
         port: int = BASE_PORT,
-        trees: Sequence[SharedTree] = (),
     ) -> None:
-        self._rank = workers.index(host)
+        self._schedule = cache(schedule)
+        sizes = sorted(set(lengths))
+        names = self._schedule(sizes[0]).names
+        self._node = names.index(host)
         self._apart = apart
         self._port = port
-        self._addresses = [network.hosts[name].ip for name in workers]
+        self._addresses = [network.hosts[name].ip for name in names]
         self._collective: TcpCollective | None = None
         self._waits_for: int | None = None
         self._closing = threading.Lock()
         self._closed = self._busy = False
-
-        @cache
-        def schedule(elements: int) -> Schedule:
-            return make_schedule(algorithm, network, workers, elements, trees)
-
-        self._schedule = schedule
         # Rounding may make other pairs exchange for another size.
-        used = [channels(schedule(elements), self._rank) for elements in sorted(set(lengths))]
+        used = [channels(self._schedule(elements), self._node) for elements in sizes]
         self._targets = list(dict.fromkeys(channel for targets, _ in used for channel in targets))
         self._sources = list(dict.fromkeys(channel for _, sources in used for channel in sources))
 
@@ -110,7 +104,7 @@ class ScheduleExchange:
 
         def meet() -> None:
             collective = TcpCollective(
-                self._rank,
+                self._node,
                 self._addresses,
                 targets=self._targets,
                 sources=self._sources,
@@ -122,14 +116,14 @@ class ScheduleExchange:
         self._apart_until_closed(meet)
 
     def begin(self, tensor: Tensor, out: Tensor, now: float) -> None:
-        """Run the schedule in place, on a copy in `out`."""
+        """Run the schedule in place, on a copy in `out`; a relay's tensor is of zeros."""
         out[...] = tensor
 
         collective = self._collective
         assert collective is not None
 
         def run() -> None:
-            collective.run(Execution(self._schedule(len(out)), self._rank, out))
+            collective.run(Execution(self._schedule(len(out)), self._node, out))
 
         self._apart_until_closed(run)
 

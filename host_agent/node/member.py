@@ -12,10 +12,16 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-from collectives.plan import JobPlan
+import numpy as np
+
+from collectives.algorithms.catalogue import make_schedule
+from collectives.algorithms.host_part import host_part_all_reduce
+from collectives.decomposition import decompose
+from collectives.network import Network
+from collectives.plan import HostPart, JobPlan
+from collectives.schedule import Schedule
 from host_agent.controller_client import AgentLost, AllDone, Assignment, ControllerClient
 from host_agent.controller_client import PlanChanged as PlanChanged
-from host_agent.node.decomposition import divide
 from host_agent.node.exchange import (
     Exchange,
     ScheduleExchange,
@@ -26,13 +32,14 @@ from host_agent.node.exchange import (
 from host_agent.node.operation_pool import Completed, OperationPool
 from host_agent.node.source import AgreedOrder, Following, LockStep, Source, coordinator_of
 from host_agent.node.timing import suitable_options
+from host_agent.node.vectors import SwitchedVectors, VectorQueues
 from host_agent.operator_training import OperatorTraining
 from host_agent.runner import Machine
 from host_agent.segment import Tensor
 from host_agent.server_set import ServerSet
-from host_agent.task import TREES, Task
+from host_agent.task import Task, TaskError
 from host_agent.worker import Worker
-from host_agent.workload import Interval, make_workload
+from host_agent.workload import VECTORS, Interval, make_workload
 from protocol.channel import ControllerError
 from protocol.wire import tos_of_level
 
@@ -47,7 +54,8 @@ class Member:
     """This host in the job that `client` attends.
 
     `install` is told the machine that takes the job's frames. `patience`: seconds to wait for an
-    assignment, and then for the start; None: as long as the controller lets it wait.
+    assignment, and then for the start; None: as long as the controller lets it wait. `vectors`: of
+    all jobs of this host.
     """
 
     def __init__(
@@ -56,6 +64,7 @@ class Member:
         pool: OperationPool,
         install: Callable[[Machine], None],
         patience: float | None = None,
+        vectors: VectorQueues | None = None,
     ) -> None:
         self.client = client
         self.job = client.job
@@ -67,10 +76,12 @@ class Member:
         self._pool = pool
         self._install = install
         self._patience = patience
+        self._vectors = vectors or VectorQueues()
         self._plan: JobPlan | None = None
         self._worker: Worker | None = None
         self._servers = ServerSet()
-        self._exchanges: list[Exchange] = []
+        self._exchanges: dict[int, Exchange] = {}
+        """By the number of the part of a tensor, see `decompose`."""
         self._source: Source | None = None
         self._released = False
         self._tos = 0
@@ -90,14 +101,14 @@ class Member:
         if done.error is not None:
             raise done.error
         self._completed[done.number] = done
-        for exchange in self._exchanges:
+        for exchange in self._exchanges.values():
             if isinstance(exchange, ScheduleExchange):
                 exchange.completed(done.number)
 
     def close(self) -> None:
         """Give back what the member holds, whatever its state; the client stays open."""
         self.over = True
-        for exchange in self._exchanges:
+        for exchange in self._exchanges.values():
             exchange.close()
         if self._source is not None:
             self._source.close()
@@ -177,12 +188,33 @@ class Member:
         return self._completed.pop(number).value
 
     def _serve(self, assignment: Assignment, plan: JobPlan) -> Script:
+        """An auxiliary host: at the root of trees, or a relay in topologies of hosts, or both."""
         self._servers.adopt(plan, self.client.host, assignment.network)
         self._install(self._servers)
+        task = None
+        if any(self.client.host in part.hosts for part in plan.host_parts):
+            task = Task.from_mapping(assignment.task)
+            if task.coordination is not None:
+                raise TaskError(
+                    f"job {self.job}: its workers agree on an order of tensors, which relay "
+                    f"{self.client.host} does not hear of; expected parts of workers alone"
+                )
+            self._make_exchanges(assignment, plan, task)
         self.client.ready()
         yield from self._until(lambda: self.client.started, "the start")
+        if task is not None:
+            yield from self._connect()
+            yield from self._relay(task, plan)
         while not self._released:
             yield
+
+    def _relay(self, task: Task, plan: JobPlan) -> Script:
+        """Sum what the workers send of every tensor; this host has nothing to add."""
+        for size in task.workload.tensor_sizes():
+            nothing = np.zeros(size, task.workload.dtype.value)
+            self._begin(plan, nothing, like(nothing), time.monotonic())
+            yield from self._exchanged()
+            self.round += 1
 
     def _work(self, assignment: Assignment, plan: JobPlan) -> Script:
         task = Task.from_mapping(assignment.task)
@@ -194,11 +226,7 @@ class Member:
         yield from self._operation(source.prepare)
         self.client.ready()
         yield from self._until(lambda: self.client.started, "the start")
-        for exchange in self._exchanges:
-            if isinstance(exchange, ScheduleExchange):
-                exchange.connect()
-        while not all(exchange.done() for exchange in self._exchanges):
-            yield
+        yield from self._connect()
         intervals: list[Interval] = []
         following: Following = yield from self._operation(source.first, apart=source.waits)
         while following is not None:
@@ -206,9 +234,8 @@ class Member:
             started = time.monotonic()
             result = like(tensor)
             self.elements = len(tensor)
-            self._begin(task, plan, tensor, result, started)
-            while not all(exchange.done() for exchange in self._exchanges):
-                yield
+            self._begin(plan, tensor, result, started)
+            yield from self._exchanged()
             intervals.append((started, time.monotonic()))
             following = yield from self._operation(
                 partial(source.after, name, result), apart=source.waits
@@ -220,7 +247,7 @@ class Member:
             {
                 "verdict": asdict(verdict),
                 "intervals": intervals,
-                "retransmissions": sum(e.retransmissions for e in self._exchanges),
+                "retransmissions": sum(e.retransmissions for e in self._exchanges.values()),
                 "outcome": source.workload.outcome(),
             }
         )
@@ -229,44 +256,73 @@ class Member:
             yield
 
     def _make_source(self, assignment: Assignment, plan: JobPlan, task: Task, index: int) -> Source:
-        judged = plan if plan.trees else None
         tree = task.coordination
-        if tree is None:
-            self._source = LockStep(make_workload(task.workload, index, judged))
+        if task.workload.kind == VECTORS:
+            self._source = SwitchedVectors(self._vectors.of(self.job))
+        elif tree is None:
+            self._source = LockStep(make_workload(task.workload, index, plan))
         else:
-            training = OperatorTraining(task.workload, index, judged)
-            coordinator = coordinator_of(assignment.network, tree, index, self.job)
-            self._source = AgreedOrder(training, coordinator)
+            training = OperatorTraining(task.workload, index, plan)
+            vectors = None if task.vectors is None else self._vectors.of(task.vectors)
+            coordinator = coordinator_of(assignment.network, tree, index, self.job, vectors)
+            self._source = AgreedOrder(training, coordinator, vectors)
         return self._source
 
     def _make_exchanges(self, assignment: Assignment, plan: JobPlan, task: Task) -> None:
+        """The ways by which this host sums its parts of tensors."""
         network, host = assignment.network, self.client.host
-        sizes = set(task.workload.tensor_sizes())
-        weights = [part.weight for part in task.parts]
-        for place, part in enumerate(task.parts):
-            if part.way == TREES:
-                index = plan.workers.index(host)
-                options = task.options or suitable_options(network, plan)
-                self._worker = Worker(plan, index, network, options)
-                self._worker.mark(self._tos)
-                self._install(self._worker)
-                self._exchanges.append(TreeExchange(self._worker))
-                continue
-            ranges = [divide(size, weights, plan.lanes)[place] for size in sizes]
-            exchange = ScheduleExchange(
-                part.way,
-                network,
-                plan.workers,
-                host,
-                [stop - start for start, stop in ranges],
-                lambda work: self._pool.put_apart(self.job, work),
-                port_of(self.job, place),
-                task.trees,
-            )
-            self._exchanges.append(exchange)
+        tensors = [decompose(plan, size) for size in sorted(set(task.workload.tensor_sizes()))]
+        for place, (part, _, _) in enumerate(decompose(plan, 0)):
+            if part is None and plan.trees:
+                if host in plan.workers:
+                    self._exchanges[place] = self._tree_exchange(network, plan, task)
+            elif part is None or host in part.hosts:
+                self._exchanges[place] = ScheduleExchange(
+                    _schedule_maker(network, plan, task, part),
+                    network,
+                    host,
+                    [stop - start for _, start, stop in (parts[place] for parts in tensors)],
+                    lambda work: self._pool.put_apart(self.job, work),
+                    port_of(self.job, place),
+                )
 
-    def _begin(self, task: Task, plan: JobPlan, tensor: Tensor, result: Tensor, now: float) -> None:
-        """Hand every part of a tensor to its exchange (002, decomposition)."""
-        ranges = divide(len(tensor), [part.weight for part in task.parts], plan.lanes)
-        for exchange, (start, stop) in zip(self._exchanges, ranges, strict=True):
-            exchange.begin(tensor[start:stop], result[start:stop], now)
+    def _tree_exchange(self, network: Network, plan: JobPlan, task: Task) -> TreeExchange:
+        options = task.options or suitable_options(network, plan)
+        index = plan.workers.index(self.client.host)
+        self._worker = Worker(plan, index, network, options)
+        self._worker.mark(self._tos)
+        self._install(self._worker)
+        return TreeExchange(self._worker)
+
+    def _connect(self) -> Script:
+        """Meet the hosts with which schedules run."""
+        for exchange in self._exchanges.values():
+            if isinstance(exchange, ScheduleExchange):
+                exchange.connect()
+        yield from self._exchanged()
+
+    def _begin(self, plan: JobPlan, tensor: Tensor, result: Tensor, now: float) -> None:
+        """Hand every part of a tensor to its exchange (002, decomposition); all are under way."""
+        for place, (_, start, stop) in enumerate(decompose(plan, len(tensor))):
+            if place in self._exchanges:
+                self._exchanges[place].begin(tensor[start:stop], result[start:stop], now)
+
+    def _exchanged(self) -> Script:
+        """Wait until nothing is under way."""
+        while not all(exchange.done() for exchange in self._exchanges.values()):
+            yield
+
+
+def _schedule_maker(
+    network: Network, plan: JobPlan, task: Task, part: HostPart | None
+) -> Callable[[int], Schedule]:
+    """For so many elements the schedule of a part, or (None) of the task's algorithm."""
+    if part is not None:
+        return partial(host_part_all_reduce, part, plan.workers)
+    algorithm = task.schedule
+    if algorithm is None:
+        raise TaskError(
+            f"job {plan.job}: neither its plan nor its task says how to sum; expected trees or "
+            'parts of hosts in the plan, or "schedule" in the task'
+        )
+    return lambda elements: make_schedule(algorithm, network, plan.workers, elements, task.trees)

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from host_agent.node.decomposition import WeightError, divide
+from collectives.decomposition import WeightError, decompose, divide
+from collectives.plan import HostPart, JobPlan, TreePlan
 
 
 @st.composite
@@ -46,3 +48,18 @@ def test_halves_of_an_odd_number_of_blocks() -> None:
 def test_weights_that_divide_nothing(weights: list[Fraction], words: str) -> None:
     with pytest.raises(WeightError, match=words):
         divide(10, weights, 1)
+
+
+def test_trees_come_first_and_parts_of_hosts_follow() -> None:
+    ring = HostPart(Fraction(1, 4), order=("h1", "h2"))
+    tree = TreePlan(0, "ps", {}, {}, (), (), ())
+    roster = JobPlan(1, 1, ("h1", "h2"), (), lanes=10, window=1)
+    assert decompose(roster, 45) == ((None, 0, 45),)
+    assert decompose(replace(roster, trees=(tree,)), 45) == ((None, 0, 45),)
+    mixed = replace(roster, trees=(tree,), host_parts=(ring,))
+    assert mixed.tree_weight == Fraction(3, 4)
+    assert decompose(mixed, 80) == ((None, 0, 60), (ring, 60, 80))
+    alone = replace(roster, host_parts=(replace(ring, weight=Fraction(1)),))
+    assert decompose(alone, 45) == ((alone.host_parts[0], 0, 45),)
+    with pytest.raises(WeightError, match="sum 1/4"):
+        decompose(replace(roster, host_parts=(ring,)), 45)

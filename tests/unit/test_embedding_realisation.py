@@ -3,10 +3,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
-from itertools import pairwise
 
 import pytest
 
+from collectives.algorithms.host_part import host_part_all_reduce
 from collectives.flows import tree_flows
 from collectives.network import Network
 from collectives.paths import PlainRoutes
@@ -27,7 +27,8 @@ from controller.embedding.embedding import (
 )
 from controller.embedding.logical_topologies import Paths, parameter_server, ring
 from controller.embedding.planner import plan_embedding
-from controller.embedding.realisation import in_network_plan, in_network_weight, schedules_of
+from controller.embedding.realisation import host_part, realise
+from controller.planners.request import PlanRequest
 from controller.topologies import Options as NetworkOptions
 from controller.topologies import make_topology
 
@@ -44,31 +45,25 @@ PLANNED = plan_embedding(unused(NETWORK), [DEMAND], Options(steps=64)).job(1)
 ELEMENTS = 64 * 9 * 16
 
 
-def test_parts_of_hosts_become_schedules_of_their_ranges() -> None:
-    runs = schedules_of(PLANNED, ELEMENTS)
-    ranges = PLANNED.ranges(ELEMENTS)
-    assert ranges[0][0] == 0 and ranges[-1][1] == ELEMENTS
-    assert all(one[1] == other[0] for one, other in pairwise(ranges))
-    assert {(start, stop) for start, stop, _ in runs} < set(ranges)
-    assert sum(stop - start for start, stop, _ in runs) == ELEMENTS // 2
-    for start, stop, schedule in runs:
+REQUEST = PlanRequest(1, 1, WORKERS, (), window=DEMAND.window)
+
+
+def test_parts_of_hosts_become_parts_of_the_plan() -> None:
+    plan = realise(NETWORK, REQUEST, PLANNED, Allocator(NETWORK))
+    assert plan.tree_weight == Fraction(1, 2)
+    parts = [part for part in PLANNED.parts if part.topology.model is not Model.IN_NETWORK]
+    assert [part.weight for part in plan.host_parts] == [part.weight for part in parts]
+    for made, part in zip(plan.host_parts, parts, strict=True):
+        schedule = host_part_all_reduce(made, WORKERS, ELEMENTS)
         check_schedule(schedule)
-        assert schedule.elements == stop - start
-        assert set(schedule.names) >= set(WORKERS)
+        assert set(schedule.names) == {*WORKERS, *made.relays(WORKERS)} == set(made.hosts)
+        assert made.root == part.topology.root and made.order == part.topology.order
 
 
-def test_a_tensor_smaller_than_the_weights_still_goes_somewhere() -> None:
-    for elements in (0, 1, 3):
-        ranges = PLANNED.ranges(elements)
-        assert sum(stop - start for start, stop in ranges) == elements
-
-
-def test_parts_of_switches_become_one_job_plan() -> None:
+def test_parts_of_switches_become_trees_of_the_plan() -> None:
     allocator = Allocator(NETWORK)
-    plan = in_network_plan(NETWORK, PLANNED, 1, allocator)
-    assert plan is not None
+    plan = realise(NETWORK, REQUEST, PLANNED, allocator)
     check_plans(NETWORK, [plan])
-    assert in_network_weight(PLANNED) == Fraction(1, 2)
     parts = [part for part in PLANNED.parts if part.topology.model is Model.IN_NETWORK]
     for tree, part in zip(plan.trees, parts, strict=True):
         assert tree.share == part.weight * 2
@@ -78,32 +73,36 @@ def test_parts_of_switches_become_one_job_plan() -> None:
         for switch in NETWORK.switches
     }
     assert {name: slots for name, slots in held.items() if slots} == slots_taken([PLANNED])
+    with pytest.raises(ValueError, match="the switches sum it"):
+        host_part(parts[0])
 
 
 def test_the_busiest_link_is_what_runs() -> None:
     """Bytes of schedules and of the job plan's packets, link by link, against the answer's time."""
-    plan = in_network_plan(NETWORK, PLANNED, 1, Allocator(NETWORK))
-    assert plan is not None
+    plan = realise(NETWORK, REQUEST, PLANNED, Allocator(NETWORK))
     units: dict[DirectedLink, Fraction] = {}
-    for _, _, schedule in schedules_of(PLANNED, ELEMENTS):
+    for part in plan.host_parts:
+        schedule = host_part_all_reduce(part, WORKERS, ELEMENTS)
         for link, count in link_volumes(schedule, PlainRoutes(NETWORK).path).items():
-            units[link] = units.get(link, Fraction(0)) + Fraction(count, ELEMENTS)
+            units[link] = units.get(link, Fraction(0)) + part.weight * Fraction(count, ELEMENTS)
     for tree in plan.trees:
         for flow in tree_flows(NETWORK, plan, tree).all():
-            share = Fraction(tree.share) * in_network_weight(PLANNED)
+            share = Fraction(tree.share) * plan.tree_weight
             units[flow.u, flow.v] = units.get((flow.u, flow.v), Fraction(0)) + share
     free = unused(NETWORK).links
     seconds = max(DEMAND.bits * load / free[link] for link, load in units.items())
     assert seconds == PLANNED.seconds(Capacities(unused(NETWORK)))
 
 
-def test_no_plan_where_the_switches_sum_nothing() -> None:
+def test_no_trees_where_the_switches_sum_nothing() -> None:
     only = JobEmbedding(
         replace(DEMAND, shares=None), (Part(ring(Paths(NETWORK), WORKERS), Fraction(1)),)
     )
-    assert in_network_plan(NETWORK, only, 1, Allocator(NETWORK)) is None
-    assert in_network_weight(only) == 0
-    assert len(schedules_of(only, 90)) == 1
+    allocator = Allocator(NETWORK)
+    plan = realise(NETWORK, REQUEST, only, allocator)
+    check_plans(NETWORK, [plan])
+    assert plan.trees == () and plan.tree_weight == 0 and plan.auxiliary == ()
+    assert not any(allocator.in_use(switch) for switch in NETWORK.switches)
 
 
 def change(**fields: object) -> Callable[[JobEmbedding], JobEmbedding]:

@@ -8,14 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from collectives.algorithms.host_part import host_part_all_reduce
 from collectives.network import Network
 from collectives.paths import PlainRoutes
-from collectives.plan import PlanError
 from collectives.schedule_bytes import link_volumes
 from collectives.schedule_checker import check_schedule
 from controller.embedding.capacities import Capacities
 from controller.embedding.demand import JobDemand, unused
 from controller.embedding.elastic_tree import cheapest_tree, rotated_trees
+from controller.embedding.embedding import Part
 from controller.embedding.logical_topologies import (
     LogicalTopology,
     Paths,
@@ -25,7 +26,7 @@ from controller.embedding.logical_topologies import (
     physical_order,
     ring,
 )
-from controller.embedding.realisation import schedule_of
+from controller.embedding.realisation import host_part
 from controller.embedding.regions import Region, find_regions
 from controller.embedding.switch_trees import SwitchTrees
 from controller.topologies import Options, make_topology
@@ -191,7 +192,8 @@ def test_traffic_is_what_the_schedule_sends(spec: str, seed: int) -> None:
         parameter_server(paths, workers, hosts[-1]),
         aggregation_tree(paths, root, parents),
     ):
-        schedule = schedule_of(topology, workers, elements)
+        part = host_part(Part(topology, Fraction(1)))
+        schedule = host_part_all_reduce(part, workers, elements)
         check_schedule(schedule)
         expected = {link: units * elements for link, units in topology.traffic.items()}
         assert link_volumes(schedule, PlainRoutes(network).path) == expected
@@ -237,13 +239,3 @@ def test_flows_that_no_switch_sums_add_up() -> None:
     assert tree.traffic["s2", "s1"] == 3 and tree.traffic["s1", "s2"] == 1
     assert tree.traffic["s1", "ps"] == 1
     assert tree.aggregators == ("s1", "ps")
-
-
-def test_a_tree_of_switches_is_no_schedule() -> None:
-    network = make_topology("star:2", Options(link_rate=1.0))
-    tree = in_network_tree(
-        network, ("h1", "h2"), "ps", {"h1": "s1", "h2": "s1", "s1": "ps"}, lambda _: True
-    )
-    assert tree is not None
-    with pytest.raises(PlanError, match="in the switches"):
-        schedule_of(tree, ("h1", "h2"), 8)

@@ -13,8 +13,9 @@ import pytest
 from collectives.algorithms.catalogue import MULTI_TREE, SCHEDULES
 from collectives.algorithms.rooted import heap_tree
 from collectives.algorithms.trees import SharedTree
+from collectives.coordination.tree import CoordinationTree
 from collectives.network import Network
-from collectives.plan import DataType, JobPlan
+from collectives.plan import DataType, HostPart, JobPlan
 from controller.loaders import load_network
 from host_agent.agent import Task, attend
 from host_agent.controller_client import AllDone, Assignment, ControllerClient, Event
@@ -29,13 +30,20 @@ RANKS = 5
 class Controller:
     """Starts all agents together, and keeps what they report."""
 
-    def __init__(self, network: Network, task: Task) -> None:
+    def __init__(self, network: Network, task: Task, parts: tuple[HostPart, ...] = ()) -> None:
         workers = tuple(network.hosts)[:RANKS]
-        plan = JobPlan(1, 1, workers, (), lanes=256, window=1)
+        plan = JobPlan(1, 1, workers, (), lanes=256, window=1, host_parts=parts)
         self.assignment = Assignment(network, plan, json.loads(task.to_json()))
-        self.barrier = threading.Barrier(RANKS, timeout=30)
+        self.hosts = (*workers, *plan.auxiliary)
+        self.barrier = threading.Barrier(len(self.hosts), timeout=30)
+        self.working = threading.Barrier(RANKS, self._release, timeout=30)
+        self.clients: list[Client] = []
         self.reports: dict[str, Mapping[str, Any]] = {}
         self.failures: dict[str, str] = {}
+
+    def _release(self) -> None:
+        for client in self.clients:
+            client.released()
 
 
 class Client:
@@ -50,6 +58,7 @@ class Client:
         self._controller = controller
         self._events: list[Event] = []
         self._wakeup = os.eventfd(0, os.EFD_NONBLOCK)
+        controller.clients.append(self)
 
     def open(self) -> None:
         os.eventfd_write(self._wakeup, 1)
@@ -73,45 +82,101 @@ class Client:
 
     def finished(self, report: Mapping[str, Any]) -> None:
         self._controller.reports[self.host] = report
-        self._controller.barrier.wait()
+        self._controller.working.wait()
+
+    def released(self) -> None:
         self._events.append(AllDone({}))
+        os.eventfd_write(self._wakeup, 1)
 
     def failed(self, reason: str) -> None:
         self._controller.failures[self.host] = reason
 
 
-@pytest.mark.parametrize("algorithm", [*SCHEDULES, MULTI_TREE])
-def test_agents_sum_among_themselves(algorithm: str) -> None:
-    network = load_network("leaf-spine:2x3")
+def local_network() -> Network:
+    """Hosts that are reached on this machine."""
+    network = load_network("leaf-spine:2x4")
     hosts = {
         name: replace(host, ip=f"127.0.2.{number + 1}")
         for number, (name, host) in enumerate(network.hosts.items())
     }
-    network = replace(network, hosts=hosts)
-    workload = WorkloadSpec("random", RANKS, 20_003, 2, DataType.INT32, seed=1)
-    ranks = tuple(hosts)[:RANKS]
-    trees = (SharedTree(heap_tree(ranks), Fraction(2)), SharedTree(heap_tree(ranks[::-1])))
-    controller = Controller(network, Task(workload, algorithm, WorkerOptions(), trees=trees))
+    return replace(network, hosts=hosts)
+
+
+def run_agents(controller: Controller) -> None:
+    """Let every host of a job play its part, to the end."""
 
     def agent(host: str) -> None:
         try:
             attend(cast(ControllerClient, Client(controller, host)), MemoryPort.pair()[0])
         except Exception:  # noqa: BLE001 - the agent has told the controller why
             controller.barrier.abort()
+            controller.working.abort()
 
-    threads = [
-        threading.Thread(target=agent, args=(host,)) for host in controller.assignment.plan.workers
-    ]
+    threads = [threading.Thread(target=agent, args=(host,)) for host in controller.hosts]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(60)
+
+
+def check_reports(controller: Controller, checked: int) -> None:
     assert not controller.failures
     assert len(controller.reports) == RANKS
     for report in controller.reports.values():
         assert report["verdict"]["wrong"] == 0
-        assert report["verdict"]["checked"] == 2 * 20_003
+        assert report["verdict"]["checked"] == checked
         assert len(report["intervals"]) == 2
+
+
+@pytest.mark.parametrize("algorithm", [*SCHEDULES, MULTI_TREE])
+def test_agents_sum_among_themselves(algorithm: str) -> None:
+    network = local_network()
+    workload = WorkloadSpec("random", RANKS, 20_003, 2, DataType.INT32, seed=1)
+    ranks = tuple(network.hosts)[:RANKS]
+    trees = (SharedTree(heap_tree(ranks), Fraction(2)), SharedTree(heap_tree(ranks[::-1])))
+    controller = Controller(network, Task(workload, algorithm, WorkerOptions(), trees=trees))
+    run_agents(controller)
+    check_reports(controller, 2 * 20_003)
+
+
+@pytest.mark.parametrize("dtype", DataType)
+@pytest.mark.parametrize("elements", [0, 100, 20_003])
+def test_agents_sum_parts_of_a_tensor_over_several_topologies(
+    dtype: DataType, elements: int
+) -> None:
+    """A ring, a parameter server on a host of its own, and a tree with a relay."""
+    network = local_network()
+    ranks, (ps, relay, *_) = tuple(network.hosts)[:RANKS], tuple(network.hosts)[RANKS:]
+    tree = {**dict.fromkeys(ranks[:3], relay), ranks[3]: ranks[4], relay: ranks[4]}
+    parts = (
+        HostPart(Fraction(1, 4), order=(*ranks[2:], *ranks[:2])),
+        HostPart(Fraction(1, 4), root=ps, parents=dict.fromkeys(ranks, ps)),
+        HostPart(Fraction(1, 2), root=ranks[4], parents=tree),
+    )
+    task = Task(WorkloadSpec("random", RANKS, elements, 2, dtype, seed=1))
+    controller = Controller(network, task, parts)
+    assert controller.hosts == (*ranks, ps, relay)
+    run_agents(controller)
+    check_reports(controller, 2 * elements)
+
+
+def test_relays_do_not_hear_of_an_agreed_order() -> None:
+    network = local_network()
+    ranks, relay = tuple(network.hosts)[:RANKS], tuple(network.hosts)[RANKS]
+    tree = HostPart(Fraction(1), root=relay, parents=dict.fromkeys(ranks, relay))
+    workload = WorkloadSpec("random", RANKS, 10, 1, DataType.INT32, seed=1)
+    order = CoordinationTree(ranks, (-1, *[0] * (RANKS - 1)), ())
+    controller = Controller(network, Task(workload, coordination=order), (tree,))
+    controller.hosts = (relay,)
+    run_agents(controller)
+    assert "agree on an order of tensors" in controller.failures[relay]
+
+
+def test_a_plan_and_a_task_that_do_not_say_how_to_sum() -> None:
+    workload = WorkloadSpec("random", RANKS, 10, 1, DataType.INT32, seed=1)
+    controller = Controller(local_network(), Task(workload))
+    run_agents(controller)
+    assert "says how to sum" in controller.failures["h1"]
 
 
 def test_a_task_crosses_as_json() -> None:

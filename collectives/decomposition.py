@@ -1,6 +1,6 @@
-"""The decomposition module: which part of a tensor goes over which logical topology (002).
+"""Decomposition: which part of a tensor goes over which logical topology (002).
 
-The weights come with the embedding plan. Every worker cuts every tensor at the same places, so
+The weights come with the plan. Every worker cuts every tensor at the same places, so
 the cuts are computed exactly, from fractions, and lie between blocks. (Collecting and broadcasting
 overlap block by block because trees and schedules stream: nothing here waits for a whole part.)
 """
@@ -9,6 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
+
+from collectives.plan import HostPart, JobPlan
+
+TensorPart = tuple[HostPart | None, int, int]
+"""A logical topology, None for the plan's trees, and its elements (start, stop) of a tensor."""
 
 
 class WeightError(ValueError):
@@ -41,3 +46,23 @@ def divide(length: int, weights: Sequence[Fraction], block: int) -> tuple[tuple[
         ranges.append((start, stop))
         start = stop
     return tuple(ranges)
+
+
+def decompose(plan: JobPlan, length: int) -> tuple[TensorPart, ...]:
+    """Who sums which elements of a flat tensor of `length`: the trees first, if there are any.
+
+    Cut at whole fragments, as `divide`. A plan with neither trees nor parts of hosts is a mere list
+    of workers: all is summed by other means then, and None stands for that. Raises WeightError.
+    """
+    parts: list[HostPart | None] = [*plan.host_parts]
+    weights = [part.weight for part in plan.host_parts]
+    if plan.trees or not parts:
+        parts.insert(0, None)
+        weights.insert(0, plan.tree_weight)
+    ranges = divide(length, weights, plan.lanes)
+    return tuple((part, start, stop) for part, (start, stop) in zip(parts, ranges, strict=True))
+
+
+def tree_elements(plan: JobPlan, length: int) -> int:
+    """How many elements of a flat tensor of `length` the plan's trees sum; see `decompose`."""
+    return sum(stop - start for part, start, stop in decompose(plan, length) if part is None)

@@ -1,0 +1,121 @@
+"""The planner embedding: a job over several logical topologies at once, and its later epochs (002).
+
+What is fixed for a job's life are the weights, the topologies of hosts and the servers: all workers
+must cut a tensor at the same places, and a TCP stream cannot change its way. A new epoch gives the
+trees of switches other links.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from fractions import Fraction
+
+from collectives.network import Network
+from collectives.plan import JobPlan, PlanError, Results
+from controller.allocation import Allocator
+from controller.embedding.choice import Options
+from controller.embedding.demand import JobDemand, Resources, unused
+from controller.embedding.embedding import Embedding
+from controller.embedding.planner import plan_embedding
+from controller.embedding.realisation import realise
+from controller.planners.in_trees import Limits, TreeTask
+from controller.planners.job_plans import MAX_TREES, job_plan
+from controller.planners.multi_hop import solve_tasks
+from controller.planners.request import Algorithm, PlanRequest
+
+STEPS = 64
+"""Weights of a job are multiples of 1 / STEPS: smaller parts are not worth their connections."""
+LEAST_GAIN = 0.02
+"""Of an iteration's time, that each topology beyond the first must save at least."""
+PLANNING_SECONDS = 2.0
+"""At most, while other jobs wait for the controller."""
+
+
+def plan_job_embedding(network: Network, request: PlanRequest, allocator: Allocator) -> JobPlan:
+    """Plan a job, or the next epoch of one (`request.before`); PlanError says what is in the way.
+
+    `network`: with what is free of its links as their bandwidth, of which every one needs some.
+    """
+    _check(request)
+    if request.before is not None:
+        return _next_epoch(network, request, request.before, allocator)
+    options = Options(
+        steps=STEPS,
+        least_gain=LEAST_GAIN,
+        time_limit=min(request.forest.time_limit, PLANNING_SECONDS),
+        seed=request.forest.seed,
+    )
+    found = embed_job(network, request, allocator, options)
+    return realise(network, request, found.job(request.job), allocator)
+
+
+def embed_job(
+    network: Network, request: PlanRequest, allocator: Allocator, options: Options
+) -> Embedding:
+    """Topologies and weights for a request; reserves nothing. PlanError as `plan_embedding`."""
+    wanted = request.embedding
+    demand = JobDemand(
+        request.job,
+        request.workers,
+        (wanted.tensor_bytes,),
+        models=wanted.models,
+        auxiliary=wanted.auxiliary,
+        window=request.window,
+        relays=wanted.relays,
+    )
+    whole = unused(network)
+    slots = _free_slots(network, request, allocator)
+    return plan_embedding(Resources(network, whole.links, slots), [demand], options)
+
+
+def _free_slots(network: Network, request: PlanRequest, allocator: Allocator) -> Mapping[str, int]:
+    """Slots in whole windows, and no more than for the trees that the job may have."""
+    most = MAX_TREES if request.forest.max_trees is None else request.forest.max_trees
+    return {
+        name: min(most, allocator.room(name, request.job, request.window)) * request.window
+        for name, switch in network.switches.items()
+        if switch.aggregates
+    }
+
+
+def _check(request: PlanRequest) -> None:
+    if request.algorithm is not Algorithm.IN_NETWORK or request.results is Results.UNICAST:
+        raise PlanError(
+            "planner embedding lets switches sum and copy results where that is best, and hosts "
+            "elsewhere; leave --algorithm and --results out, or use the planner multi-hop"
+        )
+
+
+def _next_epoch(
+    network: Network, request: PlanRequest, before: JobPlan, allocator: Allocator
+) -> JobPlan:
+    """The trees of switches anew, with the same servers and shares; what hosts sum stays.
+
+    A server that is not among `request.servers`, if there are any, gives way to the first of these
+    that has no tree yet.
+    """
+    if not before.trees:
+        return replace(before, epoch=request.epoch)
+    shares = tuple(tree.share for tree in before.trees)
+    sums = frozenset(name for name, switch in network.switches.items() if switch.aggregates)
+    tasks = [
+        TreeTask(server, request.workers, sums, Fraction(share).limit_denominator(STEPS * STEPS))
+        for server, share in zip(_servers(request, before), shares, strict=True)
+    ]
+    room = {name: allocator.room(name, request.job, request.window) for name in sums}
+    found = solve_tasks(network, tasks, Limits(ranges=room), seed=request.forest.seed)
+    plan = job_plan(network, request, found.routes, shares, Results.REPLICATED, allocator)
+    return replace(plan, host_parts=before.host_parts)
+
+
+def _servers(request: PlanRequest, before: JobPlan) -> list[str]:
+    servers = [tree.server for tree in before.trees]
+    if request.servers:
+        spare = iter([host for host in request.servers if host not in servers])
+        replaced = {server: server for server in servers}
+        for server in before.servers:
+            if server not in request.servers:
+                replaced[server] = next(spare, server)
+        servers = [replaced[server] for server in servers]
+    return servers
