@@ -19,6 +19,7 @@ from controller.driver import Driver, SwitchTarget
 from controller.nodes import REPORT_SECONDS
 from controller.pipeline import Pipeline
 from controller.priorities import ONE_LEVEL, PriorityPolicy
+from controller.replanning import ReplanningPolicy
 from controller.serving import serve_cluster
 from controller.state import NetworkState, PortBytes, StateError
 from experiment.description import Engine
@@ -95,7 +96,7 @@ def run_emulated_cluster(
     pipeline = compile_pipeline(engine, lanes, slots_of(network))
     levels = priorities != ONE_LEVEL
     with Emulation(network, engine=engine.value, priorities=levels) as emulation:
-        asyncio.run(beside_cluster(emulation, pipeline, lanes, tell, serve, priorities))
+        asyncio.run(beside_cluster(emulation, pipeline, lanes, tell, serve, priorities=priorities))
 
 
 async def beside_cluster(
@@ -104,7 +105,9 @@ async def beside_cluster(
     lanes: int,
     tell: Tell,
     work: Callable[[Cluster, str], Coroutine[Any, Any, None]],
+    *,
     priorities: PriorityPolicy | None = None,
+    replanning: ReplanningPolicy | None = None,
 ) -> None:
     """Do some work, given the cluster and its address, while an emulation serves jobs.
 
@@ -126,6 +129,7 @@ async def beside_cluster(
             f"unix:{folder}/controller",
             lanes=lanes,
             priorities=priorities,
+            replanning=replanning,
         ) as (cluster, bound):
             await _first_of(
                 asyncio.create_task(work(cluster, bound)),

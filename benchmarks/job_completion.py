@@ -1,0 +1,376 @@
+"""Completion times of many jobs: with priorities, without them, and by plain parameter servers.
+
+python -m benchmarks.job_completion [--output FOLDER] [mininet] [simulated]
+
+The sizes of the jobs are those of a heavy tail. Who is long is there first: long jobs are what
+short ones find when they come to a cluster at any time. In Mininet eight jobs run three times in
+one network that stays up; simulated, fifty jobs run as fluid, for several seeds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from random import Random
+from statistics import fmean
+from typing import Any
+
+from rich.console import Console
+
+from benchmarks.report import Rows, arguments, run_benchmarks
+from collectives.network import Network
+from collectives.timing.routes import LinkArrays
+from controller.allocation import Allocator
+from controller.asking import ControllerQueries
+from controller.cluster import WINDOW, Cluster
+from controller.job_commands import make_submission, verdict_of
+from controller.job_queue import JobState
+from controller.loaders import load_network
+from controller.planners import make_plan
+from controller.planners.request import Algorithm, PlanRequest
+from controller.priorities import ONE_LEVEL, PriorityPolicy, suitable_policy
+from controller.replanning import ReplanningPolicy
+from experiment.cluster import beside_cluster
+from experiment.description import Engine
+from experiment.pipelines import compile_pipeline, slots_of
+from experiment.result import RunFailed
+from mininet_topos.emulation import Emulation
+from mininet_topos.loader import why_unavailable
+from protocol import hopsum_pb2 as pb
+from protocol.wire import LANES_DEFAULT
+from simulation.job_mix import fluid_job, simulate_jobs
+
+ELEMENT_BYTES = 4
+WATCH_SECONDS = 0.1
+PATIENCE = 480.0
+
+
+class Way(StrEnum):
+    """How jobs sum, and share links."""
+
+    PRIORITIES = "priorities"
+    """In the switches; levels follow progress."""
+    FAIR = "fair"
+    """By the same plans, all jobs at one level."""
+    SERVER = "server"
+    """At plain parameter servers, all jobs at one level."""
+
+    @property
+    def algorithm(self) -> Algorithm:
+        """What the switches do."""
+        return Algorithm.SERVER if self is Way.SERVER else Algorithm.IN_NETWORK
+
+    def policy(self, network: Network) -> PriorityPolicy:
+        """How levels follow."""
+        return suitable_policy(network) if self is Way.PRIORITIES else ONE_LEVEL
+
+
+@dataclass(frozen=True, slots=True)
+class Mix:
+    """Jobs on a network. `link_rate`: bit/s. `gap`: s between two starts on average.
+
+    `tail`, `smallest`, `largest`: of a bounded Pareto distribution, its shape and bytes of all
+    tensors of a job; `long`: how many of the longest come before the others. `workers`: of a job,
+    from and to. `elements`: of its tensor.
+    """
+
+    topology: str
+    link_rate: float
+    jobs: int
+    gap: float
+    tail: float
+    smallest: float
+    largest: float
+    long: int
+    workers: tuple[int, int]
+    elements: int = 65_536
+
+
+EIGHT = Mix("fat-tree:4", 10e6, 8, 3.0, 0.6, 1e6, 40e6, 2, (4, 8))
+"""Two to six of them at a time on most links, for about a minute."""
+FIFTY = Mix("fat-tree:8", 10e6, 50, 4.0, 1.0, 1e6, 200e6, 0, (8, 32))
+SEEDS = range(1, 6)
+
+
+@dataclass(frozen=True, slots=True)
+class MixedJob:
+    """A job of a mix. `start`: s from the first one's."""
+
+    name: str
+    start: float
+    workers: tuple[str, ...]
+    server: str
+    elements: int
+    rounds: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of all its tensors at one worker."""
+        return ELEMENT_BYTES * self.elements * self.rounds
+
+
+def make_mix(mix: Mix, network: Network, seed: int) -> list[MixedJob]:
+    """The jobs of a mix in order of their start: the sizes always the same, the rest random.
+
+    Sizes are quantiles of the distribution, so that the tail is there however few jobs there are.
+    """
+    random = Random(seed)
+    shrink = 1 - (mix.smallest / mix.largest) ** mix.tail
+    sizes = [
+        mix.smallest * (1 - (number + 0.5) / mix.jobs * shrink) ** (-1 / mix.tail)
+        for number in reversed(range(mix.jobs))
+    ]
+    later = sizes[mix.long :]
+    random.shuffle(later)
+    hosts = list(network.hosts)
+    start = 0.0
+    jobs = []
+    for number, size in enumerate([*sizes[: mix.long], *later], start=1):
+        *workers, server = random.sample(hosts, random.randint(*mix.workers) + 1)
+        rounds = max(1, round(size / (ELEMENT_BYTES * mix.elements)))
+        jobs.append(MixedJob(f"job{number}", start, tuple(workers), server, mix.elements, rounds))
+        start += random.expovariate(1 / mix.gap)
+    return jobs
+
+
+# -- simulated
+
+
+def simulated_times(way: Way, network: Network, jobs: Sequence[MixedJob]) -> list[float]:
+    """How long each job takes as fluid, s. Each is planned as if it were alone."""
+    links = LinkArrays(network)
+    allocator = Allocator(network)
+    fluid = []
+    for number, job in enumerate(jobs, start=1):
+        request = PlanRequest(
+            number, 1, job.workers, (job.server,), algorithm=way.algorithm, window=WINDOW
+        )
+        plan = make_plan(network, request, allocator)
+        fluid.append(fluid_job(links, plan, job.start, job.elements, job.rounds))
+    times = simulate_jobs(fluid, links.capacities, way.policy(network))
+    return [float(seconds) for seconds in times.completion]
+
+
+def simulated(output: Path, mix: Mix = FIFTY) -> Rows:
+    """Fifty jobs on 128 hosts for several seeds; the distributions of all as a picture."""
+    network = load_network(mix.topology, link_rate=mix.link_rate)
+    taken: dict[Way, list[float]] = {way: [] for way in Way}
+    rows: Rows = []
+    for seed in SEEDS:
+        jobs = make_mix(mix, network, seed)
+        times = {way: simulated_times(way, network, jobs) for way in Way}
+        for way in Way:
+            taken[way] += times[way]
+        rows.append(
+            {"seed": seed, "jobs": mix.jobs} | _columns({way: fmean(times[way]) for way in Way})
+        )
+    rows.append(
+        {"seed": "all", "jobs": len(SEEDS) * mix.jobs}
+        | _columns({way: fmean(taken[way]) for way in Way})
+    )
+    output.mkdir(parents=True, exist_ok=True)
+    (output / "job-completion-simulated.png").write_bytes(distribution_plot(taken))
+    return rows
+
+
+def distribution_plot(times: Mapping[Way, Sequence[float]]) -> bytes:
+    """A PNG: which part of the jobs is done within a time, for each way."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.5, 4), layout="constrained")
+    axes = figure.subplots()
+    colours = {Way.PRIORITIES: "#0b7285", Way.FAIR: "#e8590c", Way.SERVER: "#868e96"}
+    for way, seconds in times.items():
+        part = [(number + 1) / len(seconds) for number in range(len(seconds))]
+        axes.step(sorted(seconds), part, where="post", color=colours[way], label=way.value)
+        axes.axvline(fmean(seconds), color=colours[way], ls=":", lw=1)
+    axes.set(xlabel="job completion time, s (dotted: mean)", ylabel="part of the jobs")
+    axes.set_xscale("log")
+    axes.set_ylim(0, 1)
+    axes.grid(True, alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, loc="lower right")
+    buffer = io.BytesIO()
+    # Without the version in it, the same times give the same picture.
+    figure.savefig(buffer, format="png", dpi=110, metadata={"Software": None})
+    return buffer.getvalue()
+
+
+# -- in Mininet
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What became of a job. `seconds`: from its submission to its end."""
+
+    seconds: float
+    checked: int
+    wrong: int
+    retransmissions: int
+
+
+def emulated(mix: Mix = EIGHT, ways: Sequence[Way] = tuple(Way), seed: int = 1) -> Rows:
+    """Eight jobs at once, beside what the fluid says; a row for each and one of means.
+
+    Raises what the emulation raises, and RunFailed for a job that does not end well.
+    """
+    network = load_network(mix.topology, link_rate=mix.link_rate)
+    jobs = make_mix(mix, network, seed)
+    pipeline = compile_pipeline(Engine.EMBEDDED, LANES_DEFAULT, slots_of(network))
+    measured: dict[Way, list[Measured]] = {}
+    with Emulation(network, priorities=True) as emulation:
+        for way in ways:
+            measured[way] = []
+
+            async def work(cluster: Cluster, address: str, way: Way = way) -> None:
+                measured[way] += await run_jobs(cluster, address, jobs, way.algorithm)
+
+            asyncio.run(
+                beside_cluster(
+                    emulation,
+                    pipeline,
+                    LANES_DEFAULT,
+                    Console(stderr=True).print,
+                    work,
+                    priorities=way.policy(network),
+                    replanning=ReplanningPolicy(live=False),
+                )
+            )
+    fluid = {way: simulated_times(way, network, jobs) for way in ways}
+    return measured_rows(jobs, measured, fluid)
+
+
+async def run_jobs(
+    cluster: Cluster, address: str, jobs: Sequence[MixedJob], algorithm: Algorithm
+) -> list[Measured]:
+    """Hand jobs in as their times come, and wait for the last one's end."""
+    queries = ControllerQueries(address)
+    await _until(lambda: set(cluster.network.hosts) <= set(cluster.nodes.attached), "agents")
+    began = time.monotonic()
+    submitted = [asyncio.create_task(_submit(queries, job, algorithm, began)) for job in jobs]
+    numbers = [(await task).job for task in submitted]
+    found = [cluster.book.find(number) for number in numbers]
+    await _until(lambda: all(job.state.over for job in found), "the jobs' end")
+    infos = [await asyncio.to_thread(queries.job, str(number)) for number in numbers]
+    return [_measured(info) for info in infos]
+
+
+async def _submit(
+    queries: ControllerQueries, job: MixedJob, algorithm: Algorithm, began: float
+) -> pb.JobInfo:
+    await asyncio.sleep(max(0.0, began + job.start - time.monotonic()))
+    submission = make_submission(
+        job.name,
+        ",".join(job.workers),
+        job.server,
+        elements=job.elements,
+        rounds=job.rounds,
+        algorithm=algorithm.value,
+    )
+    return await asyncio.to_thread(queries.submit, submission)
+
+
+async def _until(true: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not true():
+        if time.monotonic() > deadline:
+            raise RunFailed(f"waited {PATIENCE:g} s for {what}")
+        await asyncio.sleep(WATCH_SECONDS)
+
+
+def _measured(info: pb.JobInfo) -> Measured:
+    """A job that has ended well; RunFailed for one that has not."""
+    if info.state != JobState.FINISHED:
+        raise RunFailed(f"{info.name} {info.state}: {info.reason}")
+    verdict = verdict_of(info)
+    return Measured(
+        info.ended - info.submitted,
+        verdict["checked"],
+        verdict["wrong"],
+        verdict["retransmissions"],
+    )
+
+
+def measured_rows(
+    jobs: Sequence[MixedJob],
+    measured: Mapping[Way, Sequence[Measured]],
+    fluid: Mapping[Way, Sequence[float]],
+) -> Rows:
+    """A row for each job: its seconds each way, measured and as fluid; the last row has means."""
+    rows: Rows = []
+    for number, job in enumerate(jobs):
+        each = {way: measured[way][number] for way in measured}
+        row: dict[str, Any] = {
+            "job": job.name,
+            "start": round(job.start, 1),
+            "workers": len(job.workers),
+            "megabytes": round(job.size / 1e6, 1),
+        }
+        rows.append(
+            row
+            | _columns({way: one.seconds for way, one in each.items()})
+            | {f"fluid_{way}": round(fluid[way][number], 1) for way in fluid}
+            | _counts(list(each.values()))
+        )
+    total: dict[str, Any] = {
+        "job": "mean",
+        "start": round(fmean(job.start for job in jobs), 1),
+        "workers": round(fmean(len(job.workers) for job in jobs), 1),
+        "megabytes": round(fmean(job.size for job in jobs) / 1e6, 1),
+    }
+    rows.append(
+        total
+        | _columns({way: fmean(one.seconds for one in measured[way]) for way in measured})
+        | {f"fluid_{way}": round(fmean(fluid[way]), 1) for way in fluid}
+        | _counts([one for way in measured for one in measured[way]])
+    )
+    return rows
+
+
+def _columns(seconds: Mapping[Way, float]) -> dict[str, float]:
+    """Seconds of each way, and how priorities compare with the others as far as they were run."""
+    columns = {way.value: round(value, 2) for way, value in seconds.items()}
+    mine = seconds.get(Way.PRIORITIES)
+    if mine and Way.FAIR in seconds:
+        columns["of_fair"] = round(mine / seconds[Way.FAIR], 3)
+    if mine and Way.SERVER in seconds:
+        columns["server_times"] = round(seconds[Way.SERVER] / mine, 2)
+    return columns
+
+
+def _counts(measured: Sequence[Measured]) -> dict[str, int]:
+    return {
+        "checked": sum(one.checked for one in measured),
+        "wrong": sum(one.wrong for one in measured),
+        "sent_again": sum(one.retransmissions for one in measured),
+    }
+
+
+def main() -> None:
+    """Run the mixes named, or both."""
+    names = ("mininet", "simulated")
+    parser = arguments(__doc__, dict.fromkeys(names))
+    parser.add_argument(
+        "--ways", nargs="+", type=Way, default=list(Way), help="in Mininet; default: all three"
+    )
+    asked = parser.parse_args()
+    reason = why_unavailable()
+    run_benchmarks(
+        {
+            "mininet": partial(emulated, EIGHT, asked.ways),
+            "simulated": partial(simulated, asked.output),
+        },
+        asked,
+        prefix="job-completion-",
+        skipped={} if reason is None else {"mininet": reason},
+    )
+
+
+if __name__ == "__main__":
+    main()
