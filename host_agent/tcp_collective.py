@@ -52,8 +52,11 @@ class TcpCollective:
         port: int | Sequence[int] = BASE_PORT,
         server: socket.socket | None = None,
         timeout: float = 30.0,
+        tos: int = 0,
     ) -> None:
         self.rank = rank
+        self.sent_bytes = 0
+        """That the kernel has taken, of all schedules."""
         self._addresses = addresses
         self._timeout = timeout
         self._selector = selectors.DefaultSelector()
@@ -70,6 +73,16 @@ class TcpCollective:
             outlet.sock.setblocking(False)
         for sock in self._inlets.values():
             sock.setblocking(False)
+        self.mark(tos)
+
+    def mark(self, tos: int) -> None:
+        """Give packets this IP ToS byte from now on, acknowledgements and repetitions too.
+
+        SO_PRIORITY is left alone: the queues of links go by the ToS byte (`priority_queues`), and
+        pfifo_fast's bands do not follow the order of socket priorities (tc-prio(8)).
+        """
+        for sock in (*(outlet.sock for outlet in self._outlets.values()), *self._inlets.values()):
+            sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, tos)
 
     def _connect(self, target: Channel, port: int) -> socket.socket:
         address = self._addresses[target.peer]
@@ -187,6 +200,7 @@ class TcpCollective:
                 return moved
             except OSError as error:
                 raise self._lost(target) from error
+            self.sent_bytes += sent
             outlet.rest = outlet.rest[sent:]
 
     def _pull(self, execution: Execution, source: Channel) -> None:

@@ -71,7 +71,7 @@ class ScheduleExchange:
 
     `schedule`: the one for so many elements; `host` is one of the nodes that it names, a worker or
     a relay. `lengths`: of all parts it will be given, so that connections are made once. `connect`
-    comes first, once the other hosts are there.
+    comes first, once the other hosts are there. `tos`: as for `mark`.
     """
 
     def __init__(
@@ -82,7 +82,9 @@ class ScheduleExchange:
         lengths: Iterable[int],
         apart: Apart,
         port: int = BASE_PORT,
+        tos: int = 0,
     ) -> None:
+        self._tos = tos
         self._schedule = cache(schedule)
         sizes = sorted(set(lengths))
         names = self._schedule(sizes[0]).names
@@ -109,9 +111,12 @@ class ScheduleExchange:
                 targets=self._targets,
                 sources=self._sources,
                 port=self._port,
+                tos=self._tos,
             )
             with self._closing:
                 self._collective = collective
+                # It may have changed since.
+                collective.mark(self._tos)
 
         self._apart_until_closed(meet)
 
@@ -140,6 +145,13 @@ class ScheduleExchange:
         self._busy = True
         self._waits_for = self._apart(guarded)
 
+    def mark(self, tos: int) -> None:
+        """Give packets this IP ToS byte from now on, whatever is under way."""
+        with self._closing:
+            self._tos = tos
+            if self._collective is not None:
+                self._collective.mark(tos)
+
     def completed(self, number: int) -> None:
         """Take in that a piece of work is done."""
         if number == self._waits_for:
@@ -153,6 +165,11 @@ class ScheduleExchange:
     def retransmissions(self) -> int:
         """TCP segments sent again."""
         return 0 if self._collective is None else self._collective.retransmissions
+
+    @property
+    def sent_bytes(self) -> int:
+        """Bytes of tensors sent so far."""
+        return 0 if self._collective is None else self._collective.sent_bytes
 
     def close(self) -> None:
         """Close the connections, at once or when what is under way has given up."""

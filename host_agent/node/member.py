@@ -101,9 +101,8 @@ class Member:
         if done.error is not None:
             raise done.error
         self._completed[done.number] = done
-        for exchange in self._exchanges.values():
-            if isinstance(exchange, ScheduleExchange):
-                exchange.completed(done.number)
+        for exchange in self._schedules():
+            exchange.completed(done.number)
 
     def close(self) -> None:
         """Give back what the member holds, whatever its state; the client stays open."""
@@ -118,6 +117,16 @@ class Member:
         self._tos = tos_of_level(level)
         if self._worker is not None:
             self._worker.mark(self._tos)
+        for exchange in self._schedules():
+            exchange.mark(self._tos)
+
+    @property
+    def sent_bytes(self) -> int:
+        """Bytes that its schedules have sent; frames are counted by the send queues."""
+        return sum(exchange.sent_bytes for exchange in self._schedules())
+
+    def _schedules(self) -> list[ScheduleExchange]:
+        return [each for each in self._exchanges.values() if isinstance(each, ScheduleExchange)]
 
     # -- the controller's news
 
@@ -284,6 +293,7 @@ class Member:
                     [stop - start for _, start, stop in (parts[place] for parts in tensors)],
                     lambda work: self._pool.put_apart(self.job, work),
                     port_of(self.job, place),
+                    self._tos,
                 )
 
     def _tree_exchange(self, network: Network, plan: JobPlan, task: Task) -> TreeExchange:
@@ -296,9 +306,8 @@ class Member:
 
     def _connect(self) -> Script:
         """Meet the hosts with which schedules run."""
-        for exchange in self._exchanges.values():
-            if isinstance(exchange, ScheduleExchange):
-                exchange.connect()
+        for exchange in self._schedules():
+            exchange.connect()
         yield from self._exchanged()
 
     def _begin(self, plan: JobPlan, tensor: Tensor, result: Tensor, now: float) -> None:

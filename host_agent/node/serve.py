@@ -116,7 +116,7 @@ class NodeServer:
                 job=member.job,
                 round=member.round,
                 elements=member.elements,
-                sent_bytes=self.members.traffic.sent_bytes(member.job),
+                sent_bytes=self.members.traffic.sent_bytes(member.job) + member.sent_bytes,
             )
         self._client.report(report)
 
