@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from collectives.network import Network
+from collectives.network import Network, NetworkError
 from collectives.plan import JobPlan, PlanError
 from controller.allocation import Allocator
 from controller.driver import DriverError
 from controller.job_placement import place_job
 from controller.job_queue import Job, JobBook, JobSpec, JobState
-from controller.manager import Manager
+from controller.manager import Manager, next_request
 from controller.nodes import REPORT_SECONDS, Nodes
 from controller.placement import Placement
 from controller.planners import make_plan
@@ -52,7 +53,7 @@ class Cluster:
         self,
         manager: Manager,
         lanes: int = LANES_DEFAULT,
-        numbers: Path | None = None,
+        book: Path | None = None,
         grace: float = GRACE_SECONDS,
         replanning: ReplanningPolicy | None = None,
         priorities: PriorityPolicy | None = None,
@@ -60,7 +61,7 @@ class Cluster:
     ) -> None:
         self.manager = manager
         self.nodes = Nodes(manager.network)
-        self.book = JobBook(numbers)
+        self.book = JobBook(book)
         self.priorities = FeedbackQueue(priorities or suitable_policy(manager.network))
         self.sharing = sharing or SharingPolicy()
         self.send: Send = lambda host, command: None
@@ -68,6 +69,8 @@ class Cluster:
         self._grace = grace
         self._replanning = replanning or ReplanningPolicy()
         self._watching: dict[int, asyncio.Task[None]] = {}
+        manager.planned = self._planned
+        manager.service.heard = self._heard
 
     @property
     def network(self) -> Network:
@@ -99,7 +102,7 @@ class Cluster:
         try:
             await self._try(job)
         except BaseException as error:
-            job.end(JobState.FAILED, time.time(), f"{type(error).__name__}: {error}")
+            self._over(job, JobState.FAILED, f"{type(error).__name__}: {error}")
             raise
         return job
 
@@ -149,10 +152,14 @@ class Cluster:
             await self._release(job)
             return
         job.state, job.reason = JobState.WAITING, ""
-        self._watching[job.number] = asyncio.create_task(
-            self._watch(job), name=f"watch job {job.number}"
-        )
+        self.book.keep(job)
+        self._begin_watch(job)
         self._summon(job)
+
+    def _begin_watch(self, job: Job, back_by: float = math.inf) -> None:
+        self._watching[job.number] = asyncio.create_task(
+            self._watch(job, back_by), name=f"watch job {job.number}"
+        )
 
     async def _plan(self, job: Job) -> None:
         """Plan a job on what is free, and let its rules go to the switches.
@@ -161,11 +168,7 @@ class Cluster:
         others hold what it cannot do without, DriverError, TimeoutError.
         """
         if job.spec.among_hosts:
-            request = job.request
-            roster = JobPlan(
-                job.number, request.epoch, request.workers, (), request.lanes, request.window
-            )
-            self.manager.service.add(Tracker(self.network, roster, job.spec.task))
+            self._expect(job)
             return
         view = self.manager.working()
         if self._replanning.live:
@@ -174,11 +177,50 @@ class Cluster:
             job.request, job.spec.task, job.spec.planner, view, self.priorities.levels
         )
 
-    def bypassed(self, job: Job) -> tuple[str, ...]:
-        """The switches where a job has given up its slots to others."""
-        if job.spec.among_hosts or job.state not in (JobState.WAITING, JobState.RUNNING):
-            return ()
-        return tuple(sorted(self.manager.bypassed(job.number)))
+    def _expect(self, job: Job) -> Tracker:
+        """Expect the agents of a job that has no trees."""
+        request = job.request
+        roster = JobPlan(
+            job.number, request.epoch, request.workers, (), request.lanes, request.window
+        )
+        tracker = Tracker(self.network, roster, job.spec.task)
+        self.manager.service.add(tracker)
+        return tracker
+
+    async def restore(self) -> None:
+        """Bring the switches to what the jobs need that an earlier controller has left in the book.
+
+        Those that ran go on in a new epoch as their agents come back; queued ones are tried again.
+        Raises DriverError, TimeoutError where switches do not take rules.
+        """
+        for job in self.book:
+            if job.state in (JobState.WAITING, JobState.RUNNING):
+                try:
+                    self._readopt(job)
+                except (PlanError, NetworkError) as error:
+                    reason = f"it cannot go on after a restart of the controller: {error}"
+                    self._over(job, JobState.FAILED, reason)
+        await self.manager.refresh()
+        await self._start_queued()
+
+    def _readopt(self, job: Job) -> None:
+        """Plan a job that has begun anew, and expect its agents where they were."""
+        if job.request.lanes != self._lanes:
+            raise PlanError(
+                f"it has {job.request.lanes} lanes a packet, and the switches {self._lanes}"
+            )
+        if job.spec.among_hosts:
+            tracker = self._expect(job)
+        else:
+            assert job.plan is not None
+            # No pair of job and epoch is used twice.
+            request = next_request(job.request, job.plan)
+            tracker = self.manager.readopt(request, job.spec.task, job.spec.planner, job.bypassed)
+        # A worker that begins anew now would be at another round than the others.
+        tracker.started = job.state is JobState.RUNNING
+        now = time.monotonic()
+        self.priorities.add(job.number, now)
+        self._begin_watch(job, now + self._grace if tracker.started else math.inf)
 
     async def cancel(self, job: Job, reason: str = "cancelled by its owner") -> Job:
         """End a job that is not over; one that is stays as it ended."""
@@ -234,8 +276,11 @@ class Cluster:
 
     # -- the life of a job
 
-    async def _watch(self, job: Job) -> None:
-        """Follow a job to its end."""
+    async def _watch(self, job: Job, back_by: float) -> None:
+        """Follow a job to its end; `back_by`: when agents of an earlier controller's job are back.
+
+        A server that is lost may come back for a while; then another host takes its place.
+        """
         tracker = self.manager.service.tracker(job.number)
         lost_since: float | None = None
         reconsidered: Reconsidered | None = None
@@ -243,26 +288,53 @@ class Cluster:
             self._note(job, tracker)
             if self._replanning.live and tracker.state == "running" and tracker.plan.trees:
                 reconsidered = await self._reconsider(job, reconsidered)
-            workers = set(tracker.plan.workers)
-            failures = tracker.failures()
+            now = time.monotonic()
+            failures = {
+                host: why
+                for host, why in tracker.failures().items()
+                if tracker.agents[host].role != "server" or host in tracker.plan.servers
+            }
+            if now > back_by:
+                failures |= dict.fromkeys(self._missing(job), "not back since the restart")
             fatal = {
                 host: why
                 for host, why in failures.items()
-                if host in workers or tracker.agents[host].state == pb.FAILED
+                if host not in tracker.plan.servers or tracker.agents[host].state == pb.FAILED
             }
-            now = time.monotonic()
             lost_since = (lost_since or now) if failures else None
-            if fatal or (lost_since is not None and now - lost_since > self._grace):
-                reasons = "; ".join(f"{host}: {why}" for host, why in (fatal or failures).items())
+            if not fatal and lost_since is not None and now - lost_since > self._grace:
+                fatal = await self._serve_elsewhere(job, failures)
+                lost_since = None
+            if fatal:
+                reasons = "; ".join(f"{host}: {why}" for host, why in fatal.items())
                 self._end_soon(job, JobState.FAILED, reasons)
                 return
             if tracker.released:
-                job.reports = {
-                    agent.host: agent.report for agent in tracker.agents.values() if agent.report
-                }
                 self._end_soon(job, JobState.FINISHED)
                 return
             await asyncio.sleep(WATCH_SECONDS)
+
+    async def _serve_elsewhere(self, job: Job, lost: Mapping[str, str]) -> dict[str, str]:
+        """Let other hosts take the place of servers that are lost; why not, by host, or nothing."""
+        loads = self.book.loads()
+        free = sorted(
+            (host for host in self.nodes.attached if host not in job.hosts),
+            key=lambda host: loads.get(host, 0),
+        )
+        others = dict(zip(lost, free, strict=False))
+        if len(others) < len(lost):
+            return {h: f"{why}, and no other host can serve" for h, why in lost.items()}
+        assert job.plan is not None
+        serving = dict.fromkeys((*job.request.servers, *job.plan.servers))
+        servers = tuple(others.get(host, host) for host in serving)
+        try:
+            await self.manager.replan(job.number, servers)
+        except (DriverError, PlanError, TimeoutError) as error:
+            return {host: f"{why}; {error}" for host, why in lost.items()}
+        for host, other in others.items():
+            LOGGER.warning("job %d: %s serves in place of %s", job.number, other, host)
+        self._summon(job)
+        return {}
 
     async def _reconsider(self, job: Job, last: Reconsidered | None) -> Reconsidered:
         """Look every second whether the job's plan still suits the network's state."""
@@ -284,10 +356,30 @@ class Cluster:
         return last
 
     def _note(self, job: Job, tracker: Tracker) -> None:
-        if tracker.started and job.state is JobState.WAITING:
-            job.state, job.started = JobState.RUNNING, time.time()
         rounds = [tracker.agents[worker].round for worker in tracker.plan.workers]
-        job.round, job.epoch = min(rounds), tracker.plan.epoch
+        job.round = max(job.round, min(rounds))
+
+    def _planned(self, request: PlanRequest, plan: JobPlan, bypassed: frozenset[str]) -> None:
+        """Keep what a job's next epoch starts from, in case of a restart."""
+        job = self.book.find(plan.job)
+        job.request, job.plan, job.epoch = request, plan, plan.epoch
+        job.bypassed = tuple(sorted(bypassed))
+        self.book.keep(job)
+
+    def _heard(self, tracker: Tracker) -> None:
+        """Keep that a job has started, or is done, before its agents know."""
+        job = self.book.get(tracker.plan.job)
+        if job is None or job.state.over:
+            return
+        if tracker.started and job.state is not JobState.RUNNING:
+            job.state, job.started = JobState.RUNNING, time.time()
+            self.book.keep(job)
+        if tracker.released and not tracker.failures() and not job.reports:
+            self._note(job, tracker)
+            job.reports = {
+                agent.host: agent.report for agent in tracker.agents.values() if agent.report
+            }
+            self.book.keep(replace(job, state=JobState.FINISHED, ended=time.time()))
 
     def _end_soon(self, job: Job, state: JobState, reason: str = "") -> None:
         """End a job from its own watch."""
@@ -302,7 +394,7 @@ class Cluster:
         if watch is not None and watch is not asyncio.current_task():
             watch.cancel()
         queued = job.state is JobState.QUEUED
-        job.end(state, time.time(), reason)
+        self._over(job, state, reason)
         LOGGER.info("job %d (%s): %s %s", job.number, job.spec.name, state, reason)
         if queued:
             return
@@ -332,12 +424,17 @@ class Cluster:
             try:
                 await self._try(job)
             except (DriverError, TimeoutError) as error:
-                job.end(JobState.FAILED, time.time(), str(error))
+                self._over(job, JobState.FAILED, str(error))
                 LOGGER.warning("job %d: %s", job.number, error)
 
+    def _over(self, job: Job, state: JobState, reason: str) -> None:
+        job.end(state, time.time(), reason)
+        self.book.keep(job)
+
     async def close(self) -> None:
-        """Stop watching."""
+        """Stop watching; the jobs are left as they are."""
         tasks = list(self._watching.values())
+        self._watching.clear()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -193,7 +193,7 @@ class ClusterService(pb_grpc.ClusterServicer):
             submitted=job.submitted,
             started=job.started,
             ended=job.ended,
-            bypassed=self._cluster.bypassed(job),
+            bypassed=job.bypassed,
         )
 
 

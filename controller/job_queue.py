@@ -1,23 +1,33 @@
 """The jobs of a cluster, from their submission to their end, by number and by name.
 
-No input or output but the file that keeps the last job number; times are seconds since 1970.
+No input or output but the journal, which keeps them over a restart of the controller; times are
+seconds since 1970.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
 from pathlib import Path
 
+from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
+
 from collectives.algorithms.catalogue import SCHEDULES
+from collectives.messages import plan_from, plan_message
+from collectives.plan import JobPlan
+from controller.journal import Journal, Record
+from controller.planners.forest import ForestOptions
 from controller.planners.request import Algorithm, PlanRequest
+from protocol import hopsum_pb2 as pb
 
 LAST_JOB = 0xFFFF
 """Of the job numbers in a packet."""
 KEPT = 1000
 """Jobs that are over and still known."""
+MANY_LINES = 10 * KEPT
+"""A journal with more is written anew, with one line a job."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 
@@ -82,33 +92,41 @@ class Job:
     epoch: int = 1
     elements: int = 0
     """Of its largest tensor that agents have reported."""
+    plan: JobPlan | None = None
+    """Of its present epoch; None before the first, and where its workers sum among themselves."""
+    bypassed: tuple[str, ...] = ()
+    """Switches where it has given up its slots to others (`sharing`)."""
     reports: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def hosts(self) -> tuple[str, ...]:
         """All hosts that have a part in it."""
-        return tuple(dict.fromkeys((*self.request.workers, *self.request.servers)))
+        auxiliary = self.request.servers if self.plan is None else self.plan.auxiliary
+        return tuple(dict.fromkeys((*self.request.workers, *auxiliary)))
 
     def end(self, state: JobState, now: float, reason: str = "") -> None:
         """It is over."""
         self.state, self.ended, self.reason = state, now, reason
+        self.bypassed = ()
 
 
 class JobBook:
-    """All jobs. `file` keeps the last number, because no pair of job and epoch is used twice."""
+    """All jobs. With `file`, a journal, those that an earlier controller kept are there.
+
+    No job number is used twice, because no pair of job and epoch is. Raises JobError, JournalError
+    for a journal that cannot be read.
+    """
 
     def __init__(self, file: Path | None = None) -> None:
-        self._file = file
         self._jobs: dict[int, Job] = {}
-        self._last = 0
-        if file is not None and file.exists():
-            text = file.read_text(encoding="utf-8").strip()
-            if not text.isdecimal() or int(text) > LAST_JOB:
-                raise JobError(
-                    f"{file}: {text[:40]!r}; expected the number of the last job, 0 to {LAST_JOB}; "
-                    "remove it only when all switches have been restarted"
-                )
-            self._last = int(text)
+        self._journal = None if file is None else Journal(file)
+        if self._journal is not None:
+            # A job's later records come after its earlier ones.
+            for record in self._journal.read():
+                job = _job_from(record, self._journal.file)
+                self._jobs[job.number] = job
+            self._rewrite(self._journal)
+        self._last = max(self._jobs, default=0)
 
     def __iter__(self) -> Iterator[Job]:
         return iter(self._jobs.values())
@@ -143,22 +161,36 @@ class JobBook:
         if self._last == LAST_JOB:
             raise JobError(
                 f"all {LAST_JOB} job numbers have been used; restart the switches, remove "
-                f"{self._file or 'nothing'}, and restart the controller"
+                f"{self._journal.file if self._journal else 'nothing'}, and restart the controller"
             )
         self._last += 1
-        if self._file is not None:
-            self._file.parent.mkdir(parents=True, exist_ok=True)
-            new = self._file.with_suffix(".new")
-            new.write_text(f"{self._last}\n", encoding="utf-8")
-            new.replace(self._file)
         return self._last
 
     def add(self, job: Job) -> None:
         """Take a job in; the oldest that are over are forgotten beyond `KEPT`."""
         self._jobs[job.number] = job
+        self.keep(job)
+        self._forget()
+
+    def keep(self, job: Job) -> None:
+        """Write down how a job is, before what follows from it is done."""
+        if self._journal is not None:
+            self._journal.append(_record(job))
+            if self._journal.lines > MANY_LINES:
+                self._rewrite(self._journal)
+
+    def _rewrite(self, journal: Journal) -> None:
+        self._forget()
+        journal.rewrite(_record(self._jobs[number]) for number in sorted(self._jobs))
+
+    def _forget(self) -> None:
         over = [number for number, known in self._jobs.items() if known.state.over]
         for number in over[:-KEPT]:
             del self._jobs[number]
+
+    def get(self, number: int) -> Job | None:
+        """A job by its number, if it is known."""
+        return self._jobs.get(number)
 
     def find(self, number: int = 0, name: str = "") -> Job:
         """A job by its number, or the last one of a name; JobError if there is none."""
@@ -182,3 +214,55 @@ class JobBook:
                 for host in job.hosts:
                     counts[host] = counts.get(host, 0) + 1
         return counts
+
+
+# -- Records of the journal
+
+
+def _record(job: Job) -> Record:
+    """A job as JSON takes it. Of the request what the cluster chooses; the rest is as ever."""
+    request = job.request
+    record = {
+        item.name: getattr(job, item.name)
+        for item in fields(job)
+        if item.name not in ("spec", "request", "plan")
+    }
+    return record | {
+        "reports": dict(job.reports),
+        "spec": asdict(job.spec),
+        "request": {
+            "workers": request.workers,
+            "servers": request.servers,
+            "algorithm": request.algorithm,
+            "lanes": request.lanes,
+            "window": request.window,
+            "max_trees": request.forest.max_trees,
+        },
+        "plan": None if job.plan is None else MessageToDict(plan_message(job.plan)),
+    }
+
+
+def _job_from(record: Record, file: Path) -> Job:
+    """The job of a record; JobError if it is none."""
+    try:
+        spec, asked = dict(record["spec"]), dict(record["request"])
+        for hosts in ("workers", "servers"):
+            spec[hosts] = spec[hosts] if isinstance(spec[hosts], int) else tuple(spec[hosts])
+            asked[hosts] = tuple(asked[hosts])
+        asked["algorithm"] = Algorithm(asked["algorithm"])
+        asked["forest"] = ForestOptions(max_trees=asked.pop("max_trees"))
+        plan = record["plan"]
+        known = {
+            **record,
+            "state": JobState(record["state"]),
+            "bypassed": tuple(record["bypassed"]),
+            "spec": JobSpec(**spec),
+            "request": PlanRequest(record["number"], record["epoch"], **asked),
+            "plan": None if plan is None else plan_from(ParseDict(plan, pb.Plan())),
+        }
+        return Job(**known)
+    except (KeyError, TypeError, ValueError, ParseError) as error:
+        raise JobError(
+            f"{file}: job {record.get('number')} cannot be read ({type(error).__name__}: {error}); "
+            "is the journal another version's?"
+        ) from None

@@ -23,6 +23,8 @@ LOGGER = logging.getLogger("hopsum.manager")
 
 Levels = Callable[[], Mapping[int, int]]
 """The priority of every job by number, 0 first."""
+Planned = Callable[[PlanRequest, JobPlan, frozenset[str]], None]
+"""Is told of a job's next plan, and the switches it bypasses, before anything follows from it."""
 Install = Callable[[Mapping[str, SwitchRules]], Awaitable[None]]
 """Brings the switches to these rules, and returns when they hold them (`Driver.apply`)."""
 
@@ -35,6 +37,16 @@ class _Job:
     planner: str
     plan: JobPlan
     bypassed: frozenset[str] = frozenset()
+
+
+def next_request(request: PlanRequest, before: JobPlan) -> PlanRequest:
+    """What is asked for a job's next epoch; what is fixed for its life is as it was."""
+    return replace(
+        request,
+        epoch=before.epoch + 1,
+        shares=tuple(tree.share for tree in before.trees),
+        before=before,
+    )
 
 
 class Manager:
@@ -52,6 +64,7 @@ class Manager:
     ) -> None:
         self.network = network
         self.service = ControllerService(self._server_restarted, switches=switches)
+        self.planned: Planned = lambda request, plan, bypassed: None
         self._install = install
         self._allocator = Allocator(network)
         self._jobs: dict[int, _Job] = {}
@@ -130,12 +143,39 @@ class Manager:
         plan = settled.plan
         with ExitStack() as undo:
             undo.callback(self._forget, request.job)
-            self._allocator.take(plan)
-            self._jobs[request.job] = _Job(request, planner, plan)
-            self.service.add(Tracker(self.network, plan, task))
+            self._take_in(_Job(request, planner, plan), task)
             await self.refresh()
             undo.pop_all()
         return plan
+
+    def _take_in(self, entry: _Job, task: str) -> Tracker:
+        self.planned(entry.request, entry.plan, entry.bypassed)
+        self._allocator.take(entry.plan)
+        self._jobs[entry.plan.job] = entry
+        tracker = Tracker(self.network, entry.plan, task)
+        self.service.add(tracker)
+        return tracker
+
+    def readopt(
+        self, request: PlanRequest, task: str, planner: str, bypassed: Collection[str] = ()
+    ) -> Tracker:
+        """Take in a job that an earlier controller has left; its rules wait for `refresh`.
+
+        `request`: for its next epoch (`next_request`). Where slots that it had are taken by
+        others now it gives them up. Raises PlanError.
+        """
+        sums = {name for name, switch in self.network.switches.items() if switch.aggregates}
+        try:
+            entry = self._planned_again(request, planner, frozenset(bypassed))
+        except PlanError:
+            entry = self._planned_again(request, planner, frozenset(sums))
+        return self._take_in(entry, task)
+
+    def _planned_again(self, request: PlanRequest, planner: str, bypassed: frozenset[str]) -> _Job:
+        network = bypassing(self.working(), bypassed)
+        plan = make_plan(network, request, self._allocator.copy(), planner)
+        check_plans(self.working(), [*self.plans(), plan])
+        return _Job(request, planner, plan, bypassed)
 
     def _next_plan(self, job: int, given_up: frozenset[str], allocator: Allocator) -> JobPlan:
         """The plan of a job's next epoch, with a few switches less to sum at."""
@@ -184,6 +224,7 @@ class Manager:
             epoch=entry.plan.epoch + 1,
             servers=entry.request.servers if servers is None else servers,
             shares=tuple(tree.share for tree in entry.plan.trees),
+            before=entry.plan,
         )
 
     async def _replan(
@@ -207,6 +248,7 @@ class Manager:
 
     def _take_over(self, entry: _Job, request: PlanRequest, plan: JobPlan) -> None:
         """Make a job's next plan its present one; it still holds what the one before did."""
+        self.planned(request, plan, entry.bypassed)
         entry.request, entry.plan = request, plan
         self._allocator.take(plan)
 

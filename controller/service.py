@@ -58,10 +58,12 @@ class ServiceError(RuntimeError):
 @dataclass
 class _Job:
     tracker: Tracker
+    heard: Callable[[], None]
     queues: dict[str, asyncio.Queue[pb.ControllerMessage | None]] = field(default_factory=dict)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def send(self, messages: Outgoing) -> None:
+        self.heard()
         for host, message in messages:
             if host in self.queues:
                 self.queues[host].put_nowait(message)
@@ -84,6 +86,8 @@ class ControllerService(pb_grpc.ControllerServicer):
         silence: float = SILENCE_SECONDS,
         switches: SwitchReader | None = None,
     ) -> None:
+        self.heard: Callable[[Tracker], None] = lambda tracker: None
+        """Is told of a job of which there is news, before its agents are."""
         self._jobs: dict[int, _Job] = {}
         self._switches = switches
         self._replan = replan
@@ -135,7 +139,7 @@ class ControllerService(pb_grpc.ControllerServicer):
         if tracker.plan.job in self._jobs:
             raise ServiceError(f"job {tracker.plan.job} is there already")
         tracker.silence = self._silence
-        self._jobs[tracker.plan.job] = _Job(tracker)
+        self._jobs[tracker.plan.job] = _Job(tracker, lambda: self.heard(tracker))
 
     def remove(self, job: int) -> None:
         """Forget a job; its agents' streams end."""

@@ -32,31 +32,35 @@ async def serve_cluster(
     *,
     lanes: int = LANES_DEFAULT,
     tls: Tls | None = None,
-    numbers: Path | None = None,
+    book: Path | None = None,
     priorities: PriorityPolicy | None = None,
     replanning: ReplanningPolicy | None = None,
     sharing: SharingPolicy | None = None,
 ) -> AsyncIterator[tuple[Cluster, str]]:
     """Drive a network's switches and serve agents and people; gives the address they use.
 
-    `numbers`: file of the last job number (see JobBook). `priorities`: how jobs' levels follow from
-    their progress. `replanning`: when plans are looked at again. `sharing`: what one job may hold
-    of a switch. Raises DriverError or TimeoutError where the switches cannot be programmed,
-    ServiceError, ControllerError for TLS files.
+    `book`: the journal of jobs; those that an earlier controller has left there go on.
+    `priorities`: how jobs' levels follow from their progress. `replanning`: when plans are looked
+    at again.
+    `sharing`: what one job may hold of a switch. Raises DriverError or TimeoutError where the
+    switches cannot be programmed, ServiceError, ControllerError for TLS files, JobError,
+    JournalError for the journal.
     """
     async with contextlib.AsyncExitStack() as stack:
         credentials = None if tls is None else server_credentials(tls)
         await stack.enter_async_context(driver)
         manager = Manager(network, lambda rules: driver.apply(rules, READY_SECONDS), driver)
         cluster = Cluster(
-            manager, lanes, numbers, replanning=replanning, priorities=priorities, sharing=sharing
+            manager, lanes, book, replanning=replanning, priorities=priorities, sharing=sharing
         )
+        stack.push_async_callback(cluster.close)
         service = ClusterService(cluster)
-        await manager.refresh()
+        await cluster.restore()
         bound = await stack.enter_async_context(
             manager.service.serve(address, [service.add_to], credentials)
         )
         stack.enter_context(announced(bound))
+        # Once more, and first: the end of agents' streams is not the end of their jobs.
         stack.push_async_callback(cluster.close)
         for work in (service.check(), mend(manager, driver)):
             task = asyncio.create_task(work)

@@ -21,6 +21,7 @@ from controller.pipeline import Pipeline
 from controller.priorities import ONE_LEVEL, PriorityPolicy
 from controller.replanning import ReplanningPolicy
 from controller.serving import serve_cluster
+from controller.sharing import SharingPolicy
 from controller.state import NetworkState, PortBytes, StateError
 from experiment.description import Engine
 from experiment.pipelines import compile_pipeline, slots_of
@@ -46,8 +47,9 @@ def run_controller(
     tell: Tell,
     *,
     tls: Tls | None = None,
-    numbers: Path | None = None,
+    book: Path | None = None,
     priorities: PriorityPolicy | None = None,
+    sharing: SharingPolicy | None = None,
 ) -> None:
     """Serve the cluster whose switches are those of `mn --custom`, until interrupted.
 
@@ -68,8 +70,9 @@ def run_controller(
             address,
             lanes=lanes,
             tls=tls,
-            numbers=numbers,
+            book=book,
             priorities=priorities,
+            sharing=sharing,
         ) as (_, bound):
             tell(f"controller of {network.name} at {bound}")
             await _interrupted()
@@ -83,6 +86,7 @@ def run_emulated_cluster(
     lanes: int,
     tell: Tell,
     priorities: PriorityPolicy | None = None,
+    sharing: SharingPolicy | None = None,
 ) -> None:
     """Bring up a network in Mininet with an agent on every host, until interrupted.
 
@@ -96,7 +100,10 @@ def run_emulated_cluster(
     pipeline = compile_pipeline(engine, lanes, slots_of(network))
     levels = priorities != ONE_LEVEL
     with Emulation(network, engine=engine.value, priorities=levels) as emulation:
-        asyncio.run(beside_cluster(emulation, pipeline, lanes, tell, serve, priorities=priorities))
+        work = beside_cluster(
+            emulation, pipeline, lanes, tell, serve, priorities=priorities, sharing=sharing
+        )
+        asyncio.run(work)
 
 
 async def beside_cluster(
@@ -108,6 +115,7 @@ async def beside_cluster(
     *,
     priorities: PriorityPolicy | None = None,
     replanning: ReplanningPolicy | None = None,
+    sharing: SharingPolicy | None = None,
 ) -> None:
     """Do some work, given the cluster and its address, while an emulation serves jobs.
 
@@ -130,6 +138,7 @@ async def beside_cluster(
             lanes=lanes,
             priorities=priorities,
             replanning=replanning,
+            sharing=sharing,
         ) as (cluster, bound):
             await _first_of(
                 asyncio.create_task(work(cluster, bound)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from pathlib import Path
 from typing import Annotated
 
@@ -19,6 +20,7 @@ from controller.command_options import (
 )
 from controller.loaders import load_network
 from controller.priorities import ONE_LEVEL, PriorityPolicy
+from controller.sharing import SharingPolicy
 from experiment.cluster import run_controller, run_emulated_cluster
 from experiment.description import Engine
 from protocol.channel import Tls, tls_of_environment
@@ -35,6 +37,10 @@ PrioritiesOption = Annotated[
         "share links fairly.",
     ),
 ]
+DEFAULT_QUOTA = float(SharingPolicy().quota)
+QuotaOption = Annotated[
+    float, typer.Option(help="Of a switch's slots what one job may hold, above 0 to 1.")
+]
 
 
 def _tell(line: str) -> None:
@@ -43,6 +49,13 @@ def _tell(line: str) -> None:
 
 def _policy(priorities: bool) -> PriorityPolicy:
     return PriorityPolicy() if priorities else ONE_LEVEL
+
+
+def _sharing(quota: float) -> SharingPolicy:
+    try:
+        return SharingPolicy(Fraction(str(quota)))
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--quota") from None
 
 
 @app.callback()
@@ -71,11 +84,14 @@ def serve(
     tls_authority: Annotated[
         Path | None, typer.Option(help="Let in only who has a certificate of this authority.")
     ] = None,
-    numbers: Annotated[
+    jobs: Annotated[
         Path | None,
-        typer.Option(help="File that keeps the last job number over a restart of the controller."),
+        typer.Option(
+            help="File that keeps the jobs: after a restart of the controller they go on."
+        ),
     ] = None,
     priorities: PrioritiesOption = True,
+    quota: QuotaOption = DEFAULT_QUOTA,
 ) -> None:
     """Serve jobs on the switches of a running `mn --custom`, until interrupted."""
     loaded = load_network(
@@ -95,8 +111,9 @@ def serve(
         listen,
         _tell,
         tls=tls if any((tls.authority, tls.certificate, tls.key)) else tls_of_environment(),
-        numbers=numbers,
+        book=jobs,
         priorities=_policy(priorities),
+        sharing=_sharing(quota),
     )
 
 
@@ -110,6 +127,7 @@ def cluster(
     servers: ServersOption = 1,
     plain: PlainOption = None,
     priorities: PrioritiesOption = True,
+    quota: QuotaOption = DEFAULT_QUOTA,
 ) -> None:
     """Bring up a cluster in Mininet that jobs can be submitted to, until interrupted (root)."""
     loaded = load_network(
@@ -120,4 +138,4 @@ def cluster(
         servers=servers,
         plain=plain or (),
     )
-    run_emulated_cluster(loaded, engine, lanes, _tell, _policy(priorities))
+    run_emulated_cluster(loaded, engine, lanes, _tell, _policy(priorities), _sharing(quota))

@@ -8,7 +8,9 @@ import pytest
 from collectives.network import NetworkError
 from controller.job_placement import place_job
 from controller.job_queue import KEPT, LAST_JOB, Job, JobBook, JobError, JobSpec, JobState
+from controller.journal import JournalError
 from controller.loaders import load_network
+from controller.planners import make_plan
 from controller.planners.request import PlanRequest
 
 
@@ -50,15 +52,56 @@ def test_jobs_that_cannot_be(change: dict[str, str], words: str) -> None:
         JobBook().check(replace(JobSpec("a", ("h1", "h2")), **change))  # type: ignore[arg-type]
 
 
-def test_numbers_go_on_after_a_restart_and_end(tmp_path: Path) -> None:
-    file = tmp_path / "state" / "last-job"
-    assert [JobBook(file).next_number() for _ in range(3)] == [1, 2, 3]
-    file.write_text(str(LAST_JOB))
-    with pytest.raises(JobError, match="all 65535 job numbers"):
-        JobBook(file).next_number()
-    file.write_text("seven")
-    with pytest.raises(JobError, match="last-job: 'seven'; expected the number"):
-        JobBook(file)
+def test_jobs_and_numbers_outlive_the_controller(tmp_path: Path) -> None:
+    file = tmp_path / "state" / "jobs"
+    book = JobBook(file)
+    ended, going = job(book, "ended"), job(book, "going", "h1", "h2")
+    ended.reports = {"h1": "{}"}
+    ended.end(JobState.FAILED, 2.5, "h1: its connection ended")
+    book.keep(ended)
+    going.state, going.epoch, going.bypassed = JobState.RUNNING, 7, ("s1", "s2")
+    going.request = replace(going.request, servers=("h3",), window=32)
+    going.plan = make_plan(load_network("star:3"), replace(going.request, epoch=7))
+    book.keep(going)
+    again = JobBook(file)
+    assert list(again) == [ended, replace(going, request=replace(going.request, epoch=7))]
+    assert again.next_number() == 3
+    assert len(file.read_text().splitlines()) == 2
+
+
+def test_all_job_numbers_used(tmp_path: Path) -> None:
+    book = JobBook(tmp_path / "jobs")
+    book.add(replace(job(book, "a"), number=LAST_JOB))
+    with pytest.raises(JobError, match=r"all 65535 job numbers .* remove .*jobs"):
+        JobBook(tmp_path / "jobs").next_number()
+
+
+def test_a_journal_that_was_cut_short_or_is_none(tmp_path: Path) -> None:
+    file = tmp_path / "jobs"
+    book = JobBook(file)
+    job(book, "a")
+    job(book, "b")
+    file.write_text(file.read_text()[:-20])
+    assert [known.spec.name for known in JobBook(file)] == ["a"]
+    for text, error, words in (
+        ("seven\n", JournalError, r"jobs:1: 'seven': expected a record"),
+        ('{"number": 3}\n', JobError, r"job 3 cannot be read \(KeyError: 'spec'\)"),
+    ):
+        file.write_text(text)
+        with pytest.raises(error, match=words):
+            JobBook(file)
+
+
+def test_a_journal_does_not_grow_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("controller.job_queue.MANY_LINES", 20)
+    book = JobBook(tmp_path / "jobs")
+    made = job(book, "a")
+    for epoch in range(1, 200):
+        made.epoch = epoch
+        book.keep(made)
+        assert len((tmp_path / "jobs").read_text().splitlines()) <= 20
+    (again,) = JobBook(tmp_path / "jobs")
+    assert again.epoch == 199
 
 
 def test_old_jobs_are_forgotten_but_none_that_goes_on() -> None:
