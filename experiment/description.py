@@ -34,10 +34,26 @@ class Algorithm(StrEnum):
     MULTI_TREE = "multi-tree"
     """On the trees of the planner of that name: in the switches, or where there are none by TCP."""
 
+    EMBEDDING = "embedding"
+    """As the planner of that name: parts of a tensor in the switches, others by TCP among hosts."""
+
     @property
     def among_hosts(self) -> bool:
         """Whether the workers sum by a schedule over TCP, without planner, servers or switches."""
-        return self not in (Algorithm.IN_NETWORK, Algorithm.SERVER)
+        return self not in (Algorithm.IN_NETWORK, Algorithm.SERVER, Algorithm.EMBEDDING)
+
+
+class Coordination(StrEnum):
+    """How the bit vectors of workers that agree on an order are combined (004)."""
+
+    AUTO = "auto"
+    """On a virtual ring where the network has one, else on the tree."""
+    TREE = "tree"
+    """Up and down the tree of the processes."""
+    RING = "ring"
+    """Around a ring of them: the network's, or by number where it has none."""
+    SWITCHES = "switches"
+    """In the switches, by a job of its own whose reduction is the bitwise and."""
 
 
 class WorldKind(StrEnum):
@@ -73,12 +89,12 @@ class Experiment:
 
     `train`: train on this data set instead of summing random tensors; `rounds` is then the
     number of epochs, and with `coordinate` a step's gradients are several operators, summed in an
-    order that the workers agree on (else all in one tensor). `results` None: replicated, but
-    unicast for the parameter server. `window` None: what suits the engine and the number of trees.
-    `link_rate` (of every link) and `uplink_rate` (of links between switches) go over what a file
-    says; None: what it says, else unlimited. `max_trees`, `max_height` (links from a worker to the
-    server) and `min_rate` (of a tree) bind the planner multi-tree. `limit`: give up after so many
-    seconds (virtual ones in simulation).
+    order that the workers agree on (else all in one tensor), by `coordination`. `results` None:
+    replicated, but unicast for the parameter server. `window` None: what suits the engine and the
+    number of trees. `link_rate` (of every link) and `uplink_rate` (of links between switches) go
+    over what a file says; None: what it says, else unlimited. `max_trees`, `max_height` (links from
+    a worker to the server) and `min_rate` (of a tree) bind the planner multi-tree. `limit`: give up
+    after so many seconds (virtual ones in simulation).
     """
 
     topology: str = "fat-tree:4"
@@ -105,6 +121,7 @@ class Experiment:
     packet_io: PacketIo = PacketIo.FAST
     train: str | None = None
     coordinate: bool = True
+    coordination: Coordination = Coordination.AUTO
     limit: float = 600.0
 
     def __post_init__(self) -> None:

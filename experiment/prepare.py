@@ -12,20 +12,23 @@ from collectives.coordination.tree import CoordinationTree
 from collectives.network import Network
 from collectives.plan import JobPlan
 from collectives.plan_checker import check_plans
+from collectives.plan_prediction import predict_plan
 from collectives.prediction import predict, total
 from collectives.schedule_prediction import predict_schedule
+from controller.allocation import Allocator
 from controller.loaders import load_network
 from controller.placement import Placement, place
-from controller.planners import make_plan
+from controller.planners import EMBEDDING, make_plan
 from controller.planners.forest import ForestOptions
 from controller.planners.graph import planning_graph
 from controller.planners.multi_tree import plan_multi_tree
 from controller.planners.request import Algorithm as PlanAlgorithm
-from controller.planners.request import PlanRequest
+from controller.planners.request import EmbeddingOptions, PlanRequest
 from experiment.description import (
     DEFAULT_TREES,
     SERVER_QUEUE,
     Algorithm,
+    Coordination,
     Experiment,
     ExperimentError,
     WorldKind,
@@ -33,10 +36,30 @@ from experiment.description import (
 from experiment.result import DirectedLink, Predicted
 from host_agent.stream import WorkerOptions
 from host_agent.workload import WorkloadSpec
-from protocol.wire import MAX_HOPS, frame_bytes
+from protocol.wire import MAX_HOPS, Reduction, frame_bytes
 
 JOB = 1
 EPOCH = 1
+VECTORS_APART = 1 << 15
+"""The job of a job's bit vectors has its number and this."""
+VECTORS_WINDOW = 4
+"""A worker has one vector under way at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class VectorsJob:
+    """The job by which the switches combine the bit vectors of another one's workers (004).
+
+    Its reduction is the bitwise and; it has the same workers, in the same order.
+    """
+
+    request: PlanRequest
+    plan: JobPlan
+
+    def numbered(self, job: int) -> VectorsJob:
+        """The same for job number `job`."""
+        number = VECTORS_APART + job
+        return VectorsJob(replace(self.request, job=number), replace(self.plan, job=number))
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +67,8 @@ class Prepared:
     """An experiment made concrete.
 
     `plan`, and the `request` for it, are None where workers sum among themselves. `trees`: those
-    on which they do, of the algorithm multi-tree.
+    on which they do, of the algorithm multi-tree. `coordination`: the tree by which they agree on
+    an order, if they do; `vectors`: where the switches combine their bit vectors.
     """
 
     experiment: Experiment
@@ -56,6 +80,7 @@ class Prepared:
     predicted: Predicted
     trees: tuple[SharedTree, ...] = ()
     coordination: CoordinationTree | None = None
+    vectors: VectorsJob | None = None
     job: int = JOB
 
     def numbered(self, job: int) -> Prepared:
@@ -65,6 +90,7 @@ class Prepared:
             job=job,
             request=None if self.request is None else replace(self.request, job=job),
             plan=None if self.plan is None else replace(self.plan, job=job),
+            vectors=None if self.vectors is None else self.vectors.numbered(job),
         )
 
     @property
@@ -102,9 +128,15 @@ def prepare(experiment: Experiment) -> Prepared:
         coordinate=experiment.coordinated,
     )
     sizes, steps = workload.step_sizes(), workload.steps
-    request = plan = None
+    request = plan = vectors = None
     trees: tuple[SharedTree, ...] = ()
+    in_switches = experiment.coordinated and experiment.coordination is Coordination.SWITCHES
     if experiment.algorithm.among_hosts:
+        if in_switches:
+            raise ExperimentError(
+                f"coordination switches with algorithm {experiment.algorithm}: the switches have "
+                "no part in it; expected auto, tree or ring, or algorithm in-network or server"
+            )
         if experiment.algorithm is Algorithm.MULTI_TREE:
             trees = _host_trees(network, placement, experiment)
         prediction = total(
@@ -116,10 +148,22 @@ def prepare(experiment: Experiment) -> Prepared:
             for size in sizes
         )
     else:
-        request, plan = _plan(network, placement, experiment, open_window)
+        if in_switches and experiment.algorithm is Algorithm.EMBEDDING:
+            raise ExperimentError(
+                "coordination switches with algorithm embedding: tensors go one by one in parts; "
+                "expected auto, tree or ring"
+            )
+        request, plan, allocator = _plan(network, placement, experiment, open_window)
+        if in_switches:
+            vectors = _vectors_job(network, request, plan, allocator)
         experiment = replace(experiment, window=plan.window)
-        tensors = [(size, experiment.dtype) for size in sizes]
-        prediction = predict(network, plan, tensors, rounds=steps)
+        if plan.host_parts:
+            prediction = total(
+                predict_plan(network, plan, size, experiment.dtype, rounds=steps) for size in sizes
+            )
+        else:
+            tensors = [(size, experiment.dtype) for size in sizes]
+            prediction = predict(network, plan, tensors, rounds=steps)
     links: dict[DirectedLink, int] = {
         link: prediction.links.get(link, 0) for link in network.directed_links()
     }
@@ -130,20 +174,53 @@ def prepare(experiment: Experiment) -> Prepared:
         request,
         plan,
         workload,
-        Predicted(links, prediction.seconds),
+        # TCP decides itself how many segments and acknowledgements it sends.
+        Predicted(links, prediction.seconds, plan is not None and not plan.host_parts),
         trees,
-        _coordination(network, placement) if experiment.coordinated else None,
+        _coordination(network, placement, experiment) if experiment.coordinated else None,
+        vectors,
     )
 
 
-def _coordination(network: Network, placement: Placement) -> CoordinationTree:
+def _coordination(
+    network: Network, placement: Placement, experiment: Experiment
+) -> CoordinationTree:
     """The tree by which the workers, a process on each host, agree on an order."""
-    return plan_coordination(network, [(host, host) for host in placement.workers])
+    tree = plan_coordination(network, [(host, host) for host in placement.workers])
+    match experiment.coordination:
+        case Coordination.TREE | Coordination.SWITCHES:
+            return replace(tree, ring=())
+        case Coordination.RING:
+            return replace(tree, ring=tree.ring or tuple(range(len(tree.names))))
+        case Coordination.AUTO:
+            return tree
+
+
+def _vectors_job(
+    network: Network, request: PlanRequest, plan: JobPlan, allocator: Allocator
+) -> VectorsJob:
+    """Plan the job of the bit vectors beside that of the tensors; raises PlanError."""
+    asked = PlanRequest(
+        VECTORS_APART + request.job,
+        EPOCH,
+        request.workers,
+        request.servers[:1],
+        lanes=request.lanes,
+        window=VECTORS_WINDOW,
+        reduction=Reduction.AND,
+    )
+    vectors = make_plan(network, asked, allocator)
+    check_plans(network, [plan, vectors])
+    return VectorsJob(asked, vectors)
 
 
 def _way_to_sum(network: Network, experiment: Experiment) -> Experiment:
-    """The planner multi-tree and the algorithm of that name are one; see `Algorithm`."""
+    """The planners multi-tree and embedding and the algorithms of these names are one."""
     algorithm = experiment.algorithm
+    if algorithm is Algorithm.EMBEDDING or (
+        algorithm is Algorithm.IN_NETWORK and experiment.planner == EMBEDDING
+    ):
+        return replace(experiment, algorithm=Algorithm.EMBEDDING, planner=EMBEDDING)
     if algorithm is Algorithm.MULTI_TREE or (
         algorithm is Algorithm.IN_NETWORK and experiment.planner == "multi-tree"
     ):
@@ -195,25 +272,35 @@ def _forest_options(experiment: Experiment) -> ForestOptions:
 
 def _plan(
     network: Network, placement: Placement, experiment: Experiment, open_window: bool
-) -> tuple[PlanRequest, JobPlan]:
-    """Ask the planner; where the window is open, all trees' windows fit a worker's queue."""
+) -> tuple[PlanRequest, JobPlan, Allocator]:
+    """Ask the planner; where the window is open, all trees' windows fit a worker's queue.
+
+    The allocator holds what the plan has of the switches.
+    """
+    embedded = experiment.algorithm is Algorithm.EMBEDDING
     request = PlanRequest(
         JOB,
         EPOCH,
         placement.workers,
-        placement.servers,
-        algorithm=PlanAlgorithm(experiment.algorithm.value),
+        () if embedded else placement.servers,
+        algorithm=PlanAlgorithm.IN_NETWORK
+        if embedded
+        else PlanAlgorithm(experiment.algorithm.value),
         lanes=experiment.lanes,
         window=experiment.window or 1,
         results=experiment.results,
         forest=_forest_options(experiment),
+        # A relay does not hear of the order that workers agree on.
+        embedding=EmbeddingOptions(relays=not experiment.coordinated),
     )
-    plan = make_plan(network, request, planner=experiment.planner)
+    allocator = Allocator(network)
+    plan = make_plan(network, request, allocator, experiment.planner)
     while open_window and len(plan.trees) * plan.window > SERVER_QUEUE and plan.window > 1:
         request = replace(request, window=plan.window // 2)
-        plan = make_plan(network, request, planner=experiment.planner)
+        allocator = Allocator(network)
+        plan = make_plan(network, request, allocator, experiment.planner)
     check_plans(network, [plan])
-    return request, plan
+    return request, plan, allocator
 
 
 def worker_options(prepared: Prepared) -> WorkerOptions:
@@ -234,6 +321,9 @@ def worker_options(prepared: Prepared) -> WorkerOptions:
     flows = experiment.workers if experiment.algorithm is Algorithm.SERVER else 1
     window = flows * (experiment.window or 1) * packet
     windows = (1 if prepared.plan is None else len(prepared.plan.trees)) * window
+    if prepared.plan is not None and prepared.plan.host_parts:
+        # Streams of TCP fill the queues.
+        windows += SERVER_QUEUE * packet
     others = windows if flows > 1 else windows - window
     slow = experiment.world is WorldKind.MININET
     least, probe = (0.25, 0.25) if slow else (options.min_timeout, options.min_probe)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from experiment.description import Experiment, WorldKind
+from experiment.description import Coordination, Experiment, WorldKind
 from host_agent.workload import Verdict
 
 DirectedLink = tuple[str, str]
@@ -20,10 +20,14 @@ class RunFailed(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Predicted:
-    """What is known before traffic starts: bytes on every link by direction, seconds."""
+    """What is known before traffic starts: bytes on every link by direction, seconds.
+
+    `exact`: bytes are so without loss; else hosts sum by TCP, and they are an estimate.
+    """
 
     links: Mapping[DirectedLink, int]
     seconds: float
+    exact: bool = True
 
 
 @dataclass(slots=True)
@@ -71,14 +75,21 @@ class Report:
 
     @property
     def _talk_beside(self) -> bool:
-        """Whether what workers say to agree on an order is on the links beside the sums."""
-        return self.experiment.coordinated and self.experiment.world is WorldKind.MININET
+        """Whether what workers say to agree on an order is on the links beside the sums.
+
+        In simulation only what goes through the switches is.
+        """
+        experiment = self.experiment
+        return experiment.coordinated and (
+            experiment.world is WorldKind.MININET
+            or experiment.coordination is Coordination.SWITCHES
+        )
 
     @property
     def _predicted_at_least(self) -> bool:
         return (
             self.measured is not None
-            and not self.experiment.algorithm.among_hosts
+            and self.predicted.exact
             and self.experiment.loss == 0
             and self.measured.retransmissions == 0
         )
@@ -128,6 +139,7 @@ class Report:
             "elements": e.elements if e.train is None else None,
             "train": e.train,
             "coordinated": e.coordinated,
+            "coordination": e.coordination.value if e.coordinated else None,
             "rounds": e.rounds,
             "tensor_elements": self.tensor_elements,
             "dtype": e.dtype.value,

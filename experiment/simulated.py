@@ -66,6 +66,8 @@ def run_simulated(prepared: Prepared, progress: Callable[[int, int], None]) -> M
             limit=experiment.limit,
             options=worker_options(prepared),
             tree=prepared.coordination,
+            vectors=None if prepared.vectors is None else prepared.vectors.plan,
+            tensors=[(size, experiment.dtype) for size in prepared.workload.tensor_sizes()],
         )
     return _measured(run)
 

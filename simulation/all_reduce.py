@@ -11,7 +11,7 @@ from collectives.coordination.participant import Participant
 from collectives.coordination.reduction import AndAllReduce
 from collectives.coordination.tree import CoordinationTree
 from collectives.network import Network
-from collectives.plan import JobPlan
+from collectives.plan import DataType, JobPlan
 from collectives.schedule import Schedule
 from controller.rules import SwitchRules, rules_for
 from host_agent.operator_training import OperatorTraining
@@ -31,6 +31,7 @@ from simulation.members import (
     ScheduleMember,
     SwitchedVectors,
 )
+from simulation.parts import AuxiliaryHost, MixedMember
 from simulation.world import Agent, SimulationError, World
 
 MakeEngine = Callable[[], Engine]
@@ -78,9 +79,12 @@ def simulate_plan(
     replans: Sequence[Replan] = (),
     tree: CoordinationTree | None = None,
     vectors: JobPlan | None = None,
+    tensors: Sequence[tuple[int, DataType]] = (),
 ) -> SimulatedRun:
     """Run a job's workload through the switches, under new plans as they come.
 
+    Of a plan with parts of hosts, these sum theirs beside; `tensors`: length and type of all
+    tensors in order, for relays.
     `tree`: over the workers by index, where the workload's operators need an agreed order.
     `vectors`: plan of a job of the same workers, in the same order, that combines their bit vectors
     (its reduction is the bitwise and); None: on the tree or its ring. Raises JobFailed if an agent
@@ -93,6 +97,9 @@ def simulate_plan(
         for index in range(len(plan.workers))
     ]
     agents: dict[str, Agent] = dict(zip(plan.workers, members, strict=True))
+    if plan.host_parts:
+        for host in plan.auxiliary:
+            agents[host] = AuxiliaryHost(plan, network, host, tensors)
     for each in plans.values():
         for root in each.trees:
             servers = agents.setdefault(root.server, ServerSet())
@@ -119,8 +126,13 @@ def _member(
     options: WorkerOptions | None,
     tree: CoordinationTree | None,
     make_workload: MakeWorkload,
-) -> InNetworkMember:
-    worker = Worker(plan, index, network, options)
+) -> InNetworkMember | MixedMember:
+    worker = Worker(plan, index, network, options) if plan.trees else None
+    if worker is None or plan.host_parts:
+        if vectors is not None:
+            raise ValueError("bit vectors in the switches, tensors in parts: expected one of both")
+        source = _source(tree, index, make_workload)
+        return MixedMember(plan, network, plan.workers[index], worker, source)
     if vectors is None:
         return InNetworkMember(worker, _source(tree, index, make_workload))
     switched = SwitchedVectors(Worker(vectors, index, network, options))
@@ -164,7 +176,7 @@ def _tell(world: World, network: Network, replan: Replan) -> None:
         def adopt(host: str = host, agent: Agent = agent) -> None:
             if isinstance(agent, ServerSet):
                 agent.adopt(replan.plan, host, network)
-            elif isinstance(agent, InNetworkMember):
+            elif isinstance(agent, InNetworkMember | MixedMember):
                 agent.adopt(replan.plan, world.queue.now)
             world.flush(host)
 
@@ -208,7 +220,7 @@ def _run(
     make_engine: MakeEngine,
     agents: dict[str, Agent],
     workers: Sequence[str],
-    members: Sequence[InNetworkMember | ScheduleMember],
+    members: Sequence[InNetworkMember | MixedMember | ScheduleMember],
     faults: Faults | None,
     seed: int,
     limit: float,
@@ -260,7 +272,9 @@ def _run(
 
 
 def _let_speak(
-    world: World, workers: Sequence[str], members: Sequence[InNetworkMember | ScheduleMember]
+    world: World,
+    workers: Sequence[str],
+    members: Sequence[InNetworkMember | MixedMember | ScheduleMember],
 ) -> None:
     """Carry the frames by which the workers agree on an order."""
     times = FrameTimes(world.network, workers)

@@ -40,10 +40,11 @@ def segment(
     sequence: int,
     acknowledged: int,
     data: bytes,
+    first_port: int = BASE_PORT,
 ) -> bytes:
     """One frame. `end`: the sender's rank, told by the source port, and the chain, by the target's.
 
-    Sequences count bytes from 0.
+    Both count from `first_port`. Sequences count bytes from 0.
     """
     total = IPV4_BYTES + TCP_BYTES + len(data)
     ipv4 = bytearray(
@@ -54,8 +55,8 @@ def segment(
     ipv4[10:12] = ipv4_checksum(bytes(ipv4)).to_bytes(2, "big")
     tcp = struct.pack(
         ">HHIIBBHHH12x",
-        BASE_PORT + end.peer,
-        BASE_PORT + end.chain,
+        first_port + end.peer,
+        first_port + end.chain,
         sequence & 0xFFFFFFFF,
         acknowledged & 0xFFFFFFFF,
         TCP_BYTES // 4 << 4,
@@ -191,11 +192,22 @@ class Receiver:
 
 
 class StreamMember:
-    """One rank of a schedule as a host agent of the simulator."""
+    """One rank of a schedule as a host agent of the simulator.
 
-    def __init__(self, rank: int, addresses: Mapping[int, Address], start: float = 0.0) -> None:
+    Schedules of a host at the same time have ports of their own, from `first_port` on: a rank's
+    port is that and its number.
+    """
+
+    def __init__(
+        self,
+        rank: int,
+        addresses: Mapping[int, Address],
+        start: float = 0.0,
+        first_port: int = BASE_PORT,
+    ) -> None:
         self.rank = rank
         self._addresses = addresses
+        self._first_port = first_port
         self._now = start
         self._execution: Execution | None = None
         self._senders: dict[Channel, Sender] = {}
@@ -235,7 +247,9 @@ class StreamMember:
             if len(frame) < HEADER_BYTES or frame[23] != TCP_PROTOCOL:
                 continue
             source, target = struct.unpack_from(">HH", frame, _SOURCE_PORT)
-            peer = Channel(source - BASE_PORT, target - BASE_PORT)
+            peer = Channel(source - self._first_port, target - self._first_port)
+            if peer.peer not in self._addresses:
+                continue
             sequence, acknowledged = struct.unpack_from(">II", frame, _SEQUENCE)
             data = frame[HEADER_BYTES:]
             if data:
@@ -289,7 +303,7 @@ class StreamMember:
         expected = receiver.expected if receiver is not None else 0
         here, there = self._addresses[self.rank], self._addresses[peer.peer]
         end = Channel(self.rank, peer.chain)
-        return segment(here, there, end, sequence, expected, data)
+        return segment(here, there, end, sequence, expected, data, self._first_port)
 
     def _acknowledge(self, peer: Channel, receiver: Receiver) -> None:
         receiver.answered()
