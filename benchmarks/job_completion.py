@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -224,12 +225,14 @@ def emulated(mix: Mix = EIGHT, ways: Sequence[Way] = tuple(Way), seed: int = 1) 
     jobs = make_mix(mix, network, seed)
     pipeline = compile_pipeline(Engine.EMBEDDED, LANES_DEFAULT, slots_of(network))
     measured: dict[Way, list[Measured]] = {}
-    with Emulation(network, priorities=True) as emulation:
+    with (
+        tempfile.TemporaryDirectory(prefix="hopsum-") as folder,
+        Emulation(network, priorities=True) as emulation,
+    ):
         for way in ways:
-            measured[way] = []
 
             async def work(cluster: Cluster, address: str, way: Way = way) -> None:
-                measured[way] += await run_jobs(cluster, address, jobs, way.algorithm)
+                measured[way] = await run_jobs(cluster, address, jobs, way)
 
             asyncio.run(
                 beside_cluster(
@@ -238,6 +241,7 @@ def emulated(mix: Mix = EIGHT, ways: Sequence[Way] = tuple(Way), seed: int = 1) 
                     LANES_DEFAULT,
                     Console(stderr=True).print,
                     work,
+                    book=Path(folder) / "jobs",
                     priorities=way.policy(network),
                     replanning=ReplanningPolicy(live=False),
                 )
@@ -247,13 +251,13 @@ def emulated(mix: Mix = EIGHT, ways: Sequence[Way] = tuple(Way), seed: int = 1) 
 
 
 async def run_jobs(
-    cluster: Cluster, address: str, jobs: Sequence[MixedJob], algorithm: Algorithm
+    cluster: Cluster, address: str, jobs: Sequence[MixedJob], way: Way
 ) -> list[Measured]:
     """Hand jobs in as their times come, and wait for the last one's end."""
     queries = ControllerQueries(address)
     await _until(lambda: set(cluster.network.hosts) <= set(cluster.nodes.attached), "agents")
     began = time.monotonic()
-    submitted = [asyncio.create_task(_submit(queries, job, algorithm, began)) for job in jobs]
+    submitted = [asyncio.create_task(_submit(queries, job, way, began)) for job in jobs]
     numbers = [(await task).job for task in submitted]
     found = [cluster.book.find(number) for number in numbers]
     await _until(lambda: all(job.state.over for job in found), "the jobs' end")
@@ -261,17 +265,15 @@ async def run_jobs(
     return [_measured(info) for info in infos]
 
 
-async def _submit(
-    queries: ControllerQueries, job: MixedJob, algorithm: Algorithm, began: float
-) -> pb.JobInfo:
+async def _submit(queries: ControllerQueries, job: MixedJob, way: Way, began: float) -> pb.JobInfo:
     await asyncio.sleep(max(0.0, began + job.start - time.monotonic()))
     submission = make_submission(
-        job.name,
+        f"{job.name}-{way}",
         ",".join(job.workers),
         job.server,
         elements=job.elements,
         rounds=job.rounds,
-        algorithm=algorithm.value,
+        algorithm=way.algorithm.value,
     )
     return await asyncio.to_thread(queries.submit, submission)
 

@@ -113,15 +113,17 @@ async def beside_cluster(
     tell: Tell,
     work: Callable[[Cluster, str], Coroutine[Any, Any, None]],
     *,
+    book: Path | None = None,
     priorities: PriorityPolicy | None = None,
     replanning: ReplanningPolicy | None = None,
     sharing: SharingPolicy | None = None,
 ) -> None:
     """Do some work, given the cluster and its address, while an emulation serves jobs.
 
-    The controller and an agent on every host begin with it and end with it, so that several
-    clusters may follow each other in one emulation. An agent's process that is killed is started
-    again. Raises RunFailed if one fails.
+    The controller and an agent on every host begin with it and end with it. Several clusters may
+    follow each other in one emulation, if they have one `book` (as `serve_cluster`): the switches
+    remember the jobs of all. An agent's process that is killed is started again. Raises RunFailed
+    if one fails.
     """
     driver = Driver(
         [
@@ -136,6 +138,7 @@ async def beside_cluster(
             driver,
             f"unix:{folder}/controller",
             lanes=lanes,
+            book=book,
             priorities=priorities,
             replanning=replanning,
             sharing=sharing,
