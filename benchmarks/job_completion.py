@@ -208,12 +208,16 @@ def distribution_plot(times: Mapping[Way, Sequence[float]]) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What became of a job. `seconds`: from its submission to its end."""
+    """What became of a job. `seconds`: from its submission to its end.
+
+    `links`: of the tree it began with, as (node, next node towards the server).
+    """
 
     seconds: float
     checked: int
     wrong: int
     retransmissions: int
+    links: frozenset[tuple[str, str]] = frozenset()
 
 
 def emulated(mix: Mix = EIGHT, ways: Sequence[Way] = tuple(Way), seed: int = 1) -> Rows:
@@ -246,8 +250,16 @@ def emulated(mix: Mix = EIGHT, ways: Sequence[Way] = tuple(Way), seed: int = 1) 
                     replanning=ReplanningPolicy(live=False),
                 )
             )
+    _check_same_plans(measured)
     fluid = {way: simulated_times(way, network, jobs) for way in ways}
     return measured_rows(jobs, measured, fluid)
+
+
+def _check_same_plans(measured: Mapping[Way, Sequence[Measured]]) -> None:
+    """Raise RunFailed unless jobs had the same trees with priorities and without."""
+    trees = [[job.links for job in found] for way, found in measured.items() if way != Way.SERVER]
+    if any(other != trees[0] for other in trees):
+        raise RunFailed("jobs were planned otherwise with priorities than without: not comparable")
 
 
 async def run_jobs(
@@ -257,17 +269,24 @@ async def run_jobs(
     queries = ControllerQueries(address)
     await _until(lambda: set(cluster.network.hosts) <= set(cluster.nodes.attached), "agents")
     began = time.monotonic()
-    submitted = [asyncio.create_task(_submit(queries, job, way, began)) for job in jobs]
-    numbers = [(await task).job for task in submitted]
-    found = [cluster.book.find(number) for number in numbers]
+
+    async def submit(job: MixedJob) -> tuple[int, frozenset[tuple[str, str]]]:
+        await asyncio.sleep(max(0.0, began + job.start - time.monotonic()))
+        info = await asyncio.to_thread(queries.submit, _submission(job, way))
+        [tree] = cluster.manager.plan_of(info.job).trees
+        return info.job, frozenset(tree.parents.items())
+
+    submitted = await asyncio.gather(*map(submit, jobs))
+    found = [cluster.book.find(number) for number, _ in submitted]
     await _until(lambda: all(job.state.over for job in found), "the jobs' end")
-    infos = [await asyncio.to_thread(queries.job, str(number)) for number in numbers]
-    return [_measured(info) for info in infos]
+    return [
+        _measured(await asyncio.to_thread(queries.job, str(number)), links)
+        for number, links in submitted
+    ]
 
 
-async def _submit(queries: ControllerQueries, job: MixedJob, way: Way, began: float) -> pb.JobInfo:
-    await asyncio.sleep(max(0.0, began + job.start - time.monotonic()))
-    submission = make_submission(
+def _submission(job: MixedJob, way: Way) -> pb.Submission:
+    return make_submission(
         f"{job.name}-{way}",
         ",".join(job.workers),
         job.server,
@@ -275,7 +294,6 @@ async def _submit(queries: ControllerQueries, job: MixedJob, way: Way, began: fl
         rounds=job.rounds,
         algorithm=way.algorithm.value,
     )
-    return await asyncio.to_thread(queries.submit, submission)
 
 
 async def _until(true: Callable[[], bool], what: str) -> None:
@@ -286,7 +304,7 @@ async def _until(true: Callable[[], bool], what: str) -> None:
         await asyncio.sleep(WATCH_SECONDS)
 
 
-def _measured(info: pb.JobInfo) -> Measured:
+def _measured(info: pb.JobInfo, links: frozenset[tuple[str, str]]) -> Measured:
     """A job that has ended well; RunFailed for one that has not."""
     if info.state != JobState.FINISHED:
         raise RunFailed(f"{info.name} {info.state}: {info.reason}")
@@ -296,6 +314,7 @@ def _measured(info: pb.JobInfo) -> Measured:
         verdict["checked"],
         verdict["wrong"],
         verdict["retransmissions"],
+        links,
     )
 
 
