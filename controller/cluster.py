@@ -19,13 +19,13 @@ from collectives.network import Network, NetworkError
 from collectives.plan import JobPlan, PlanError
 from controller.allocation import Allocator
 from controller.driver import DriverError
-from controller.job_placement import place_job
+from controller.job_placement import place_helpers, place_job
 from controller.job_queue import Job, JobBook, JobSpec, JobState
 from controller.manager import Manager, next_request
 from controller.nodes import REPORT_SECONDS, Nodes
 from controller.placement import Placement
-from controller.planners import make_plan
-from controller.planners.request import Algorithm, PlanRequest
+from controller.planners import EMBEDDING, make_plan
+from controller.planners.request import Algorithm, EmbeddingOptions, PlanRequest
 from controller.priorities import FeedbackQueue, PriorityPolicy, suitable_policy
 from controller.reconsidering import Reconsidered, free_network
 from controller.replanning import ReplanningPolicy
@@ -86,7 +86,8 @@ class Cluster:
         TimeoutError if switches do not take its rules; nothing is left of it then.
         """
         self.book.check(spec)
-        placed = place_job(
+        choose = place_helpers if spec.planner == EMBEDDING else place_job
+        placed = choose(
             self.network, spec.workers, spec.servers, self.nodes.attached, self.book.loads()
         )
         if spec.lanes not in (None, self._lanes):
@@ -122,8 +123,12 @@ class Cluster:
         )
         if spec.among_hosts or request.algorithm is not Algorithm.IN_NETWORK:
             return request
+        if spec.planner == EMBEDDING:
+            # Servers are its own choice, and it sums less in the switches rather than wait.
+            wanted = EmbeddingOptions(auxiliary=placed.servers, relays=not spec.coordinated)
+            request = replace(request, servers=(), embedding=wanted)
         if spec.window is None:
-            window = self.sharing.window(self.network, len(placed.servers), WINDOW)
+            window = self.sharing.window(self.network, max(1, len(request.servers)), WINDOW)
             request = replace(request, window=window)
         self.sharing.check(self.network, request)
         trees = self.sharing.trees(self.network, request.window)

@@ -15,6 +15,7 @@ from controller.cluster import Cluster
 from controller.driver import DriverError
 from controller.job_queue import Job, JobError, JobSpec
 from controller.nodes import REPORT_SECONDS, NodeError
+from controller.planners import EMBEDDING
 from controller.planners.request import Algorithm
 from controller.priorities import PriorityError
 from controller.state import StateError
@@ -188,7 +189,7 @@ class ClusterService(pb_grpc.ClusterServicer):
             reason=job.reason,
             epoch=job.epoch,
             workers=job.request.workers,
-            servers=job.request.servers,
+            servers=job.auxiliary,
             round=job.round,
             submitted=job.submitted,
             started=job.started,
@@ -198,13 +199,14 @@ class ClusterService(pb_grpc.ClusterServicer):
 
 
 def spec_from(message: pb.Submission) -> JobSpec:
-    """A job as it was handed in."""
+    """A job as it was handed in; the algorithm embedding is the planner of that name."""
+    embedded = message.algorithm == EMBEDDING
     return JobSpec(
         name=message.name,
         workers=tuple(message.workers) or message.worker_count,
         servers=tuple(message.servers) or message.server_count or 1,
-        algorithm=message.algorithm or Algorithm.IN_NETWORK,
-        planner=message.planner or "multi-hop",
+        algorithm=Algorithm.IN_NETWORK if embedded else message.algorithm or Algorithm.IN_NETWORK,
+        planner=EMBEDDING if embedded else message.planner or "multi-hop",
         lanes=message.lanes or None,
         window=message.window or None,
         task=message.task or "{}",

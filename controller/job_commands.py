@@ -33,7 +33,12 @@ def submit(
     workers: Annotated[
         str, typer.Option(help="How many workers, or their hosts, comma-separated.")
     ] = "2",
-    servers: Annotated[str, typer.Option(help="How many parameter servers, or their hosts.")] = "1",
+    servers: Annotated[
+        str,
+        typer.Option(
+            help="How many parameter servers, or their hosts; of an embedding those that may help."
+        ),
+    ] = "1",
     elements: Annotated[int, typer.Option(min=0, help="Elements of a tensor.")] = 100_000,
     rounds: Annotated[int, typer.Option(min=1, help="All-reduces.")] = 3,
     dtype: Annotated[DataType, typer.Option(help="Element type.")] = DataType.INT32,
@@ -42,9 +47,9 @@ def submit(
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 1,
     algorithm: Annotated[
-        str, typer.Option(help=f"in-network, server, or {', '.join(SCHEDULES)}.")
+        str, typer.Option(help=f"in-network, server, embedding, or {', '.join(SCHEDULES)}.")
     ] = "in-network",
-    planner: Annotated[str, typer.Option(help="multi-hop or multi-tree.")] = "multi-hop",
+    planner: Annotated[str, typer.Option(help="multi-hop, multi-tree or embedding.")] = "multi-hop",
     window: Annotated[int, typer.Option(help="Fragments in flight; 0: the cluster's choice.")] = 0,
     task: Annotated[
         Path | None, typer.Option(help="JSON for the agents, instead of tensors as above.")

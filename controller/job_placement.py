@@ -8,6 +8,9 @@ from collections.abc import Collection, Mapping
 from collectives.network import Network
 from controller.placement import Placement, place
 
+HELPERS = 16
+"""Auxiliary hosts that an embedding may choose from, at most."""
+
 
 def place_job(
     network: Network,
@@ -35,3 +38,24 @@ def place_job(
         free = [host for host in dict.fromkeys((*marked, *hosts)) if host not in workers]
         servers = tuple(free[:servers])
     return place(network, workers, servers)
+
+
+def place_helpers(
+    network: Network,
+    workers: tuple[str, ...] | int,
+    helpers: tuple[str, ...] | int,
+    attached: Collection[str],
+    loads: Mapping[str, int],
+) -> Placement:
+    """The same for a job that embeds itself: `servers` are the hosts that may help its workers.
+
+    Those named; else hosts that have an agent, with the fewest jobs first, at most `HELPERS`.
+    """
+    placed = place_job(
+        network, workers, 1 if isinstance(helpers, int) else helpers, attached, loads
+    )
+    if not isinstance(helpers, int):
+        return placed
+    idle = [host for host in network.hosts if host in attached and host not in placed.workers]
+    idle.sort(key=lambda host: loads.get(host, 0))
+    return Placement(placed.workers, tuple(idle[:HELPERS]))

@@ -6,6 +6,7 @@ seconds since 1970.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -75,6 +76,15 @@ class JobSpec:
         """Whether the workers sum among themselves, without trees."""
         return self.algorithm in SCHEDULES
 
+    @property
+    def coordinated(self) -> bool:
+        """Whether its workers agree on an order of tensors, as far as the task says."""
+        try:
+            task = json.loads(self.task)
+        except ValueError:
+            return False
+        return isinstance(task, dict) and task.get("coordination") is not None
+
 
 @dataclass(slots=True)
 class Job:
@@ -99,10 +109,14 @@ class Job:
     reports: Mapping[str, str] = field(default_factory=dict)
 
     @property
+    def auxiliary(self) -> tuple[str, ...]:
+        """The hosts that have a part in it and are no workers: servers and relays."""
+        return self.request.servers if self.plan is None else self.plan.auxiliary
+
+    @property
     def hosts(self) -> tuple[str, ...]:
         """All hosts that have a part in it."""
-        auxiliary = self.request.servers if self.plan is None else self.plan.auxiliary
-        return tuple(dict.fromkeys((*self.request.workers, *auxiliary)))
+        return tuple(dict.fromkeys((*self.request.workers, *self.auxiliary)))
 
     def end(self, state: JobState, now: float, reason: str = "") -> None:
         """It is over."""

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from collectives.network import Network
+from collectives.plan import DataType
 from controller.asking import ControllerQueries, NoClusterError
 from controller.cluster import Cluster
 from controller.cluster_service import ClusterService
@@ -62,9 +63,14 @@ class World:
     """A controller in a thread, and agents' processes in others."""
 
     def __init__(
-        self, folder: Path, name: str = "star:4", tls: Tls | None = None, grace: float = 30.0
+        self,
+        folder: Path,
+        name: str = "star:4",
+        tls: Tls | None = None,
+        grace: float = 30.0,
+        link_rate: float | None = None,
     ) -> None:
-        self.network = local(name)
+        self.network = local(name, link_rate)
         self.journal = folder / "jobs"
         self._grace = grace
         self.address = f"unix:{folder}/controller" if tls is None else "localhost:0"
@@ -205,6 +211,52 @@ def test_a_job_that_fails_or_is_cancelled_ends_alone(world: World) -> None:
     assert world.queries.cancel("never").reason == "cancelled by its owner"
     world.queries.submit(ring("broken", "h1,h2"))
     world.exact("broken")
+
+
+def test_an_embedding_with_helping_hosts(tmp_path: Path) -> None:
+    """Of a torus four hosts work; others sum for them, as far as they have an agent."""
+    world = World(tmp_path, "torus:3x3", link_rate=1e8)
+    workers = "h1,h3,h5,h9"
+    try:
+        world.agents("h1", "h3", "h5", "h9", "h4", "h6", "h7", "h8")
+        for name, dtype in (("exact", DataType.INT32), ("near", DataType.FLOAT32)):
+            submission = make_submission(
+                name, workers, elements=20_003, dtype=dtype, algorithm="embedding"
+            )
+            world.queries.submit(submission)
+            world.exact(name)
+            servers = world.queries.job(name).servers
+            assert servers and set(servers) <= {"h4", "h6", "h7", "h8"}
+        submission = make_submission("named", workers, "h8", algorithm="embedding")
+        world.queries.submit(submission)
+        world.exact("named")
+        assert set(world.queries.job("named").servers) <= {"h8"}
+    finally:
+        world.close()
+
+
+def test_an_embedding_goes_on_after_the_controller_was_restarted(tmp_path: Path) -> None:
+    """Its weights and topologies are kept: another choice would be a wrong sum."""
+    world = World(tmp_path, "torus:3x3", link_rate=1e8)
+    try:
+        world.agents("h1", "h3", "h5", "h9", "h4", "h6", "h7", "h8")
+        world.queries.submit(
+            make_submission("long", "h1,h3,h5,h9", rounds=60, algorithm="embedding")
+        )
+        until(lambda: world.queries.job("long").round > 0, "rounds")
+        servers = list(world.queries.job("long").servers)
+        world.stop()
+        world.start()
+        world.exact("long")
+        assert list(world.queries.job("long").servers) == servers
+    finally:
+        world.close()
+
+
+def test_an_embedding_needs_links_with_bandwidth(world: World) -> None:
+    with pytest.raises(ControllerError, match="needs one on every link"):
+        world.queries.submit(make_submission("free", "h1,h2", algorithm="embedding"))
+    assert not world.queries.jobs()
 
 
 def test_an_agent_that_dies_ends_its_jobs_and_may_come_again(world: World) -> None:

@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from collectives.network import NetworkError
-from controller.job_placement import place_job
+from controller.job_placement import place_helpers, place_job
 from controller.job_queue import KEPT, LAST_JOB, Job, JobBook, JobError, JobSpec, JobState
 from controller.journal import JournalError
 from controller.loaders import load_network
+from controller.placement import Placement
 from controller.planners import make_plan
 from controller.planners.request import PlanRequest
 
@@ -143,3 +144,20 @@ def test_places_where_agents_are_and_little_is_done() -> None:
     ):
         with pytest.raises(NetworkError, match=words):
             place_job(network, workers, servers, hosts, {})
+
+
+def test_hosts_that_may_help_have_an_agent_and_little_to_do() -> None:
+    network = load_network("star:5")
+    attached = ["h1", "h2", "h4", "h5", "ps"]
+    placed = place_helpers(network, 2, 1, attached, {"h4": 2, "ps": 1})
+    assert placed == Placement(("h1", "h2"), ("h5", "ps", "h4"))
+    assert place_helpers(network, ("h3",), 1, [], {}).servers == ()
+    assert place_helpers(network, ("h3",), ("h4", "h1"), attached, {}).servers == ("h4", "h1")
+    with pytest.raises(NetworkError, match="worker and server"):
+        place_helpers(network, ("h3",), ("h3",), attached, {})
+
+
+def test_what_a_task_says_of_an_order() -> None:
+    assert JobSpec("a", 2, task='{"coordination": {"names": []}}').coordinated
+    for task in ("{}", '{"coordination": null}', "[]", "nothing"):
+        assert not JobSpec("a", 2, task=task).coordinated
