@@ -210,10 +210,12 @@ def distribution_plot(times: Mapping[Way, Sequence[float]]) -> bytes:
 class Measured:
     """What became of a job. `seconds`: from its submission to its end.
 
-    `links`: of the tree it began with, as (node, next node towards the server).
+    `starting`: of that, until its agents began. `links`: of the tree it began with, as (node, next
+    node towards the server).
     """
 
     seconds: float
+    starting: float
     checked: int
     wrong: int
     retransmissions: int
@@ -311,6 +313,7 @@ def _measured(info: pb.JobInfo, links: frozenset[tuple[str, str]]) -> Measured:
     verdict = verdict_of(info)
     return Measured(
         info.ended - info.submitted,
+        info.started - info.submitted,
         verdict["checked"],
         verdict["wrong"],
         verdict["retransmissions"],
@@ -365,8 +368,9 @@ def _columns(seconds: Mapping[Way, float]) -> dict[str, float]:
     return columns
 
 
-def _counts(measured: Sequence[Measured]) -> dict[str, int]:
+def _counts(measured: Sequence[Measured]) -> dict[str, float]:
     return {
+        "starting": round(fmean(one.starting for one in measured), 2),
         "checked": sum(one.checked for one in measured),
         "wrong": sum(one.wrong for one in measured),
         "sent_again": sum(one.retransmissions for one in measured),

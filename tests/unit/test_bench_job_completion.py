@@ -68,9 +68,9 @@ def test_a_table_of_what_was_measured() -> None:
     network = load_network(EIGHT.topology, link_rate=EIGHT.link_rate)
     jobs = make_mix(EIGHT, network, 1)[:2]
     measured = {
-        Way.PRIORITIES: [Measured(1.0, 10, 0, 1), Measured(5.0, 10, 0, 0)],
-        Way.FAIR: [Measured(2.0, 10, 0, 0), Measured(6.0, 10, 0, 0)],
-        Way.SERVER: [Measured(4.0, 10, 0, 0), Measured(20.0, 10, 2, 0)],
+        Way.PRIORITIES: [Measured(1.0, 0.5, 10, 0, 1), Measured(5.0, 0.5, 10, 0, 0)],
+        Way.FAIR: [Measured(2.0, 0.5, 10, 0, 0), Measured(6.0, 1.5, 10, 0, 0)],
+        Way.SERVER: [Measured(4.0, 0.5, 10, 0, 0), Measured(20.0, 2.5, 10, 2, 0)],
     }
     fluid = {way: [1.0, 2.0] for way in Way}
     first, second, mean = measured_rows(jobs, measured, fluid)
@@ -79,7 +79,7 @@ def test_a_table_of_what_was_measured() -> None:
     assert (mean["priorities"], mean["fair"], mean["server"]) == (3.0, 4.0, 12.0)
     assert (mean["of_fair"], mean["server_times"]) == (0.75, 4.0)
     assert (mean["checked"], mean["wrong"], mean["sent_again"]) == (60, 2, 1)
-    assert second["wrong"] == 2
+    assert (second["wrong"], second["starting"], mean["starting"]) == (2, 1.5, 1.0)
 
 
 def test_the_same_times_give_the_same_picture() -> None:
