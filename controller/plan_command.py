@@ -14,6 +14,7 @@ from collectives.drawing import network_svg
 from collectives.network import Network
 from collectives.plan import DataType, JobPlan, PlanError, Results
 from collectives.plan_checker import check_plans
+from collectives.plan_prediction import predict_plan
 from collectives.prediction import Prediction, predict
 from collectives.units import format_bytes, format_rate, format_time, parse_rate
 from controller.command_options import (
@@ -27,13 +28,21 @@ from controller.command_options import (
     print_table,
     write_text,
 )
+from controller.embedding_report import (
+    embedding_dict,
+    embedding_trees,
+    explain_embedding,
+    plan_embedded,
+    summary,
+)
 from controller.loaders import load_network
 from controller.placement import Placement, place
+from controller.planners import EMBEDDING
 from controller.planners.answers import NAMES, Answer, answer
 from controller.planners.forest import ForestOptions
 from controller.planners.forest_checker import check_forest
 from controller.planners.graph import PlanningGraph, planning_graph
-from controller.planners.request import Algorithm, Method, PlanRequest
+from controller.planners.request import Algorithm, EmbeddingOptions, Method, PlanRequest
 from controller.report import explanation, forest_dict, forest_trees, plan_dict, plan_tree
 from controller.topologies import is_topology
 
@@ -129,6 +138,27 @@ def plan(
     )
     rated = _with_rates(topology, loaded)
     chosen = planner or ("multi-hop" if loaded.switches else "multi-tree")
+    if chosen == EMBEDDING:
+        auxiliary = named_servers if isinstance(named_servers, tuple) else None
+        wanted = EmbeddingOptions(auxiliary=auxiliary, tensor_bytes=max(1, 4 * elements))
+        asked = replace(request, servers=(), embedding=wanted)
+        planned = plan_embedded(rated, asked)
+        check_plans(rated, [planned.plan])
+        if draw is not None:
+            # Of parts among hosts no tree is drawn: they go by plain routes.
+            write_text(draw, network_svg(loaded, planned.plan))
+        predicted = predict_plan(loaded, planned.plan, elements, dtype, rounds)
+        reasons = explain_embedding(planned, rated is loaded) if explain else None
+        if as_json:
+            print_json(embedding_dict(planned, predicted, reasons))
+            return
+        console = Console()
+        for branch in embedding_trees(loaded, planned):
+            console.print(branch)
+        for line in (summary(planned, rated is loaded), *(reasons or ())):
+            console.print(line, highlight=False, soft_wrap=True)
+        _show_prediction(console, loaded, planned.plan, predicted, top)
+        return
     found = answer(rated, request, chosen)
     graph = planning_graph(rated, placement.workers)
     _check(rated, graph, found, request)

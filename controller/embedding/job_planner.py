@@ -7,7 +7,6 @@ trees of switches other links.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
 
@@ -16,7 +15,6 @@ from collectives.plan import JobPlan, PlanError, Results
 from controller.allocation import Allocator
 from controller.embedding.choice import Options
 from controller.embedding.demand import JobDemand, Resources, unused
-from controller.embedding.embedding import Embedding
 from controller.embedding.planner import plan_embedding
 from controller.embedding.realisation import realise
 from controller.planners.in_trees import Limits, TreeTask
@@ -37,7 +35,6 @@ def plan_job_embedding(network: Network, request: PlanRequest, allocator: Alloca
 
     `network`: with what is free of its links as their bandwidth, of which every one needs some.
     """
-    _check(request)
     if request.before is not None:
         return _next_epoch(network, request, request.before, allocator)
     options = Options(
@@ -46,16 +43,16 @@ def plan_job_embedding(network: Network, request: PlanRequest, allocator: Alloca
         time_limit=min(request.forest.time_limit, PLANNING_SECONDS),
         seed=request.forest.seed,
     )
-    found = embed_job(network, request, allocator, options)
+    resources = resources_of(network, request, allocator)
+    found = plan_embedding(resources, [demand_of(request)], options)
     return realise(network, request, found.job(request.job), allocator)
 
 
-def embed_job(
-    network: Network, request: PlanRequest, allocator: Allocator, options: Options
-) -> Embedding:
-    """Topologies and weights for a request; reserves nothing. PlanError as `plan_embedding`."""
+def demand_of(request: PlanRequest) -> JobDemand:
+    """A request as the embedding's programme has it; PlanError if it asks for something else."""
+    _check(request)
     wanted = request.embedding
-    demand = JobDemand(
+    return JobDemand(
         request.job,
         request.workers,
         (wanted.tensor_bytes,),
@@ -64,19 +61,20 @@ def embed_job(
         window=request.window,
         relays=wanted.relays,
     )
-    whole = unused(network)
-    slots = _free_slots(network, request, allocator)
-    return plan_embedding(Resources(network, whole.links, slots), [demand], options)
 
 
-def _free_slots(network: Network, request: PlanRequest, allocator: Allocator) -> Mapping[str, int]:
-    """Slots in whole windows, and no more than for the trees that the job may have."""
+def resources_of(network: Network, request: PlanRequest, allocator: Allocator) -> Resources:
+    """What is free for a job: slots in whole windows, for no more trees than it may have.
+
+    PlanError for a link without bandwidth.
+    """
     most = MAX_TREES if request.forest.max_trees is None else request.forest.max_trees
-    return {
+    slots = {
         name: min(most, allocator.room(name, request.job, request.window)) * request.window
         for name, switch in network.switches.items()
         if switch.aggregates
     }
+    return replace(unused(network), slots=slots)
 
 
 def _check(request: PlanRequest) -> None:

@@ -170,3 +170,34 @@ def test_runs_take_their_rates_from_the_file(tmp_path: Path) -> None:
     assert report["seconds"] > 64_000 / 4e6
     result = runner.invoke(hopsum, ["run", "--topology", "torus:3x3", "--planner", "multi-tree"])
     assert "expected all 9 hosts" in str(result.exception)
+
+
+SLOW_SERVER = ("--topology", "leaf-spine:2x3", "--link-rate", "8M", "--planner", "embedding")
+
+
+def test_an_embedding_says_its_topologies_weights_and_bottleneck() -> None:
+    values = planned(*SLOW_SERVER, "--explain", "--elements", "100000")
+    assert values["planner"] == "embedding"
+    (part,) = values["parts"]
+    assert (part["model"], part["weight"], part["root"]) == ("in-network", "1", "ps")
+    assert values["seconds_an_iteration"] == pytest.approx(0.4) == values["bound"]
+    assert values["busiest"].startswith("link ")
+    assert values["trees"][0]["server"] == "ps" and values["trees"][0]["share"] == 1
+    assert values["prediction"]["seconds"] > 0.4
+    busiest, alone = values["explanation"]
+    assert busiest.startswith("the busiest decides: link h1->l1 400 ms")
+    assert "parameter-server" in alone and "in-network 400 ms" in alone
+    text = plan(*SLOW_SERVER, "--explain")
+    assert "100.0% of every tensor: in-network" in text and "steps of 1/64" in text
+
+
+def test_an_embedding_of_hosts_shows_its_rings_and_trees(tmp_path: Path) -> None:
+    torus = ("--topology", "torus:3x3", "--planner", "embedding")
+    text = plan(*torus, "--explain", "--draw", str(tmp_path / "plan.svg"))
+    assert "of every tensor: ring h1" in text
+    assert "x a tensor on a link" in text and "in-network impossible" in text
+    assert ElementTree.parse(tmp_path / "plan.svg").getroot() is not None
+    helped = planned("--topology", "star:5", "--workers", "h1,h2,h3", "--servers", "h5", *torus[2:])
+    assert {part["root"] for part in helped["parts"]} <= {"", "h5"}
+    with pytest.raises(PlanError, match="planner multi-hop"):
+        plan(*torus, "--algorithm", "server")
