@@ -149,6 +149,7 @@ class Manager:
         return plan
 
     def _take_in(self, entry: _Job, task: str) -> Tracker:
+        check_plans(self.working(), [*self.plans(), entry.plan])
         self.planned(entry.request, entry.plan, entry.bypassed)
         self._allocator.take(entry.plan)
         self._jobs[entry.plan.job] = entry
@@ -164,17 +165,28 @@ class Manager:
         `request`: for its next epoch (`next_request`). Where slots that it had are taken by
         others now it gives them up. Raises PlanError.
         """
-        sums = {name for name, switch in self.network.switches.items() if switch.aggregates}
-        try:
-            entry = self._planned_again(request, planner, frozenset(bypassed))
-        except PlanError:
-            entry = self._planned_again(request, planner, frozenset(sums))
-        return self._take_in(entry, task)
+        return self._take_in(self._plan_on(request, planner, frozenset(bypassed)), task)
 
-    def _planned_again(self, request: PlanRequest, planner: str, bypassed: frozenset[str]) -> _Job:
-        network = bypassing(self.working(), bypassed)
-        plan = make_plan(network, request, self._allocator.copy(), planner)
-        check_plans(self.working(), [*self.plans(), plan])
+    def _plan_on(self, request: PlanRequest, planner: str, bypassed: frozenset[str]) -> _Job:
+        """Plan a job that has begun; where there are no slots for it, it gives these up.
+
+        Changes nothing. Raises PlanError.
+        """
+        network = self.working()
+        trial = self._allocator.copy()
+        try:
+            plan = make_plan(bypassing(network, bypassed), request, trial, planner)
+        except PlanError as error:
+            trees = len(request.shares or request.servers)
+            bypassed |= {
+                name
+                for name, switch in network.switches.items()
+                if switch.aggregates and trial.room(name, request.job, request.window) < trees
+            }
+            try:
+                plan = make_plan(bypassing(network, bypassed), request, trial, planner)
+            except PlanError:
+                raise error from None
         return _Job(request, planner, plan, bypassed)
 
     def _next_plan(self, job: int, given_up: frozenset[str], allocator: Allocator) -> JobPlan:
@@ -235,16 +247,21 @@ class Manager:
         regain: Collection[str] = (),
     ) -> JobPlan:
         entry = self._job(job)
-        left = entry.bypassed.difference(regain)
-        network = bypassing(on or self.working(), left)
         request = self._next_request(entry, servers)
-        plan = make_plan(network, request, self._allocator.copy(), entry.planner)
+        if on is None:
+            newer = self._plan_on(request, entry.planner, entry.bypassed.difference(regain))
+        else:
+            # It need not be: a job keeps its plan if there is none on what is free.
+            left = entry.bypassed.difference(regain)
+            trial = self._allocator.copy()
+            plan = make_plan(bypassing(on, left), request, trial, entry.planner)
+            newer = _Job(request, entry.planner, plan, left)
         others = [other for other in self.plans() if other.job != job]
-        check_plans(self.working(), [*others, plan])
-        entry.bypassed = left
-        self._take_over(entry, request, plan)
-        await self._switch_over([plan])
-        return plan
+        check_plans(self.working(), [*others, newer.plan])
+        entry.bypassed = newer.bypassed
+        self._take_over(entry, request, newer.plan)
+        await self._switch_over([newer.plan])
+        return newer.plan
 
     def _take_over(self, entry: _Job, request: PlanRequest, plan: JobPlan) -> None:
         """Make a job's next plan its present one; it still holds what the one before did."""
