@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from collectives.network import Network
-from collectives.plan import JobPlan
+from collectives.plan import DataType, JobPlan
 from controller.driver import Driver, State, SwitchTarget
 from controller.manager import Manager
 from controller.mending import mend
@@ -26,7 +26,7 @@ from experiment.pipelines import compile_pipeline, slots_of
 from experiment.prepare import EPOCH, Prepared, worker_options
 from experiment.result import Measured, RunFailed
 from host_agent.agent import Task
-from host_agent.workload import Verdict, call_seconds
+from host_agent.workload import VECTORS, Verdict, WorkloadSpec, call_seconds
 from mininet_topos.emulation import Emulation
 
 AGENT = Path(sys.executable).with_name("hopsum-agent")
@@ -101,14 +101,16 @@ async def run_job(
     service = manager.service
     async with contextlib.AsyncExitStack() as stack:
         tracker = await _submit(manager, prepared)
+        beside = await _submit_vectors(manager, prepared)
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="hopsum-"))
         address = await stack.enter_async_context(service.serve(f"unix:{folder}/controller"))
         stack.enter_context(announced(address))
         before = emulation.link_bytes()
         processes = {
-            host: _start_agent(emulation, prepared, address, host) for host in tracker.agents
+            host: _start_agent(emulation, prepared, address, host, _jobs_of(host, tracker, beside))
+            for host in tracker.agents
         }
-        following = asyncio.create_task(_follow(service, tracker, prepared, progress))
+        following = asyncio.create_task(_follow(service, tracker, prepared, progress, beside))
         watching = asyncio.create_task(_watch(emulation, processes))
         mending = asyncio.create_task(mend(manager, driver))
         tasks = {following, watching, mending}
@@ -147,6 +149,7 @@ async def _submit(manager: Manager, prepared: Prepared) -> Tracker:
         worker_options(prepared),
         trees=prepared.trees,
         coordination=prepared.coordination,
+        vectors=None if prepared.vectors is None else prepared.vectors.plan.job,
     ).to_json()
     if plan is None or prepared.request is None:
         tracker = Tracker(prepared.network, _roster(prepared), task)
@@ -155,6 +158,22 @@ async def _submit(manager: Manager, prepared: Prepared) -> Tracker:
         return tracker
     await manager.submit(prepared.request, task, experiment.planner)
     return manager.service.tracker(plan.job)
+
+
+async def _submit_vectors(manager: Manager, prepared: Prepared) -> Tracker | None:
+    """The same for the job of the bit vectors, if the switches combine them."""
+    if prepared.vectors is None:
+        return None
+    request = prepared.vectors.request
+    workload = WorkloadSpec(VECTORS, len(request.workers), 0, 0, DataType.INT32, 0)
+    task = Task(workload, options=worker_options(prepared))
+    await manager.submit(request, task.to_json())
+    return manager.service.tracker(request.job)
+
+
+def _jobs_of(host: str, tracker: Tracker, beside: Tracker | None) -> list[int]:
+    """The jobs that a host has a part in, first that of the tensors."""
+    return [each.plan.job for each in (tracker, beside) if each is not None and host in each.agents]
 
 
 async def _outcomes(driver: Driver) -> dict[str, dict[str, int]]:
@@ -173,14 +192,15 @@ def _away(driver: Driver) -> str:
 
 
 def _start_agent(
-    emulation: Emulation, prepared: Prepared, address: str, host: str
+    emulation: Emulation, prepared: Prepared, address: str, host: str, jobs: Sequence[int]
 ) -> subprocess.Popen[bytes]:
     neighbours = prepared.network.ports(host).values()
     return emulation.popen(
         host,
         [
-            str(AGENT), "attend", "--controller", address, "--job", str(prepared.job),
-            "--host", host, "--interface", emulation.interface(host, next(iter(neighbours))),
+            str(AGENT), "attend", "--controller", address,
+            *(word for job in jobs for word in ("--job", str(job))), "--host", host,
+            "--interface", emulation.interface(host, next(iter(neighbours))),
             "--packet-io", prepared.experiment.packet_io.value,
         ],
     )  # fmt: skip
@@ -191,8 +211,9 @@ async def _follow(
     tracker: Tracker,
     prepared: Prepared,
     progress: Callable[[int, int], None],
+    beside: Tracker | None = None,
 ) -> None:
-    """Return when all workers have finished; RunFailed when one cannot."""
+    """Return when all workers have finished, `beside` too; RunFailed when one cannot."""
     total = len(prepared.workload.tensor_sizes())
     first = tracker.agents[tracker.plan.workers[0]]
     shown = -1
@@ -206,6 +227,8 @@ async def _follow(
     if tracker.state == "failed":
         reasons = "; ".join(f"{host}: {why}" for host, why in tracker.failures().items())
         raise RunFailed(f"the job failed: {reasons}")
+    if beside is not None:
+        await service.wait(beside.plan.job, lambda t: t.state in ("failed", "finished"))
 
 
 async def _watch(emulation: Emulation, processes: Mapping[str, subprocess.Popen[bytes]]) -> None:

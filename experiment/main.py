@@ -19,6 +19,8 @@ from collectives.schedule import ScheduleError
 from collectives.units import parse_rate, parse_time
 from controller.commands import app as controller_commands
 from controller.driver import DriverError
+from controller.job_queue import JobError
+from controller.journal import JournalError
 from controller.pipeline import PipelineError
 from controller.planners import PLANNERS
 from controller.service import ServiceError
@@ -28,6 +30,7 @@ from experiment.cluster_commands import app as long_running_controller
 from experiment.cluster_commands import cluster
 from experiment.description import (
     Algorithm,
+    Coordination,
     Engine,
     Experiment,
     ExperimentError,
@@ -78,6 +81,8 @@ FAILURES = (
     SimulationError,
     ControllerError,
     ServiceError,
+    JobError,
+    JournalError,
     ShellError,
     PipelineError,
 )
@@ -179,6 +184,10 @@ def run(
             "else all of them as one tensor."
         ),
     ] = True,
+    coordination: Annotated[
+        Coordination,
+        typer.Option(help="Where the workers' bit vectors are combined that say what is ready."),
+    ] = Coordination.AUTO,
     limit: Annotated[float, typer.Option(help="Give up after so many seconds.")] = 600.0,
     report: Annotated[Path | None, typer.Option(help="Write the JSON report to this file.")] = None,
     as_json: Annotated[
@@ -213,6 +222,7 @@ def run(
         packet_io=packet_io,
         train=train,
         coordinate=coordinate,
+        coordination=coordination,
         limit=limit,
     )
     finished = run_with_progress(experiment, report)

@@ -15,6 +15,29 @@ CHANNEL_OPTIONS = (
 )
 
 
+TLS_HINTS = (
+    (
+        "CERTIFICATE_VERIFY_FAILED",
+        "; the controller's certificate is not one of the authority given (tls-authority), or does "
+        "not name the address used",
+    ),
+    (
+        "WRONG_VERSION_NUMBER",
+        "; the controller does not speak TLS: leave the TLS files out here, or give it some",
+    ),
+    (
+        "Socket closed",
+        "; if the controller speaks TLS it wants a certificate of its authority: "
+        "--tls-authority, --tls-certificate and --tls-key of hopsum-agent, HOPSUM_TLS_AUTHORITY, "
+        "_CERTIFICATE and _KEY for commands",
+    ),
+)
+"""What gRPC says when the two ends do not agree on TLS, and what that means here.
+
+(With TLS 1.3 a client's certificate is looked at after the handshake: it sees a closed socket.)
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Tls:
     """PEM files of one end of a channel.
@@ -71,7 +94,8 @@ class ControllerError(RuntimeError):
 
 
 def in_words(error: grpc.RpcError) -> str:
-    """What a failed call says."""
-    if isinstance(error, grpc.Call):
-        return f"{error.code().name}: {error.details()}"
-    return str(error)
+    """What a failed call says, and what to look at where TLS seems to be the reason."""
+    if not isinstance(error, grpc.Call):
+        return str(error)
+    words = f"{error.code().name}: {error.details()}"
+    return words + next((hint for sign, hint in TLS_HINTS if sign in words), "")

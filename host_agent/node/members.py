@@ -11,6 +11,7 @@ from host_agent.controller_client import ControllerClient
 from host_agent.node.member import Member
 from host_agent.node.operation_pool import OperationPool
 from host_agent.node.traffic_priority import TrafficPriority
+from host_agent.node.vectors import VectorQueues
 from host_agent.runner import Loop
 from packet_io import FramePort
 
@@ -28,6 +29,7 @@ class Members:
         self.failures: dict[int, Exception] = {}
         """What ended the member of a job here, until `leave` is called or the job joins again."""
         self._pool = OperationPool()
+        self._vectors = VectorQueues()
         self._loop = Loop(port, [self.traffic], watch=[self._pool.fileno(), *watch])
         self._members: dict[int, Member] = {}
 
@@ -46,7 +48,11 @@ class Members:
             raise ValueError(f"host {client.host} attends job {job} already")
         self.failures.pop(job, None)
         self._members[job] = Member(
-            client, self._pool, lambda machine: self.traffic.add(job, machine), patience
+            client,
+            self._pool,
+            lambda machine: self.traffic.add(job, machine),
+            patience,
+            self._vectors,
         )
         self._loop.watch(client.fileno())
         client.open()
@@ -60,6 +66,7 @@ class Members:
         self._loop.flush()
         self.traffic.remove(job)
         self._pool.drop(job)
+        self._vectors.drop(job)
         self._loop.unwatch(member.client.fileno())
         member.close()
         # Closing waits until the last words are out.
