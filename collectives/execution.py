@@ -5,6 +5,11 @@ elements of their transfers, in order of turn and start, little-endian, with not
 Both sides know the schedule, so nothing else is needed. Chains have streams of their own because
 they do not wait for each other: a tree must not queue behind a slower one.
 
+Where several transfers of a turn bring the same elements, as children of a tree do, none is taken
+in far ahead of the slowest: what it brings could not be passed on, and would take bandwidth from
+those that are waited for. (TCP alone does not see to that: a link's queue serves its flows in
+proportion to what they send into it.)
+
 It cannot deadlock, even where what waits to be applied is bounded (`wanted` says how much more may
 come): of all transfers that are not done, the one that is first by turn, and then by element,
 waits for none, and is the first in hand on its channel at both ends.
@@ -23,6 +28,10 @@ from collectives.schedule import Schedule, Transfer
 
 WAITING_BYTES = 1 << 20
 """Of a channel, at most, that came in before they can be applied."""
+LEAD_BYTES = 1 << 16
+"""How far a transfer may be ahead of another of its turn that brings the same elements."""
+LEAD_PART = 16
+"""It may also be ahead by 1 / 16 of itself: what is larger takes longer to even out."""
 
 
 class Channel(NamedTuple):
@@ -34,11 +43,15 @@ class Channel(NamedTuple):
 
 @dataclass(slots=True)
 class _Progress:
-    """A transfer under way: elements [start, position) are done; it waits for `blockers`."""
+    """A transfer under way: elements [start, position) are done; it waits for `blockers`.
+
+    `siblings`: others of its turn that bring some of the same elements.
+    """
 
     transfer: Transfer
     position: int
     blockers: list[_Progress] = field(default_factory=list)
+    siblings: list[_Progress] = field(default_factory=list)
 
     @property
     def limit(self) -> int:
@@ -46,9 +59,20 @@ class _Progress:
         limit = self.transfer.stop
         for other in self.blockers:
             # Elements of the other transfer that are not done yet are off limits.
-            if other.position < other.transfer.stop and other.position < limit:
+            if not other.done and other.position < limit:
                 limit = max(other.position, self.transfer.start)
         return limit
+
+    @property
+    def lead(self) -> int:
+        """Elements by which it is ahead of the slowest of its siblings."""
+        slowest = min((s.position for s in self.siblings if not s.done), default=self.position)
+        return max(0, self.position - slowest)
+
+    @property
+    def done(self) -> bool:
+        """Whether all its elements are done."""
+        return self.position >= self.transfer.stop
 
 
 @dataclass(slots=True)
@@ -66,7 +90,7 @@ class _Stream:
         """The transfer in hand; None at the end."""
         while self.index < len(self.parts):
             part = self.parts[self.index]
-            if part.position < part.transfer.stop:
+            if not part.done:
                 return part
             self.index += 1
         return None
@@ -136,6 +160,11 @@ class Execution:
         for receive in receives:
             receive.blockers = sent.before(receive.transfer, same=True)
             receive.blockers += received.before(receive.transfer, ordered=True)
+            receive.siblings = [
+                other
+                for other in received.before(receive.transfer, same=True)
+                if other.transfer.turn == receive.transfer.turn and other is not receive
+            ]
         self._out = _streams((p.transfer.target, chains[p.transfer.step], p) for p in sends)
         self._in = _streams((p.transfer.source, chains[p.transfer.step], p) for p in receives)
         for stream in self._in.values():
@@ -160,11 +189,19 @@ class Execution:
         return all(stream.current is None for stream in (*self._out.values(), *self._in.values()))
 
     def wanted(self, channel: Channel) -> int:
-        """How many more bytes of a channel may be handed in now, so that memory stays bounded."""
+        """How many more bytes of a channel should be handed in now.
+
+        So memory stays bounded, and no sibling runs far ahead.
+        """
         stream = self._in.get(channel)
         if stream is None:
             return 0
-        return max(0, min(stream.missing, WAITING_BYTES - len(stream.waiting)))
+        room = WAITING_BYTES
+        if (part := stream.current) is not None and part.siblings:
+            item = self.values.itemsize
+            length = part.transfer.stop - part.transfer.start
+            room = max(LEAD_BYTES, item * length // LEAD_PART) - item * part.lead
+        return max(0, min(stream.missing, min(room, WAITING_BYTES) - len(stream.waiting)))
 
     def outgoing(self, channel: Channel, limit: int) -> bytes:
         """The next bytes for a channel, at most `limit`; empty while there are none."""

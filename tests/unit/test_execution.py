@@ -98,6 +98,7 @@ def random_tensors(schedule: Schedule, rng: Random, dtype: type) -> list[Tensor]
     st.integers(0, 40),
     st.integers(4, 50),
     st.integers(4, 60),
+    st.integers(4, 60),
     st.randoms(use_true_random=False),
     st.sampled_from([np.int32, np.float32]),
 )
@@ -107,6 +108,7 @@ def test_sums_are_exact_in_any_order_and_little_memory(
     elements: int,
     size: int,
     memory: int,
+    lead: int,
     rng: Random,
     dtype: type,
 ) -> None:
@@ -117,6 +119,8 @@ def test_sums_are_exact_in_any_order_and_little_memory(
     expected = sum(t.astype(np.int64) for t in tensors)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(execution, "WAITING_BYTES", memory)
+        patch.setattr(execution, "LEAD_BYTES", lead)
+        patch.setattr(execution, "LEAD_PART", 1 << 30)
         execute(schedule, tensors, order, size)
     for tensor in tensors[:ranks]:
         np.testing.assert_array_equal(tensor, expected)
@@ -145,6 +149,27 @@ def test_reduce_and_broadcast_have_a_root() -> None:
     execute(broadcast, tensors, list(range(6)), 16)
     for tensor in tensors:
         np.testing.assert_array_equal(tensor, expected)
+
+
+def test_no_child_of_a_tree_runs_far_ahead_of_another() -> None:
+    elements = 1 << 20
+    schedule = server_all_reduce(names(2), elements, ["root"])
+    root = Execution(schedule, 2, np.zeros(elements, np.int32))
+    fast, slow = root.sources
+    most = 4 * elements // execution.LEAD_PART
+    assert most > execution.LEAD_BYTES
+    assert root.wanted(fast) == root.wanted(slow) == most
+    root.incoming(fast, bytes(most - 4))
+    assert (root.wanted(fast), root.wanted(slow)) == (4, most)
+    root.incoming(fast, bytes(4))
+    assert (root.wanted(fast), root.wanted(slow)) == (0, most)
+    # What both have brought is passed on, and the fast one may bring more.
+    root.incoming(slow, bytes(400))
+    assert root.wanted(fast) == 400
+    while root.wanted(slow) or root.wanted(fast):
+        root.incoming(slow, bytes(root.wanted(slow)))
+        root.incoming(fast, bytes(root.wanted(fast)))
+    assert root.outgoing(root.targets[0], 4 * elements) == bytes(4 * elements)
 
 
 def test_a_copy_waits_for_an_addition_from_another_node() -> None:
