@@ -142,7 +142,7 @@ class Cluster:
     async def _try(self, job: Job) -> None:
         """Start a job if there is room for it now; else it is queued, and says for what."""
         # Whoever comes while switches take its rules has to know its level.
-        self.priorities.add(job.number, time.monotonic())
+        self.priorities.add(job.number, time.monotonic(), job.request.workers)
         try:
             await self._plan(job)
         except BaseException as error:
@@ -224,7 +224,7 @@ class Cluster:
         # A worker that begins anew now would be at another round than the others.
         tracker.started = job.state is JobState.RUNNING
         now = time.monotonic()
-        self.priorities.add(job.number, now)
+        self.priorities.add(job.number, now, job.request.workers)
         self._begin_watch(job, now + self._grace if tracker.started else math.inf)
 
     async def cancel(self, job: Job, reason: str = "cancelled by its owner") -> Job:

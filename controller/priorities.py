@@ -17,7 +17,7 @@ long because it has many workers. Frames carry the level as an IP class selector
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -128,10 +128,14 @@ class FeedbackQueue:
         self.policy = policy or PriorityPolicy()
         self._jobs: dict[int, _Job] = {}
 
-    def add(self, job: int, now: float) -> int:
-        """Take a job in; its level. A job that is there already keeps its own."""
+    def add(self, job: int, now: float, workers: Iterable[str] = ()) -> int:
+        """Take a job in; its level. A job that is there already keeps its own.
+
+        `workers`: those of whom nothing is heard yet count as being at iteration 0.
+        """
         if job not in self._jobs:
-            self._jobs[job] = _Job(moved=now, level=self.policy.level(0, 0))
+            iterations = dict.fromkeys(workers, 0)
+            self._jobs[job] = _Job(iterations, moved=now, level=self.policy.level(0, 0))
         return self._jobs[job].level
 
     def remove(self, job: int) -> None:

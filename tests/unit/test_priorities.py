@@ -77,6 +77,16 @@ def test_the_slowest_host_tells_the_iteration_and_the_busiest_the_bytes() -> Non
     assert queue.update(0.0) == {1: 3}
 
 
+def test_a_worker_not_heard_of_yet_is_at_the_first_iteration() -> None:
+    queue = FeedbackQueue(POLICY)
+    assert queue.add(1, 0.0, ("h1", "h2")) == 0
+    queue.report(1, "h1", 5, 10, 0.0)
+    queue.sent_only(1, "h3", 500, 0.0)
+    assert queue.update(0.0) == {}
+    queue.report(1, "h2", 3, 10, 0.0)
+    assert queue.update(0.0) == {1: 2}
+
+
 def test_sixteen_workers_make_a_job_no_longer_than_two() -> None:
     queue = FeedbackQueue(POLICY)
     for job, hosts in ((1, 2), (2, 16)):
