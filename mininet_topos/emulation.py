@@ -16,7 +16,7 @@ from collectives.network import Network, NetworkError
 from collectives.paths import PlainRoutes, forwards
 from mininet_topos.failures import EmulationError
 from mininet_topos.loader import load_mininet
-from mininet_topos.priority_queues import priority_lines
+from mininet_topos.priority_queues import SEND_BUFFER, priority_lines
 from mininet_topos.record import RunRecord
 from mininet_topos.shaping import (
     HYSTERESIS,
@@ -29,6 +29,11 @@ from mininet_topos.shaping import (
 ENGINES = ("embedded", "bmv2")
 PREFIX_LENGTH = 8
 COUNTERS = Path("/sys/class/net")
+CONGESTION_CONTROL = "reno"
+"""Of the hosts' TCP: what every kernel has, and the simulator too, whatever this machine's own is.
+
+BBR, some machines' own, finds its rate anew in every round, a third slower than the links are.
+"""
 
 
 def _only_emulation() -> IO[str]:
@@ -80,6 +85,7 @@ class Emulation:
         self.engine = engine
         self._log_folder = log_folder
         self._shaping = priority_lines if priorities else shaping_lines
+        self._send_buffer = SEND_BUFFER if priorities else None
         self._net: Any = None
         self._record: RunRecord | None = None
         self._lock: IO[str] | None = None
@@ -126,6 +132,7 @@ class Emulation:
                 cls=SWITCHES[self.engine],
                 device_id=number,
                 log_folder=str(self._log_folder),
+                send_buffer=self._send_buffer,
             )
         for host in self.network.hosts.values():
             net.addHost(host.name, ip=f"{host.ip}/{PREFIX_LENGTH}", mac=host.mac)
@@ -179,7 +186,11 @@ class Emulation:
         self._record.change_setting(HYSTERESIS, "1")
 
     def _prepare_host(self, name: str) -> None:
-        self._check(["sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=1"], host=name)
+        settings = [
+            "net.ipv6.conf.all.disable_ipv6=1",
+            f"net.ipv4.tcp_congestion_control={CONGESTION_CONTROL}",
+        ]
+        self._check(["sysctl", "-qw", *settings], host=name)
         others = [(o.ip, o.mac) for o in self.network.hosts.values() if o.name != name]
         neighbours: list[str] = []
         shaping: list[str] = []

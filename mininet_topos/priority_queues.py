@@ -13,6 +13,9 @@ from protocol.wire import LEVELS, tos_of_level
 
 OWN_SHARE = 0.01
 """Of the link's rate, for each level, whatever the others send."""
+SEND_BUFFER = 8 << 20
+"""Bytes of frames, as the kernel counts them, that a switch may have in the queues of a link: some
+thousand. With room for few, those of low levels would keep the others out of their queues."""
 _CLASS_SELECTOR = 0xE0
 _FIRST_CLASS = 0x10
 

@@ -32,8 +32,11 @@ PRIORITY_QUEUES = 8
 class P4Switch(Switch):
     """A switch process in the root namespace with a P4Runtime port on the loopback interface."""
 
-    def __init__(self, name, device_id=None, log_folder="logs", **parameters):
-        """`device_id` (from 1) also chooses the default ports; by default the name's number."""
+    def __init__(self, name, device_id=None, log_folder="logs", send_buffer=None, **parameters):
+        """`device_id` (from 1) also chooses the default ports; by default the name's number.
+
+        `send_buffer`: bytes that the kernel may hold for a port, where the switch lets one choose.
+        """
         if device_id is None:
             digits = re.findall(r"\d+", name)
             device_id = int(digits[0]) if digits else 1
@@ -41,6 +44,7 @@ class P4Switch(Switch):
         parameters["inNamespace"] = False
         super().__init__(name, **parameters)
         self.device_id = device_id
+        self.send_buffer = send_buffer
         self.grpc_port = grpc_port(device_id)
         self.log_path = Path(log_folder) / f"{name}.log"
         self.process = None
@@ -138,6 +142,8 @@ class EmbeddedSwitch(P4Switch):
         command = [str(CHECKOUT / ".venv" / "bin" / "p4switch"), "run", "--no-p4"]
         command += ["--device-id", str(self.device_id), "--cpu-port", str(CPU_PORT)]
         command += ["--grpc-server-addr", self.grpc_address]
+        if self.send_buffer is not None:
+            command += ["--send-buffer", str(self.send_buffer)]
         for interface in self.interfaces():
             command += ["-i", interface]
         return command

@@ -23,6 +23,8 @@ app = typer.Typer(
 )
 
 DEFAULT_DROP_PORT = 511
+DEFAULT_SEND_BUFFER = 1 << 18
+"""As in `EngineOptions`, which is imported late."""
 LEVELS = {
     "trace": logging.DEBUG,
     "debug": logging.DEBUG,
@@ -92,6 +94,9 @@ def run(
     priority_queues: Annotated[
         int, typer.Option(min=1, max=8, help="Queues of each egress port; the highest goes first.")
     ] = 8,
+    send_buffer: Annotated[
+        int, typer.Option(min=1, help="Bytes that the kernel may hold for a port.")
+    ] = DEFAULT_SEND_BUFFER,
     defines: Defines = None,
     includes: Includes = None,
     executor: Executor = None,
@@ -132,7 +137,7 @@ def run(
             _write_p4info(config, p4info_out)
         with Device(
             ports,
-            _loader(executor, cpu_port, drop_port, priority_queues),
+            _loader(executor, cpu_port, drop_port, priority_queues, send_buffer),
             device_id=device_id,
             address=grpc_server_addr,
             device_config=config,
@@ -199,12 +204,21 @@ def _chosen_executor(executor: str | None) -> str:
 
 
 def _loader(
-    executor: str | None, cpu_port: int | None, drop_port: int, priority_queues: int
+    executor: str | None,
+    cpu_port: int | None,
+    drop_port: int,
+    priority_queues: int,
+    send_buffer: int,
 ) -> Loader:
     from p4switch.control.loading import Loader
     from p4switch.v1model.engine import EngineOptions
 
-    options = EngineOptions(drop_port=drop_port, cpu_port=cpu_port, priority_queues=priority_queues)
+    options = EngineOptions(
+        drop_port=drop_port,
+        cpu_port=cpu_port,
+        priority_queues=priority_queues,
+        send_buffer=send_buffer,
+    )
     return Loader(_chosen_executor(executor), options)
 
 

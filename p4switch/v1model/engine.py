@@ -118,6 +118,10 @@ class EngineOptions:
     cpu_port: int | None = None
     queue_depth: int = 1024
     priority_queues: int = 8
+    send_buffer: int = 1 << 18
+    """Bytes that the kernel may hold for a port: some hundred frames. Beyond them the egress queues
+    fill. Where the interface's own queues have priorities, it must be more than those may hold: a
+    frame that goes before them is of no use while it waits for room."""
     seed: int = 0
     """Of `random()`."""
 

@@ -212,6 +212,30 @@ def test_a_full_port_stalls_no_other_and_drops_beyond_its_queue(
     wait_for_cpu(loop)
 
 
+def test_a_larger_buffer_lets_more_frames_wait_in_the_kernel(
+    hosts: list[socket.socket],
+    links: list[tuple[str, str]],
+    loop: PacketLoop,
+    engine: NativeEngine,
+) -> None:
+    """Where the interface's own queues say what goes first, the frames have to be there."""
+    shaped = links[1][0]
+    loop.remove_port(1)
+    engine.options.send_buffer = 8 << 20
+    with open_socket(shaped) as mine:
+        loop.add_port(1, mine)
+        slow = ["root", "tbf", "rate", "8kbit", "burst", "2000", "limit", "1000000"]
+        subprocess.run(["tc", "qdisc", "add", "dev", shaped, *slow], check=True)
+        for number in range(500):
+            hosts[0].send(frame(1, 1, 1000))
+            if number % 10 == 9:  # never more in flight than the queue holds
+                hosts[0].send(frame(2, 2))
+                assert hosts[2].recv(2048) == frame(2, 2)
+        assert loop.counts(1).tx_packets == 500
+        assert engine.statistics().queue_drops == 0
+        loop.remove_port(1)
+
+
 def test_a_full_port_resumes(
     hosts: list[socket.socket], links: list[tuple[str, str]], loop: PacketLoop
 ) -> None:

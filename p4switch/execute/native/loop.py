@@ -18,11 +18,8 @@ SOL_PACKET = 263
 PACKET_AUXDATA = 8
 NO_CPU_PORT = 0xFFFFFFFF
 
-SEND_BUFFER = 1 << 18
-"""Bytes of a port's socket buffer: some hundred frames. Beyond them the switch's own queues grow,
-
-whose depth the options set.
-"""
+SO_SNDBUFFORCE = 32
+"""Sets twice its value, without a limit (socket(7))."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +76,8 @@ class PacketLoop:
         if port in self._sockets:
             raise ControlError("ALREADY_EXISTS", f"port {port} has a socket already")
         packet_socket.setsockopt(SOL_PACKET, PACKET_AUXDATA, 1)
-        packet_socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER // 2)
+        half = self.engine.options.send_buffer // 2
+        packet_socket.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, half)
         failed = self._library.loop_add_port(self._loop, port, packet_socket.fileno())
         if failed:
             raise OSError(failed, f"port {port}: {os.strerror(failed)}")
