@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 import math
 from copy import copy
+from dataclasses import dataclass
 from itertools import pairwise
 from random import Random
 
@@ -18,11 +19,29 @@ Path = list[int]
 """From a switch to the one it is hung under, with those between them."""
 
 
-class HangingTree:
-    """The tree of a problem's only task, with `excess` and `frames` over all its links."""
+@dataclass(slots=True)
+class Work:
+    """How many arcs a search may still look at; counted, so that the same input ends the same."""
 
-    def __init__(self, problem: Problem, chosen: Chosen, time: float) -> None:
+    arcs: float = math.inf
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing is left."""
+        return self.arcs <= 0
+
+
+class HangingTree:
+    """The tree of a problem's only task, with `excess` and `frames` over all its links.
+
+    `work` counts what `best_path` looks at; the tree itself goes on when nothing is left.
+    """
+
+    def __init__(
+        self, problem: Problem, chosen: Chosen, time: float, work: Work | None = None
+    ) -> None:
         self.problem = problem
+        self.work = work or Work()
         self.task = problem.tasks[0]
         self.root = self.task.root
         count = len(problem.switches)
@@ -34,6 +53,10 @@ class HangingTree:
             for capacity, load in zip(problem.capacity, problem.load, strict=True)
         ]
         self.room[self.task.exit] = min(self.room[self.task.exit], self.task.max_flows)
+        # Of the other direction, for results; the server's own link has room for them.
+        self.back_room = [
+            self.room[back] if back >= 0 else self.task.workers for back in problem.back
+        ]
         # An excess outweighs all the frames that a detour can cost.
         self.weight = float(self.task.workers * problem.limits.max_switches)
         self.parent = [-1] * count
@@ -159,14 +182,17 @@ class HangingTree:
         A search for the cheapest path, on which a switch that sums leaves fewer flows; `noise`
         makes links up to so much dearer at random. None if no place is near enough to the root.
         """
-        problem = self.problem
-        under = set(self.under(v))
+        problem, parent, root, room = self.problem, self.parent, self.root, self.room
+        head, leaving, back_room = problem.head, problem.leaving, self.back_room
+        local, summing, weight = self.task.local, self.summing, self.weight
+        below = self.below[v]
+        down = below if self.task.unicast else 1
         deepest = problem.limits.max_switches - self._height(v)
         # Heap entries: cost, steps, flows that leave, switch, and whether it is the place.
         heap: list[tuple[float, int, int, int, bool]] = [(0.0, 0, self.out[v], v, False)]
         back: dict[int, int] = {}
         cheapest = {v: 0.0}
-        settled: set[int] = set()
+        closed = set(self.under(v)) - {v}
         best = math.inf
         while heap:
             cost, steps, flows, node, is_place = heapq.heappop(heap)
@@ -175,31 +201,39 @@ class HangingTree:
                 while path[-1] != v:
                     path.append(back[path[-1]])
                 return path[::-1]
-            if node in settled:
+            if node in closed:
                 continue
-            settled.add(node)
-            for arc in problem.leaving[node]:
-                peer = problem.head[arc]
-                if peer in under or peer in settled:
+            closed.add(node)
+            self.work.arcs -= len(leaving[node])
+            for arc in leaving[node]:
+                peer = head[arc]
+                if peer in closed:
                     continue
-                step = self._price(arc, flows, self.below[v])
+                # As `_excess`, written out: most of the search is spent here.
+                over = max(flows - room[arc], 0) + max(down - back_room[arc], 0)
+                step = flows + weight * over
                 if noise:
                     step *= 1 + noise * random.random()
-                if cost + step >= min(best, cheapest.get(peer, math.inf)):
+                reached = cost + step
+                if reached >= best or reached >= cheapest.get(peer, math.inf):
                     continue
-                if self.inside(peer):
+                if peer == root or parent[peer] >= 0:
                     if steps + self._level(peer) >= deepest:
                         continue
-                    cheapest[peer] = cost + step
-                    total = cost + step + self._price_above(peer, flows, self.below[v])
-                    best = min(best, total)
+                    cheapest[peer] = reached
+                    total = reached + self._price_above(peer, flows, below)
+                    if total > best:
+                        continue
+                    best = total
                     entry = (total, steps + 1, flows, peer, True)
                 else:
                     if steps + 1 >= deepest:
                         continue
-                    cheapest[peer] = cost + step
-                    passed = problem.leaves_on(flows + self.task.local[peer], peer in self.summing)
-                    entry = (cost + step, steps + 1, passed, peer, False)
+                    passed = problem.leaves_on(flows + local[peer], peer in summing)
+                    if reached + passed > best:
+                        continue
+                    cheapest[peer] = reached
+                    entry = (reached, steps + 1, passed, peer, False)
                 back[peer] = node
                 heapq.heappush(heap, entry)
         return None
@@ -222,17 +256,11 @@ class HangingTree:
         return self.task.exit if v == self.root else self.problem.arc[v, self.parent[v]]
 
     def _excess(self, arc: int, flows: int, below: int) -> int:
-        over = max(0, flows - self.room[arc])
-        down = self.problem.back[arc]
-        if down >= 0:
-            over += max(0, (below if self.task.unicast else 1) - self.room[down])
-        return over
+        down = below if self.task.unicast else 1
+        return max(flows - self.room[arc], 0) + max(down - self.back_room[arc], 0)
 
     def _over(self, v: int, flows: int, below: int) -> int:
         return self._excess(self._arc(v), flows, below) if flows else 0
-
-    def _price(self, arc: int, flows: int, below: int) -> float:
-        return flows + self.weight * self._excess(arc, flows, below)
 
     def _price_above(self, v: int, flows: int, below: int) -> float:
         """What it costs from a switch of the tree to the server if more flows come in."""

@@ -218,6 +218,8 @@ class _Search:
     def _one(self, alone: Problem, task: TreeTask) -> Chosen | None:
         starts = candidate_trees(self.network, alone, task)
         first = next((one for one in starts if alone.fits([one])), None)
+        if first is None:
+            self._check_server_flows()
         reached = float("inf") if first is None else alone.time([first])
         bound = time_bound(alone, reached).time
         if first is not None and reached <= bound * (1 + SLACK):
@@ -230,6 +232,16 @@ class _Search:
 
     def explain(self, otherwise: str) -> NoReturn:
         """Say why there are no trees."""
+        self._check_server_flows()
+        servers = ", ".join(task.server for task in self.tasks)
+        raise PlanError(
+            f"trees to server {servers} of at most {self.problem.limits.max_switches} switches' "
+            f"depth, with at most {self.tasks[0].max_flows} flows at the server: {otherwise}. "
+            "Let more switches aggregate, or use several servers"
+        )
+
+    def _check_server_flows(self) -> None:
+        """PlanError if more flows would reach a server than can, whatever the trees."""
         for task, numbered in zip(self.tasks, self.problem.tasks, strict=True):
             least = least_server_flows(self.problem.variant((numbered,)), numbered)
             if least > numbered.max_flows:
@@ -238,12 +250,6 @@ class _Search:
                     f"{numbered.max_flows} can. Let more switches aggregate, use several servers, "
                     "or the algorithm `server`"
                 )
-        servers = ", ".join(task.server for task in self.tasks)
-        raise PlanError(
-            f"trees to server {servers} of at most {self.problem.limits.max_switches} switches' "
-            f"depth, with at most {self.tasks[0].max_flows} flows at the server: {otherwise}. "
-            "Let more switches aggregate, or use several servers"
-        )
 
     def certificate(
         self, rate: Fraction, reached: float, bound: TimeBound, kind: str

@@ -6,8 +6,8 @@ and the best time so far, whether a time can be met: hang switches whose links h
 those below them, elsewhere (`hanging_tree`), now and then also where that is worse, and exchange
 switches that sum. Several trees: one after the other, then each again among the others.
 
-The number of trials is fixed by the size of the network, so that the same seed gives the same
-trees.
+The number of trials is fixed by the size of the network, and what they look at is counted, not
+timed, so that the same seed gives the same trees.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
-from controller.planners.hanging_tree import HangingTree
+from controller.planners.hanging_tree import HangingTree, Work
 from controller.planners.in_trees import SLACK, Chosen, Problem
 from controller.planners.low_congestion import least_congestion
 from controller.planners.multi_hop_bound import next_time, time_bound
@@ -28,18 +28,33 @@ _TARGETS = 8
 _NOISE = 0.5
 _PULL_DOWN_EVERY = 8
 _MOST_ENDS = 20
+_MOST_ARCS = 16_000_000
+"""That the search for one tree looks at, give or take a tree: a few seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How long to search: trials for one time that is asked for, per switch of the network."""
+    """How long to search: trials for one time that is asked for, per switch of the network.
+
+    `arcs`: how many the search may look at, and as many again until there is a first tree.
+    """
 
     trials: int = 80
+    arcs: int = _MOST_ARCS
 
     def of(self, problem: Problem) -> int:
         """Fewer trials in large networks, where each takes longer."""
         count = self.trials * len(problem.switches)
         return 50 + min(count, count * 2000 // (len(problem.tail) + 1))
+
+
+@dataclass(frozen=True, slots=True)
+class _Means:
+    """What a search goes by: `trials` for one time that is asked for, and `work` for them all."""
+
+    trials: int
+    random: Random
+    work: Work
 
 
 def improve(
@@ -54,7 +69,8 @@ def improve(
     `starts` may break the limit on flows at the server, but not the one on depth. `bound`: a time
     that is good enough. None if every tree found breaks a limit.
     """
-    trials = (effort or Effort()).of(problem)
+    effort = effort or Effort()
+    means = _Means(effort.of(problem), random, Work(effort.arcs))
     task, deepest = problem.tasks[0], problem.limits.max_switches
     starts = [
         start for start in starts if max(problem.levels(task, start.parents).values()) <= deepest
@@ -69,17 +85,25 @@ def improve(
     time = math.inf if best is None else problem.time([best])
     low = bound
     if best is None:
-        best = _meet(problem, starts[0], math.inf, trials, random)
+        # Trees that keep to the limits at all are hard to find: ask for the best time at once.
+        best = _meet(problem, starts[0], low, means)
+        means = replace(means, work=Work(effort.arcs))
+        if best is None:
+            best = _meet(problem, starts[0], math.inf, means)
         if best is None:
             return None
         time = problem.time([best])
     target = low
     for _ in range(_TARGETS):
-        if time <= low * (1 + SLACK) or next_time(problem, low) > time * (1 + SLACK):
+        if (
+            means.work.done
+            or time <= low * (1 + SLACK)
+            or next_time(problem, low) > time * (1 + SLACK)
+        ):
             break
         found = None
         for start in (best, *starts[:2]):
-            found = _meet(problem, start, target, trials, random)
+            found = _meet(problem, start, target, means)
             if found is not None:
                 break
         if found is not None and problem.time([found]) < time * (1 - SLACK):
@@ -130,28 +154,25 @@ def least_busy(problem: Problem, parents: Tree, most: int) -> frozenset[int]:
     return frozenset(names[i] for i in placement.summing)
 
 
-def _meet(
-    problem: Problem, start: Chosen, time: float, trials: int, random: Random
-) -> Chosen | None:
+def _meet(problem: Problem, start: Chosen, time: float, means: _Means) -> Chosen | None:
     """Change a tree until it takes at most a time and keeps to the limits; None if that fails."""
-    tree = HangingTree(problem, start, time)
+    tree = HangingTree(problem, start, time, means.work)
     able = frozenset(v for v, sums in enumerate(problem.tasks[0].can_sum) if sums)
     bound_to = tree.bound_to_sum()
     most = problem.limits.max_summing
     if not bound_to <= able or (most is not None and len(bound_to) > most):
         return None
     if most is None:
-        tree = min(tree, _grown(problem, start.summing, time, random), key=_excess)
-        tree = _settle(tree, trials, random)
+        tree = min(tree, _grown(problem, start.summing, time, means), key=_excess)
+        tree = _settle(tree, means.trials, means.random)
         return None if tree.excess else tree.chosen()
-    few = _Few(problem, time, able, bound_to, most, random)
-    return few.meet(start, trials)
+    return _Few(problem, time, able, bound_to, most, means).meet(start)
 
 
-def _grown(problem: Problem, summing: frozenset[int], time: float, random: Random) -> HangingTree:
+def _grown(problem: Problem, summing: frozenset[int], time: float, means: _Means) -> HangingTree:
     """A tree hung up switch by switch, each where it fits best; with a large excess if none is."""
-    tree = HangingTree(problem, Chosen({}, summing), time)
-    if not tree.hang_all(random):
+    tree = HangingTree(problem, Chosen({}, summing), time, means.work)
+    if not tree.hang_all(means.random):
         tree.excess += problem.tasks[0].workers * len(problem.switches)
     return tree
 
@@ -161,9 +182,9 @@ def _excess(tree: HangingTree) -> int:
 
 
 def _settle(tree: HangingTree, trials: int, random: Random) -> HangingTree:
-    """Hang switches elsewhere until there is no excess, or so many trials are over."""
+    """Hang switches elsewhere until there is no excess, or trials or work are over."""
     for trial in range(trials):
-        if not tree.excess:
+        if not tree.excess or tree.work.done:
             break
         v = _below(tree, random.choice(tree.overloaded()), random)
         if trial % _PULL_DOWN_EVERY == _PULL_DOWN_EVERY - 1:
@@ -200,26 +221,32 @@ class _Few:
     able: frozenset[int]
     bound_to: frozenset[int]
     most: int
-    random: Random
+    means: _Means
 
-    def meet(self, start: Chosen, trials: int) -> Chosen | None:
+    def meet(self, start: Chosen) -> Chosen | None:
         """Try sets near the best so far until a tree has no excess."""
         size = len(self.problem.switches)
         a_set = 20 + size
-        sets = max(trials // a_set, min(8, 4000 // size))
         tree = best = self._with(start)
-        for number in range(sets):
-            if tree.excess < best.excess + self.problem.tasks[0].workers:
-                tree = _settle(tree, a_set, self.random)
+        for _ in range(max(self.means.trials // a_set, min(8, 4000 // size))):
+            tree = self._placed(tree)
+            if tree.excess and tree.excess < best.excess + self.problem.tasks[0].workers:
+                tree = self._placed(_settle(tree, a_set, self.means.random))
             if not tree.excess:
                 return tree.chosen()
+            if self.means.work.done:
+                break
             if tree.excess <= best.excess:
                 best = tree
-            placed = None
-            if number % 4 == 0:
-                placed = least_congestion(self.problem, best.chosen().parents, self.most)
-            tree = self._exchanged(best) if placed is None else self._with(placed)
+            tree = self._exchanged(best)
         return None
+
+    def _placed(self, tree: HangingTree) -> HangingTree:
+        """A tree, or a better one with the best set of switches for its shape."""
+        if not tree.excess:
+            return tree
+        placed = least_congestion(self.problem, tree.chosen().parents, self.most)
+        return tree if placed is None else min(tree, self._with(placed), key=_excess)
 
     def _with(self, chosen: Chosen) -> HangingTree:
         """A tree, or a new one for the same set, in which those sum that must."""
@@ -228,11 +255,13 @@ class _Few:
         summing = self.bound_to.union(others[: self.most - len(self.bound_to)])
         for v in sorted(tree.summing ^ summing):
             tree.set_summing(v, v in summing)
-        return min(tree, _grown(self.problem, summing, self.time, self.random), key=_excess)
+        if not tree.excess:
+            return tree
+        return min(tree, _grown(self.problem, summing, self.time, self.means), key=_excess)
 
     def _exchanged(self, tree: HangingTree) -> HangingTree:
         """Another set: one or two switches sum instead of others, rather where flows meet."""
-        random = self.random
+        random = self.means.random
         summing = set(tree.summing)
         number = random.choice((1, 1, 2))
         free = sorted(summing - self.bound_to)
@@ -245,7 +274,7 @@ class _Few:
             summing.add(v)
             others.remove(v)
             meeting = [other for other in meeting if other != v]
-        return _grown(self.problem, frozenset(summing), self.time, random)
+        return _grown(self.problem, frozenset(summing), self.time, self.means)
 
 
 def _below(tree: HangingTree, v: int, random: Random) -> int:
