@@ -73,8 +73,9 @@ class Members:
         threading.Thread(target=member.client.close, name=f"closing job {job}", daemon=True).start()
 
     def set_level(self, job: int, level: int) -> None:
-        """Let a job's frames wait in the send queue of a level, here and in the network."""
+        """Let a job's frames and operations wait in the queues of a level, here and on the way."""
         if job in self._members:
+            self._pool.set_level(job, level)
             self.traffic.set_level(job, level)
             self._members[job].set_level(level)
 

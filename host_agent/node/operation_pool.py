@@ -41,6 +41,7 @@ class OperationPool:
         self._tasks: list[_Task] = []
         self._completed: list[Completed] = []
         self._awaited: dict[int, int] = {}
+        self._levels: dict[int, int] = {}
         self._next = 0
         self._closed = False
         self._changed = threading.Condition()
@@ -52,10 +53,19 @@ class OperationPool:
         """Become readable when `completed` has something."""
         return self._wakeup
 
-    def put(self, job: int, work: Callable[[], Any], level: int = 0) -> int:
+    def set_level(self, job: int, level: int) -> None:
+        """Give a job's tasks another level, those that wait too; 0, as all begin, goes first."""
+        with self._changed:
+            self._levels[job] = level
+            for task in self._tasks:
+                if task.job == job:
+                    task.level = level
+            heapq.heapify(self._tasks)
+
+    def put(self, job: int, work: Callable[[], Any]) -> int:
         """Queue a task of a job and return its number; tasks of a lower level go first."""
         with self._changed:
-            task = self._number(level, job, work)
+            task = self._number(self._levels.get(job, 0), job, work)
             heapq.heappush(self._tasks, task)
             self._changed.notify()
         return task.number
@@ -88,6 +98,7 @@ class OperationPool:
     def drop(self, job: int) -> None:
         """Forget a job's tasks: those not begun never are, and the others complete unheard."""
         with self._changed:
+            self._levels.pop(job, None)
             self._awaited = {n: owner for n, owner in self._awaited.items() if owner != job}
             self._tasks = [task for task in self._tasks if task.job != job]
             heapq.heapify(self._tasks)

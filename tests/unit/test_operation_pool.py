@@ -60,11 +60,15 @@ def test_urgent_tasks_go_first_and_equal_ones_in_order(pool: OperationPool) -> N
     def note(name: str) -> Callable[[], Any]:
         return lambda: order.append(name)
 
-    for name, level in (("late", 2), ("first", 0), ("later", 2), ("second", 1)):
-        pool.put(1, note(name), level)
+    pool.set_level(3, 2)
+    pool.set_level(2, 1)
+    for name, job in (("late", 3), ("first", 1), ("later", 3), ("second", 2), ("last", 4)):
+        pool.put(job, note(name))
+    # Those that wait already follow their job's level.
+    pool.set_level(4, 5)
     end.set()
-    collect(pool, 5)
-    assert order == ["first", "second", "late", "later"]
+    collect(pool, 6)
+    assert order == ["first", "second", "late", "later", "last"]
 
 
 def test_nothing_is_heard_of_a_job_that_was_dropped(pool: OperationPool) -> None:
