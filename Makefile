@@ -8,7 +8,7 @@ TEST ?=
 LANES ?= 256
 
 .DEFAULT_GOAL := help
-.PHONY: help setup system build run test bench bench-collectives bench-planning lint format stop clean
+.PHONY: help setup system build run test bench bench-collectives bench-planning bench-jobs lint format stop clean
 
 help:  ## print this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' Makefile
@@ -49,6 +49,9 @@ bench-planning: setup  ## measure the planners alone: quality against bounds, an
 	$(BIN)/python -m benchmarks.planning --output out/bench
 	$(BIN)/python -m benchmarks.planning_in_network --output out/bench
 	$(BIN)/python -m benchmarks.embedding --output out/bench
+
+bench-jobs: setup  ## completion times of many jobs: with priorities, without, at parameter servers
+	$(BIN)/python -m benchmarks.job_completion --output out/bench
 
 bench-collectives: setup  ## our ring and the switches, with PyTorch's gloo on the same links
 	$(BIN)/python -m benchmarks.run collectives --output out/bench
