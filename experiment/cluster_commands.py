@@ -47,8 +47,9 @@ def _tell(line: str) -> None:
     Console(stderr=True).print(line, highlight=False, soft_wrap=True)
 
 
-def _policy(priorities: bool) -> PriorityPolicy:
-    return PriorityPolicy() if priorities else ONE_LEVEL
+def _policy(priorities: bool) -> PriorityPolicy | None:
+    """None: what suits the network."""
+    return None if priorities else ONE_LEVEL
 
 
 def _sharing(quota: float) -> SharingPolicy:
