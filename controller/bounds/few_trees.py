@@ -61,7 +61,7 @@ def largest_determinant(size: int) -> int:
     """A bound on the determinant of a matrix of 0 and 1, exact up to a size of 10."""
     if size < len(_LARGEST):
         return _LARGEST[size]
-    return math.isqrt((size + 1) ** (size + 1)) // 2**size
+    return math.isqrt((size + 1) ** (size + 1)) >> size
 
 
 def fractions_below(value: Fraction, denominator: int) -> list[Fraction]:

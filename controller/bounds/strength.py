@@ -76,6 +76,14 @@ def strength(graph: PlanningGraph) -> Certificate:
     )
 
 
+def strength_of_whole(count: int, capacities: _Capacities) -> Fraction:
+    """The strength of `count` nodes, two or more, with whole capacities, without its proof.
+
+    `capacities`: (lower node, higher node) -> above 0.
+    """
+    return _weakest(count, capacities).ratio
+
+
 def weakest_blocks(count: int, capacities: _Capacities, rate: int) -> list[int]:
     """A partition P that minimises c(P) - rate (|P| - 1): for each of `count` nodes, its block.
 

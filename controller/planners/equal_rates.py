@@ -7,26 +7,23 @@ question are c / j for some edge's capacity c and whole j up to N: only there a 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
-from time import monotonic
 
-from controller.bounds.strength import strength
-from controller.planners.graph import PlanningGraph
+from controller.bounds.strength import strength_of_whole
 from controller.planners.spanning_trees import NumberedGraph, Tree
-from controller.planners.tree_choice import exact_rates
-from controller.planners.tree_packing import equal_trees
+from controller.planners.tree_packing import TreePacking, equal_trees
 
 GRID = 4096
 """Candidates for a rate; where there would be more, so many evenly spaced ones."""
 MANY = 4
 """Trees for an edge that are no longer few."""
-PROGRAMME_CELLS = 400_000
-"""Linear programmes of more rows times columns take longer than more trees do."""
 
 
-def copies(numbered: NumberedGraph, rate: Fraction, count: int) -> list[int]:
-    """How many trees of a rate each edge can carry, up to all of them."""
-    return [min(count, int(capacity / rate)) for capacity in numbered.capacity]
+def copies(numbered: NumberedGraph, rate: Fraction) -> list[int]:
+    """How many trees of a rate each edge can carry."""
+    part, whole = rate.numerator, rate.denominator
+    return [c.numerator * whole // (c.denominator * part) for c in numbered.capacity]
 
 
 def largest_rate(numbered: NumberedGraph, count: int, bound: Fraction) -> Fraction:
@@ -42,76 +39,60 @@ def largest_rate(numbered: NumberedGraph, count: int, bound: Fraction) -> Fracti
     low, high = 0, len(rates) - 1
     while low < high:
         middle = (low + high + 1) // 2
-        if _fit(numbered, rates[middle], count):
+        if _most_trees(numbered, copies(numbered, rates[middle])) >= count:
             low = middle
         else:
             high = middle - 1
     return rates[low]
 
 
-def _fit(numbered: NumberedGraph, rate: Fraction, count: int) -> bool:
-    names = numbered.graph.nodes
-    capacity = {
-        (names[u], names[v]): Fraction(number)
-        for (u, v), number in zip(numbered.ends, copies(numbered, rate, count), strict=True)
-        if number
-    }
-    graph = PlanningGraph(
-        numbered.graph.name,
-        names,
-        capacity,
-        dict.fromkeys(capacity, 0.0),
-        numbered.graph.workers,
-        numbered.graph.combines,
-    )
-    return strength(graph).bound >= count
+def _most_trees(numbered: NumberedGraph, room: Sequence[int]) -> int:
+    """How many trees there are with so many copies of each edge."""
+    used = {ends: number for ends, number in zip(numbered.ends, room, strict=True) if number}
+    return int(strength_of_whole(numbered.size, used))
 
 
 def trees_of_rate(
     numbered: NumberedGraph, rate: Fraction, count: int, *, seed: int, deadline: float
 ) -> dict[Tree, Fraction] | None:
     """`count` trees of a rate, equal ones taken together; None if not found before the deadline."""
-    found = equal_trees(
-        numbered, copies(numbered, rate, count), count, seed=seed, deadline=deadline
-    )
-    if found is None:
-        return None
-    rates: dict[Tree, Fraction] = {}
-    for tree in found:
-        rates[tree] = rates.get(tree, Fraction(0)) + rate
-    return rates
+    found = equal_trees(numbered, copies(numbered, rate), count, seed=seed, deadline=deadline)
+    return None if found is None else {tree: number * rate for tree, number in found.items()}
 
 
-def near_strength(
+def unit_rates(
     numbered: NumberedGraph, bound: Fraction, gap: Fraction, *, seed: int, deadline: float
-) -> dict[Tree, Fraction]:
-    """Trees with rates that add up to (1 - gap) of the strength, or to the most until the deadline.
+) -> dict[Tree, Fraction] | None:
+    """The fewest trees of a rate that divides the unit of all capacities, for (1 - gap) of `bound`.
 
-    If all capacities are multiples of a unit: the fewest trees of a rate that divides the unit.
-    Else 1, 2, 4, ... trees of one rate, and their rates improved by a linear programme.
+    `bound`: the strength. None if they are many, or not found before the deadline.
     """
-    enough = bound * (1 - gap)
     unit = numbered.unit
     for parts in range(1, MANY * len(numbered.ends)):
         count = int(bound * parts / unit)
         if count > MANY * len(numbered.ends):
-            break
-        if count * unit / parts >= enough:
-            rate = unit / parts
-            rates = trees_of_rate(numbered, rate, count, seed=seed, deadline=deadline)
-            if rates is not None:
-                return rates
-            break
+            return None
+        if count * unit / parts >= bound * (1 - gap):
+            return trees_of_rate(numbered, unit / parts, count, seed=seed, deadline=deadline)
+    return None
+
+
+def halved_rates(
+    numbered: NumberedGraph, bound: Fraction, gap: Fraction, *, seed: int, deadline: float
+) -> dict[Tree, Fraction]:
+    """Trees of a rate, then twice as many of half the rate with what has room besides, and so on.
+
+    What rounding leaves of the edges halves each time, and so does what is missing: to a part `gap`
+    of the strength (`bound`), unless the deadline comes first.
+    """
     best: dict[Tree, Fraction] = {}
-    count = 1
-    while monotonic() < deadline:
-        rate = largest_rate(numbered, count, bound)
-        rates = trees_of_rate(numbered, rate, count, seed=seed, deadline=deadline) or {}
-        if rates and len(numbered.ends) * len(rates) <= PROGRAMME_CELLS:
-            rates = exact_rates(numbered, list(rates)) or rates
-        if sum(rates.values(), Fraction(0)) > sum(best.values(), Fraction(0)):
-            best = rates
-        if sum(best.values(), Fraction(0)) >= enough:
-            break
-        count *= 2
-    return best
+    packing, rate = TreePacking(numbered, seed), bound
+    while True:
+        room = copies(numbered, rate)
+        if not packing.fill(room, _most_trees(numbered, room), deadline):
+            return best
+        best = {tree: number * rate for tree, number in packing.numbers.items()}
+        if packing.count * rate >= bound * (1 - gap):
+            return best
+        packing.double()
+        rate /= 2

@@ -21,13 +21,14 @@ import numpy as np
 from collectives.plan import PlanError
 from controller.bounds.few_trees import bound_of_few, fractions_below, largest_determinant
 from controller.bounds.strength import strength
-from controller.planners.equal_rates import largest_rate, near_strength, trees_of_rate
+from controller.planners.equal_rates import halved_rates, largest_rate, trees_of_rate, unit_rates
 from controller.planners.forest import Certificate, Forest, ForestOptions, Verdict
 from controller.planners.graph import PlanningGraph
 from controller.planners.low_packing import LowPacking
 from controller.planners.low_trees import LowTrees
 from controller.planners.mtree import mtree_choice
 from controller.planners.spanning_trees import (
+    Lengths,
     NumberedGraph,
     Tree,
     check_possible,
@@ -48,6 +49,10 @@ FEW_TREES = 2000
 """Networks with no more spanning trees than this are enumerated."""
 FEW_CHOICES = 150
 """Of no more trees than this the best K are found for certain: branch and bound takes seconds."""
+PEELED = 20_000
+"""Nodes times edges of networks of which trees are taken off in much less than a second."""
+PEELED_EDGES = 600
+"""The same in seconds, where the capacities have no common unit that is worth its trees."""
 ATTEMPTS = 12
 """Numbers of trees, up to K, that the search starts from."""
 MTREE_TIME = 0.4
@@ -95,6 +100,7 @@ class _Planning:
         self.options = options
         self.deadline = deadline
         self.gap = Fraction(options.gap)
+        self.usable = [capacity >= options.min_rate for capacity in self.numbered.capacity]
         self.limits = limits_of(options)
         self.roots = check_possible(self.numbered, options)
         self.certificate = strength(graph)
@@ -102,6 +108,7 @@ class _Planning:
         if self.most is not None:
             self.certificate = bound_of_few(graph, self.most, self.certificate)
         self.best: Rates = {}
+        self.size = self.numbered.size * len(self.numbered.ends)
 
     def late(self) -> bool:
         """Whether the time is up."""
@@ -131,20 +138,27 @@ class _Planning:
 
     def plan(self) -> tuple[Rates, Certificate]:
         """The trees with rates, and why there is no faster plan."""
-        self._offer_mtree()
+        free = self.limits.none and self.most is None
+        if free:
+            self._offer_many()
+        # Where all is free and large, what document 000's trees may add is less than the gap.
+        if sum(self.best.values(), Fraction(0)) < self.certificate.bound and not (
+            free and self.good() and self.size > PEELED
+        ):
+            self._offer_mtree()
         if count_trees(self.numbered) < FEW_TREES + 0.5:
             return self._enumerated()
         if not self.good():
-            if self.limits.none:
-                self._offer_equal_rates()
-            else:
+            if not self.limits.none:
                 self._offer_low_trees()
+            elif self.most is not None:
+                self._offer_equal_rates()
         if not self.good() and self.most is not None:
             self._search()
         return self.best, self.certificate
 
     def _offer_mtree(self) -> None:
-        """Start from document 000's trees, so that no plan is slower than its."""
+        """Offer document 000's trees, so that no plan is slower than its."""
         deadline = monotonic() + MTREE_TIME * self.options.time_limit
         try:
             choice = mtree_choice(self.numbered, self.options, deadline)
@@ -175,21 +189,33 @@ class _Planning:
                 self.offer(found)
                 return
 
+    def _offer_many(self) -> None:
+        """Offer as many trees of any height as it takes, few where that takes little time."""
+        numbered, bound, gap = self.numbered, self.strength, self.gap
+        seed, deadline, edges = self.options.seed, self.deadline, len(self.numbered.ends)
+        if self.size > PEELED:
+            self.offer(unit_rates(numbered, bound, gap, seed=seed, deadline=deadline))
+        if not self.good() and (self.size <= PEELED or edges <= PEELED_EDGES):
+            none = Fraction(0)
+            peeling = Peeling(numbered, most=None, least=none, grow=self._shortest, seed=seed)
+            self.offer(peeling.trees(bound, deadline))
+        if not self.good():
+            self.offer(halved_rates(numbered, bound, gap, seed=seed, deadline=deadline))
+
     def _offer_equal_rates(self) -> None:
-        """Offer trees of one rate, without limits on their height."""
-        most, bound, seed = self.most, self.strength, self.options.seed
-        if most is None or most > ATTEMPTS:
+        """Offer few trees of one rate, without limits on their height."""
+        assert self.most is not None
+        most, bound, seed, deadline = self.most, self.strength, self.options.seed, self.deadline
+        if most > ATTEMPTS:
             self._offer_best_of(
-                near_strength(self.numbered, bound, self.gap, seed=seed, deadline=self.deadline)
+                unit_rates(self.numbered, bound, self.gap, seed=seed, deadline=deadline) or {}
             )
-        if most is None or self.good():
-            return
         step = -(-most // ATTEMPTS)
         for count in range(most, 0, -step):
-            if self.late():
+            if self.good() or self.late():
                 return
             rate = largest_rate(self.numbered, count, bound)
-            rates = trees_of_rate(self.numbered, rate, count, seed=seed, deadline=self.deadline)
+            rates = trees_of_rate(self.numbered, rate, count, seed=seed, deadline=deadline)
             self._offer_best_of(rates or {})
 
     def _offer_peeled(self, grow: Grow) -> None:
@@ -221,15 +247,18 @@ class _Planning:
 
     def _grow_within(self) -> Grow | None:
         """What makes short trees within the limits, None if there are none."""
-        if self.limits.none and not self.options.min_rate:
-            return lambda lengths: tuple(self.numbered.minimum_tree(lengths).tolist())
+        if self.limits.none:
+            return self._shortest
         low = self._low_trees()
         turns = itertools.cycle(low.roots)
         return (lambda lengths: low.short_tree(lengths, next(turns))) if low.roots else None
 
+    def _shortest(self, lengths: Lengths) -> Tree:
+        blocked = float(lengths.sum()) + 1.0
+        return tuple(self.numbered.minimum_tree(np.where(self.usable, lengths, blocked)).tolist())
+
     def _low_trees(self) -> LowTrees:
-        usable = [capacity >= self.options.min_rate for capacity in self.numbered.capacity]
-        return LowTrees(self.numbered, self.limits, self.roots, usable)
+        return LowTrees(self.numbered, self.limits, self.roots, self.usable)
 
     def _offer_low_trees(self) -> None:
         """Offer trees within the limits on their height, if there are any."""

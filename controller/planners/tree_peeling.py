@@ -22,13 +22,15 @@ from time import monotonic
 import numpy as np
 
 from controller.bounds.strength import weakest_blocks
-from controller.planners.spanning_trees import Lengths, NumberedGraph, Tree
+from controller.planners.spanning_trees import NumberedGraph, Tree
 from controller.planners.tree_search import Grow
 
 TRIES = 15
 """Trees tried for each one taken."""
 SPREAD = 0.3
 """Of the noise on the lengths that make them differ."""
+LONGER = 2.0
+"""How much longer edges become that kept a tree from a larger rate."""
 
 
 @dataclass
@@ -63,13 +65,16 @@ class Rest:
 
 def largest_share(
     numbered: NumberedGraph, rest: Rest, tree: Tree, above: Fraction = Fraction(0)
-) -> Fraction:
-    """The largest rate, in units, that a tree may take; at most `above` if it is not above that.
+) -> tuple[Fraction, list[int]]:
+    """The largest rate, in units, that a tree may take, and the edges that a faster tree avoids.
 
+    These are the tree's slowest, or those across the partition that is short: the tree crosses it
+    more often than it has to. If the rate is not above `above`, it is that of any step on the way.
     A few steps of n incremental maximum flows each (`strength`).
     """
     inside = set(tree)
     share = Fraction(min(rest.rate, *(rest.capacity[edge] for edge in tree)))
+    limiting = [edge for edge in tree if rest.capacity[edge] == share]
     while share > above:
         part, whole = share.numerator, share.denominator
         wanted = rest.rate * whole - part
@@ -87,15 +92,18 @@ def largest_share(
         excess = sum(edge in inside for edge in crossing) - least
         if excess * share <= spare:
             break
-        share = Fraction(spare, excess)
-    return share
+        share, limiting = Fraction(spare, excess), crossing
+    return share, limiting
 
 
 class Peeling:
-    """Takes trees off a network, at most `most`, each of `least`; `grow` makes them."""
+    """Takes trees off a network, at most `most` (None: any number), each of `least`.
+
+    `grow` makes them.
+    """
 
     def __init__(
-        self, numbered: NumberedGraph, *, most: int, least: Fraction, grow: Grow, seed: int
+        self, numbered: NumberedGraph, *, most: int | None, least: Fraction, grow: Grow, seed: int
     ) -> None:
         self.numbered = numbered
         self.most = most
@@ -110,7 +118,7 @@ class Peeling:
         """
         rest = Rest.of(self.numbered, rate)
         rates: dict[Tree, Fraction] = {}
-        while rest.rate and len(rates) < self.most:
+        while rest.rate and (self.most is None or len(rates) < self.most):
             tree, share = self._fastest(rest, deadline)
             if share * rest.unit < self.least or not share:
                 break
@@ -119,23 +127,21 @@ class Peeling:
         return rates
 
     def _fastest(self, rest: Rest, deadline: float) -> tuple[Tree, Fraction]:
+        """Of some trees short where much is left, the one with the largest share.
+
+        What keeps a tree from more counts as longer for the next ones.
+        """
         best: Tree = ()
         share = Fraction(0)
+        most = max(rest.capacity)
+        lengths = np.array([1.0 / max(value / most, 1e-6) for value in rest.capacity])
         for _ in range(TRIES):
             if monotonic() > deadline:
                 break
-            tree = self.grow(self._lengths(rest))
-            if min(rest.capacity[edge] for edge in tree) <= share:
-                continue
-            found = largest_share(self.numbered, rest, tree, share)
+            noise = [math.exp(self._random.gauss(0.0, SPREAD)) for _ in rest.capacity]
+            tree = self.grow(lengths * noise)
+            found, limiting = largest_share(self.numbered, rest, tree, share)
             if found > share:
                 best, share = tree, found
+            lengths[limiting] *= LONGER
         return best, share
-
-    def _lengths(self, rest: Rest) -> Lengths:
-        """Short where much is left."""
-        most = max(rest.capacity)
-        return np.array([self._noise() / max(value / most, 1e-6) for value in rest.capacity])
-
-    def _noise(self) -> float:
-        return math.exp(self._random.gauss(0.0, SPREAD))

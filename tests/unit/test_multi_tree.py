@@ -28,6 +28,7 @@ LONG = 600.0
 def short_searches(monkeypatch: pytest.MonkeyPatch) -> None:
     """A few moves are enough for what is claimed here; benchmarks measure the rest."""
     monkeypatch.setattr(multi_tree, "moves_for", lambda _: 60)
+    monkeypatch.setattr(multi_tree, "peelings_for", lambda _: 10)
 
 
 def checked(graph: PlanningGraph, options: ForestOptions) -> Forest:

@@ -19,7 +19,7 @@ NEVER = math.inf
 
 
 def peeling(
-    numbered: NumberedGraph, most: int, least: Fraction = Fraction(0), seed: int = 0
+    numbered: NumberedGraph, most: int | None, least: Fraction = Fraction(0), seed: int = 0
 ) -> Peeling:
     def grow(lengths: Lengths) -> Tree:
         return tuple(numbered.minimum_tree(lengths).tolist())
@@ -52,7 +52,7 @@ def test_the_rest_carries_what_is_left_and_no_more(
     tree = trees[number % len(trees)]
     whole = part * strength(graph).bound
     rest = Rest.of(numbered, whole)
-    rate = largest_share(numbered, rest, tree) * rest.unit
+    rate = largest_share(numbered, rest, tree)[0] * rest.unit
     room = min(numbered.capacity[edge] for edge in tree)
     assert 0 <= rate <= room
     assert strength_without(numbered, tree, rate) >= whole - rate
@@ -65,9 +65,32 @@ def test_a_share_below_the_one_asked_for_is_not_worked_out() -> None:
     numbered = NumberedGraph(named("torus:3x3"))
     rest = Rest.of(numbered, strength(numbered.graph).bound)
     tree = next(all_trees(numbered))
-    share = largest_share(numbered, rest, tree)
-    assert largest_share(numbered, rest, tree, share - Fraction(1, 9)) == share
-    assert largest_share(numbered, rest, tree, share + Fraction(1, 9)) <= share + Fraction(1, 9)
+    share, limiting = largest_share(numbered, rest, tree)
+    assert largest_share(numbered, rest, tree, share - Fraction(1, 9)) == (share, limiting)
+    assert largest_share(numbered, rest, tree, share + Fraction(1, 9))[0] <= share + Fraction(1, 9)
+
+
+def test_what_keeps_a_tree_from_more() -> None:
+    # A triangle on a string: the string is slow, or the tree crosses the triangle too often.
+    edges = [("a", "b", 4), ("b", "c", 4), ("a", "c", 4), ("c", "d", 3)]
+    numbered = NumberedGraph(network_of(edges))
+    names = numbered.graph.nodes
+    tree = next(all_trees(numbered))
+    share, limiting = largest_share(numbered, Rest.of(numbered, Fraction(3)), tree)
+    assert share == 3
+    assert [{names[end] for end in numbered.ends[edge]} for edge in limiting] == [{"c", "d"}]
+    pair = NumberedGraph(network_of([("a", "b", 1), ("a", "c", 9), ("b", "d", 1), ("c", "d", 9)]))
+    rest = Rest.of(pair, Fraction(2))
+    names = pair.graph.nodes
+    slow = tuple(
+        edge for edge, (u, v) in enumerate(pair.ends) if {names[u], names[v]} != {"c", "d"}
+    )
+    share, limiting = largest_share(pair, rest, slow)
+    assert share == 0
+    assert {frozenset(names[end] for end in pair.ends[edge]) for edge in limiting} == {
+        frozenset("ab"),
+        frozenset("bd"),
+    }
 
 
 def test_what_is_left_is_kept_in_whole_units() -> None:
@@ -87,7 +110,7 @@ def test_what_is_left_is_kept_in_whole_units() -> None:
 def test_the_whole_strength_is_taken(graph: PlanningGraph, seed: int) -> None:
     numbered = NumberedGraph(graph)
     whole = strength(graph).bound
-    rates = peeling(numbered, 1000, seed=seed).trees(whole, NEVER)
+    rates = peeling(numbered, None, seed=seed).trees(whole, NEVER)
     assert sum(rates.values()) == whole
     assert min(residual(numbered, rates)) >= 0
     assert all(tree in set(all_trees(numbered)) for tree in rates)
