@@ -163,6 +163,15 @@ class JobBook:
             raise JobError(
                 f"job {spec.name}: algorithm {spec.algorithm!r}: expected one of {', '.join(known)}"
             )
+        try:
+            task = json.loads(spec.task)
+        except ValueError:
+            task = None
+        if not isinstance(task, dict):
+            raise JobError(
+                f"job {spec.name}: its task is {spec.task[:40]!r}: expected a JSON object, which "
+                "its agents understand"
+            )
         for role, hosts in (("worker", spec.workers), ("server", spec.servers)):
             if isinstance(hosts, int):
                 continue
