@@ -1,7 +1,8 @@
 """Level-wise all-reduce beside the flat ring on trees, and what no schedule of hosts can beat.
 
 At flow level, exact events, TCP's framing. The ring goes round the tree in order, so that it
-crosses every link once each way, or through the ranks in a shuffled order.
+crosses every link once each way, or through the ranks in a shuffled order. Level-wise is in the
+form that `level_wise_form` chooses, and as 003 has it: equal parts, rings, level after level.
 """
 
 from __future__ import annotations
@@ -10,11 +11,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from random import Random
+from typing import Any
 
 from benchmarks.report import Rows
-from collectives.algorithms.level_wise import level_wise_all_reduce, pieces_for
+from collectives.algorithms.level_wise import level_wise_all_reduce
+from collectives.algorithms.level_wise_form import Form, form_for
 from collectives.algorithms.ring import ring_all_reduce
 from collectives.algorithms.rooted import RootedTree, network_tree
+from collectives.algorithms.target_parts import equal_parts
 from collectives.network import Network
 from collectives.schedule import Schedule
 from collectives.timing.routes import TCP, LinkArrays
@@ -22,13 +26,24 @@ from collectives.timing.scenario import Scenario
 from collectives.timing.schedules import add_schedule
 from controller.network_builder import NetworkBuilder
 
-Branch = tuple["int | Branch", ...]
-"""A switch: an int stands for so many hosts on it, a tuple for a switch below."""
-
 HOST_RATE = 10e9
 LATENCY = 5e-6
 SIZE = 100_000_000
+SMALL_SIZES = (1024, 16 * 1024, 64 * 1024)
 SEED = 1
+AT_BOUND = 0.98
+
+
+@dataclass(frozen=True, slots=True)
+class Behind:
+    """A branch behind a link of `rate` bit/s."""
+
+    rate: float
+    branch: Branch
+
+
+Branch = tuple["int | Branch | Behind", ...]
+"""A switch: an int stands for so many hosts on it, a tuple for a switch below."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +52,7 @@ class Tree:
 
     name: str
     shape: Branch
-    rates: tuple[float, ...]
+    rates: tuple[float, ...] = ()
 
     def network(self) -> Network:
         """With links of HOST_RATE to the hosts."""
@@ -49,6 +64,8 @@ class Tree:
                 if isinstance(child, int):
                     for _ in range(child):
                         builder.link(switch, builder.add_host(), bandwidth=HOST_RATE)
+                elif isinstance(child, Behind):
+                    builder.link(switch, grow(child.branch, depth + 1), bandwidth=child.rate)
                 else:
                     below = grow(child, depth + 1)
                     rate = self.rates[min(depth, len(self.rates) - 1)]
@@ -59,6 +76,11 @@ class Tree:
         return builder.build()
 
 
+def skewed(degree: float) -> Branch:
+    """Racks of 8, 4, 2 and 1, each with `degree` times as much to its hosts as up."""
+    return tuple(Behind(hosts * HOST_RATE / degree, (hosts,)) for hosts in (8, 4, 2, 1))
+
+
 TREES = (
     Tree("4 racks of 8, 1:1", ((8,),) * 4, (80e9,)),
     Tree("4 racks of 8, 2:1", ((8,),) * 4, (40e9,)),
@@ -66,55 +88,70 @@ TREES = (
     Tree("4 racks of 8, 16:1", ((8,),) * 4, (5e9,)),
     Tree("8 racks of 8, 32:1", ((8,),) * 8, (2.5e9,)),
     Tree("4 racks of 2, 4:1", ((2,),) * 4, (5e9,)),
+    Tree("4 pods of 2 racks of 2, 2:1 and 2:1", (((2,), (2,)),) * 4, (10e9, 10e9)),
+    Tree("4 pods of 2 racks of 2, 2:1 and 4:1", (((2,), (2,)),) * 4, (5e9, 10e9)),
     Tree("fat tree of 4 pods, core 8:1", (((2,), (2,)),) * 4, (5e9, 20e9)),
-    Tree("3 pods of 2 racks of 4, 16:1 and 2:1", (((4,), (4,)),) * 3, (5e9, 20e9)),
+    Tree("3 pods of 2 racks of 4, 2:1 and 8:1", (((4,), (4,)),) * 3, (5e9, 20e9)),
+    Tree("racks of 8, 4, 2 and 1, 2:1", skewed(2)),
+    Tree("racks of 8, 4, 2 and 1, 4:1", skewed(4)),
     Tree("racks of 8, 4, 2 and 1, uplinks 10G", ((8,), (4,), (2,), (1,)), (10e9,)),
     Tree("racks of 8, 4, 2 and 1, uplinks 5G", ((8,), (4,), (2,), (1,)), (5e9,)),
+    Tree("4 racks of 8, 4:1, one with 2.5G", (*((8,),) * 3, Behind(2.5e9, (8,))), (20e9,)),
     Tree("pods of racks of 8 and 4, of 2 and 1", (((8,), (4,)), ((2,), (1,))), (5e9, 10e9)),
     Tree("6 switches in a row, 2 hosts on each", (2, (2, (2,)), (2, (2, (2,)))), (5e9, 10e9)),
 )
-"""Oversubscribed as hosts to uplink. An ordered ring asks no more of an uplink than of a host's
-link, so it suffers only where an uplink is slower than that."""
+"""Oversubscribed as hosts to uplink, lowest level first. An ordered ring asks no more of an uplink
+than of a host's link, so it suffers only where an uplink is slower than that."""
+SMALL_TREES = ("4 racks of 8, 4:1", "racks of 8, 4, 2 and 1, 2:1", "4 racks of 2, 4:1")
+"""Those on which small tensors are measured too: there latency decides."""
 
 
-def measure(trees: Sequence[Tree] = TREES, size: int = SIZE) -> Rows:
-    """A row for each tree: milliseconds of each algorithm and of the bound, and their ratios."""
-    rows: Rows = []
-    for tree in trees:
-        network = tree.network()
-        ranks = list(network.hosts)
-        shuffled = Random(SEED).sample(ranks, len(ranks))
-        rooted = network_tree(network, ranks)
-        elements = size // 4
-        pieces = pieces_for(rooted, ranks, elements)
-        ring = ring_all_reduce(len(ranks), elements)
-        level_wise = seconds(
-            network, level_wise_all_reduce(rooted, ranks, elements, pieces=pieces), ranks
-        )
-        in_order = seconds(network, ring, ranks)
-        limit = bound(rooted, network, ranks, size)
-        rows.append(
-            {
-                "tree": tree.name,
-                "ranks": len(ranks),
-                "bytes": size,
-                "bound_ms": _ms(limit),
-                "level_wise_ms": _ms(level_wise),
-                "pieces": pieces,
-                "one_piece_ms": _ms(
-                    seconds(network, level_wise_all_reduce(rooted, ranks, elements), ranks)
-                ),
-                "ring_ms": _ms(in_order),
-                "shuffled_ring_ms": _ms(seconds(network, ring, shuffled)),
-                "of_bound": round(limit / level_wise, 3),
-                "times_ring": round(in_order / level_wise, 3),
-            }
-        )
-    return rows
+def measure() -> Rows:
+    """All rows: large tensors on all trees, small ones on some."""
+    rows = [row(tree, SIZE) for tree in TREES]
+    small = [tree for tree in TREES if tree.name in SMALL_TREES]
+    return rows + [row(tree, size) for tree in small for size in SMALL_SIZES]
+
+
+def row(tree: Tree, size: int) -> dict[str, Any]:
+    """Milliseconds of each algorithm and of the bound on a tree, and their ratios."""
+    network = tree.network()
+    ranks = list(network.hosts)
+    shuffled = Random(SEED).sample(ranks, len(ranks))
+    rooted = network_tree(network, ranks)
+    elements = size // 4
+    ring = ring_all_reduce(len(ranks), elements)
+    form = form_for(network, ranks, elements)
+    level_wise = seconds(network, form.all_reduce(ranks, elements), ranks)
+    in_order = seconds(network, ring, ranks)
+    limit = bound(rooted, network, ranks, size)
+    document = level_wise_all_reduce(rooted, ranks, elements)
+    return {
+        "tree": tree.name,
+        "ranks": len(ranks),
+        "bytes": size,
+        "form": described(form),
+        "bound_ms": _ms(limit),
+        "level_wise_ms": _ms(level_wise),
+        "as_in_003_ms": _ms(seconds(network, document, ranks)),
+        "ring_ms": _ms(in_order),
+        "shuffled_ring_ms": _ms(seconds(network, ring, shuffled)),
+        "of_bound": round(limit / level_wise, 3),
+        "times_ring": round(in_order / level_wise, 3),
+        "both_at_bound": limit > AT_BOUND * max(level_wise, in_order),
+    }
+
+
+def described(form: Form) -> str:
+    """A form in a few words."""
+    if form.tree.heights[form.tree.root] == 1:
+        return "one level"
+    parts = "equal" if form.parts == equal_parts(form.tree) else "rated"
+    return f"{form.siblings}, {parts}, {form.pieces} pieces"
 
 
 def _ms(duration: float) -> float:
-    return round(1000 * duration, 2)
+    return round(1000 * duration, 3)
 
 
 def seconds(network: Network, schedule: Schedule, hosts: Sequence[str]) -> float:

@@ -5,30 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from collectives.algorithms.halving_doubling import halving_doubling_all_reduce
-from collectives.algorithms.level_wise import level_wise_all_reduce, pieces_for
+from collectives.algorithms.level_wise_form import form_for
 from collectives.algorithms.ring import ring_all_reduce
-from collectives.algorithms.rooted import check_ranks, network_tree
+from collectives.algorithms.rooted import check_ranks
 from collectives.algorithms.trees import (
     SharedTree,
     double_tree_all_reduce,
     multi_tree_all_reduce,
     tree_all_reduce,
 )
-from collectives.network import Network, NetworkError
+from collectives.network import Network
 from collectives.schedule import Schedule, ScheduleError
 
 _Make = Callable[[Network, Sequence[str], int], Schedule]
 
 
 def _level_wise(network: Network, ranks: Sequence[str], elements: int) -> Schedule:
-    if not network.switches:
-        raise NetworkError(
-            f"level-wise on {network.name}: its hosts forward, and ranks must be leaves of a tree; "
-            "use a network with switches, or another algorithm"
-        )
-    tree = network_tree(network, ranks)
-    pieces = pieces_for(tree, ranks, elements)
-    return level_wise_all_reduce(tree, ranks, elements, pieces=pieces)
+    return form_for(network, ranks, elements).all_reduce(ranks, elements)
 
 
 SCHEDULES: Mapping[str, _Make] = {

@@ -2,10 +2,11 @@
 
 Ranks are the leaves of a physical tree, symmetric or not; inner nodes only pass on. Under a parent
 with p children the sums of the children's branches are combined: every element lies with one leaf
-of each branch, these p leaves exchange it, and one of them keeps it: each leaf keeps 1/p of
-what it held, its next target part, and ends with the product of 1 / (number of children) over the
-nodes above it (claims 1 and 4). Branches of different width exchange where their leaves' ranges
-overlap (claims 5 and 6).
+of each branch, these p leaves exchange it, and one of them keeps it. Each leaf keeps its branch's
+target part of what it held: 1/p, so that it ends with the product of 1 / (number of children) over
+the nodes above it (claims 1 and 4), or what the rates of links make best (`target_parts`). Branches
+of different width exchange where their leaves' ranges overlap (claims 5 and 6). Which form suits a
+network is for `level_wise_form` to say.
 
 Levels overlap when the tensor is cut into pieces: while one is exchanged at a level, the next is at
 the level below, on other links. Then the slowest level decides, not the sum of all. Two leaves meet
@@ -15,12 +16,15 @@ must share a chain, for streams of their own would all be in the same level at t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from fractions import Fraction
 from itertools import pairwise
 
 from collectives.algorithms.rooted import RootedTree
+from collectives.algorithms.target_parts import Parts, equal_parts
 from collectives.schedule import (
     Collective,
     Ranges,
@@ -30,16 +34,15 @@ from collectives.schedule import (
     borders,
     check_counts,
     make_step,
-    part,
 )
 
 NAME = "level-wise"
 
-PIECES_A_LEVEL = 16
+PIECES_A_LEVEL = 32
 """For every level above the lowest: to fill and drain them takes that part of the time at most."""
 LEAST_MESSAGE = 4096
 """Elements of the smallest message, on average: 16 KiB, about a link's bandwidth times delay."""
-MOST_MESSAGES = 512
+MOST_MESSAGES = 1024
 """That a rank sends, about: a node's work grows with their square (see `execution`)."""
 
 FEW_SPANS = 64
@@ -66,26 +69,30 @@ def level_wise_all_reduce(
     elements: int,
     siblings: Siblings = Siblings.RING,
     pieces: int = 1,
+    parts: Parts | None = None,
 ) -> Schedule:
     """Reduce-scatter from the leaves up, then all-gather in exactly the reverse order.
 
     `ranks` are leaves of the tree; branches without any do not count. In a level of p children a
     leaf sends (p - 1) / p of what it holds, each way. `pieces` of the tensor follow each other
-    through the levels; 1: level after level. Raises ScheduleError for ranks that are not leaves of
-    the tree, listed twice, or none, and for less than one piece.
+    through the levels; 1: level after level. `parts`: what branches keep, None: 1/p each (003); a
+    ring is best with these. Raises ScheduleError for ranks that are not leaves of the tree, listed
+    twice, or none, for less than one piece, and for parts that do not add up.
     """
-    cut = _cut(tree, ranks, elements, siblings, pieces)
+    cut = _cut(tree, ranks, elements, siblings, pieces, parts)
     steps = _steps(cut, scatter=True, gather=True)
     whole = Ranges.whole(range(len(ranks)), elements)
     return _schedule(Collective.ALL_REDUCE, ranks, elements, steps, whole, whole)
 
 
-def pieces_for(tree: RootedTree, ranks: Sequence[str], elements: int) -> int:
+def pieces_for(
+    tree: RootedTree, ranks: Sequence[str], elements: int, a_level: int = PIECES_A_LEVEL
+) -> int:
     """Into how many pieces to cut a tensor: latency against overlap.
 
-    More pieces overlap more, and each costs every level's latency again. So PIECES_A_LEVEL for
-    every level above the lowest, but no more than keep the smallest message, 1 / len(ranks) of a
-    piece, at LEAST_MESSAGE, and what a rank sends at MOST_MESSAGES; rounded down to a power of two,
+    More pieces overlap more, and each costs every level's latency again. So `a_level` for every
+    level above the lowest, but no more than keep the smallest message, 1 / len(ranks) of a piece,
+    at LEAST_MESSAGE, and what a rank sends at MOST_MESSAGES; rounded down to a power of two,
     with which most pieces are equal. Raises ScheduleError for ranks that are not in the tree,
     listed twice, or none.
     """
@@ -100,7 +107,7 @@ def pieces_for(tree: RootedTree, ranks: Sequence[str], elements: int) -> int:
             levels[node] = levels[parent] + (count > 1)
             messages[node] = messages[parent] + 2 * (count - 1)
     pieces = min(
-        PIECES_A_LEVEL * (max(levels.values()) - 1),
+        a_level * (max(levels.values()) - 1),
         elements // (len(ranks) * LEAST_MESSAGE),
         MOST_MESSAGES // max(1, *messages.values()),
     )
@@ -113,9 +120,10 @@ def level_wise_reduce_scatter(
     elements: int,
     siblings: Siblings = Siblings.RING,
     pieces: int = 1,
+    parts: Parts | None = None,
 ) -> Schedule:
     """The first half: every leaf ends with the sum of its target part (of every piece)."""
-    cut = _cut(tree, ranks, elements, siblings, pieces)
+    cut = _cut(tree, ranks, elements, siblings, pieces, parts)
     steps = _steps(cut, scatter=True, gather=False)
     whole = Ranges.whole(range(len(ranks)), elements)
     return _schedule(Collective.REDUCE_SCATTER, ranks, elements, steps, whole, _target_parts(cut))
@@ -127,9 +135,10 @@ def level_wise_all_gather(
     elements: int,
     siblings: Siblings = Siblings.RING,
     pieces: int = 1,
+    parts: Parts | None = None,
 ) -> Schedule:
     """The second half: from every leaf's target part to everything everywhere."""
-    cut = _cut(tree, ranks, elements, siblings, pieces)
+    cut = _cut(tree, ranks, elements, siblings, pieces, parts)
     steps = _steps(cut, scatter=False, gather=True)
     whole = Ranges.whole(range(len(ranks)), elements)
     return _schedule(Collective.ALL_GATHER, ranks, elements, steps, _target_parts(cut), whole)
@@ -149,7 +158,12 @@ def _schedule(
 
 
 def _cut(
-    tree: RootedTree, ranks: Sequence[str], elements: int, siblings: Siblings, pieces: int
+    tree: RootedTree,
+    ranks: Sequence[str],
+    elements: int,
+    siblings: Siblings,
+    pieces: int,
+    parts: Parts | None,
 ) -> list[_Levels]:
     """The exchanges of every piece; none is empty but that of an empty tensor."""
     tree.check_ranks(ranks)
@@ -165,7 +179,21 @@ def _cut(
                 f"{tree.children[node][0]}; expected ranks to be leaves"
             )
     ends = borders(elements, min(pieces, max(1, elements))).tolist()
-    return [_Levels(tree, numbers, piece, siblings) for piece in pairwise(ends)]
+    if parts is None:
+        parts = equal_parts(tree)
+    shares = {node: _shares(node, below, parts) for node, below in tree.children.items() if below}
+    return [_Levels(tree, numbers, piece, siblings, shares) for piece in pairwise(ends)]
+
+
+def _shares(node: str, children: Sequence[str], parts: Parts) -> _Shares:
+    """What the children keep of what `node` holds; ScheduleError unless these are its parts."""
+    own = [parts.get(child, Fraction(-1)) for child in children]
+    if min(own) < 0 or sum(own) != 1:
+        raise ScheduleError(
+            f"{NAME}: parts {[str(parts.get(child)) for child in children]} under {node}; expected "
+            "one for every child, none below 0, that add up to 1"
+        )
+    return _Shares(own)
 
 
 def _target_parts(cut: list[_Levels]) -> Ranges:
@@ -176,21 +204,23 @@ def _target_parts(cut: list[_Levels]) -> Ranges:
 def _steps(cut: list[_Levels], *, scatter: bool, gather: bool) -> list[Step]:
     """The steps of one half or both, in each of which a piece is one level behind the one before.
 
-    Steps of one piece and level do not wait for each other.
+    A piece goes down as soon as it is up, so that no level stands still while the last pieces are
+    on their way to the top. Steps of one piece and level do not wait for each other.
     """
+    heights = sorted(cut[0].exchanges)
+    stages = [(height, False) for height in heights] * scatter
+    stages += [(height, True) for height in reversed(heights)] * gather
     steps: list[Step] = []
     waits: list[list[int]] = [[] for _ in cut]
-    for gathering in [False] * scatter + [True] * gather:
-        heights = sorted(cut[0].exchanges, reverse=gathering)
-        for turn in range(len(heights) + len(cut) - 1):
-            for number, piece in enumerate(cut):
-                if 0 <= turn - number < len(heights):
-                    # Waiting for the first piece takes no time, for ranges differ; it makes one
-                    # chain of all.
-                    after = waits[number] or [0] * bool(steps)
-                    made = piece.steps(heights[turn - number], gathering, after)
-                    waits[number] = list(range(len(steps), len(steps) + len(made)))
-                    steps += made
+    for turn in range(len(stages) + len(cut) - 1):
+        for number, piece in enumerate(cut):
+            if 0 <= turn - number < len(stages):
+                # Waiting for the first piece takes no time, for ranges differ; it makes one
+                # chain of all.
+                after = waits[number] or [0] * bool(steps)
+                made = piece.steps(*stages[turn - number], after)
+                waits[number] = list(range(len(steps), len(steps) + len(made)))
+                steps += made
     return steps
 
 
@@ -210,7 +240,12 @@ class _Levels:
     """
 
     def __init__(
-        self, tree: RootedTree, numbers: dict[str, int], piece: Span, siblings: Siblings
+        self,
+        tree: RootedTree,
+        numbers: dict[str, int],
+        piece: Span,
+        siblings: Siblings,
+        shares: Mapping[str, _Shares],
     ) -> None:
         self._siblings = siblings
         start, stop = piece
@@ -220,15 +255,15 @@ class _Levels:
             below = [held.pop(child) for child in tree.children[node]]
             if node in numbers:
                 held[node] = [(start, stop, numbers[node])]
-            elif len(below) == 1:
+            elif len(below) == 1 or start == stop:
                 held[node] = below[0]
             else:
-                held[node] = self._combine(tree.heights[node], below) if start < stop else below[0]
+                held[node] = self._combine(tree.heights[node], below, shares[node])
         self.held = held[tree.root]
 
-    def _combine(self, height: int, branches: list[list[Held]]) -> list[Held]:
+    def _combine(self, height: int, branches: list[list[Held]], shares: _Shares) -> list[Held]:
         """Note the exchanges between these branches; returns what their parent's leaves hold."""
-        groups = _groups(branches, self._siblings)
+        groups = _groups(branches, self._siblings, shares)
         self.exchanges.setdefault(height, {}).setdefault(len(branches), []).extend(groups)
         kept = sorted(
             (start, stop, leaf)
@@ -253,13 +288,40 @@ class _Levels:
         ]
 
 
-def _groups(branches: list[list[Held]], siblings: Siblings) -> list[_Group]:
+class _Shares:
+    """Who of p branches keeps how many elements, by their parts.
+
+    Of the first x elements the first branch keeps its part, rounded down; of the others the second
+    keeps its part of these, and so on. So every run of elements is divided without gaps, and about
+    by the parts, however short it is.
+    """
+
+    def __init__(self, parts: Sequence[Fraction]) -> None:
+        common = math.lcm(*(part.denominator for part in parts))
+        self._weights = [int(part * common) for part in parts]
+
+    def kept(self, start: int, stop: int) -> list[int]:
+        """How many of the elements [start, stop) each branch keeps; they add up to all of them."""
+        first, last = self._of_first(start), self._of_first(stop)
+        return [after - before for before, after in zip(first, last, strict=True)]
+
+    def _of_first(self, count: int) -> list[int]:
+        found, left, weight_left = [], count, sum(self._weights)
+        for weight in self._weights:
+            found.append(left * weight // weight_left if weight else 0)
+            left -= found[-1]
+            weight_left -= weight
+        return found
+
+
+def _groups(branches: list[list[Held]], siblings: Siblings, shares: _Shares) -> list[_Group]:
     """Who keeps what of the elements that p branches hold, each of them every element once.
 
-    Each leaf keeps 1/p of what it holds, in one of two ways. A ring is even in every turn only if
-    the parts of each group are equal; that is given up where it would cut the tensor to shreds.
+    Each leaf keeps its branch's part of what it holds, in one of two ways. A ring is even in every
+    turn only if the parts of each group are equal; that is given up where it would cut the tensor
+    to shreds.
     """
-    exact, whole = _group_by_group(branches), _first_to_end(branches)
+    exact, whole = _group_by_group(branches, shares), _first_to_end(branches, shares)
     most = _spans(whole)
     if siblings is Siblings.RING:
         leaves = {leaf for branch in branches for _, _, leaf in branch}
@@ -288,8 +350,8 @@ def _overlaps(branches: list[list[Held]]) -> Iterator[tuple[int, int, list[Held]
         here = stop
 
 
-def _first_to_end(branches: list[list[Held]]) -> list[_Group]:
-    """Every span keeps 1/p: of branch j as many as there are x in it with (x + j) mod p = 0.
+def _first_to_end(branches: list[list[Held]], shares: _Shares) -> list[_Group]:
+    """Every span keeps what `shares` gives its branch of it.
 
     That adds up over the branches to every length exactly. The span that ends first takes first,
     which gives all their due, and few pieces.
@@ -297,10 +359,13 @@ def _first_to_end(branches: list[list[Held]]) -> list[_Group]:
     count = len(branches)
     groups: dict[tuple[int, ...], _Group] = {}
     left = [0] * count
+    # Where branches are alike, so are their spans.
+    due: dict[Span, list[int]] = {}
     for here, stop, current in _overlaps(branches):
         for j, (start, end, _) in enumerate(current):
             if start == here:
-                left[j] = (end + j) // count - (start + j) // count
+                span = start, end
+                left[j] = (due.get(span) or due.setdefault(span, shares.kept(*span)))[j]
         leaves = tuple(held[2] for held in current)
         group = groups.setdefault(leaves, _Group(leaves, [[] for _ in leaves]))
         start = here
@@ -313,28 +378,27 @@ def _first_to_end(branches: list[list[Held]]) -> list[_Group]:
     return list(groups.values())
 
 
-def _group_by_group(branches: list[list[Held]]) -> list[_Group]:
-    """What a group of leaves has in common is cut into p equal parts, end to end.
-
-    Equal up to one element, which goes round.
-    """
-    count = len(branches)
+def _group_by_group(branches: list[list[Held]], shares: _Shares) -> list[_Group]:
+    """What a group of leaves has in common is cut into p parts, end to end."""
     common: dict[tuple[int, ...], list[Span]] = {}
     for here, stop, current in _overlaps(branches):
         common.setdefault(tuple(held[2] for held in current), []).append((here, stop))
     groups = []
-    for number, (leaves, spans) in enumerate(common.items()):
+    before = 0
+    for leaves, spans in common.items():
         length = sum(stop - start for start, stop in spans)
-        shift = number % count if length % count else 0
+        left = shares.kept(before, before + length)
+        before += length
         group = _Group(leaves, [[] for _ in leaves])
-        done = 0
+        keeper = 0
         for start, stop in spans:
             while start < stop:
-                place = ((done + 1) * count - 1) // length
-                taken = min(part(0, length, count, place)[1] - done, stop - start)
-                group.parts[(place + shift) % count].append((start, start + taken))
+                while not left[keeper]:
+                    keeper += 1
+                taken = min(left[keeper], stop - start)
+                group.parts[keeper].append((start, start + taken))
+                left[keeper] -= taken
                 start += taken
-                done += taken
         groups.append(group)
     return groups
 

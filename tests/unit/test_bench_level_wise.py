@@ -9,7 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.level_wise import HOST_RATE, TREES, Tree, bound, measure, worst_cut
+from benchmarks.level_wise import (
+    HOST_RATE,
+    SMALL_SIZES,
+    SMALL_TREES,
+    TREES,
+    Behind,
+    Tree,
+    bound,
+    row,
+    worst_cut,
+)
 from collectives.algorithms.rooted import RootedTree, network_tree
 from collectives.timing.routes import TCP
 
@@ -69,26 +79,51 @@ def test_the_bound_of_equal_racks_is_in_closed_form(uplink: float) -> None:
 
 
 def test_equal_trees_reach_the_bound_and_slow_uplinks_beat_the_ring() -> None:
-    equal, slow, uneven = measure(
-        [
-            Tree("", ((4,),) * 4, (40e9,)),
-            Tree("", ((4,),) * 4, (5e9,)),
-            Tree("", ((4,), (2,), (1,)), (2.5e9,)),
-        ],
-        size=20_000_000,
+    equal, slow, uneven = (
+        row(Tree("", shape, (rate,)), 20_000_000)
+        for shape, rate in (
+            (((4,),) * 4, 40e9),
+            (((4,),) * 4, 5e9),
+            (((4,), (2,), (1,)), 2.5e9),
+        )
     )
     assert equal["of_bound"] > 0.98
+    assert equal["both_at_bound"] and not slow["both_at_bound"]
     assert slow["of_bound"] > 0.95
     assert slow["times_ring"] > 1.15
     assert uneven["times_ring"] > 1.15
-    for row in (equal, slow, uneven):
-        assert row["level_wise_ms"] >= row["bound_ms"]
-        assert row["shuffled_ring_ms"] >= row["ring_ms"] >= row["bound_ms"]
+    for found in (equal, slow, uneven):
+        assert found["level_wise_ms"] >= found["bound_ms"]
+        assert found["shuffled_ring_ms"] >= found["ring_ms"] >= found["bound_ms"]
+
+
+@pytest.mark.parametrize("size", SMALL_SIZES)
+def test_small_tensors_are_faster_than_round_a_ring(size: int) -> None:
+    found = row(next(tree for tree in TREES if tree.name == "4 racks of 2, 4:1"), size)
+    assert found["form"] == "hierarchical, equal, 1 pieces"
+    assert found["times_ring"] > 1.3
+
+
+def test_never_slower_than_the_ring_in_order() -> None:
+    # Rates by which levels do not pay, and rates by which they do; slow racks, and skewed ones.
+    for shape in (
+        ((4,), (2,), (1,)),
+        (Behind(20e9, (4,)), Behind(10e9, (2,)), Behind(5e9, (1,))),
+        (Behind(1e9, (2,)), Behind(40e9, (4,)), 2),
+        (Behind(20e9, ((2,), (1,))), Behind(10e9, (2,))),
+        (1, Behind(10e9, (1, Behind(10e9, (1, Behind(10e9, (2,))))))),
+    ):
+        assert row(Tree("", shape, (10e9,)), 20_000_000)["times_ring"] > 0.99, shape
 
 
 def test_the_trees_are_those_asked_for() -> None:
-    assert len(TREES) >= 6
+    assert len(TREES) >= 10
     for degree in ("1:1", "2:1", "4:1"):
         assert any(tree.name.endswith(f" {degree}") for tree in TREES)
     racks = next(tree for tree in TREES if tree.name == "4 racks of 8, 4:1")
     assert 8 * HOST_RATE / racks.rates[0] == 4
+    skew = next(tree for tree in TREES if tree.name == "racks of 8, 4, 2 and 1, 2:1")
+    assert [link.bandwidth for link in skew.network().links if link.a == "s1"] == [
+        40e9, 20e9, 10e9, 5e9,
+    ]  # fmt: skip
+    assert set(SMALL_TREES) <= {tree.name for tree in TREES}

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
-from itertools import count, pairwise
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -134,8 +134,16 @@ def test_gathering_is_the_exact_reverse(
     gather = [rows for (step, _), rows in turns.items() if not schedule.steps[step].combine]
     # Steps of one height do not wait for each other, so their order may differ.
     assert sorted(map(sorted, scatter)) == sorted(map(sorted, gather))
-    for before, after in pairwise(schedule.steps):
-        assert before.combine >= after.combine
+    # No element goes down before it is up.
+    up = [0] * elements
+    down = [len(schedule.steps)] * elements
+    for t in schedule.transfers():
+        for element in range(t.start, t.stop):
+            if t.combine:
+                up[element] = max(up[element], t.step)
+            else:
+                down[element] = min(down[element], t.step)
+    assert all(last < first for last, first in zip(up, down, strict=True)) or not schedule.steps
 
 
 def moves(schedule: Schedule, step: int, turn: int = 0) -> list[tuple[str, int, int]]:
@@ -264,12 +272,12 @@ def test_what_a_leaf_sends_another_goes_piece_by_piece(
 def test_a_piece_is_a_level_behind_the_one_before() -> None:
     tree, ranks = tree_of([[[None] * 2] * 2] * 2)
     steps = level_wise_all_reduce(tree, ranks, 8 * 4, pieces=4).steps
-    # Level by piece: a diagonal at a time, and so back.
-    piece = [int(step.starts.min()) // 8 for step in steps]
-    assert piece[:12] == [0, 0, 1, 0, 1, 2, 1, 2, 3, 2, 3, 3] == piece[12:]
-    level = [{1: 0, 2: 1, 4: 2}[int(abs(step.sources - step.targets).min())] for step in steps]
-    assert level[:12] == [0, 1, 0, 2, 1, 0, 2, 1, 0, 2, 1, 2]
-    assert level[12:] == [2 - each for each in level[:12]]
+    # Up through three levels and down again, a diagonal of pieces and levels at a time.
+    diagonals = [(turn - n, n) for turn in range(9) for n in range(4) if 0 <= turn - n < 6]
+    assert [int(step.starts.min()) // 8 for step in steps] == [piece for _, piece in diagonals]
+    distance = [int(abs(step.sources - step.targets).min()) for step in steps]
+    assert distance == [(1, 2, 4, 4, 2, 1)[stage] for stage, _ in diagonals]
+    assert [step.combine for step in steps] == [stage < 3 for stage, _ in diagonals]
 
 
 @pytest.mark.parametrize("uplink", [1e9, 2e9, 4e9])
@@ -337,6 +345,6 @@ def test_pieces_are_chosen_by_levels_and_size() -> None:
         1, 1, 2, 2, 4, 4, 8,
     ]  # fmt: skip
     # A rank of 32 racks of 32 sends 124 messages a piece.
-    assert chosen([[None] * 32] * 32, 250_000_000) == 4
+    assert chosen([[None] * 32] * 32, 250_000_000) == 8
     with pytest.raises(ScheduleError, match=r"no ranks"):
         pieces_for(RootedTree("r", {}), [], 4)

@@ -1,0 +1,150 @@
+"""How much of what a branch holds each of its children's leaves keep, in level-wise all-reduce.
+
+003 divides a branch's part by its number of children (claims 1 and 4). That is best where links are
+alike. Where they are not, branches behind faster links should keep more: an element that a branch
+keeps comes in from its p - 1 siblings and goes out to them again, any other goes out once and comes
+in once. So with w_v the part of v among its siblings, the link above v carries, in tensors,
+
+    L_v = 1 + (p - 2) w_v + w_v L_parent,        0 above the root,
+
+where the last term is what its leaves exchange at the levels above. Whatever the parts, L_v >= 1,
+and the children of a node carry 2 (p - 1) + L_parent together; all loads of that kind come from the
+parts w_v = (L_v - 1) / (p - 2 + L_parent). So the best parts follow from the best loads, and these
+from passes up and down the tree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import NamedTuple
+
+from collectives.algorithms.rooted import RootedTree
+
+Parts = Mapping[str, Fraction]
+"""Every node but the root -> its part of what its parent's branch holds; siblings' add up to 1."""
+Rates = Mapping[str, Fraction | None]
+"""Every node but the root -> the rate of the link above it, each way; None: unlimited."""
+
+
+class _Line(NamedTuple):
+    """slope * time - offset: the most that a link can carry in a time, in tensors."""
+
+    slope: Fraction
+    offset: Fraction
+
+    def at(self, time: Fraction) -> Fraction:
+        return self.slope * time - self.offset
+
+
+def equal_parts(tree: RootedTree) -> Parts:
+    """003's own rule: 1 / (number of children) at every node."""
+    return {node: Fraction(1, len(tree.children[above])) for node, above in tree.parents.items()}
+
+
+def link_loads(tree: RootedTree, parts: Parts) -> dict[str, Fraction]:
+    """Every node but the root -> what the link above it carries each way, in tensors.
+
+    Of an all-reduce in which siblings exchange hierarchically, or by ring with equal parts.
+    """
+    loads = {tree.root: Fraction(0)}
+    for node in reversed(tree.upwards):
+        above, children = loads[node], tree.children[node]
+        for child in children:
+            kept = len(children) - 2 + above
+            loads[child] = 1 + kept * parts[child] if len(children) > 1 else above
+    del loads[tree.root]
+    return loads
+
+
+def time_of(loads: Mapping[str, Fraction], rates: Rates) -> Fraction:
+    """When the slowest link has carried its load, in tensors over the rates' unit."""
+    times = [load / rate for node, load in loads.items() if (rate := rates[node]) is not None]
+    return max(times, default=Fraction(0))
+
+
+def rated_parts(tree: RootedTree, rates: Rates) -> Parts:
+    """The parts with which the slowest link takes least: 003's own where these are as good.
+
+    Within what links can carry in the least time, loads are even. O(nodes * links that bind).
+    """
+    tree = _without_stem(tree)
+    stem = {node: Fraction(1) for node in rates if node not in tree.parents}
+    equal = equal_parts(tree)
+    least, lines = _least_time(tree, rates)
+    if time_of(link_loads(tree, equal), rates) <= least:
+        return stem | dict(equal)
+    loads = {tree.root: Fraction(0)}
+    parts: dict[str, Fraction] = {}
+    for node in reversed(tree.upwards):
+        children, above = tree.children[node], loads[node]
+        room = {}
+        for child in children:
+            line, most = lines[child], len(children) - 2 + above
+            room[child] = most if line is None else min(most, line.at(least) - 1)
+        free, total = len(children) - 2 + above, sum(room.values(), Fraction(0))
+        for child in children:
+            if len(children) == 1 or not free:
+                parts[child] = Fraction(1, len(children))
+                loads[child] = max(Fraction(1), above)
+            else:
+                parts[child] = room[child] / total
+                loads[child] = 1 + free * parts[child]
+    return stem | parts
+
+
+def least_time(tree: RootedTree, rates: Rates) -> Fraction:
+    """The least that any parts allow, in tensors over the rates' unit."""
+    return _least_time(_without_stem(tree), rates)[0]
+
+
+def _without_stem(tree: RootedTree) -> RootedTree:
+    """From the first node with several children on: above it nothing is exchanged."""
+    root, parents = tree.root, dict(tree.parents)
+    while len(tree.children[root]) == 1:
+        root = tree.children[root][0]
+        del parents[root]
+    return RootedTree(root, parents)
+
+
+def _least_time(tree: RootedTree, rates: Rates) -> tuple[Fraction, dict[str, _Line | None]]:
+    """The least time, and what then limits the load above every node (None: nothing does).
+
+    Every link carries a tensor or more; what it can carry is concave in the time, so that Newton's
+    method from below ends exactly at the first time at which all can.
+    """
+    time = Fraction(0)
+    while True:
+        lines: dict[str, _Line | None] = {}
+        later = time
+        for node in tree.upwards:
+            line = _limit(node, tree, rates, lines, time)
+            lines[node] = line
+            # Nothing is exchanged above the root.
+            needed = Fraction(node != tree.root)
+            if line is not None and line.at(time) < needed:
+                later = max(later, (needed + line.offset) / line.slope)
+        if later == time:
+            return time, lines
+        time = later
+
+
+def _limit(
+    node: str,
+    tree: RootedTree,
+    rates: Rates,
+    lines: Mapping[str, _Line | None],
+    time: Fraction,
+) -> _Line | None:
+    """What the load above a node is at most: by its own rate, or by what its children can carry."""
+    limits = []
+    rate = rates.get(node)
+    if rate is not None:
+        limits.append(_Line(rate, Fraction(0)))
+    children = [lines[child] for child in tree.children[node]]
+    bound = [line for line in children if line is not None]
+    if children and len(bound) == len(children):
+        slope = sum((line.slope for line in bound), Fraction(0))
+        offset = sum((line.offset for line in bound), Fraction(0))
+        limits.append(_Line(slope, offset + 2 * (len(children) - 1)))
+    return min(limits, key=lambda line: line.at(time), default=None)

@@ -1,0 +1,120 @@
+"""Which form of level-wise all-reduce is chosen."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from collectives.algorithms.level_wise import LEAST_MESSAGE, Siblings
+from collectives.algorithms.level_wise_form import (
+    choose_form,
+    flattened,
+    form_for,
+    most_peers,
+    uneven_levels,
+)
+from collectives.algorithms.rooted import RootedTree
+from collectives.algorithms.target_parts import Rates, equal_parts, link_loads, time_of
+from collectives.network import NetworkError
+from collectives.schedule import ScheduleError
+from collectives.schedule_checker import check_schedule
+from controller.loaders import load_network
+
+LARGE = 10_000_000
+
+
+def racks(sizes: list[int]) -> tuple[RootedTree, list[str]]:
+    parents = {f"s{i}": "root" for i in range(len(sizes))}
+    hosts = [(f"h{i}.{j}", f"s{i}") for i, size in enumerate(sizes) for j in range(size)]
+    return RootedTree("root", parents | dict(hosts)), [host for host, _ in hosts]
+
+
+def rated(tree: RootedTree, uplinks: list[int], hosts: int) -> Rates:
+    return {
+        node: Fraction(uplinks[int(node[1:])] if above == "root" else hosts)
+        for node, above in tree.parents.items()
+    }
+
+
+def test_large_tensors_on_alike_links_go_by_rings_of_equal_parts() -> None:
+    tree, ranks = racks([4] * 4)
+    for uplink, pieces in ((4, 8), (1, 32)):
+        # Many pieces only where the upper level is the slowest.
+        hosts = 2 * uplink if pieces == 32 else 1
+        rates = rated(tree, [uplink] * 4, 4 * hosts if pieces == 32 else hosts)
+        form = choose_form(tree, rates, ranks, LARGE)
+        assert (form.tree, form.siblings, form.pieces) == (tree, Siblings.RING, pieces)
+        assert form.parts == equal_parts(tree)
+
+
+def test_short_messages_do_not_go_round_a_ring() -> None:
+    tree, ranks = racks([4] * 4)
+    rates = rated(tree, [1] * 4, 1)
+    for elements, siblings in (
+        (16 * LEAST_MESSAGE - 1, Siblings.HIERARCHICAL),
+        (16 * LEAST_MESSAGE, Siblings.RING),
+    ):
+        assert choose_form(tree, rates, ranks, elements).siblings is siblings
+    # But nobody keeps connections to hundreds of others.
+    wide, many = racks([1] * 100)
+    assert choose_form(wide, rated(wide, [1] * 100, 1), many, 10).siblings is Siblings.RING
+
+
+def test_a_slow_rack_keeps_less() -> None:
+    tree, ranks = racks([4, 4, 4, 4])
+    rates = rated(tree, [1, 4, 4, 4], 8)
+    form = choose_form(tree, rates, ranks, LARGE)
+    assert form.siblings is Siblings.HIERARCHICAL
+    assert form.parts["s0"] == 0
+    loads = link_loads(tree, form.parts)
+    assert time_of(loads, rates) == 1 < time_of(link_loads(tree, equal_parts(tree)), rates)
+
+
+def test_where_no_level_binds_there_is_one() -> None:
+    tree, ranks = racks([8, 4, 2, 1])
+    form = choose_form(tree, rated(tree, [1] * 4, 1), ranks, LARGE)
+    assert form.tree == RootedTree("root", dict.fromkeys(ranks, "root"))
+    assert (form.siblings, form.pieces) == (Siblings.RING, 1)
+    assert choose_form(tree, rated(tree, [1] * 4, 2), ranks, LARGE).tree == tree
+
+
+def test_the_one_level_is_in_the_order_of_the_tree() -> None:
+    tree = RootedTree("r", {"a": "r", "b": "r", "c": "a", "d": "b", "e": "a", "f": "r"})
+    assert list(flattened(tree, ["f", "d", "e", "c"]).parents) == ["c", "e", "d", "f"]
+
+
+def test_peers_and_uneven_levels() -> None:
+    tree, _ = racks([8, 4, 2, 1])
+    assert most_peers(tree) == 7 + 3
+    assert uneven_levels(tree) == 1
+    assert uneven_levels(racks([3, 3])[0]) == 0
+
+
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=4), st.integers(0, 10**6), st.data())
+def test_all_forms_are_proved(sizes: list[int], elements: int, data: st.DataObject) -> None:
+    tree, ranks = racks(sizes)
+    uplinks = [data.draw(st.integers(1, 8)) for _ in sizes]
+    form = choose_form(tree, rated(tree, uplinks, data.draw(st.integers(1, 4))), ranks, elements)
+    check_schedule(form.all_reduce(ranks, elements))
+
+
+def test_rates_are_those_of_the_network() -> None:
+    network = load_network("leaf-spine:4x2x1", link_rate=8e9, uplink_rate=1e9)
+    form = form_for(network, list(network.hosts)[:8], LARGE)
+    assert form.tree.heights[form.tree.root] == 2
+    check_schedule(form.all_reduce(list(network.hosts)[:8], 1000))
+
+
+def test_what_cannot_be_is_said() -> None:
+    network = load_network("star:3")
+    with pytest.raises(ScheduleError, match=r"level-wise: -1 elements: expected 0 or more"):
+        form_for(network, list(network.hosts), -1)
+    with pytest.raises(ScheduleError, match=r"level-wise: 0 ranks: expected at least one"):
+        form_for(network, [], 1)
+    with pytest.raises(ScheduleError, match=r"there are no hosts nobody"):
+        form_for(network, ["nobody"], 1)
+    with pytest.raises(NetworkError, match=r"level-wise on torus.*: its hosts forward"):
+        form_for(load_network("torus:2x2"), ["h1"], 1)
