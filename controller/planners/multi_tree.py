@@ -21,6 +21,7 @@ import numpy as np
 from collectives.plan import PlanError
 from controller.bounds.few_trees import bound_of_few, fractions_below, largest_determinant
 from controller.bounds.strength import strength
+from controller.planners.block_trees import BlockTrees
 from controller.planners.equal_rates import halved_rates, largest_rate, trees_of_rate, unit_rates
 from controller.planners.forest import Certificate, Forest, ForestOptions, Verdict
 from controller.planners.graph import PlanningGraph
@@ -61,6 +62,8 @@ SMALL = 64
 """Edges of networks where a second search and an integer programme take only seconds."""
 CHOICE_TREES = 120
 """The integer programme's pool: the trees that the searches came across last."""
+ROUNDING = Fraction(1_000_001, 1_000_000)
+"""HiGHS proves in floating point, to about this."""
 
 Rates = Mapping[Tree, Fraction]
 
@@ -105,6 +108,7 @@ class _Planning:
         self.roots = check_possible(self.numbered, options)
         self.certificate = strength(graph)
         self.strength = self.certificate.bound
+        self.groups = self.certificate.parts
         if self.most is not None:
             self.certificate = bound_of_few(graph, self.most, self.certificate)
         self.best: Rates = {}
@@ -279,6 +283,8 @@ class _Planning:
         if grow is None:
             return
         self._offer_peeled(grow)
+        if not self.good():
+            self._choose_between_blocks()
         if self.good():
             return
         search = TreeSearch(
@@ -307,6 +313,29 @@ class _Planning:
             return
         pool = dict.fromkeys([*self.best, *list(search.visited)[-CHOICE_TREES:]])
         self._choose(list(pool))
+
+    def _choose_between_blocks(self) -> None:
+        """Offer the best trees between the groups that prove the strength: they bound all."""
+        assert self.most is not None
+        blocks = BlockTrees(self.numbered, self.groups)
+        if not 1 < blocks.count <= FEW_CHOICES:
+            return
+        options = self.options
+        choice = blocks.choose(
+            max_trees=self.most,
+            min_rate=options.min_rate,
+            gap=options.gap,
+            seed=options.seed,
+            deadline=self.deadline,
+        )
+        self._tighten(
+            "blocks",
+            Fraction(choice.bound) * ROUNDING,
+            f"by branch and bound over the {blocks.count} trees between {len(self.groups)} groups "
+            "of nodes, of which every tree holds one",
+        )
+        trees = [tree for tree in blocks.continued(choice.rates) if self._fits(tree)]
+        self.offer(exact_rates(self.numbered, trees, options.min_rate))
 
     def _choose(self, pool: list[Tree], nodes: int = NODES) -> Choice:
         choice = choose_trees(
@@ -347,8 +376,7 @@ class _Planning:
             choice = self._choose(trees, nodes=2**31 - 1)
             self._tighten(
                 "enumeration",
-                # HiGHS proves in floating point, to about this.
-                Fraction(choice.bound) * Fraction(1_000_001, 1_000_000),
+                Fraction(choice.bound) * ROUNDING,
                 f"by branch and bound over all {len(trees)} trees within the limits",
             )
         return self.best, self.certificate

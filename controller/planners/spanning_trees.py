@@ -48,7 +48,27 @@ def limits_of(options: ForestOptions) -> Limits:
     return Limits(options.max_height, None if delay is None else round(delay * TICKS))
 
 
-class NumberedGraph:
+class NumberedEdges:
+    """Nodes and edges by numbers, parallel edges allowed; at least one edge."""
+
+    def __init__(
+        self, size: int, ends: Sequence[tuple[int, int]], capacity: Sequence[Fraction]
+    ) -> None:
+        self.size = size
+        self.ends = list(ends)
+        self.capacity = list(capacity)
+        largest = max(self.capacity)
+        self.shares = np.array([float(capacity / largest) for capacity in self.capacity])
+        """Capacities as floats, the largest 1."""
+
+    @cached_property
+    def unit(self) -> Fraction:
+        """The largest rate that all capacities are whole multiples of."""
+        scale = math.lcm(*(capacity.denominator for capacity in self.capacity))
+        return Fraction(math.gcd(*(int(capacity * scale) for capacity in self.capacity)), scale)
+
+
+class NumberedGraph(NumberedEdges):
     """A planning graph by numbers; PlanError unless all of its nodes, two or more, are workers."""
 
     def __init__(self, graph: PlanningGraph) -> None:
@@ -63,24 +83,17 @@ class NumberedGraph:
                 f"{graph.name}: {graph.nodes[0]} is alone: an all-reduce needs two nodes or more"
             )
         self.graph = graph
-        self.size = len(graph.nodes)
         keys = sorted(graph.capacity, key=lambda edge: (graph.index[edge[0]], graph.index[edge[1]]))
-        self.ends = [(graph.index[u], graph.index[v]) for u, v in keys]
-        self.capacity = [graph.capacity[key] for key in keys]
+        super().__init__(
+            len(graph.nodes),
+            [(graph.index[u], graph.index[v]) for u, v in keys],
+            [graph.capacity[key] for key in keys],
+        )
         self.delay = [round(graph.latency[key] * TICKS) for key in keys]
         self.tails = np.array([u for u, _ in self.ends], dtype=np.int64)
         self.heads = np.array([v for _, v in self.ends], dtype=np.int64)
-        largest = max(self.capacity)
-        self.shares = np.array([float(capacity / largest) for capacity in self.capacity])
-        """Capacities as floats, the largest 1."""
         self._keys = self.tails * self.size + self.heads
         self._starts = np.searchsorted(self.tails, np.arange(self.size + 1)).astype(np.int32)
-
-    @cached_property
-    def unit(self) -> Fraction:
-        """The largest rate that all capacities are whole multiples of."""
-        scale = math.lcm(*(capacity.denominator for capacity in self.capacity))
-        return Fraction(math.gcd(*(int(capacity * scale) for capacity in self.capacity)), scale)
 
     @cached_property
     def links(self) -> list[list[tuple[int, int]]]:

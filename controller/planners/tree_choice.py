@@ -16,7 +16,7 @@ from itertools import product
 from time import monotonic
 
 from controller.planners.linear_program import LinearProgram, Status
-from controller.planners.spanning_trees import NumberedGraph, Tree
+from controller.planners.spanning_trees import NumberedEdges, Tree
 
 GRAIN = 10**12
 """Rates that are no small fractions are whole multiples of the largest capacity / GRAIN."""
@@ -44,7 +44,7 @@ class Choice:
 
 
 def exact_rates(
-    numbered: NumberedGraph, trees: Sequence[Tree], minimum: Fraction = Fraction(0)
+    numbered: NumberedEdges, trees: Sequence[Tree], minimum: Fraction = Fraction(0)
 ) -> dict[Tree, Fraction] | None:
     """Rates, all of `minimum` or more, with the largest sum; None if the trees do not fit.
 
@@ -69,7 +69,7 @@ def exact_rates(
 
 
 def _exact(
-    numbered: NumberedGraph,
+    numbered: NumberedEdges,
     values: Sequence[float],
     trees: Sequence[Tree],
     left: Sequence[Fraction],
@@ -104,12 +104,12 @@ def _left_by(
     return left
 
 
-def residual(numbered: NumberedGraph, rates: Mapping[Tree, Fraction]) -> list[Fraction]:
+def residual(numbered: NumberedEdges, rates: Mapping[Tree, Fraction]) -> list[Fraction]:
     """What trees leave of the capacity of every edge; negative where they do not fit."""
     return _left_by(rates.values(), rates, numbered.capacity)
 
 
-def raised(numbered: NumberedGraph, rates: Mapping[Tree, Fraction]) -> dict[Tree, Fraction]:
+def raised(numbered: NumberedEdges, rates: Mapping[Tree, Fraction]) -> dict[Tree, Fraction]:
     """The rates of trees that fit, each raised in turn by what its edges have left."""
     left = residual(numbered, rates)
     result = {}
@@ -121,7 +121,7 @@ def raised(numbered: NumberedGraph, rates: Mapping[Tree, Fraction]) -> dict[Tree
     return result
 
 
-def fractional_bound(numbered: NumberedGraph, trees: Sequence[Tree]) -> Fraction:
+def fractional_bound(numbered: NumberedEdges, trees: Sequence[Tree]) -> Fraction:
     """What no rates of these trees add up to more than: exact, by the programme's duals.
 
     For lengths l >= 0 of the edges, a tree's rate takes l(T) times itself of the sum of c_e l_e, so
@@ -144,7 +144,7 @@ def fractional_bound(numbered: NumberedGraph, trees: Sequence[Tree]) -> Fraction
 
 
 def choose_trees(
-    numbered: NumberedGraph,
+    numbered: NumberedEdges,
     pool: Sequence[Tree],
     *,
     max_trees: int | None,

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from controller.planners.spanning_trees import NumberedGraph, Tree
+from controller.planners.spanning_trees import NumberedEdges, Tree
 
 
-def count_trees(numbered: NumberedGraph) -> float:
+def count_trees(numbered: NumberedEdges) -> float:
     """How many spanning trees there are (Kirchhoff 1847), rounded like any float."""
     laplacian = np.zeros((numbered.size, numbered.size))
     for u, v in numbered.ends:
@@ -21,7 +21,7 @@ def count_trees(numbered: NumberedGraph) -> float:
     return float(np.exp(min(logarithm, 700.0)))
 
 
-def all_trees(numbered: NumberedGraph) -> Iterator[Tree]:
+def all_trees(numbered: NumberedEdges) -> Iterator[Tree]:
     """Every spanning tree once, in lexicographic order; O(m) for each of the search's nodes."""
     last = len(numbered.ends)
     # (next edge, edges taken, component of each node)
@@ -40,7 +40,7 @@ def all_trees(numbered: NumberedGraph) -> Iterator[Tree]:
             stack.append((edge + 1, (*taken, edge), joined))
 
 
-def _connects(numbered: NumberedGraph, first: int, component: tuple[int, ...]) -> bool:
+def _connects(numbered: NumberedEdges, first: int, component: tuple[int, ...]) -> bool:
     """Whether the components and the edges from `first` on are one piece."""
     above = list(range(numbered.size))
 

@@ -187,6 +187,19 @@ def test_certificates() -> None:
     assert low.bound < strength(path).bound == 3
 
 
+def test_groups_of_nodes_bound_few_trees() -> None:
+    # Too many trees to list; but only five links between the three groups.
+    inside = [(f"{g}{i}", f"{g}{j}", 97) for g in "abc" for j in range(1, 6) for i in range(j)]
+    between = [("a0", "b0", 7), ("a1", "b1", 5), ("b2", "c2", 11), ("b3", "c3", 3), ("a4", "c4", 2)]
+    graph = network_of([*inside, *between])
+    forest = checked(graph, ForestOptions(max_trees=2))
+    # a0-b0 with 7 of b2-c2, and a1-b1 with the 4 that this has left; all links together: 14.
+    assert strength(graph).bound == 14
+    assert (forest.certificate.kind, forest.throughput) == ("blocks", 11)
+    assert forest.verdict is Verdict.OPTIMAL
+    assert "8 trees between 3 groups" in forest.certificate.text
+
+
 def test_the_time_limit_is_no_error() -> None:
     options = ForestOptions(max_trees=3, time_limit=0.05)
     forest = plan_multi_tree(named("torus:16x16"), options)
