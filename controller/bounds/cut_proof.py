@@ -11,6 +11,9 @@ with any z(U) >= 0, and any potential p of the nodes that only forward, these ad
 
 with l(u, v) = z(the sets that u -> v enters) + p(u) - p(v), or 0 if that is less. Bounds on rates,
 totals and the hottest link follow, for any z and p, so that rounded ones prove as well.
+
+Where a link's two directions are counted together, one worker is root enough for all roots: turn
+the data's way to it round, and it is a y for that root with the same y(u, v) + y(v, u).
 """
 
 from __future__ import annotations
