@@ -16,6 +16,8 @@ import pytest
 
 from controller.asking import ControllerQueries
 from controller.job_commands import job_dict, make_submission
+from controller.loaders import load_network, save_network
+from controller.priorities import PriorityPolicy
 from protocol.channel import ControllerError
 
 HOPSUM = Path(sys.executable).with_name("hopsum")
@@ -165,6 +167,39 @@ def test_one_jobs_end_is_not_the_others(cluster: Callable[..., Running]) -> None
     up.finished("doomed")
 
 
+def test_a_new_job_takes_the_slots_of_one_that_has_run_for_long(
+    cluster: Callable[..., Running], tmp_path: Path
+) -> None:
+    """The older one bypasses the switches for a while and sums there again; both are exact."""
+    file = tmp_path / "network.json"
+    save_network(load_network("leaf-spine:2x2x1", slots=64), file)
+    up = cluster(str(file), "--quota", "1")
+
+    def submit(name: str, rounds: int) -> None:
+        up.queries.submit(make_submission(name, "h1,h2,h3", rounds=rounds))
+
+    submit("old", 250)
+    early = PriorityPolicy().early_iterations
+    up.wait_until(lambda: least_reported(up, ("h1", "h2", "h3")) >= early, "a lower level of old")
+    submit("new", 20)
+    old = up.job("old")
+    assert (old["epoch"], old["bypasses"]) == (2, ["l1"])
+    assert "bypasses l1" in up.run("jobs").stdout
+    assert up.job("new")["state"] in ("waiting", "running")
+    up.finished("new")
+    assert up.job("old")["state"] == "running"
+    up.wait_until(lambda: not up.job("old")["bypasses"], "old's return to the switches")
+    old = up.finished("old")
+    assert old["epoch"] == 3
+    assert old["checked"] == 3 * 100_000 * 250
+
+
+def least_reported(up: Running, hosts: tuple[str, ...]) -> int:
+    """The rounds that all of these hosts have reported of their job."""
+    reports = {node.host: node.report for node in up.queries.nodes()}
+    return min(max((job.round for job in reports[host].jobs), default=0) for host in hosts)
+
+
 def test_wrong_jobs_are_refused_at_the_caller(cluster: Callable[..., Running]) -> None:
     up = cluster("star:3")
     up.queries.submit(make_submission("a", "h1,h2", rounds=1000))
@@ -182,7 +217,7 @@ def test_wrong_jobs_are_refused_at_the_caller(cluster: Callable[..., Running]) -
             up.queries.submit(submission)
     done = up.run("submit", "b", "--window", "65536")
     assert done.returncode != 0
-    assert "no range of 65536 slots" in " ".join(done.stderr.split())
+    assert "65536 slots: its quota at switch s1 is 2048 of 4096" in " ".join(done.stderr.split())
     with pytest.raises(ControllerError, match=r"there is no job nobody; jobs: 1 \(a\)"):
         up.queries.cancel("nobody")
     assert up.job("a")["state"] == "running"
