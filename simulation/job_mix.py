@@ -130,12 +130,15 @@ class _Mix:
                 changed |= self._report(now)
             if changed:
                 self._share()
-            # Agents report in step with the clock, as long as there are jobs to report on.
-            report = self._period * (math.floor(now / self._period) + 1)
-            if not self._active:
-                report = math.inf
+            report = self._next_report(now) if self._active else math.inf
         started = np.array([job.start for job in self._jobs], dtype=np.float64)
         return FluidTimes(started, self._ended)
+
+    def _next_report(self, now: float) -> float:
+        """When agents report next: in step with the clock."""
+        number = math.floor(now / self._period) + 1
+        # The quotient may have been rounded down to the report that has just been.
+        return self._period * (number if self._period * number > now else number + 1)
 
     def _least_needed(self) -> float:
         """Seconds until the next job is over at these rates."""
