@@ -7,10 +7,9 @@ from collectives.decomposition import decompose
 from collectives.network import Network
 from collectives.plan import DataType, JobPlan
 from collectives.prediction import Prediction, predict
-from collectives.schedule_prediction import by_segments
 from collectives.timing.routes import LinkArrays
 from collectives.timing.scenario import Scenario
-from collectives.timing.schedules import add_schedule
+from collectives.timing.schedules import add_schedule, agents_transport
 from collectives.timing.trees import add_plan
 
 
@@ -33,7 +32,7 @@ def predict_plan(
             continue
         schedule = host_part_all_reduce(part, plan.workers, stop - start)
         for scenario in (alone, together):
-            add_schedule(scenario, schedule, schedule.names, by_segments())
+            add_schedule(scenario, schedule, schedule.names, agents_transport(schedule))
     links = {link: round(size) for link, size in alone.run().loads.items()}
     for link, size in trees.links.items():
         links[link] = links.get(link, 0) + size

@@ -7,28 +7,26 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from collectives.algorithms.catalogue import SCHEDULES, make_schedule
+from collectives.algorithms.catalogue import MULTI_TREE, SCHEDULES, make_schedule
+from collectives.algorithms.trees import SharedTree
 from collectives.network import Network
 from collectives.plan import DataType, JobPlan
 from collectives.timing.routes import LinkArrays
 from collectives.timing.scenario import Background, Scenario, Timing
-from collectives.timing.schedules import Transport, add_schedule
+from collectives.timing.schedules import add_schedule, agents_transport
 from collectives.timing.trees import add_plan
 from collectives.units import parse_rate, parse_size
 from controller.loaders import load_network
-from controller.placement import Placement, place
-from controller.planners import make_plan
-from controller.planners.request import Algorithm as PlanAlgorithm
-from controller.planners.request import PlanRequest
 from experiment.description import Algorithm, Experiment, ExperimentError
+from experiment.prepare import forest_options, host_trees, place_ranks, plan_job, way_to_sum
 from protocol.wire import LANES_DEFAULT
 
 ELEMENT_BYTES = 4
 
 PLANS = (Algorithm.IN_NETWORK.value, Algorithm.SERVER.value)
 """Over the protocol of hopsum, with servers."""
-ALGORITHMS = (*PLANS, *SCHEDULES)
-"""These, and those over TCP among the workers."""
+ALGORITHMS = (*PLANS, *SCHEDULES, MULTI_TREE)
+"""These, those over TCP among the workers, and the planner's trees: of switches, else of hosts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +34,9 @@ class Comparison:
     """What to compare: every algorithm, for every number of workers and every size in bytes.
 
     Rates in bit/s, times in s. `workers` empty: as many as the network has room for. `algorithms`
-    empty: all that the network allows. `block`: bytes that an agent passes on at once, None: as the
-    algorithm says. `overhead`: of every message over TCP. The rest as in `Experiment`.
+    empty: all that the network allows. `block`: bytes that an agent passes on at once, None: as
+    agents do (`agents_transport`). `overhead`: of every message over TCP. The rest as in
+    `Experiment`.
     """
 
     topology: str
@@ -115,14 +114,18 @@ def compare(comparison: Comparison) -> Iterator[Compared]:
             servers=comparison.servers,
             workers=workers,
         )
-        algorithms = comparison.algorithms or _possible(network)
-        placement = place(network, workers, comparison.servers)
+        algorithms = comparison.algorithms or _possible(network, workers)
+        placement = place_ranks(network, workers, comparison.servers)
         links = LinkArrays(network)
-        plans = {
-            name: _plan(comparison, network, placement, Algorithm(name))
-            for name in algorithms
-            if name in PLANS
-        }
+        plans: dict[str, JobPlan] = {}
+        trees: tuple[SharedTree, ...] = ()
+        for name in algorithms:
+            experiment = _experiment(comparison, network, len(placement.workers), name)
+            if not experiment.algorithm.among_hosts:
+                open_window = comparison.window is None
+                _, plans[name], _ = plan_job(network, placement, experiment, open_window)
+            elif name == MULTI_TREE:
+                trees = host_trees(network, placement, forest_options(experiment))
         for size in comparison.sizes:
             for name in algorithms:
                 scenario = Scenario(links)
@@ -130,9 +133,12 @@ def compare(comparison: Comparison) -> Iterator[Compared]:
                 if name in plans:
                     add_plan(scenario, plans[name], elements, comparison.dtype)
                 else:
-                    schedule = make_schedule(name, network, placement.workers, elements)
-                    transport = Transport(
-                        block=_block(comparison.block), overhead=comparison.overhead
+                    schedule = make_schedule(name, network, placement.workers, elements, trees)
+                    transport = agents_transport(
+                        schedule,
+                        ELEMENT_BYTES,
+                        block=_block(comparison.block),
+                        overhead=comparison.overhead,
                     )
                     add_schedule(scenario, schedule, schedule.names, transport)
                 for traffic in comparison.background:
@@ -140,9 +146,12 @@ def compare(comparison: Comparison) -> Iterator[Compared]:
                 yield _compared(name, len(placement.workers), size, scenario.run())
 
 
-def _possible(network: Network) -> tuple[str, ...]:
-    """All algorithms, or where hosts forward those that need no switch."""
-    needing = () if network.switches else (*PLANS, "level-wise")
+def _possible(network: Network, workers: int | None) -> tuple[str, ...]:
+    """All algorithms, or where hosts forward those that need no switch, nor hosts without work."""
+    if network.switches:
+        return ALGORITHMS
+    idle = workers is not None and workers < len(network.hosts)
+    needing = (*PLANS, "level-wise", *([MULTI_TREE] if idle else ()))
     return tuple(name for name in ALGORITHMS if name not in needing)
 
 
@@ -150,29 +159,18 @@ def _block(size: int | None) -> int | None:
     return None if size is None else max(1, size // ELEMENT_BYTES)
 
 
-def _plan(
-    comparison: Comparison, network: Network, placement: Placement, algorithm: Algorithm
-) -> JobPlan:
+def _experiment(comparison: Comparison, network: Network, workers: int, name: str) -> Experiment:
+    """What `hopsum run` would do with this algorithm."""
     experiment = Experiment(
         topology=comparison.topology,
-        workers=len(placement.workers),
-        algorithm=algorithm,
+        workers=workers,
+        algorithm=Algorithm(name),
         lanes=comparison.lanes,
         window=comparison.window,
         servers=comparison.servers,
-    ).resolved
-    request = PlanRequest(
-        1,
-        1,
-        placement.workers,
-        placement.servers,
-        algorithm=PlanAlgorithm(algorithm.value),
-        lanes=experiment.lanes,
-        window=experiment.window or 1,
-        results=experiment.results,
+        planner=comparison.planner if name == Algorithm.IN_NETWORK else "multi-hop",
     )
-    planner = comparison.planner if algorithm is Algorithm.IN_NETWORK else "multi-hop"
-    return make_plan(network, request, planner=planner)
+    return way_to_sum(network, experiment.resolved)
 
 
 def _compared(name: str, workers: int, size: int, timing: Timing) -> Compared:

@@ -12,7 +12,7 @@ from experiment.comparison import ALGORITHMS, Compared
 COLOURS = dict(
     zip(
         ALGORITHMS,
-        ("#0b7285", "#e8590c", "#5f3dc4", "#2b8a3e", "#c92a2a", "#1864ab", "#a61e4d"),
+        ("#0b7285", "#e8590c", "#5f3dc4", "#2b8a3e", "#c92a2a", "#1864ab", "#a61e4d", "#5c940d"),
         strict=True,
     )
 )

@@ -116,8 +116,8 @@ def prepare(experiment: Experiment) -> Prepared:
         servers=experiment.servers,
         workers=experiment.workers,
     )
-    experiment = _way_to_sum(network, experiment)
-    placement = _place(network, experiment)
+    experiment = way_to_sum(network, experiment)
+    placement = place_ranks(network, experiment.workers, experiment.servers)
     workload = WorkloadSpec(
         kind=experiment.train or "random",
         workers=experiment.workers,
@@ -138,7 +138,7 @@ def prepare(experiment: Experiment) -> Prepared:
                 "no part in it; expected auto, tree or ring, or algorithm in-network or server"
             )
         if experiment.algorithm is Algorithm.MULTI_TREE:
-            trees = _host_trees(network, placement, experiment)
+            trees = host_trees(network, placement, forest_options(experiment))
         prediction = total(
             predict_schedule(
                 network,
@@ -153,7 +153,7 @@ def prepare(experiment: Experiment) -> Prepared:
                 "coordination switches with algorithm embedding: tensors go one by one in parts; "
                 "expected auto, tree or ring"
             )
-        request, plan, allocator = _plan(network, placement, experiment, open_window)
+        request, plan, allocator = plan_job(network, placement, experiment, open_window)
         if in_switches:
             vectors = _vectors_job(network, request, plan, allocator)
         experiment = replace(experiment, window=plan.window)
@@ -214,7 +214,7 @@ def _vectors_job(
     return VectorsJob(asked, vectors)
 
 
-def _way_to_sum(network: Network, experiment: Experiment) -> Experiment:
+def way_to_sum(network: Network, experiment: Experiment) -> Experiment:
     """The planners multi-tree and embedding and the algorithms of these names are one."""
     algorithm = experiment.algorithm
     if algorithm is Algorithm.EMBEDDING or (
@@ -235,20 +235,21 @@ def _way_to_sum(network: Network, experiment: Experiment) -> Experiment:
     return experiment
 
 
-def _place(network: Network, experiment: Experiment) -> Placement:
-    """Workers, and servers where there are switches: elsewhere every host may work."""
+def place_ranks(network: Network, workers: int | None, servers: int) -> Placement:
+    """Workers, and servers where there are switches: elsewhere every host may work.
+
+    `workers` None: as many as there is room for. Raises ExperimentError, NetworkError.
+    """
     if network.switches:
-        return place(network, experiment.workers, experiment.servers)
+        return place(network, workers, servers)
     hosts = tuple(network.hosts)
-    if experiment.workers > len(hosts):
-        raise ExperimentError(
-            f"{network.name}: {experiment.workers} workers: expected 1 to {len(hosts)}"
-        )
-    return Placement(hosts[: experiment.workers], ())
+    if workers is not None and workers > len(hosts):
+        raise ExperimentError(f"{network.name}: {workers} workers: expected 1 to {len(hosts)}")
+    return Placement(hosts[:workers], ())
 
 
-def _host_trees(
-    network: Network, placement: Placement, experiment: Experiment
+def host_trees(
+    network: Network, placement: Placement, options: ForestOptions
 ) -> tuple[SharedTree, ...]:
     """The trees of the planner multi-tree, for hosts that add and forward; raises PlanError."""
     if len(placement.workers) < len(network.hosts):
@@ -257,11 +258,11 @@ def _host_trees(
             f"{len(network.hosts)} hosts, since trees lead through every one; use --workers "
             f"{len(network.hosts)}"
         )
-    graph = planning_graph(network, placement.workers)
-    return plan_multi_tree(graph, _forest_options(experiment)).shared_trees
+    return plan_multi_tree(planning_graph(network, placement.workers), options).shared_trees
 
 
-def _forest_options(experiment: Experiment) -> ForestOptions:
+def forest_options(experiment: Experiment) -> ForestOptions:
+    """What the experiment asks of the planner multi-tree."""
     return ForestOptions(
         max_trees=experiment.max_trees or DEFAULT_TREES,
         max_height=experiment.max_height,
@@ -270,7 +271,7 @@ def _forest_options(experiment: Experiment) -> ForestOptions:
     )
 
 
-def _plan(
+def plan_job(
     network: Network, placement: Placement, experiment: Experiment, open_window: bool
 ) -> tuple[PlanRequest, JobPlan, Allocator]:
     """Ask the planner; where the window is open, all trees' windows fit a worker's queue.
@@ -289,7 +290,7 @@ def _plan(
         lanes=experiment.lanes,
         window=experiment.window or 1,
         results=experiment.results,
-        forest=_forest_options(experiment),
+        forest=forest_options(experiment),
         # A relay does not hear of the order that workers agree on.
         embedding=EmbeddingOptions(relays=not experiment.coordinated),
     )

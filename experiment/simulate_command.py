@@ -62,7 +62,7 @@ def simulate(
     window: Annotated[int | None, typer.Option(help="Fragments in flight.")] = None,
     dtype: Annotated[DataType, typer.Option(help="Element type.")] = DataType.FLOAT32,
     block: Annotated[
-        str | None, typer.Option(help="Bytes that agents pass on at once; default by algorithm.")
+        str | None, typer.Option(help="Bytes that agents pass on at once; default: a TCP segment.")
     ] = None,
     overhead: Annotated[str, typer.Option(help="Time every message costs its host.")] = "0s",
     background: Annotated[

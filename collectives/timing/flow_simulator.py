@@ -150,6 +150,11 @@ class _Simulation:
         self._after_delivered = _Successors(flows.delivered.columns(), count)
         self._missing = self._after_sent.predecessors + self._after_delivered.predecessors
         self._follows = flows.follows.columns()
+        pairs = self._follows.shape[1]
+        self._pairs = _Successors(
+            np.stack([self._follows[:2].ravel(), np.tile(np.arange(pairs), 2)]), count
+        )
+        self._live = np.zeros(0, dtype=np.int64)
         self._active = np.zeros(0, dtype=np.int64)
         self._queue: list[tuple[float, int, Integers, bool]] = []
         self._queued = 0
@@ -184,15 +189,12 @@ class _Simulation:
     def _current_rates(self) -> tuple[Floats, float]:
         """The rates of the active flows, and when a follower next meets its leader, s."""
         routes = self._route[self._active]
-        over = np.isfinite(self._sent[self._follows[:2]]).any(axis=0)
-        if over.any():
-            self._follows = self._follows[:, ~over]
-        leaders, followers, offsets = self._follows
-        together = np.isfinite(self._started[followers]) & np.isfinite(self._started[leaders])
-        if not together.any():
+        over = np.isfinite(self._sent[self._follows[:2, self._live]]).any(axis=0)
+        self._live = self._live[~over]
+        if not len(self._live):
             return self._rates.of(routes), np.inf
-        leaders, followers = leaders[together], followers[together]
-        lead = self._left[followers] - self._left[leaders] + offsets[together]
+        leaders, followers, offsets = self._follows[:, self._live]
+        lead = self._left[followers] - self._left[leaders] + offsets
         least = np.maximum(self._close, _NONE_LEFT * self._size[followers])
         position = np.full(len(self._route), -1, dtype=np.int64)
         position[self._active] = np.arange(len(self._active))
@@ -269,6 +271,10 @@ class _Simulation:
             self._started[flows] = now
             self._active = np.concatenate((self._active, flows))
             self._rates.change(self._route[flows], 1)
+            pairs = np.unique(self._pairs.of(flows))
+            if len(pairs):
+                both = np.isfinite(self._started[self._follows[:2, pairs]]).all(axis=0)
+                self._live = np.concatenate((self._live, pairs[both]))
 
     def _push(self, time: float, flows: Integers, delivery: bool) -> None:
         heapq.heappush(self._queue, (time, self._queued, flows, delivery))

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collectives.schedule import Numbers, Schedule, Step
+from collectives.tcp_segments import SEGMENT_BYTES
 from collectives.timing.flows import Routes
 from collectives.timing.max_min import Floats, Integers, Usage, max_min_rates
 from collectives.timing.routes import TCP, Framing, plain_routes
@@ -26,6 +27,9 @@ from collectives.timing.scenario import Scenario
 
 WRITTEN_OUT = 4096
 """Transfers of a step that become flows of their own; a step of more has its repetitions merged."""
+STREAMED = 2048
+"""Transfers of a schedule that `agents_transport` lets pass on a segment at a time: more of them
+take long to simulate, and in large schedules blocks change little or are small anyway."""
 _WIDE = 4
 """More equal deliveries than this to a node are gathered in flows without size."""
 _PAIRS = 1 << 22
@@ -48,6 +52,27 @@ class Transport:
     overhead: float = 0.0
     rate: float = np.inf
     written_out: int = WRITTEN_OUT
+
+
+def agents_transport(
+    schedule: Schedule, element_bytes: int = 4, *, block: int | None = None, overhead: float = 0.0
+) -> Transport:
+    """How agents send a schedule: what came in is passed on, a segment at a time (`execution`).
+
+    Schedules of more than STREAMED transfers keep their own block. `block`: this many elements at a
+    time instead, 0: whole transfers. The one rule of predictions and comparisons.
+    """
+    if block is None and _written_out(schedule) <= STREAMED:
+        block = SEGMENT_BYTES // element_bytes
+    return Transport(element_bytes=element_bytes, block=block, overhead=overhead)
+
+
+def _written_out(schedule: Schedule, most: int = WRITTEN_OUT) -> int:
+    """Transfers that become flows; see WRITTEN_OUT."""
+    return sum(
+        len(step) * (step.repeat if step.repeat * len(step) <= most else min(step.repeat, 3))
+        for step in schedule.steps
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,9 @@ from collectives.timing.scenario import Background
 from collectives.units import parse_size
 from experiment.comparison import ALGORITHMS, Comparison, compare, parse_background
 from experiment.comparison_plot import comparison_plot
-from experiment.description import ExperimentError
+from experiment.description import Algorithm, Experiment, ExperimentError
 from experiment.main import app
+from experiment.prepare import prepare
 
 
 def test_every_algorithm_on_a_network_of_switches() -> None:
@@ -26,14 +27,37 @@ def test_every_algorithm_on_a_network_of_switches() -> None:
     # In the switches every link carries the tensor once each way, and a little more.
     in_network = compared[0]
     assert 1_000_000 < in_network.hottest_bytes < 1_100_000
-    assert in_network.total_bytes < min(case.total_bytes for case in compared[1:])
+    among_hosts = [case for case in compared if case.algorithm not in ("in-network", "multi-tree")]
+    assert in_network.total_bytes < min(case.total_bytes for case in among_hosts)
 
 
 def test_hosts_that_forward_need_no_switch() -> None:
     compared = list(compare(Comparison("torus:3x3", (100_000,), link_rate=1e8)))
     names = [case.algorithm for case in compared]
-    assert names == ["ring", "halving-doubling", "tree", "double-tree"]
-    assert {case.workers for case in compared} == {8}
+    assert names == ["ring", "halving-doubling", "tree", "double-tree", "multi-tree"]
+    assert {case.workers for case in compared} == {9}
+    assert min(compared, key=lambda case: case.seconds).algorithm == "multi-tree"
+    # Trees of hosts lead through every host.
+    some = compare(Comparison("torus:3x3", (100_000,), (8,), link_rate=1e8))
+    assert [case.algorithm for case in some] == names[:-1]
+    with pytest.raises(ExperimentError, match=r"8 workers: expected all 9 hosts"):
+        list(compare(Comparison("torus:3x3", (100_000,), (8,), ("multi-tree",))))
+
+
+@pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS if name != "server"])
+@pytest.mark.parametrize("topology", ["leaf-spine:2x4", "torus:2x4"])
+def test_a_run_predicts_what_a_comparison_says(algorithm: str, topology: str) -> None:
+    if topology == "torus:2x4" and algorithm in ("in-network", "level-wise"):
+        return
+    (compared,) = compare(Comparison(topology, (400_000,), (8,), (algorithm,), link_rate=1e8))
+    experiment = Experiment(
+        topology, 8, 100_000, 1, Algorithm(algorithm), link_rate=1e8, latency=None
+    )
+    predicted = prepare(experiment).predicted
+    # Plans are predicted packet by packet, schedules at flow level in both.
+    near = 0.02 if prepare(experiment).plan is not None else 1e-9
+    assert compared.seconds == pytest.approx(predicted.seconds, rel=near)
+    assert compared.hottest_bytes == pytest.approx(max(predicted.links.values()), rel=1e-3)
 
 
 def test_cases_are_in_order_of_workers_size_and_algorithm() -> None:
