@@ -34,6 +34,12 @@ CONGESTION_CONTROL = "reno"
 
 BBR, some machines' own, finds its rate anew in every round, a third slower than the links are.
 """
+RECEIVE_BUFFER = 1 << 18
+"""Of a TCP connection at most, bytes: ten times what these links need (50 Mbit/s, 4 ms).
+
+With Linux's own, 6 MB or more, the first connection fills a link's queue, and others that come
+later wait behind it for as long as whole tensors take.
+"""
 
 
 def _only_emulation() -> IO[str]:
@@ -189,6 +195,7 @@ class Emulation:
         settings = [
             "net.ipv6.conf.all.disable_ipv6=1",
             f"net.ipv4.tcp_congestion_control={CONGESTION_CONTROL}",
+            f"net.ipv4.tcp_rmem=4096 {RECEIVE_BUFFER >> 2} {RECEIVE_BUFFER}",
         ]
         self._check(["sysctl", "-qw", *settings], host=name)
         others = [(o.ip, o.mac) for o in self.network.hosts.values() if o.name != name]
