@@ -16,7 +16,7 @@ from collectives.plan import DataType, JobPlan, PlanError, Results
 from collectives.plan_checker import check_plans
 from collectives.plan_prediction import predict_plan
 from collectives.prediction import Prediction, predict
-from collectives.units import format_bytes, format_rate, format_time, parse_rate
+from collectives.units import format_bytes, format_rate, format_time, parse_rate, parse_time
 from controller.command_options import (
     HostsOption,
     JsonOption,
@@ -67,6 +67,10 @@ def plan(
     max_trees: Annotated[int | None, typer.Option(min=1, help="K: trees at most.")] = None,
     max_height: Annotated[
         int | None, typer.Option(min=1, help="H: links from any node to its root at most.")
+    ] = None,
+    max_delay: Annotated[
+        str | None,
+        typer.Option(help="Latency from any node to its root at most: 0.005, 5ms (trees only)."),
     ] = None,
     min_rate: Annotated[
         str | None, typer.Option(help="r: rate of each tree at least, as links' rates.")
@@ -128,6 +132,7 @@ def plan(
         forest=ForestOptions(
             max_trees=max_trees,
             max_height=max_height,
+            max_delay=_delay(max_delay),
             min_rate=_least(min_rate),
             gap=gap,
             time_limit=time_limit,
@@ -139,6 +144,12 @@ def plan(
     rated = _with_rates(topology, loaded)
     chosen = planner or ("multi-hop" if loaded.switches else "multi-tree")
     if chosen == EMBEDDING:
+        if max_height is not None or max_delay is not None or min_rate is not None:
+            raise PlanError(
+                "planner embedding takes topologies as they are, without limits on their height, "
+                "delay or rate; leave out --max-height, --max-delay and --min-rate, or use the "
+                "planner multi-tree"
+            )
         auxiliary = named_servers if isinstance(named_servers, tuple) else None
         wanted = EmbeddingOptions(auxiliary=auxiliary, tensor_bytes=max(1, 4 * elements))
         asked = replace(request, servers=(), embedding=wanted)
@@ -222,6 +233,15 @@ def _least(text: str | None) -> Fraction:
         return Fraction(str(parse_rate(text)))
     except ValueError as error:
         raise PlanError(f"min-rate: {error}") from None
+
+
+def _delay(text: str | None) -> float | None:
+    if text is None:
+        return None
+    try:
+        return parse_time(text)
+    except ValueError as error:
+        raise PlanError(f"max-delay: {error}") from None
 
 
 def _with_rates(topology: str, network: Network) -> Network:

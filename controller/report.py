@@ -13,7 +13,7 @@ from collectives.flows import tree_flows
 from collectives.network import Network, shorten
 from collectives.plan import JobPlan, TreePlan
 from collectives.prediction import Prediction
-from collectives.units import format_rate
+from collectives.units import format_rate, format_time
 from controller.planners.forest import Forest
 from controller.planners.graph import Edge, PlanningGraph
 from controller.planners.request import PlanRequest
@@ -147,6 +147,7 @@ def explanation(
             f"the plan reaches {_number(forest.throughput)}, {1 - forest.gap:.2%} of it; it is "
             f"{forest.verdict} for at most {request.forest.max_trees or 'any number of'} trees"
         )
+    lines += _limits(graph, forest, request, network)
     used: dict[Edge, Fraction] = {}
     for tree in forest.trees:
         for edge, load in tree.loads(graph).items():
@@ -161,6 +162,33 @@ def explanation(
     ]
     if short:
         lines.append(f"switches without slots for one more tree: {shorten(short)}")
+    return lines
+
+
+def _limits(
+    graph: PlanningGraph, forest: Forest, request: PlanRequest, network: Network
+) -> list[str]:
+    """What height and delay were asked for and reached, and which limits the bound leaves out."""
+    lines = []
+    options = request.forest
+    if options.max_height is not None and forest.trees:
+        height = max(tree.height for tree in forest.trees)
+        lines.append(f"height {height} of at most {options.max_height}")
+    if options.max_delay is not None and forest.trees:
+        delay = max(tree.delay(graph) for tree in forest.trees)
+        lines.append(
+            f"delay {format_time(delay)} from the farthest node to its root, of at most "
+            f"{format_time(options.max_delay)}"
+        )
+    if forest.planner == "multi-tree" and network.switches and forest.throughput < forest.bound:
+        lines.append(
+            "the bound knows of slots and of the fan-in of 32 only at the switches of hosts"
+            + (
+                ""
+                if options.max_delay is None
+                else ", and of the delay only which links are too slow"
+            )
+        )
     return lines
 
 

@@ -55,6 +55,7 @@ def answer(network: Network, request: PlanRequest, planner: str) -> Answer:
         )
     allocator = Allocator(network)
     if planner == "multi-hop":
+        _check_for_multi_hop(request)
         routes = solve_multi_hop(network, request, allocator)
         plan = plan_of_routes(network, request, routes, allocator)
         return Answer(job_forest(network, plan, routes), plan)
@@ -63,6 +64,26 @@ def answer(network: Network, request: PlanRequest, planner: str) -> Answer:
         return Answer(forest, plan_of(network, request, forest, allocator))
     except PlanError as error:
         return Answer(forest, None, str(error))
+
+
+def _check_for_multi_hop(request: PlanRequest) -> None:
+    """PlanError for a limit on trees that multi-hop knows nothing of."""
+    options = request.forest
+    if options.max_delay is not None:
+        raise PlanError(
+            f"max_delay {options.max_delay:g} s: planner multi-hop chooses by links, not by their "
+            "latency; use the planner multi-tree, or --max-height"
+        )
+    if options.min_rate:
+        raise PlanError(
+            f"min_rate {options.min_rate}: planner multi-hop takes the fastest trees it finds; "
+            "only multi-tree and mtree know a least rate"
+        )
+    if options.max_trees is not None and options.max_trees < len(request.servers):
+        raise PlanError(
+            f"max_trees {options.max_trees}: planner multi-hop makes a tree for each of the "
+            f"{len(request.servers)} servers; ask for fewer servers"
+        )
 
 
 def _of_hosts(network: Network, request: PlanRequest, planner: str) -> Answer:

@@ -50,7 +50,7 @@ from controller.planners.multi_hop_heuristic import (
 )
 from controller.planners.request import Algorithm, Method, PlanRequest
 from controller.planners.routes import Route
-from protocol.wire import MAX_CHILDREN
+from protocol.wire import MAX_CHILDREN, MAX_HOPS
 
 _SHORT = Effort(trials=6)
 _CERTAIN = 1e-6
@@ -303,7 +303,13 @@ def _limits(network: Network, request: PlanRequest, allocator: Allocator) -> Lim
         # No two workers' flows would be summed where they first meet: a job like the baseline.
         # With all switches to choose from, the allocator says whose slots are in use.
         ranges = {}
-    return Limits(max_summing=request.max_aggregating, ranges=ranges)
+    height = request.forest.max_height
+    return Limits(
+        max_summing=request.max_aggregating,
+        ranges=ranges,
+        # From a host to the server there is one link more than switches.
+        max_switches=MAX_HOPS - 1 if height is None else min(MAX_HOPS, height) - 1,
+    )
 
 
 def _check_attached(network: Network, tasks: Sequence[TreeTask]) -> None:

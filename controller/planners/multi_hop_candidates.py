@@ -12,6 +12,7 @@ from collectives.network import Network, shorten
 from collectives.plan import PlanError
 from controller.planners.in_trees import Chosen, Problem, TreeTask
 from controller.planners.steiner import SwitchGraph, Tree, candidates
+from protocol.wire import MAX_HOPS
 
 _MANY = 10_000_000
 """Terminals times links from which on candidates that take long are left out."""
@@ -41,9 +42,15 @@ def candidate_trees(network: Network, problem: Problem, task: TreeTask) -> tuple
     if not trees:
         trees = [problem.pruned(numbered, shallow)]
         if _depth(problem, trees[0]) > problem.limits.max_switches:
+            most = problem.limits.max_switches
+            reason = (
+                f"at most {most} fit a packet's stack"
+                if most >= MAX_HOPS - 1
+                else f"a height of {most + 1} allows {most}"
+            )
             raise PlanError(
-                f"every way to server {task.server} crosses {_depth(problem, trees[0])} switches; "
-                f"at most {problem.limits.max_switches} fit a packet's stack"
+                f"some worker's every way to server {task.server} crosses "
+                f"{_depth(problem, trees[0])} switches; {reason}"
             )
     latencies = _Latencies(network, problem, task)
     found = [Chosen(tree, summing) for tree in trees]

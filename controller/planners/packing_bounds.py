@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from fractions import Fraction
 from math import lcm
@@ -81,26 +82,37 @@ def lengths_bound(
 
 
 def cut_bound(problem: PackingProblem) -> Certificate:
-    """The least bound that the links around a worker, or a node with its leaves, are."""
+    """The least bound that the links around a worker, or a node with its leaves, are.
+
+    A node sends on by itself what it does not add, or what meets there beyond the fan-in.
+    """
     best: Certificate | None = None
     for inside in _neighbourhoods(problem):
         edges = [e for e in problem.edges if (e[0] in inside) != (e[1] in inside)]
-        bound = sum((problem.graph.capacity[edge] for edge in edges), Fraction(0))
-        if best is None or bound < best.bound:
+        carried = sum((problem.graph.capacity[edge] for edge in edges), Fraction(0))
+        flows = _least_flows(problem, inside)
+        if best is None or carried / flows < best.bound:
             listed = shorten(inside)
+            several = "" if flows == 1 else f" in {flows} flows"
             best = Certificate(
                 "cut",
-                bound,
+                carried / flows,
                 (inside,),
-                f"every tree leaves {{{listed}}} by the links "
-                f"{shorten(f'{u}-{v}' for u, v in edges)}, which carry {_number(bound)} together",
+                f"every tree leaves {{{listed}}}{several} by the links "
+                f"{shorten(f'{u}-{v}' for u, v in edges)}, which carry {_number(carried)} together",
             )
     assert best is not None
     return best
 
 
-def few_trees_bound(problem: PackingProblem, max_trees: int) -> list[Certificate]:
-    """The bound of K trees: K times the largest rate at which some tree joins all workers."""
+def few_trees_bound(problem: PackingProblem, max_trees: int | None) -> list[Certificate]:
+    """The bound of K trees: K times the largest rate at which some tree joins all workers.
+
+    There are also no more trees than a node with several leaves has slots for: all sum there.
+    """
+    most, reason = _most_trees(problem, max_trees)
+    if most is None:
+        return []
     capacity = problem.graph.capacity
     rates = sorted(set(capacity.values()))
     low, high = 0, len(rates)
@@ -116,13 +128,33 @@ def few_trees_bound(problem: PackingProblem, max_trees: int) -> list[Certificate
     return [
         Certificate(
             "trees",
-            max_trees * rate,
+            most * rate,
             _parts(problem, thin),
-            f"every tree needs some link of {_number(rate)} or less, one of "
-            f"{shorten(f'{u}-{v}' for u, v in thin)}; {max_trees} of them carry at most "
-            f"{_number(max_trees * rate)}",
+            f"{reason}every tree needs some link of {_number(rate)} or less, one of "
+            f"{shorten(f'{u}-{v}' for u, v in thin)}; {most} of them carry at most "
+            f"{_number(most * rate)}",
         )
     ]
+
+
+def _most_trees(problem: PackingProblem, max_trees: int | None) -> tuple[int | None, str]:
+    """How many trees there may be, and why if not for `max_trees`; None: any number."""
+    leaves = Counter(problem.leaves.values())
+    several = [node for node, count in leaves.items() if count > 1 and node in problem.limits]
+    scarce = min(several, key=lambda node: problem.limits[node], default=None)
+    if scarce is None or (max_trees is not None and max_trees <= problem.limits[scarce]):
+        return max_trees, ""
+    slots = problem.limits[scarce]
+    return slots, f"every tree sums at {scarce}, which has slots for {slots}; "
+
+
+def _least_flows(problem: PackingProblem, inside: tuple[str, ...]) -> int:
+    """How many flows leave a node with its leaves, the first of these, whatever the tree."""
+    node, *leaves = inside
+    flows = len(leaves) + (node in problem.graph.workers)
+    if node in problem.merging:
+        flows = max(1, flows - problem.fan_in + 1)
+    return flows
 
 
 def _neighbourhoods(problem: PackingProblem) -> Iterator[tuple[str, ...]]:
@@ -136,7 +168,8 @@ def _neighbourhoods(problem: PackingProblem) -> Iterator[tuple[str, ...]]:
         if len(near) == 1:
             under.setdefault(near[0], []).append(worker)
     for node, workers in under.items():
-        yield (node, *workers)
+        if node not in problem.roots:
+            yield (node, *workers)
 
 
 def _parts(problem: PackingProblem, cut: list[Edge]) -> tuple[tuple[str, ...], ...]:

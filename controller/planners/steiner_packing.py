@@ -11,8 +11,9 @@ exact: lengths are integers and, up to MAX_TERMINALS terminals, the shortest tre
 
 from __future__ import annotations
 
+import heapq
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -22,7 +23,7 @@ from collectives.network import shorten
 from collectives.plan import PlanError
 from controller.planners.dual_ascent import paid_by_cuts
 from controller.planners.forest import Certificate, Forest, ForestOptions, RatedTree, Verdict
-from controller.planners.linear_program import LinearProgram
+from controller.planners.linear_program import INFINITY, LinearProgram
 from controller.planners.packing_bounds import (
     Lengths,
     cut_bound,
@@ -43,6 +44,8 @@ STEINER_UNIT = 1 << 20
 """The heuristics compare floats within 1e-9: lengths become 1e-6 to 1000."""
 SOLVE_EVERY = 8
 """Rounds of the warm-up between two looks at whether the trees suffice already."""
+_ROUNDING = 1e-12
+"""Seconds that two sums of the same latencies may differ."""
 BETTER = 1e-7
 """A tree enters the programme if it is shorter than 1 by so much."""
 
@@ -56,10 +59,16 @@ class Priced:
 
 
 class Pricing:
-    """Shortest trees of a problem. `max_height`: edges from any worker to the root."""
+    """Shortest trees of a problem. `max_height`: edges from any worker to the root.
 
-    def __init__(self, problem: PackingProblem, max_height: int | None) -> None:
+    `max_delay`: seconds; no tree that takes longer is answered, but lengths bound those as well.
+    """
+
+    def __init__(
+        self, problem: PackingProblem, max_height: int | None, max_delay: float | None = None
+    ) -> None:
         self.problem = problem
+        self._max_delay = INFINITY if max_delay is None else max_delay + _ROUNDING
         self._max_height = max_height
         index, position, graph = problem.index, problem.position, problem.graph
         self._roots = {name: index[name] for name in problem.roots}
@@ -112,6 +121,8 @@ class Pricing:
         union = {graph.edge(graph.nodes[u], graph.nodes[v]) for u, v in arcs}
         tree = self.problem.tree(union | self._leaf_edges, root)
         if tree is None or (self._max_height is not None and tree.height > self._max_height):
+            return None
+        if tree.delay(graph) > self._max_delay:
             return None
         return tree
 
@@ -179,13 +190,14 @@ class _Pool:
 def pack_trees(problem: PackingProblem, options: ForestOptions) -> Forest:
     """Trees with rates whose sum is as near the bound as `options.gap`, if there is time.
 
-    The bound knows of the height, of K only how fast one tree can be, and of r only which links
-    are too slow; not of limits. PlanError if no tree meets the options, saying why.
+    The bound knows of the height, of K only how fast one tree can be, of r and the delay only which
+    links are too slow, of slots and the fan-in only what they mean at a node with its leaves.
+    PlanError if no tree meets the options, saying why.
     """
     start = time.monotonic()
-    usable = _thick_enough(problem, options)
+    usable = _near_enough(_thick_enough(problem, options), options.max_delay)
     pool = _Pool(usable)
-    pricing = Pricing(usable, options.max_height)
+    pricing = Pricing(usable, options.max_height, options.max_delay)
     for tree in _shallowest(usable, options):
         pool.add(tree)
     end = start + options.time_limit
@@ -195,8 +207,7 @@ def pack_trees(problem: PackingProblem, options: ForestOptions) -> Forest:
     if pricing.exact or not _near(sum(rates), pool, proofs, options):
         for lengths in _final_lengths(pool, prices, pricing):
             proofs += lengths_bound(usable, lengths, pricing.twice_at_least(lengths))
-    if options.max_trees is not None:
-        proofs += few_trees_bound(usable, options.max_trees)
+    proofs += few_trees_bound(usable, options.max_trees)
     certificate = min(proofs, key=lambda proof: proof.bound)
     if not meets_limits(usable, pool.trees, rates, options):
         left = max(0.1, end - time.monotonic())
@@ -232,8 +243,78 @@ def _thick_enough(problem: PackingProblem, options: ForestOptions) -> PackingPro
     return usable
 
 
+def _near_enough(problem: PackingProblem, max_delay: float | None) -> PackingProblem:
+    """The problem without the edges that no worker can use within a delay, in seconds."""
+    if max_delay is None:
+        return problem
+    graph = problem.graph
+    to_root = _delays(problem, problem.roots)
+    most = max_delay + _ROUNDING
+    late = [worker for worker in graph.workers if to_root.get(worker, INFINITY) > most]
+    if late:
+        worker = min(late, key=graph.index.__getitem__)
+        raise PlanError(
+            f"{graph.name}: no tree has a delay of {max_delay:g} s or less: {worker} is "
+            f"{to_root.get(worker, INFINITY):g} s away from the nearest of "
+            f"{shorten(problem.roots)}"
+        )
+    from_worker = _delays(problem, graph.workers)
+    near = {
+        (u, v): capacity
+        for (u, v), capacity in graph.capacity.items()
+        if min(
+            from_worker.get(a, INFINITY) + graph.latency[u, v] + to_root.get(b, INFINITY)
+            for a, b in ((u, v), (v, u))
+        )
+        <= most
+    }
+    return replace(problem, graph=replace(graph, capacity=near))
+
+
+def _delays(problem: PackingProblem, starts: Iterable[str]) -> dict[str, float]:
+    """Seconds from the nearest of some nodes, over nodes that packets cross."""
+    return {node: delay for node, (delay, _) in _quickest(problem, starts).items()}
+
+
+def _quickest(
+    problem: PackingProblem, starts: Iterable[str]
+) -> dict[str, tuple[float, str | None]]:
+    """Node -> seconds from the nearest of some nodes, and the node before (Dijkstra 1959)."""
+    graph = problem.graph
+    found: dict[str, tuple[float, str | None]] = {}
+    heap: list[tuple[float, int, str, str | None]] = [
+        (0.0, graph.index[node], node, None) for node in starts
+    ]
+    heapq.heapify(heap)
+    while heap:
+        delay, _, node, before = heapq.heappop(heap)
+        if node in found:
+            continue
+        found[node] = delay, before
+        if before is not None and node not in problem.crossing:
+            continue
+        for peer in graph.neighbours[node]:
+            if peer not in found:
+                further = delay + graph.latency[graph.edge(node, peer)]
+                heapq.heappush(heap, (further, graph.index[peer], peer, node))
+    return found
+
+
+def _quickest_tree(problem: PackingProblem, root: str) -> RatedTree | None:
+    """The tree in which every worker is as near to the root as can be, in seconds."""
+    union = {
+        problem.graph.edge(node, before)
+        for node, (_, before) in _quickest(problem, (root,)).items()
+        if before is not None
+    }
+    return problem.tree(union, root)
+
+
 def _shallowest(problem: PackingProblem, options: ForestOptions) -> list[RatedTree]:
-    """The lowest tree for each root that reaches the workers within `max_height`."""
+    """The lowest tree for each root that reaches the workers within `max_height`.
+
+    With `max_delay` also the quickest one; none that is beyond either.
+    """
     name = problem.graph.name
     trees = [problem.tree(set(problem.edges), root) for root in problem.roots]
     found = [tree for tree in trees if tree is not None]
@@ -248,15 +329,32 @@ def _shallowest(problem: PackingProblem, options: ForestOptions) -> list[RatedTr
             f"{name}: no tree is of height {options.max_height} or less: some worker is at least "
             f"{height} links away from every one of {shorten(problem.roots)}"
         )
-    return [
-        tree for tree in found if options.max_height is None or tree.height <= options.max_height
+    if options.max_height is not None:
+        found = [tree for tree in found if tree.height <= options.max_height]
+    if options.max_delay is None:
+        return found
+    quick = [_quickest_tree(problem, tree.root) for tree in found]
+    highest = INFINITY if options.max_height is None else options.max_height
+    within = [
+        tree
+        for tree in (*found, *quick)
+        if tree is not None
+        and tree.height <= highest
+        and tree.delay(problem.graph) <= options.max_delay + _ROUNDING
     ]
+    if not within:
+        raise PlanError(
+            f"{name}: no tree within both limits was found, of height {options.max_height} and "
+            f"delay {options.max_delay:g} s; ask for more of one"
+        )
+    return within
 
 
 def _asked(options: ForestOptions) -> str:
     parts = {
         "trees at most": options.max_trees,
         "height at most": options.max_height,
+        "seconds of delay at most": options.max_delay,
         "rate at least": options.min_rate or None,
     }
     return ", ".join(f"{what} {value}" for what, value in parts.items() if value is not None)

@@ -65,6 +65,35 @@ def test_options_bind() -> None:
         plan("--min-rate", "much")
 
 
+def test_delays_are_limited_or_refused() -> None:
+    late = (*OVERSUBSCRIBED, "--latency", "1ms", "--max-delay")
+    values = planned("--planner", "multi-tree", "--explain", *late, "4ms")
+    assert values["throughput"] == values["bound"] == 8_000_000
+    assert "delay 4 ms from the farthest node to its root, of at most 4 ms" in values["explanation"]
+    with pytest.raises(PlanError, match=r"delay of 0\.003 s or less: h5 is 0\.004 s away"):
+        plan("--planner", "multi-tree", *late, "3ms")
+    with pytest.raises(PlanError, match="multi-hop chooses by links, not by their latency"):
+        plan("--planner", "multi-hop", *late, "9ms")
+    with pytest.raises(PlanError, match="embedding takes topologies as they are"):
+        plan("--planner", "embedding", *late, "9ms")
+    with pytest.raises(PlanError, match="max-delay: time 'soon'"):
+        plan("--max-delay", "soon")
+    hosts = ("--topology", "torus:3x3", "--latency", "1ms", "--planner", "multi-tree")
+    assert planned(*hosts, "--max-delay", "2ms")["trees"][0]["height"] <= 2
+    with pytest.raises(PlanError, match=r"no tree is as low as 0\.001 s"):
+        plan(*hosts, "--max-delay", "1ms")
+
+
+def test_multi_hop_keeps_to_a_height_and_refuses_other_limits() -> None:
+    assert planned("--max-height", "4", *OVERSUBSCRIBED)["trees"][0]["height"] == 4
+    with pytest.raises(PlanError, match="crosses 3 switches; a height of 3 allows 2"):
+        plan("--max-height", "3", *OVERSUBSCRIBED)
+    with pytest.raises(PlanError, match="only multi-tree and mtree know a least rate"):
+        plan("--min-rate", "1M", *OVERSUBSCRIBED)
+    with pytest.raises(PlanError, match="a tree for each of the 2 servers"):
+        plan("--servers", "2", "--max-trees", "1", *OVERSUBSCRIBED)
+
+
 def test_rates_come_from_a_file(tmp_path: Path) -> None:
     """In the units of its bandwidths, under either key for its links."""
     nodes = [

@@ -215,7 +215,90 @@ def test_slots_limit_trees() -> None:
     forest = pack_trees(problem, ForestOptions())
     check_fits(problem, forest)
     assert len(forest.trees) == 2
-    assert forest.throughput == Fraction(1, 2)
+    assert forest.throughput == forest.bound == Fraction(1, 2)
+    assert "every tree sums at l1, which has slots for 2" in forest.certificate.text
+    # A server's switch with one worker sums for as many trees as others leave it to.
+    alone = pack_trees(replace(problem, limits={"s1": 0, "l2": 9}), ForestOptions())
+    check_fits(replace(problem, limits={}), alone)
+    assert alone.bound == 1
+
+
+def test_more_hosts_than_a_fan_in_leave_a_switch_in_several_flows() -> None:
+    """Of 34 flows that meet at l2, 32 are summed: 3 leave."""
+    builder = NetworkBuilder("wide", 3.0)
+    builder.link(builder.add_host("ps"), builder.add_switch("l1"))
+    builder.add_switch("l2")
+    builder.link("l1", "l2", 3.0)
+    for i in range(34):
+        builder.link(builder.add_host(f"w{i}"), "l2")
+    problem = problem_of(builder.build(), ("ps",))
+    forest = pack_trees(problem, ForestOptions())
+    assert forest.throughput == forest.bound == 1
+    assert forest.verdict is Verdict.OPTIMAL
+    assert "in 3 flows by the links l1-l2" in forest.certificate.text
+    builder.switches["l2"] = replace(builder.switches["l2"], aggregates=False)
+    plain = problem_of(builder.build(), ("ps",))
+    forest = pack_trees(plain, ForestOptions())
+    assert forest.bound == Fraction(3, 34)
+    assert float(forest.throughput) == pytest.approx(3 / 34)
+
+
+def test_a_worker_at_the_server_host_does_not_bound_the_others() -> None:
+    """Nothing need leave the server, nor the workers that hang at it."""
+    builder = NetworkBuilder("at the server", 4.0)
+    builder.add_host("ps")
+    for name in ("w1", "w2"):
+        builder.link(builder.add_host(name), "ps")
+    builder.add_switch("s")
+    builder.link("ps", "s", 1.0)
+    forest = pack_trees(problem_of(builder.build(), ("ps",)), ForestOptions())
+    assert forest.throughput == forest.bound == 4
+
+
+def two_ways() -> PackingProblem:
+    """A quick way of 1 and a slow one of 3 from two workers to the server."""
+    builder = NetworkBuilder("two ways", 9.0)
+    builder.link(builder.add_host("ps"), builder.add_switch("l1"), latency=0.001)
+    builder.add_switch("l2")
+    for spine, rate, latency in (("quick", 1.0, 0.001), ("slow", 3.0, 0.01)):
+        builder.add_switch(spine)
+        builder.link("l1", spine, rate, latency)
+        builder.link("l2", spine, rate, latency)
+    for name in ("w1", "w2"):
+        builder.link(builder.add_host(name), "l2", latency=0.001)
+    return problem_of(builder.build(), ("ps",))
+
+
+def test_trees_of_a_least_delay() -> None:
+    problem = two_ways()
+    assert pack_trees(problem, ForestOptions(max_delay=0.022)).throughput == 4
+    forest = pack_trees(problem, ForestOptions(max_delay=0.021))
+    check_fits(problem, forest)
+    assert forest.throughput == forest.bound == 1
+    assert [tree.delay(problem.graph) for tree in forest.trees] == [pytest.approx(0.004)]
+    with pytest.raises(PlanError, match=r"0\.003 s or less: w1 is 0\.004 s away"):
+        pack_trees(problem, ForestOptions(max_delay=0.003))
+
+
+@settings(max_examples=30)
+@given(small_networks(), st.integers(2, 6))
+def test_equal_latencies_make_a_delay_of_a_height(
+    case: tuple[PackingProblem, int], height: int
+) -> None:
+    problem, _ = case
+    graph = replace(problem.graph, latency=dict.fromkeys(problem.graph.latency, 1.0))
+    problem = replace(problem, graph=graph)
+    options = ForestOptions(max_delay=float(height), gap=0.0)
+    trees = all_trees(problem, height)
+    if not trees:
+        with pytest.raises(PlanError, match=r"no tree (has a delay|joins)"):
+            pack_trees(problem, options)
+        return
+    forest = pack_trees(problem, options)
+    check_fits(problem, forest)
+    assert max(tree.height for tree in forest.trees) <= height
+    best = pack_trees(problem, ForestOptions(max_height=height, gap=0.0))
+    assert forest.bound >= best.throughput
 
 
 def test_several_servers_share_the_load() -> None:
