@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from fractions import Fraction
-from math import gcd, lcm
 
 from controller.bounds.cut_proof import CutWeights, Ways
+from controller.bounds.proportion import whole_proportion
 from controller.planners.graph import PlanningGraph
 
 _DENOMINATORS = (12, 120, 2520, 10**5, 10**9)
@@ -22,8 +22,7 @@ def rounded_weights(
 ) -> list[CutWeights]:
     """Exact weights near the given ones, in several roundings.
 
-    Only the ratios of weights count: they are whole numbers here. A solver's numbers are most often
-    near fractions of small denominators, in its own unit or in that of the largest weight.
+    Only the ratios of weights count: they are whole numbers here.
     """
     some = (cut for cut, weight in cuts.items() if weight > _NOTHING)
     kept = {cut: cuts[cut] for cut in sorted(some, key=lambda cut: (len(cut), sorted(cut)))}
@@ -31,17 +30,13 @@ def rounded_weights(
     found = []
     for unit in (1.0, max(kept.values(), default=1.0)):
         for denominator in _DENOMINATORS:
-            z = [Fraction(w / unit).limit_denominator(denominator) for w in kept.values()]
-            p = [Fraction(w / unit).limit_denominator(denominator) for w in potentials.values()]
-            scale = Fraction(
-                lcm(*(value.denominator for value in (*z, *p))),
-                gcd(*(value.numerator for value in (*z, *p))) or 1,
-            )
+            whole = whole_proportion((*kept.values(), *potentials.values()), unit, denominator)
+            z, p = whole[: len(kept)], whole[len(kept) :]
             found.append(
                 CutWeights(
                     tuple(part for part, value in zip(parts, z, strict=True) if value),
-                    tuple(value * scale for value in z if value),
-                    {n: value * scale for n, value in zip(potentials, p, strict=True) if value},
+                    tuple(Fraction(value) for value in z if value),
+                    {n: Fraction(value) for n, value in zip(potentials, p, strict=True) if value},
                     roots,
                     ways,
                 )

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from fractions import Fraction
-from math import lcm
 
 import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
 from collectives.network import shorten
+from controller.bounds.proportion import whole_proportion
 from controller.planners.forest import Certificate
 from controller.planners.graph import Edge
 from controller.planners.packing_problem import PackingProblem
@@ -36,11 +36,8 @@ def simple_lengths(prices: NDArray[np.float64]) -> Lengths | None:
     largest = float(prices.max())
     if not largest > 0:
         return None
-    parts = [Fraction(price / largest).limit_denominator(SIMPLEST) for price in prices.tolist()]
-    common = lcm(*(part.denominator for part in parts))
-    if common > LONGEST:
-        return None
-    return np.array([int(part * common) for part in parts], dtype=np.int64)
+    whole = whole_proportion(prices.tolist(), largest, SIMPLEST)
+    return np.array(whole, dtype=np.int64) if max(whole) <= LONGEST else None
 
 
 def lengths_bound(

@@ -1,0 +1,20 @@
+"""Whole numbers in the proportion of a solver's numbers, which exact proofs can use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from fractions import Fraction
+from math import gcd, lcm
+
+
+def whole_proportion(values: Iterable[float], unit: float, denominator: int) -> list[int]:
+    """The smallest whole numbers in whose proportion values are, but for rounding.
+
+    Values are rounded to the nearest fraction of `unit` (above 0) with no larger denominator: a
+    solver's are most often near simple ones, in its own unit or in that of the largest.
+    """
+    parts = [Fraction(value / unit).limit_denominator(denominator) for value in values]
+    common = lcm(*(part.denominator for part in parts))
+    numbers = [int(part * common) for part in parts]
+    divisor = gcd(*numbers) or 1
+    return [number // divisor for number in numbers]
