@@ -15,6 +15,9 @@ import numpy as np
 
 from collectives.schedule import Collective, Ranges, Schedule, ScheduleError, Step, make_step
 
+MOST_NODES = 1 << 16
+"""Of a schedule in a file: who checks one needs memory for every pair of them."""
+
 
 def schedule_to_json(schedule: Schedule) -> str:
     """As one line of JSON."""
@@ -61,6 +64,9 @@ def schedule_from_json(text: str) -> Schedule:
             f"schedule: collective {collective!r}: expected one of {', '.join(Collective)}"
         )
     steps = file.get("steps", list, "a list of steps")
+    nodes = file.number("ranks") + file.number("relays", 0)
+    if nodes > MOST_NODES:
+        raise ScheduleError(f"schedule: {nodes} ranks and relays: expected at most {MOST_NODES}")
     return Schedule(
         file.text("algorithm"),
         Collective(collective),
@@ -81,6 +87,13 @@ def _step(number: int, values: object) -> Step:
     after = step.get("after", list, "a list of numbers of steps", [])
     if not all(isinstance(other, int) for other in after):
         raise ScheduleError(f"step {number}: after {after}: expected numbers of steps")
+    repeat, period = step.number("repeat", 1), step.number("period", 1)
+    if repeat > max(1, period):
+        # A file of a few lines must not take years to check.
+        raise ScheduleError(
+            f"step {number}: repeat {repeat}: expected at most its period, {period}; after that "
+            "the same ranges go the same way again"
+        )
     return make_step(
         rows[:, 0],
         rows[:, 1],
@@ -88,8 +101,8 @@ def _step(number: int, values: object) -> Step:
         rows[:, 3],
         combine=step.get("combine", bool, "true or false"),
         after=after,
-        repeat=step.number("repeat", 1),
-        period=step.number("period", 1),
+        repeat=repeat,
+        period=period,
     )
 
 

@@ -63,6 +63,7 @@ def test_json_keeps_everything(make: Any, ranks: int, elements: int) -> None:
         ({"ranks": "3"}, "schedule: ranks '3': expected a whole number"),
         ({"ranks": True}, "schedule: ranks True: expected a whole number"),
         ({"ranks": 0}, "0 ranks: expected at least one"),
+        ({"relays": 10**12}, "schedule: 10{11}3 ranks and relays: expected at most 65536"),
         ({"ranks": 2}, r"given, row \[2\]: there is no node \[2\]; expected 0 to 1"),
         ({"collective": "all"}, "collective 'all': expected one of all-reduce, reduce-scatter"),
         ({"steps": {}}, "schedule: steps {}: expected a list of steps"),
@@ -87,6 +88,7 @@ def test_a_wrong_file_is_refused(change: dict[str, object], message: str) -> Non
         ({"after": [1]}, r"step 1 waits for steps \[1\]: expected earlier ones only"),
         ({"after": ["0"]}, r"step 1: after \['0'\]: expected numbers of steps"),
         ({"period": 2}, "step 1: 3 rows in groups of 2: expected whole groups"),
+        ({"repeat": 10**12}, "step 1: repeat 10{12}: expected at most its period, 3; after"),
         ({"transfers": [[0, 1, 2]]}, r"step 1: transfers, row 0: \[0, 1, 2\]: expected \[source"),
     ],
 )
