@@ -36,6 +36,7 @@ def plan_message(plan: JobPlan) -> pb.Plan:
             )
             for part in plan.host_parts
         ],
+        period=plan.period,
     )
 
 
@@ -54,6 +55,7 @@ def plan_from(message: pb.Plan) -> JobPlan:
             HostPart(Fraction(part.weight), tuple(part.order), part.root, dict(part.parents))
             for part in message.host_parts
         ),
+        period=message.period,
     )
 
 

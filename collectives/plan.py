@@ -122,8 +122,10 @@ class JobPlan:
     """The whole plan of a job in one epoch. Worker number w is host `workers[w]`.
 
     Job and epoch start at 1; a pair of them is never used twice. `window` (fragments in flight on a
-    tree, a power of two) is fixed for the job's life, and so are the `host_parts`: what hosts sum
-    among themselves of every tensor, beside or without trees.
+    tree, a power of two) is fixed for the job's life. `host_parts`: what hosts sum among themselves
+    of every tensor, beside or without trees. These, and the trees' shares, say how a tensor is cut:
+    that is fixed too, but for the borders after every `period` tensors (2 or more; 0: there are
+    none), where the agents ask the controller (`controller.reconsidering`).
     """
 
     job: int
@@ -135,6 +137,12 @@ class JobPlan:
     results: Results = Results.REPLICATED
     reduction: Reduction = Reduction.SUM
     host_parts: tuple[HostPart, ...] = ()
+    period: int = 0
+
+    @property
+    def cut(self) -> tuple[tuple[float, ...], tuple[HostPart, ...]]:
+        """What says how a tensor is cut; equal for plans that cut alike."""
+        return tuple(tree.share for tree in self.trees), self.host_parts
 
     @property
     def tree_weight(self) -> Fraction:

@@ -67,8 +67,8 @@ def _job_faults(network: Network, plan: JobPlan) -> Iterator[str]:
 def _host_part_faults(plan: JobPlan) -> Iterator[str]:
     weights = ", ".join(str(part.weight) for part in plan.host_parts)
     rest = plan.tree_weight
-    if any(part.weight <= 0 for part in plan.host_parts) or (rest <= 0 if plan.trees else rest):
-        left = "less than 1, for the trees sum the rest" if plan.trees else "1"
+    if any(part.weight <= 0 for part in plan.host_parts) or (rest < 0 if plan.trees else rest):
+        left = "at most 1, for the trees sum the rest" if plan.trees else "1"
         if plan.host_parts:
             yield f"weights {weights} of parts of hosts: expected above 0 each, together {left}"
     for number, part in enumerate(plan.host_parts):

@@ -125,7 +125,11 @@ class Cluster:
             return request
         if spec.planner == EMBEDDING:
             # Servers are its own choice, and it sums less in the switches rather than wait.
-            wanted = EmbeddingOptions(auxiliary=placed.servers, relays=not spec.coordinated)
+            wanted = EmbeddingOptions(
+                auxiliary=placed.servers,
+                relays=not spec.coordinated,
+                period=self._replanning.period,
+            )
             request = replace(request, servers=(), embedding=wanted)
         if spec.window is None:
             window = self.sharing.window(self.network, max(1, len(request.servers)), WINDOW)
@@ -288,19 +292,28 @@ class Cluster:
         """
         tracker = self.manager.service.tracker(job.number)
         lost_since: float | None = None
+        all_back = False
         reconsidered: Reconsidered | None = None
         while True:
             self._note(job, tracker)
-            if self._replanning.live and tracker.state == "running" and tracker.plan.trees:
+            plan = tracker.plan
+            live = self._replanning.live and tracker.state == "running"
+            if live and (plan.trees or plan.period):
                 reconsidered = await self._reconsider(job, reconsidered)
+            if reconsidered is not None and plan.period:
+                # A job that was there before this controller may have an answer to its next border.
+                restored = back_by != math.inf and not tracker.decided
+                await self._decide(job, tracker, reconsidered, restored)
             now = time.monotonic()
             failures = {
                 host: why
                 for host, why in tracker.failures().items()
                 if tracker.agents[host].role != "server" or host in tracker.plan.servers
             }
-            if now > back_by:
-                failures |= dict.fromkeys(self._missing(job), "not back since the restart")
+            absent = self._missing(job)
+            all_back = all_back or not absent
+            if not all_back and now > back_by:
+                failures = dict.fromkeys(absent, "not back since the restart") | failures
             fatal = {
                 host: why
                 for host, why in failures.items()
@@ -359,6 +372,21 @@ class Cluster:
                 LOGGER.info("job %d: a new epoch after a %s", job.number, cause)
                 self._summon(job)
         return last
+
+    async def _decide(
+        self, job: Job, tracker: Tracker, state: Reconsidered, restored: bool
+    ) -> None:
+        """Now and then let a border wait until it is known whether other weights are worth it."""
+        border = tracker.open_border
+        if not tracker.deliberate:
+            tracker.deliberate = not restored and state.recut_due(time.monotonic())
+        elif border is not None:
+            try:
+                await state.recut(job.elements, time.monotonic())
+            except (DriverError, TimeoutError) as error:
+                LOGGER.warning("job %d: %s", job.number, error)
+            tracker.deliberate = False
+            self.manager.service.decide(border, self.manager.plan_of(job.number))
 
     def _note(self, job: Job, tracker: Tracker) -> None:
         rounds = [tracker.agents[worker].round for worker in tracker.plan.workers]

@@ -216,19 +216,26 @@ class Manager:
         servers: tuple[str, ...] | None = None,
         on: Network | None = None,
         regain: Collection[str] = (),
+        *,
+        recut: bool = False,
     ) -> JobPlan:
         """Give a job its next epoch: new rules first, then the new plan to its agents.
 
-        `on` as for `submit`. `regain`: switches it had given up, where it may sum again.
+        `on` as for `submit`. `regain`: switches it had given up, where it may sum again. `recut`:
+        with other weights (planner embedding), by which tensors are cut when a border says so; it
+        needs `on`.
         """
         async with self._changing:
-            return await self._replan(job, servers, on, regain)
+            return await self._replan(job, servers, on, regain, recut)
 
-    def candidate(self, job: int, on: Network, regain: Collection[str] = ()) -> JobPlan:
+    def candidate(
+        self, job: int, on: Network, regain: Collection[str] = (), *, recut: bool = False
+    ) -> JobPlan:
         """The plan that `replan` would make; nothing changes."""
         entry = self._job(job)
         network = bypassing(on, entry.bypassed.difference(regain))
-        return make_plan(network, self._next_request(entry), self._allocator.copy(), entry.planner)
+        request = replace(self._next_request(entry), recut=recut)
+        return make_plan(network, request, self._allocator.copy(), entry.planner)
 
     def _next_request(self, entry: _Job, servers: tuple[str, ...] | None = None) -> PlanRequest:
         return replace(
@@ -245,6 +252,7 @@ class Manager:
         servers: tuple[str, ...] | None = None,
         on: Network | None = None,
         regain: Collection[str] = (),
+        recut: bool = False,
     ) -> JobPlan:
         entry = self._job(job)
         request = self._next_request(entry, servers)
@@ -254,7 +262,8 @@ class Manager:
             # It need not be: a job keeps its plan if there is none on what is free.
             left = entry.bypassed.difference(regain)
             trial = self._allocator.copy()
-            plan = make_plan(bypassing(on, left), request, trial, entry.planner)
+            asked = replace(request, recut=recut)
+            plan = make_plan(bypassing(on, left), asked, trial, entry.planner)
             newer = _Job(request, entry.planner, plan, left)
         others = [other for other in self.plans() if other.job != job]
         check_plans(self.working(), [*others, newer.plan])

@@ -1,21 +1,33 @@
 """Plans that follow the network's state: a job's tree is looked at again as its links fill (002).
 
 When to look and what is worth an epoch is `replanning`'s matter; here the plans are made and timed.
+
+How an embedding's tensors are cut must change at the same tensor on all hosts that sum, or the job
+stands still or sums wrongly. A new epoch cannot do that, since every agent adopts it when it hears
+of it. So all agents ask for every border, after each `period` tensors (`JobPlan`), and wait there
+for the answer; what the tracker decides first holds. They ask one tensor after a border at the
+earliest: then all that sum have passed it, and no two borders are open at once. What is decided on
+is the job's plan at that time, which is kept over a restart before any agent hears of it: then the
+first border that is asked for gets that plan again, whether it had been answered or not.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from collectives.network import Network
 from collectives.plan import DataType, JobPlan, PlanError
+from collectives.plan_prediction import predict_plan
 from collectives.prediction import predict
 from controller.embedding.demand import DirectedLink
 from controller.manager import Manager
 from controller.replanning import Cause, Replanner, ReplanningPolicy
 from controller.state import NetworkState
+
+LOGGER = logging.getLogger("hopsum.cluster")
 
 LEAST_SHARE = 0.01
 """Of a link's bandwidth: a link that is full still carries something."""
@@ -52,13 +64,15 @@ class Reconsidered:
     at: float
     rate: float = 0.0
     """Rounds a second, since the look before."""
+    recut_at: float = 0.0
 
     @classmethod
     def begin(
         cls, manager: Manager, state: NetworkState, job: int, policy: ReplanningPolicy, now: float
     ) -> Reconsidered:
         """For a job that has just been planned."""
-        return cls(manager, state, job, Replanner(policy, 0, state.shares(now), now), 0, now)
+        replanner = Replanner(policy, 0, state.shares(now), now)
+        return cls(manager, state, job, replanner, 0, now, recut_at=now)
 
     async def look(self, round_: int, elements: int, now: float) -> Cause | None:
         """Give the job a new epoch if the state calls for it; why it got one, or None.
@@ -72,6 +86,8 @@ class Reconsidered:
         network = self.manager.working()
         own = own_rates(network, plan, elements, self.rate) if elements else {}
         shares = self.state.shares(now, own)
+        if not plan.trees:
+            return None
         regained = self.manager.regained(self.job)
         cause = self.replanner.due(round_, shares, now, bool(regained))
         if cause is None or not elements:
@@ -87,6 +103,39 @@ class Reconsidered:
             await self.manager.replan(self.job, on=view, regain=regained)
             return cause
         return None
+
+    def recut_due(self, now: float) -> bool:
+        """Whether the next border is worth a look: the last one is a pause ago."""
+        return now - self.recut_at >= self.replanner.policy.pause
+
+    async def recut(self, elements: int, now: float) -> JobPlan:
+        """The plan that cuts tensors of so many elements from the next border on.
+
+        Another one than before if other weights are faster by a margin, in the present state.
+        Raises DriverError, TimeoutError where switches do not take its trees.
+        """
+        self.recut_at = now
+        plan = self.manager.plan_of(self.job)
+        network = self.manager.working()
+        if not elements:
+            return plan
+        rates = predict_plan(network, plan, elements, DataType.INT32).links
+        own = {link: 8 * count * self.rate for link, count in rates.items()}
+        view = free_network(network, self.state.shares(now, own))
+
+        def faster() -> bool:
+            newer = self.manager.candidate(self.job, view, recut=True)
+            kept, new = (
+                predict_plan(view, each, elements, DataType.INT32).seconds for each in (plan, newer)
+            )
+            return newer.cut != plan.cut and self.replanner.worth(kept, new)
+
+        try:
+            if await asyncio.to_thread(faster):
+                plan = await self.manager.replan(self.job, on=view, recut=True)
+        except PlanError as error:
+            LOGGER.info("job %d keeps its weights: %s", self.job, error)
+        return plan
 
 
 def _cost(network: Network, plan: JobPlan, elements: int) -> float:

@@ -49,6 +49,11 @@ class ReplanningPolicy:
     gain: float = 0.1
     """A new plan is worth an epoch if its iterations take less time by more than this part."""
 
+    @property
+    def period(self) -> int:
+        """Iterations between two borders of an embedding (`JobPlan.period`); 0: it has none."""
+        return max(2, self.every) if self.live and self.every else 0
+
     def __post_init__(self) -> None:
         if self.every < 0:
             raise ValueError(f"every {self.every}: expected 0 iterations or more")

@@ -151,6 +151,11 @@ class ControllerService(pb_grpc.ControllerServicer):
         job = self._job(plan.job)
         job.send(job.tracker.adopt(plan))
 
+    def decide(self, number: int, plan: JobPlan) -> None:
+        """Let a job's tensors be cut as a plan says, from a border on."""
+        job = self._job(plan.job)
+        job.send(job.tracker.decide(number, plan))
+
     def tracker(self, job: int) -> Tracker:
         """Where a job's agents are."""
         return self._job(job).tracker

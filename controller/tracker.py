@@ -6,6 +6,7 @@ Every method returns the messages to send, in order, as (host, message).
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +34,8 @@ class Agent:
     detail: str = ""
     report: str = ""
     reason: str = ""
+    border: int = 0
+    """The last border it has asked for."""
     heard: float = 0.0
 
     @property
@@ -57,6 +60,10 @@ class Tracker:
         self.started = False
         self.released = False
         self.silence = silence
+        self._cut: tuple[int, JobPlan] | None = None
+        """The last border that is decided on, and the plan that cuts tensors from there on."""
+        self.deliberate = False
+        """Whether borders wait for `decide`; else tensors are cut on as they are, without delay."""
         self.agents = {worker: Agent(worker, "worker") for worker in plan.workers}
         self._expect_auxiliary()
 
@@ -118,6 +125,12 @@ class Tracker:
             case "progress":
                 agent.round = message.progress.round
                 agent.detail = message.progress.detail
+            case "border":
+                agent.border = message.border.number
+                border = self.open_border
+                if border is not None and not self.deliberate:
+                    return self.decide(border, self.plan)
+                return self._tell_cut([agent])
             case "finished":
                 agent.state = pb.FINISHED
                 agent.report = message.finished.report
@@ -155,6 +168,37 @@ class Tracker:
         self._expect_auxiliary()
         message = pb.ControllerMessage(plan=plan_message(plan))
         return [(agent.host, message) for agent in self.agents.values() if agent.connected]
+
+    @property
+    def open_border(self) -> int | None:
+        """The border that is to be decided on next; None before all workers have asked for it.
+
+        So each of them has passed the one before. After a restart of the controller the furthest
+        worker says how far an earlier one had come.
+        """
+        asked = [agent.border for agent in self.agents.values() if agent.role == "worker"]
+        border = max(asked) if self._cut is None else self._cut[0] + 1
+        return border if border and min(asked) >= border else None
+
+    @property
+    def decided(self) -> bool:
+        """Whether any border has been decided on here."""
+        return self._cut is not None
+
+    def decide(self, number: int, plan: JobPlan) -> Outgoing:
+        """Let tensors be cut as a plan says from a border on; once decided, it stays so."""
+        if self._cut is not None and number <= self._cut[0]:
+            raise ValueError(f"job {plan.job}: border {number} is decided on")
+        self._cut = number, plan
+        return self._tell_cut(self.agents.values())
+
+    def _tell_cut(self, agents: Iterable[Agent]) -> Outgoing:
+        """Answer those who have asked for the last border, or for one before that."""
+        if self._cut is None:
+            return []
+        number, plan = self._cut
+        message = pb.ControllerMessage(cut=pb.Cut(number=number, plan=plan_message(plan)))
+        return [(a.host, message) for a in agents if a.connected and 0 < a.border <= number]
 
     def _fall(self, agent: Agent, state: pb.AgentState, reason: str) -> Outgoing:
         agent.state, agent.reason = state, reason

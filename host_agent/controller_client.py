@@ -111,6 +111,8 @@ class ControllerClient:
         self._call: Any = None
         self._streams = 0
         self._last_word: pb.AgentMessage | None = None
+        self._border = 0
+        self._cut: tuple[int, JobPlan] | None = None
 
     def __enter__(self) -> ControllerClient:
         return self
@@ -179,6 +181,19 @@ class ControllerClient:
         self._round = round_
         message = pb.Progress(round=round_, detail=json.dumps(detail) if detail else "")
         self._say(pb.AgentMessage(progress=message))
+
+    def ask_border(self, number: int) -> None:
+        """Ask how tensors are cut from a border on; `cut` has the answer when it has come."""
+        self._border = number
+        self._say(_border(number))
+
+    def cut(self, number: int) -> tuple[int, JobPlan] | None:
+        """The last border decided on, if it is not before `number`, and the plan that cuts there.
+
+        None while no such border is decided on.
+        """
+        cut = self._cut
+        return None if cut is None or cut[0] < number else cut
 
     def finished(self, report: Mapping[str, Any]) -> None:
         """Say that the agent's work is done, with its report."""
@@ -275,6 +290,9 @@ class ControllerClient:
         yield pb.AgentMessage(register=register)
         if self._last_word is not None:
             yield self._last_word
+        # A controller that was restarted does not know what was asked, nor what was answered.
+        if self._border:
+            yield _border(self._border)
         while True:
             try:
                 message = self._outgoing.get(timeout=self._heartbeat)
@@ -307,6 +325,9 @@ class ControllerClient:
                 case "lost":
                     self._lost = AgentLost(message.lost.host, message.lost.reason)
                     self._events.append(self._lost)
+                case "cut":
+                    if self._cut is None or message.cut.number > self._cut[0]:
+                        self._cut = message.cut.number, plan_from(message.cut.plan)
                 case "all_done":
                     lost = {fallen.host: fallen.reason for fallen in message.all_done.lost}
                     self._all_done = AllDone(lost)
@@ -327,3 +348,7 @@ class ControllerClient:
         self._changed.notify_all()
         if not self._closed:
             os.eventfd_write(self._wakeup, 1)
+
+
+def _border(number: int) -> pb.AgentMessage:
+    return pb.AgentMessage(border=pb.Border(number=number))

@@ -101,6 +101,10 @@ class OperatorTraining(Judged):
         self._training.step(self._sum)
         return True
 
+    def cut_as(self, plan: JobPlan) -> None:
+        """Judge what follows by another plan."""
+        self._plan = plan
+
     def verdict(self) -> Verdict:
         """All sums' verdicts together."""
         return self._verdict

@@ -45,6 +45,7 @@ class Worker:
             )
         options = options or WorkerOptions()
         self.plan = plan
+        self._cut = plan
         self.host = plan.workers[index]
         self.statistics = WorkerStatistics()
         self._network = network
@@ -98,7 +99,7 @@ class Worker:
         call = Call(number, name, out, 0)
         parts = []
         for stream, (start, stop) in zip(
-            self._all, tensor_ranges(self.plan, len(flat)), strict=True
+            self._all, tensor_ranges(self._cut, len(flat)), strict=True
         ):
             if start < stop:
                 segment = Segment(
@@ -213,6 +214,13 @@ class Worker:
             stream.mark(tos)
 
     # -- epochs
+
+    def cut_as(self, plan: JobPlan) -> None:
+        """From the next call on, divide tensors among the trees by the shares of this plan.
+
+        A new epoch does not do that: workers adopt it at different calls.
+        """
+        self._cut = plan
 
     def adopt(self, plan: JobPlan, now: float, *, server_kept: bool = False) -> None:
         """Go on under a newer epoch of the plan; an older or the same one is ignored.

@@ -102,6 +102,10 @@ class Judged(ABC):
     def verdict(self) -> Verdict:
         """Judge the results, after the last one."""
 
+    @abstractmethod
+    def cut_as(self, plan: JobPlan) -> None:
+        """From the next tensor on, who sums which of its elements is as this plan says."""
+
     def outcome(self) -> dict[str, Any]:
         """What else there is to report."""
         return {}
@@ -142,7 +146,7 @@ class RandomTensors(Workload):
         self._spec = spec
         self._worker = worker
         self._plan = plan
-        self._results: list[Tensor] = []
+        self._results: list[tuple[Tensor, JobPlan | None]] = []
         self._number = 0
 
     def next_tensor(self) -> Tensor | None:
@@ -154,16 +158,20 @@ class RandomTensors(Workload):
 
     def take_result(self, result: Tensor) -> None:
         """Keep a round's sum for the verdict."""
-        self._results.append(np.array(result))
+        self._results.append((np.array(result), self._plan))
+
+    def cut_as(self, plan: JobPlan) -> None:
+        """Judge what follows by another plan."""
+        self._plan = plan
 
     def verdict(self) -> Verdict:
         """Compare each round with the sum of all workers' tensors."""
         total = Verdict()
-        for number, result in enumerate(self._results):
+        for number, (result, plan) in enumerate(self._results):
             tensors = [
                 random_tensor(self._spec, worker, number) for worker in range(self._spec.workers)
             ]
-            total.merge(judge(tensors, result, self._plan))
+            total.merge(judge(tensors, result, plan))
         return total
 
 
@@ -189,6 +197,10 @@ class TrainingWorkload(Workload):
         gradients = [self._training.gradient(*part) for part in self._parts]
         self._verdict.merge(judge(gradients, result, self._plan))
         self._training.step(result)
+
+    def cut_as(self, plan: JobPlan) -> None:
+        """Judge what follows by another plan."""
+        self._plan = plan
 
     def verdict(self) -> Verdict:
         """All steps' verdicts together."""
@@ -219,6 +231,10 @@ class Watched(Workload):
         self._workload.take_result(result)
         self._done += 1
         self._progress(self._done, self._total)
+
+    def cut_as(self, plan: JobPlan) -> None:
+        """Pass it on."""
+        self._workload.cut_as(plan)
 
     def verdict(self) -> Verdict:
         """The workload's verdict."""

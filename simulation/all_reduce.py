@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 
@@ -80,11 +80,13 @@ def simulate_plan(
     tree: CoordinationTree | None = None,
     vectors: JobPlan | None = None,
     tensors: Sequence[tuple[int, DataType]] = (),
+    cuts: Mapping[int, JobPlan] | None = None,
 ) -> SimulatedRun:
     """Run a job's workload through the switches, under new plans as they come.
 
     Of a plan with parts of hosts, these sum theirs beside; `tensors`: length and type of all
-    tensors in order, for relays.
+    tensors in order, for relays. `cuts`: by the number of a tensor the plan by which it and those
+    after it are cut, whatever its trees.
     `tree`: over the workers by index, where the workload's operators need an agreed order.
     `vectors`: plan of a job of the same workers, in the same order, that combines their bit vectors
     (its reduction is the bitwise and); None: on the tree or its ring. Raises JobFailed if an agent
@@ -93,13 +95,14 @@ def simulate_plan(
     plans = {each.job: each for each in (plan, vectors) if each is not None}
     rules = rules_for(network, plans.values())
     members = [
-        _member(network, plan, vectors, index, options, tree, make_workload)
+        _member(network, plan, vectors, index, options, tree, make_workload, cuts)
         for index in range(len(plan.workers))
     ]
     agents: dict[str, Agent] = dict(zip(plan.workers, members, strict=True))
-    if plan.host_parts:
-        for host in plan.auxiliary:
-            agents[host] = AuxiliaryHost(plan, network, host, tensors)
+    if plan.host_parts or cuts:
+        relays = [host for each in (plan, *(cuts or {}).values()) for host in each.auxiliary]
+        for host in dict.fromkeys(relays):
+            agents[host] = AuxiliaryHost(plan, network, host, tensors, cuts)
     for each in plans.values():
         for root in each.trees:
             servers = agents.setdefault(root.server, ServerSet())
@@ -126,13 +129,14 @@ def _member(
     options: WorkerOptions | None,
     tree: CoordinationTree | None,
     make_workload: MakeWorkload,
+    cuts: Mapping[int, JobPlan] | None,
 ) -> InNetworkMember | MixedMember:
     worker = Worker(plan, index, network, options) if plan.trees else None
-    if worker is None or plan.host_parts:
+    if worker is None or plan.host_parts or cuts:
         if vectors is not None:
             raise ValueError("bit vectors in the switches, tensors in parts: expected one of both")
         source = _source(tree, index, make_workload)
-        return MixedMember(plan, network, plan.workers[index], worker, source)
+        return MixedMember(plan, network, plan.workers[index], worker, source, cuts)
     if vectors is None:
         return InNetworkMember(worker, _source(tree, index, make_workload))
     switched = SwitchedVectors(Worker(vectors, index, network, options))

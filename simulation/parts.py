@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 
 import numpy as np
@@ -22,6 +22,8 @@ from simulation.coordination import Source
 from simulation.members import earlier
 from simulation.stream import BASE_PORT, StreamMember
 from simulation.world import Frames
+
+Cuts = Mapping[int, JobPlan]
 
 
 class _PartStream:
@@ -51,18 +53,45 @@ class _PartStream:
 
 
 class PartStreams:
-    """One host in all topologies of hosts of a plan in which it has a part."""
+    """One host in all topologies of hosts of a plan in which it has a part.
 
-    def __init__(self, plan: JobPlan, network: Network, host: str) -> None:
+    `cuts` as of `MixedMember`; streams of a later one have other ports.
+    """
+
+    def __init__(
+        self, plan: JobPlan, network: Network, host: str, cuts: Cuts | None = None
+    ) -> None:
         self._plan = plan
+        self._network = network
+        self._host = host
+        self._cuts = cuts or {}
+        self._port = BASE_PORT
         self._streams: dict[int, _PartStream] = {}
-        port = BASE_PORT
-        for place, (part, _, _) in enumerate(decompose(plan, 0)):
+        self._old: list[_PartStream] = []
+        self._open()
+
+    def _open(self) -> None:
+        for place, (part, _, _) in enumerate(decompose(self._plan, 0)):
             if part is None:
                 continue
-            if host in part.hosts:
-                self._streams[place] = _PartStream(plan, part, network, host, port)
-            port += len(part.hosts)
+            if self._host in part.hosts:
+                stream = _PartStream(self._plan, part, self._network, self._host, self._port)
+                self._streams[place] = stream
+            self._port += len(part.hosts)
+
+    def cross(self, number: int) -> JobPlan | None:
+        """Before tensor `number`: another plan to cut by, None if it is the same as before."""
+        cut = self._cuts.get(number)
+        if cut is not None:
+            # What they have sent may have to be sent again.
+            self._old += self._streams.values()
+            self._streams.clear()
+            self._plan = cut
+            self._open()
+        return cut
+
+    def _all(self) -> list[_PartStream]:
+        return [*self._old, *self._streams.values()]
 
     def begin(self, values: Tensor, now: float) -> None:
         """Start summing this host's parts of a tensor in place."""
@@ -79,27 +108,27 @@ class PartStreams:
     @property
     def retransmissions(self) -> int:
         """Segments sent again."""
-        return sum(each.stream.retransmissions for each in self._streams.values())
+        return sum(each.stream.retransmissions for each in self._all())
 
     def receive(self, frames: Frames, now: float) -> None:
         """Take frames in; each stream knows its own."""
-        for each in self._streams.values():
+        for each in self._all():
             each.stream.receive(frames, now)
 
     def tick(self, now: float) -> None:
         """Timers."""
-        for each in self._streams.values():
+        for each in self._all():
             each.stream.tick(now)
 
     def take_output(self) -> list[Frames]:
         """Frames to send."""
-        return [frames for each in self._streams.values() for frames in each.stream.take_output()]
+        return [frames for each in self._all() for frames in each.stream.take_output()]
 
     @property
     def deadline(self) -> float | None:
         """The next timer."""
         deadline = None
-        for each in self._streams.values():
+        for each in self._all():
             deadline = earlier(deadline, each.stream.deadline)
         return deadline
 
@@ -107,17 +136,24 @@ class PartStreams:
 class MixedMember:
     """A worker whose tensors are summed in parts, all at once, and one after the other.
 
-    `worker`: its side of the plan's trees, None if there are none.
+    `worker`: its side of the plan's trees, None if there are none. `cuts`: by the number of a
+    tensor the plan by which it and those after it are cut.
     """
 
     def __init__(
-        self, plan: JobPlan, network: Network, host: str, worker: Worker | None, source: Source
+        self,
+        plan: JobPlan,
+        network: Network,
+        host: str,
+        worker: Worker | None,
+        source: Source,
+        cuts: Cuts | None = None,
     ) -> None:
         self.source = source
         self.intervals: list[Interval] = []
         self._plan = plan
         self._worker = worker
-        self._streams = PartStreams(plan, network, host)
+        self._streams = PartStreams(plan, network, host, cuts)
         self._call: int | None = None
         self._name = ""
         self._values: Tensor | None = None
@@ -151,6 +187,12 @@ class MixedMember:
 
     def _begin(self, tensor: Tensor, now: float) -> None:
         self._started = now
+        cut = self._streams.cross(len(self.intervals))
+        if cut is not None:
+            self._plan = cut
+            self.source.workload.cut_as(cut)
+            if self._worker is not None:
+                self._worker.cut_as(cut)
         values = self._values = np.array(tensor)
         if self._worker is not None:
             _, start, stop = decompose(self._plan, len(tensor))[0]
@@ -203,11 +245,16 @@ class AuxiliaryHost(ServerSet):
     """
 
     def __init__(
-        self, plan: JobPlan, network: Network, host: str, tensors: Iterable[tuple[int, DataType]]
+        self,
+        plan: JobPlan,
+        network: Network,
+        host: str,
+        tensors: Iterable[tuple[int, DataType]],
+        cuts: Cuts | None = None,
     ) -> None:
         super().__init__()
-        self._streams = PartStreams(plan, network, host)
-        self._tensors = iter(tensors)
+        self._streams = PartStreams(plan, network, host, cuts)
+        self._tensors = enumerate(tensors)
         self._next(0.0)
 
     def _next(self, now: float) -> None:
@@ -216,7 +263,8 @@ class AuxiliaryHost(ServerSet):
             following = next(self._tensors, None)
             if following is None:
                 return
-            length, data_type = following
+            number, (length, data_type) = following
+            self._streams.cross(number)
             self._streams.begin(np.zeros(length, data_type.value), now)
 
     def receive(self, frames: Frames, now: float) -> None:

@@ -1,8 +1,9 @@
 """The planner embedding: a job over several logical topologies at once, and its later epochs (002).
 
-What is fixed for a job's life are the weights, the topologies of hosts and the servers: all workers
-must cut a tensor at the same places, and a TCP stream cannot change its way. A new epoch gives the
-trees of switches other links.
+A new epoch gives the trees of switches other links; the weights, the topologies of hosts and the
+servers stay, since all workers must cut a tensor at the same places. These change only where
+`PlanRequest.recut` asks for it, and then hold from one of the job's borders on. The hosts that take
+part and the number of trees are fixed for a job's life.
 """
 
 from __future__ import annotations
@@ -14,13 +15,15 @@ from collectives.network import Network
 from collectives.plan import JobPlan, PlanError, Results
 from controller.allocation import Allocator
 from controller.embedding.choice import Options
-from controller.embedding.demand import JobDemand, Resources, unused
+from controller.embedding.demand import JobDemand, Model, Resources, unused
+from controller.embedding.embedding import JobEmbedding, Part
 from controller.embedding.planner import plan_embedding
-from controller.embedding.realisation import realise
+from controller.embedding.realisation import host_part, in_switches, realise, route_of
 from controller.planners.in_trees import Limits, TreeTask
 from controller.planners.job_plans import MAX_TREES, job_plan
 from controller.planners.multi_hop import solve_tasks
 from controller.planners.request import Algorithm, PlanRequest
+from controller.planners.routes import make_route
 
 STEPS = 64
 """Weights of a job are multiples of 1 / STEPS: smaller parts are not worth their connections."""
@@ -35,8 +38,15 @@ def plan_job_embedding(network: Network, request: PlanRequest, allocator: Alloca
 
     `network`: with what is free of its links as their bandwidth, of which every one needs some.
     """
-    if request.before is not None:
-        return _next_epoch(network, request, request.before, allocator)
+    before = request.before
+    if before is None:
+        return realise(network, request, _embed(network, request, allocator), allocator)
+    if request.recut:
+        return _recut(network, request, before, allocator)
+    return _next_epoch(network, request, before, allocator)
+
+
+def _embed(network: Network, request: PlanRequest, allocator: Allocator) -> JobEmbedding:
     options = Options(
         steps=STEPS,
         least_gain=LEAST_GAIN,
@@ -44,8 +54,7 @@ def plan_job_embedding(network: Network, request: PlanRequest, allocator: Alloca
         seed=request.forest.seed,
     )
     resources = resources_of(network, request, allocator)
-    found = plan_embedding(resources, [demand_of(request)], options)
-    return realise(network, request, found.job(request.job), allocator)
+    return plan_embedding(resources, [demand_of(request)], options).job(request.job)
 
 
 def demand_of(request: PlanRequest) -> JobDemand:
@@ -78,6 +87,11 @@ def resources_of(network: Network, request: PlanRequest, allocator: Allocator) -
 
 
 def _check(request: PlanRequest) -> None:
+    if request.embedding.period == 1 or request.embedding.period < 0:
+        raise PlanError(
+            f"borders every {request.embedding.period} tensors: expected 0 (none), or 2 or more; a "
+            "host asks for the next one when all have passed the last"
+        )
     if request.algorithm is not Algorithm.IN_NETWORK or request.results is Results.UNICAST:
         raise PlanError(
             "planner embedding lets switches sum and copy results where that is best, and hosts "
@@ -104,7 +118,50 @@ def _next_epoch(
     room = {name: allocator.room(name, request.job, request.window) for name in sums}
     found = solve_tasks(network, tasks, Limits(ranges=room), seed=request.forest.seed)
     plan = job_plan(network, request, found.routes, shares, Results.REPLICATED, allocator)
-    return replace(plan, host_parts=before.host_parts)
+    return replace(plan, host_parts=before.host_parts, period=before.period)
+
+
+def _recut(
+    network: Network, request: PlanRequest, before: JobPlan, allocator: Allocator
+) -> JobPlan:
+    """Weights and topologies anew, among the hosts that attend and over at most as many trees.
+
+    A tree keeps its server if the embedding still has one there; one that is not needed any more
+    keeps its links, and gets no data. PlanError if there are more trees than before.
+    """
+    models = request.embedding.models
+    if not before.trees:
+        models = models - {Model.IN_NETWORK}
+    wanted = replace(request.embedding, models=models, auxiliary=before.auxiliary)
+    embedding = _embed(network, replace(request, embedding=wanted), allocator)
+    fresh = [part for part in embedding.parts if in_switches(part)]
+    if len(fresh) > len(before.trees):
+        raise PlanError(
+            f"job {before.job}: the best embedding has {len(fresh)} trees of switches, and the job "
+            f"{len(before.trees)} for its life"
+        )
+    places: list[Part | None] = []
+    for tree in before.trees:
+        same = next((part for part in fresh if part.topology.root == tree.server), None)
+        if same is not None:
+            fresh.remove(same)
+        places.append(same)
+    places = [part if part is not None or not fresh else fresh.pop(0) for part in places]
+    used = sum((part.weight for part in places if part is not None), Fraction(0))
+    shares = [
+        tree.share if not used else 0.0 if part is None else float(part.weight / used)
+        for tree, part in zip(before.trees, places, strict=True)
+    ]
+    sums = [name for name, switch in network.switches.items() if switch.aggregates]
+    routes = [
+        make_route(network, request.workers, tree.parents, tree.server, sums)
+        if part is None
+        else route_of(network, request.workers, part)
+        for tree, part in zip(before.trees, places, strict=True)
+    ]
+    plan = job_plan(network, request, routes, shares, Results.REPLICATED, allocator)
+    hosts = tuple(host_part(part) for part in embedding.parts if not in_switches(part))
+    return replace(plan, host_parts=hosts, period=before.period)
 
 
 def _servers(request: PlanRequest, before: JobPlan) -> list[str]:

@@ -11,7 +11,7 @@ from controller.embedding.demand import Model
 from controller.embedding.embedding import JobEmbedding, Part
 from controller.planners.job_plans import check_request, job_plan
 from controller.planners.request import PlanRequest
-from controller.planners.routes import make_route
+from controller.planners.routes import Route, make_route
 
 
 def host_part(part: Part) -> HostPart:
@@ -30,8 +30,8 @@ def realise(
     Reserves slots and groups for the trees of switches, whose shares add up to 1. PlanError as
     `job_plan` where packets cannot take a tree, or if slots ran out since.
     """
-    hosts = tuple(host_part(part) for part in embedding.parts if not _in_switches(part))
-    parts = [part for part in embedding.parts if _in_switches(part)]
+    hosts = tuple(host_part(part) for part in embedding.parts if not in_switches(part))
+    parts = [part for part in embedding.parts if in_switches(part)]
     if not parts:
         return JobPlan(
             request.job,
@@ -41,25 +41,24 @@ def realise(
             request.lanes,
             request.window,
             host_parts=hosts,
+            period=request.embedding.period,
         )
     request = replace(request, servers=tuple(dict.fromkeys(p.topology.root for p in parts)))
     check_request(network, replace(request, shares=None))
-    routes = [
-        make_route(
-            network,
-            request.workers,
-            part.topology.parents,
-            part.topology.root,
-            # Slots are held where flows meet; a switch that passes one flow on sums nothing.
-            part.topology.slots_at,
-        )
-        for part in parts
-    ]
+    routes = [route_of(network, request.workers, part) for part in parts]
     whole = sum(part.weight for part in parts)
     shares = [float(part.weight / whole) for part in parts]
     plan = job_plan(network, request, routes, shares, Results.REPLICATED, allocator)
-    return replace(plan, host_parts=hosts)
+    return replace(plan, host_parts=hosts, period=request.embedding.period)
 
 
-def _in_switches(part: Part) -> bool:
+def in_switches(part: Part) -> bool:
+    """Whether a part's topology is a tree of switches."""
     return part.topology.model is Model.IN_NETWORK
+
+
+def route_of(network: Network, workers: tuple[str, ...], part: Part) -> Route:
+    """The route of a tree of switches."""
+    topology = part.topology
+    # Slots are held where flows meet; a switch that passes one flow on sums nothing.
+    return make_route(network, workers, topology.parents, topology.root, topology.slots_at)

@@ -41,13 +41,14 @@ class EmbeddingOptions:
     `models`: what a part of the data may go over. `auxiliary`: hosts that may help besides the
     workers (None: it looks for lightly loaded ones); with `relays` also in topologies of hosts,
     else only as servers of trees of switches. `tensor_bytes`: what an iteration exchanges; weights
-    do not depend on it.
+    do not depend on it. `period`: tensors after which weights may change (0: never).
     """
 
     models: frozenset[Model] = frozenset(Model)
     auxiliary: tuple[str, ...] | None = None
     relays: bool = True
     tensor_bytes: int = 1 << 20
+    period: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,8 @@ class PlanRequest:
     what is asked of planners of several trees; the planner multi-hop takes its gap, time limit and
     seed. `method`: how multi-hop looks for trees. `max_aggregating`: how many switches may sum for
     the job, None: any number. `before`: the plan of the epoch before, None for a new job; what is
-    fixed for a job's life follows from it (planner embedding). That one chooses its servers itself.
+    fixed for a job's life follows from it (planner embedding). That one chooses its servers itself;
+    with `recut` it chooses weights anew, which hold from a border on.
     """
 
     job: int
@@ -78,6 +80,7 @@ class PlanRequest:
     max_aggregating: int | None = None
     embedding: EmbeddingOptions = field(default_factory=EmbeddingOptions)
     before: JobPlan | None = None
+    recut: bool = False
 
 
 Planner = Callable[[Network, PlanRequest, Allocator], JobPlan]

@@ -45,6 +45,9 @@ from protocol.wire import tos_of_level
 
 Script = Generator[None, None, None]
 
+PARTS = 64
+"""Parts of a tensor have ports of their own, and those after a border others than those before."""
+
 
 class PeerGone(RuntimeError):
     """Another agent of the job failed or is gone; names its host and what is missing."""
@@ -83,6 +86,8 @@ class Member:
         self._exchanges: dict[int, Exchange] = {}
         """By the number of the part of a tensor, see `decompose`."""
         self._source: Source | None = None
+        self._sent_again = 0
+        """Over connections that are closed."""
         self._released = False
         self._tos = 0
         self._completed: dict[int, Completed] = {}
@@ -201,29 +206,89 @@ class Member:
         self._servers.adopt(plan, self.client.host, assignment.network)
         self._install(self._servers)
         task = None
-        if any(self.client.host in part.hosts for part in plan.host_parts):
+        relays = any(self.client.host in part.hosts for part in plan.host_parts)
+        if relays or plan.period:
             task = Task.from_mapping(assignment.task)
-            if task.coordination is not None:
+            if task.coordination is None:
+                self._make_exchanges(assignment, plan, task)
+            elif relays:
                 raise TaskError(
                     f"job {self.job}: its workers agree on an order of tensors, which relay "
                     f"{self.client.host} does not hear of; expected parts of workers alone"
                 )
-            self._make_exchanges(assignment, plan, task)
+            else:
+                task = None
         self.client.ready()
         yield from self._until(lambda: self.client.started, "the start")
         if task is not None:
             yield from self._connect()
-            yield from self._relay(task, plan)
+            yield from self._relay(assignment, task, plan)
         while not self._released:
             yield
 
-    def _relay(self, task: Task, plan: JobPlan) -> Script:
+    def _cross(
+        self, number: int, assignment: Assignment, plan: JobPlan, task: Task
+    ) -> Generator[None, None, tuple[int, JobPlan]]:
+        """Before tensor `number`: that number, and the plan by which it is cut.
+
+        Cuts change at borders only (`JobPlan.period`), for which the controller is asked half a
+        period before. Whoever sums waits there for the answer, which is the same for all, so that
+        all cut every tensor alike, whatever epoch each has. A relay that has had nothing to sum may
+        learn of a later border first, and goes on from there.
+        """
+        period = plan.period
+        if not period:
+            return number, plan
+        border, inside = divmod(number, period)
+        if border and not inside:
+            while (decided := self.client.cut(border)) is None:
+                yield
+            at, cut = decided
+            if at != border and self.client.host in plan.workers:
+                raise ControllerError(
+                    f"job {self.job}, host {self.client.host}: waits at border {border} and is "
+                    f"told of border {at}; expected that of tensor {number}"
+                )
+            number = at * period
+            if cut.cut != plan.cut:
+                self._recut(assignment, cut, task, at)
+                yield from self._connect()
+            plan = cut
+        if number % period == period // 2:
+            self.client.ask_border(number // period + 1)
+        return number, plan
+
+    def _recut(self, assignment: Assignment, plan: JobPlan, task: Task, border: int) -> None:
+        """Other ways for what follows: nothing is under way, here or towards this host."""
+        for exchange in self._exchanges.values():
+            if isinstance(exchange, ScheduleExchange):
+                self._sent_again += exchange.retransmissions
+                exchange.close()
+        self._exchanges.clear()
+        self._make_exchanges(assignment, plan, task, border)
+        if self._worker is not None:
+            self._worker.cut_as(plan)
+        if self._source is not None:
+            self._source.workload.cut_as(plan)
+
+    def _relay(self, assignment: Assignment, task: Task, plan: JobPlan) -> Script:
         """Sum what the workers send of every tensor; this host has nothing to add."""
-        for size in task.workload.tensor_sizes():
-            nothing = np.zeros(size, task.workload.dtype.value)
-            self._begin(plan, nothing, like(nothing), time.monotonic())
-            yield from self._exchanged()
-            self.round += 1
+        sizes = task.workload.tensor_sizes()
+        number = 0
+        while number < len(sizes):
+            number, plan = yield from self._cross(number, assignment, plan, task)
+            if self._exchanges:
+                nothing = np.zeros(sizes[number], task.workload.dtype.value)
+                self._begin(plan, nothing, like(nothing), time.monotonic())
+                yield from self._exchanged()
+                number += 1
+                self.round = number
+            elif plan.period:
+                border = number // plan.period + 1
+                self.client.ask_border(border)
+                number = border * plan.period
+            else:
+                return
 
     def _work(self, assignment: Assignment, plan: JobPlan) -> Script:
         task = Task.from_mapping(assignment.task)
@@ -239,6 +304,7 @@ class Member:
         intervals: list[Interval] = []
         following: Following = yield from self._operation(source.first, apart=source.waits)
         while following is not None:
+            _, plan = yield from self._cross(len(intervals), assignment, plan, task)
             name, tensor = following
             started = time.monotonic()
             result = like(tensor)
@@ -256,7 +322,8 @@ class Member:
             {
                 "verdict": asdict(verdict),
                 "intervals": intervals,
-                "retransmissions": sum(e.retransmissions for e in self._exchanges.values()),
+                "retransmissions": self._sent_again
+                + sum(e.retransmissions for e in self._exchanges.values()),
                 "outcome": source.workload.outcome(),
             }
         )
@@ -277,8 +344,10 @@ class Member:
             self._source = AgreedOrder(training, coordinator, vectors)
         return self._source
 
-    def _make_exchanges(self, assignment: Assignment, plan: JobPlan, task: Task) -> None:
-        """The ways by which this host sums its parts of tensors."""
+    def _make_exchanges(
+        self, assignment: Assignment, plan: JobPlan, task: Task, border: int = 0
+    ) -> None:
+        """The ways by which this host sums its parts of tensors from a border on."""
         network, host = assignment.network, self.client.host
         tensors = [decompose(plan, size) for size in sorted(set(task.workload.tensor_sizes()))]
         for place, (part, _, _) in enumerate(decompose(plan, 0)):
@@ -292,11 +361,13 @@ class Member:
                     host,
                     [stop - start for _, start, stop in (parts[place] for parts in tensors)],
                     lambda work: self._pool.put_apart(self.job, work),
-                    port_of(self.job, place),
+                    port_of(self.job, place + PARTS * border),
                     self._tos,
                 )
 
     def _tree_exchange(self, network: Network, plan: JobPlan, task: Task) -> TreeExchange:
+        if self._worker is not None:
+            return TreeExchange(self._worker)
         options = task.options or suitable_options(network, plan)
         index = plan.workers.index(self.client.host)
         self._worker = Worker(plan, index, network, options)

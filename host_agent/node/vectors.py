@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from collectives.coordination.reduction import ExternalAnd
+from collectives.plan import JobPlan
 from host_agent.segment import Tensor
 from host_agent.workload import Judged, Verdict
 
@@ -72,6 +73,9 @@ class _Vectors(Judged):
     """Vectors are checked by those who gave them: what comes out of a cycle went into it."""
 
     cycles = 0
+
+    def cut_as(self, plan: JobPlan) -> None:
+        """Vectors go through the switches whole."""
 
     def verdict(self) -> Verdict:
         """Nothing is checked here."""

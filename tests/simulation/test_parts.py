@@ -8,7 +8,7 @@ from fractions import Fraction
 import pytest
 
 from collectives.network import Network
-from collectives.plan import DataType, HostPart, JobPlan
+from collectives.plan import DataType, HostPart, JobPlan, PlanError, TreePlan
 from controller.allocation import Allocator
 from controller.planners import EMBEDDING, make_plan
 from controller.planners.request import PlanRequest
@@ -18,6 +18,7 @@ from experiment.prepare import Prepared, prepare
 from experiment.result import Report
 from experiment.runner import run_experiment
 from experiment.simulated import engine_maker_for
+from host_agent.job import check_same_job
 from host_agent.workload import Verdict, WorkloadSpec, make_workload
 from simulation.all_reduce import Replan, SimulatedRun, simulate_plan
 from simulation.faults import Faults
@@ -55,6 +56,7 @@ def run(
     rounds: int = 2,
     faults: Faults | None = None,
     replans: tuple[Replan, ...] = (),
+    cuts: dict[int, JobPlan] | None = None,
 ) -> SimulatedRun:
     spec = WorkloadSpec("random", len(WORKERS), elements, rounds, dtype, seed=5)
     return simulate_plan(
@@ -65,6 +67,7 @@ def run(
         faults=faults,
         seed=3,
         replans=replans,
+        cuts=cuts,
         tensors=[(size, dtype) for size in spec.tensor_sizes()],
     )
 
@@ -108,6 +111,40 @@ def test_trees_change_under_way_and_parts_stay() -> None:
         for epoch, time in enumerate((0.01, 0.03, 0.07), start=2)
     )
     exact(run(plan, DataType.INT32, 8000, rounds=3, replans=replans), 4 * 3 * 8000)
+
+
+@pytest.mark.parametrize("loss", [0.0, 0.02])
+@pytest.mark.parametrize("dtype", DataType)
+def test_cuts_change_at_borders_while_epochs_change_anywhere(dtype: DataType, loss: float) -> None:
+    """Trees get more, less and nothing; relays come and go; new epochs come in between."""
+    plan = replace(mixed(), period=1)
+
+    def shared(plan: JobPlan, *shares: float) -> tuple[TreePlan, ...]:
+        return tuple(replace(t, share=each) for t, each in zip(plan.trees, shares, strict=True))
+
+    alone = tuple(replace(part, weight=2 * part.weight) for part in PARTS)
+    cuts = {
+        1: replace(plan, trees=shared(plan, 0.9, 0.1), host_parts=PARTS[:1]),
+        2: replace(plan, host_parts=alone),
+        4: replace(plan, host_parts=PARTS[1:]),
+        5: plan,
+    }
+    moved = mixed(("ps", "h3"), epoch=2)
+    # An epoch's own shares and parts say nothing of how tensors are cut.
+    moved = replace(moved, period=1, trees=shared(moved, 0.2, 0.8), host_parts=())
+    replans = tuple(
+        Replan(time, replace(moved, epoch=epoch), 0.003)
+        for epoch, time in enumerate((0.01, 0.03, 0.05, 0.09), start=2)
+    )
+    faults = Faults(loss=loss)
+    exact(run(plan, dtype, 3000, 7, faults, replans, cuts), 4 * 7 * 3000)
+
+
+def test_without_borders_a_cut_is_for_life() -> None:
+    plan = mixed()
+    with pytest.raises(PlanError, match="shares and parts"):
+        check_same_job(plan, replace(plan, epoch=2, host_parts=PARTS[:1]))
+    check_same_job(replace(plan, period=5), replace(plan, period=5, epoch=2, host_parts=()))
 
 
 def embedded(**choices: object) -> Report:

@@ -14,12 +14,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 
 from collectives.network import Network
-from collectives.plan import DataType
+from collectives.plan import DataType, JobPlan
 from controller.asking import ControllerQueries, NoClusterError
 from controller.cluster import Cluster
 from controller.cluster_service import ClusterService
@@ -28,6 +29,8 @@ from controller.job_commands import job_dict, make_submission
 from controller.job_queue import JobSpec
 from controller.loaders import load_network
 from controller.manager import Manager
+from controller.reconsidering import Reconsidered, free_network
+from controller.replanning import ReplanningPolicy
 from controller.rules import SwitchRules
 from controller.service import ControllerService
 from controller.sharing import SharingPolicy
@@ -72,8 +75,10 @@ class World:
         tls: Tls | None = None,
         grace: float = 30.0,
         link_rate: float | None = None,
+        replanning: ReplanningPolicy | None = None,
     ) -> None:
         self.network = local(name, link_rate)
+        self._replanning = replanning
         self.journal = folder / "jobs"
         self._grace = grace
         self.address = f"unix:{folder}/controller" if tls is None else "localhost:0"
@@ -107,7 +112,10 @@ class World:
     async def _main(self) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         cluster = Cluster(
-            Manager(self.network, self._install), book=self.journal, grace=self._grace
+            Manager(self.network, self._install),
+            book=self.journal,
+            grace=self._grace,
+            replanning=self._replanning,
         )
         service = ClusterService(cluster)
         await cluster.restore()
@@ -254,6 +262,43 @@ def test_an_embedding_goes_on_after_the_controller_was_restarted(tmp_path: Path)
         assert list(world.queries.job("long").servers) == servers
     finally:
         world.close()
+
+
+@pytest.mark.parametrize("every", [2, 5])
+def test_weights_change_at_borders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every: int
+) -> None:
+    """With the links' loads other hosts sum other parts; relays come and go; the controller too."""
+    random = Random(every)
+    cuts: list[object] = []
+
+    async def recut(self: Reconsidered, elements: int, now: float) -> JobPlan:
+        loads = {
+            link: random.choice([0.1, 0.5, 1.0]) for link in self.manager.network.directed_links()
+        }
+        view = free_network(self.manager.working(), loads)
+        plan = await self.manager.replan(self.job, on=view, recut=True)
+        cuts.append(plan.cut)
+        return plan
+
+    monkeypatch.setattr(Reconsidered, "recut", recut)
+    monkeypatch.setattr("controller.cluster.WATCH_SECONDS", 0.01)
+    policy = ReplanningPolicy(every=every, pause=0.0)
+    world = World(tmp_path, "torus:3x3", link_rate=1e8, replanning=policy)
+    try:
+        world.agents("h1", "h3", "h5", "h9", "h4", "h6", "h7", "h8")
+        for name, dtype in (("exact", DataType.INT32), ("near", DataType.FLOAT32)):
+            submission = make_submission(
+                name, "h1,h3,h5,h9", rounds=40, elements=5003, dtype=dtype, algorithm="embedding"
+            )
+            world.queries.submit(submission)
+            until(lambda n=name: world.queries.job(n).round > 5, "rounds")  # type: ignore[misc]
+            world.stop()
+            world.start()
+            world.exact(name)
+    finally:
+        world.close()
+    assert len(set(map(str, cuts))) > 4
 
 
 def test_an_embedding_needs_links_with_bandwidth(world: World) -> None:
