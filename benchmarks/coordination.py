@@ -79,6 +79,7 @@ def _row(
     found: Agreement,
     formula: float,
 ) -> dict[str, Any]:
+    """`busiest_limit`: of messages: fan-out in and out, and on a tree or ring its own."""
     return {
         "phase": phase,
         "scheme": scheme,
@@ -88,6 +89,7 @@ def _row(
         "time_us": found.time / 1000,
         "formula_us": formula / 1000,
         "busiest": found.busiest,
+        "busiest_limit": 2 * (fan_out + (scheme != "central")),
         "messages": found.messages,
         "words": found.words,
     }
