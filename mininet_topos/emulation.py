@@ -8,6 +8,7 @@ import os
 import subprocess
 import tempfile
 from collections.abc import Sequence
+from math import inf
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
@@ -34,12 +35,13 @@ CONGESTION_CONTROL = "reno"
 
 BBR, some machines' own, finds its rate anew in every round, a third slower than the links are.
 """
-RECEIVE_BUFFER = 1 << 18
-"""Of a TCP connection at most, bytes: ten times what these links need (50 Mbit/s, 4 ms).
+RECEIVE_SECONDS = 0.1
+"""Of a TCP connection's data at most its receive buffer holds, at the rate of the host's links.
 
-With Linux's own, 6 MB or more, the first connection fills a link's queue, and others that come
-later wait behind it for as long as whole tensors take.
+With Linux's own 6 MB the first connection fills a link's queue: others that come later wait behind
+it for as long as whole tensors take, time out at 0.2 s though nothing is lost, and start slowly.
 """
+LEAST_BUFFER = 1 << 16
 
 
 def _only_emulation() -> IO[str]:
@@ -195,8 +197,12 @@ class Emulation:
         settings = [
             "net.ipv6.conf.all.disable_ipv6=1",
             f"net.ipv4.tcp_congestion_control={CONGESTION_CONTROL}",
-            f"net.ipv4.tcp_rmem=4096 {RECEIVE_BUFFER >> 2} {RECEIVE_BUFFER}",
         ]
+        links = [self.network.link(name, peer) for peer in self.network.ports(name).values()]
+        fastest = max((link.bandwidth or inf for link in links), default=inf)
+        if fastest < inf:
+            buffer = max(LEAST_BUFFER, int(fastest * RECEIVE_SECONDS / 8))
+            settings.append(f"net.ipv4.tcp_rmem=4096 {LEAST_BUFFER} {buffer}")
         self._check(["sysctl", "-qw", *settings], host=name)
         others = [(o.ip, o.mac) for o in self.network.hosts.values() if o.name != name]
         neighbours: list[str] = []
