@@ -88,9 +88,9 @@ def plan(
     results: Annotated[
         Results | None, typer.Option(help="How results come down; default by algorithm.")
     ] = None,
-    elements: Annotated[int, typer.Option(help="Elements of the tensor.")] = 1_000_000,
+    elements: Annotated[int, typer.Option(min=1, help="Elements of the tensor.")] = 1_000_000,
     dtype: Annotated[DataType, typer.Option(help="Element type.")] = DataType.FLOAT32,
-    rounds: Annotated[int, typer.Option(help="All-reduces.")] = 1,
+    rounds: Annotated[int, typer.Option(min=1, help="All-reduces.")] = 1,
     lanes: Annotated[int, typer.Option(help="Values a packet.")] = 256,
     window: Annotated[int, typer.Option(help="Fragments in flight on a tree.")] = 256,
     link_rate: RateOption = None,
@@ -98,7 +98,7 @@ def plan(
     latency: LatencyOption = None,
     plain: PlainOption = None,
     hosts_per_switch: HostsOption = 1,
-    top: Annotated[int, typer.Option(help="Busiest links to list; 0 for all.")] = 10,
+    top: Annotated[int, typer.Option(min=0, help="Busiest links to list; 0 for all.")] = 10,
     draw: Annotated[
         Path | None, typer.Option("--draw", "--svg", help="Draw the trees into this file.")
     ] = None,

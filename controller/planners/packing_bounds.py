@@ -105,11 +105,12 @@ def cut_bound(problem: PackingProblem) -> Certificate:
 def few_trees_bound(problem: PackingProblem, max_trees: int | None) -> list[Certificate]:
     """The bound of K trees: K times the largest rate at which some tree joins all workers.
 
-    There are also no more trees than a node with several leaves has slots for: all sum there.
+    There are also no more of them than `most_trees`.
     """
-    most, reason = _most_trees(problem, max_trees)
+    most, scarce = most_trees(problem, max_trees)
     if most is None:
         return []
+    reason = f"every tree sums at {scarce}, which has slots for {most}; " if scarce else ""
     capacity = problem.graph.capacity
     rates = sorted(set(capacity.values()))
     low, high = 0, len(rates)
@@ -134,15 +135,17 @@ def few_trees_bound(problem: PackingProblem, max_trees: int | None) -> list[Cert
     ]
 
 
-def _most_trees(problem: PackingProblem, max_trees: int | None) -> tuple[int | None, str]:
-    """How many trees there may be, and why if not for `max_trees`; None: any number."""
+def most_trees(problem: PackingProblem, max_trees: int | None) -> tuple[int | None, str]:
+    """How many trees there may be (None: any number), and the node whose slots say so, if one does.
+
+    All trees sum at a node with several leaves.
+    """
     leaves = Counter(problem.leaves.values())
     several = [node for node, count in leaves.items() if count > 1 and node in problem.limits]
     scarce = min(several, key=lambda node: problem.limits[node], default=None)
     if scarce is None or (max_trees is not None and max_trees <= problem.limits[scarce]):
         return max_trees, ""
-    slots = problem.limits[scarce]
-    return slots, f"every tree sums at {scarce}, which has slots for {slots}; "
+    return problem.limits[scarce], scarce
 
 
 def _least_flows(problem: PackingProblem, inside: tuple[str, ...]) -> int:

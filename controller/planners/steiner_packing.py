@@ -29,6 +29,7 @@ from controller.planners.packing_bounds import (
     cut_bound,
     few_trees_bound,
     lengths_bound,
+    most_trees,
     simple_lengths,
     whole_lengths,
 )
@@ -195,6 +196,7 @@ def pack_trees(problem: PackingProblem, options: ForestOptions) -> Forest:
     PlanError if no tree meets the options, saying why.
     """
     start = time.monotonic()
+    _check_slots(problem)
     usable = _near_enough(_thick_enough(problem, options), options.max_delay)
     pool = _Pool(usable)
     pricing = Pricing(usable, options.max_height, options.max_delay)
@@ -225,6 +227,15 @@ def pack_trees(problem: PackingProblem, options: ForestOptions) -> Forest:
     elif time.monotonic() >= end:
         verdict = Verdict.TIME_LIMIT
     return replace(forest, verdict=verdict, seconds=time.monotonic() - start)
+
+
+def _check_slots(problem: PackingProblem) -> None:
+    most, scarce = most_trees(problem, None)
+    if most == 0:
+        raise PlanError(
+            f"{problem.graph.name}: every tree sums at {scarce}, which has no free slots for one: "
+            "use a smaller window, or a switch with more slots"
+        )
 
 
 def _thick_enough(problem: PackingProblem, options: ForestOptions) -> PackingProblem:

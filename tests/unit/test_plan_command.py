@@ -84,6 +84,11 @@ def test_delays_are_limited_or_refused() -> None:
         plan(*hosts, "--max-delay", "1ms")
 
 
+def test_a_window_that_no_switch_has_slots_for_is_refused() -> None:
+    with pytest.raises(PlanError, match="every tree sums at l1, which has no free slots for one"):
+        plan("--planner", "multi-tree", "--window", "8192", *OVERSUBSCRIBED)
+
+
 def test_multi_hop_keeps_to_a_height_and_refuses_other_limits() -> None:
     assert planned("--max-height", "4", *OVERSUBSCRIBED)["trees"][0]["height"] == 4
     with pytest.raises(PlanError, match="crosses 3 switches; a height of 3 allows 2"):
