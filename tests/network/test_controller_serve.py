@@ -196,6 +196,32 @@ def test_agents_wait_for_a_controller_that_comes_later(cluster: Cluster) -> None
     assert second["job"] > first["job"]
 
 
+def test_a_job_outlives_a_controller_that_is_killed(cluster: Cluster) -> None:
+    """Its agents sum on without one, and go on in a new epoch under the next."""
+    address, jobs = f"unix:{cluster.folder}/controller", str(cluster.folder / "jobs")
+    cluster.serve(address, "--jobs", jobs)
+    for host in cluster.network.hosts:
+        cluster.attach(host, address)
+    until(lambda: cluster.attached() == set(cluster.network.hosts), "all agents")
+    rounds = 300
+    cluster.ask("submit", "long", "--workers", "h1,h2,h3", "--rounds", str(rounds))
+    queries = ControllerQueries(cluster.address)
+    for epoch in (1, 2):
+        seen = queries.job("long").round
+        until(lambda seen=seen: queries.job("long").round > seen, "rounds")  # type: ignore[misc]
+        job = queries.job("long")
+        assert (job.state, job.epoch) == ("running", epoch)
+        assert cluster.controller is not None
+        cluster.controller.kill()
+        cluster.controller.wait()
+        cluster.serve(address, "--jobs", jobs)
+    until(lambda: queries.job("long").state != "running", "the end")
+    ended = cluster.ask("job", "long")
+    exact(ended, 3 * rounds * 100_000)
+    assert ended["epoch"] == 3
+    cluster.stop_controller()
+
+
 # -- TLS
 
 
