@@ -12,6 +12,7 @@ well, and the certificate says so.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from time import monotonic, perf_counter
@@ -209,17 +210,16 @@ class _Planning:
     def _offer_equal_rates(self) -> None:
         """Offer few trees of one rate, without limits on their height."""
         assert self.most is not None
-        most, bound, seed, deadline = self.most, self.strength, self.options.seed, self.deadline
-        if most > ATTEMPTS:
-            self._offer_best_of(
-                unit_rates(self.numbered, bound, self.gap, seed=seed, deadline=deadline) or {}
-            )
-        step = -(-most // ATTEMPTS)
-        for count in range(most, 0, -step):
+        numbered, seed, deadline = self.numbered, self.options.seed, self.deadline
+        bound = self.certificate.bound
+        equal = unit_rates(numbered, bound, self.gap, seed=seed, deadline=deadline)
+        self._offer_best_of(equal or {})
+        # From few trees upwards, so that the fewest that are good are kept.
+        for count in range(self.most, 0, -math.ceil(self.most / ATTEMPTS))[::-1]:
             if self.good() or self.late():
                 return
-            rate = largest_rate(self.numbered, count, bound)
-            rates = trees_of_rate(self.numbered, rate, count, seed=seed, deadline=deadline)
+            rate = largest_rate(numbered, count, self.strength)
+            rates = trees_of_rate(numbered, rate, count, seed=seed, deadline=deadline)
             self._offer_best_of(rates or {})
 
     def _offer_peeled(self, grow: Grow) -> None:

@@ -34,6 +34,26 @@ def test_no_matrix_of_0_and_1_has_a_larger_determinant(size: int) -> None:
     assert round(float(found)) == largest_determinant(size)
 
 
+@pytest.mark.parametrize("size", [5, 6, 7])
+def test_there_is_a_matrix_with_the_largest_determinant(size: int) -> None:
+    draw = np.random.default_rng(1)
+    best = 0.0
+    for _ in range(30):
+        matrix = draw.integers(0, 2, (size, size)).astype(float)
+        found = 0.0
+        while True:
+            row, column = np.divmod(np.arange(size * size), size)
+            flipped = np.repeat(matrix[np.newaxis], size * size, axis=0)
+            flipped[np.arange(size * size), row, column] = 1 - matrix[row, column]
+            all_found = np.abs(np.linalg.det(flipped))
+            if all_found.max() < found + 0.5:
+                break
+            found = float(all_found.max())
+            matrix = flipped[int(all_found.argmax())]
+        best = max(best, found)
+    assert round(best) == largest_determinant(size)
+
+
 @pytest.mark.parametrize("size", range(1, 40))
 def test_hadamards_bound_on_larger_matrices(size: int) -> None:
     # Exact at 11, where there is a Hadamard matrix of 12.

@@ -3,6 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
+from random import Random
 
 import pytest
 from hypothesis import given, settings
@@ -59,6 +60,15 @@ def test_the_strength_is_reached(graph: PlanningGraph) -> None:
     assert part_of_strength(graph, ForestOptions()) >= Fraction(999, 1000)
 
 
+def test_the_strength_is_reached_where_many_bandwidths_differ() -> None:
+    graph = named("complete:40")
+    draw = Random(5)
+    capacity = {edge: Fraction(int(1000 * draw.paretovariate(1.2))) for edge in graph.capacity}
+    assert part_of_strength(replace(graph, capacity=capacity), ForestOptions()) >= Fraction(
+        999, 1000
+    )
+
+
 @pytest.mark.parametrize(
     ("graph", "most", "part"),
     [
@@ -77,6 +87,17 @@ def test_the_strength_is_reached(graph: PlanningGraph) -> None:
 def test_few_trees_are_enough(graph: PlanningGraph, most: int, part: Fraction) -> None:
     options = ForestOptions(max_trees=most, gap=1e-4)
     assert part_of_strength(graph, options) >= part * Fraction(9999, 10000)
+
+
+@pytest.mark.parametrize(
+    ("graph", "most", "trees"),
+    [(named("complete:8"), 10, 4), (wide_area("attmpls"), 10, 2), (named("torus:4x4"), 5, 2)],
+    ids=lambda value: value.name if isinstance(value, PlanningGraph) else str(value),
+)
+def test_no_more_trees_than_it_takes(graph: PlanningGraph, most: int, trees: int) -> None:
+    forest = checked(graph, ForestOptions(max_trees=most))
+    assert forest.verdict is Verdict.OPTIMAL
+    assert len(forest.trees) == trees
 
 
 @pytest.mark.parametrize("height", [4, 5])
