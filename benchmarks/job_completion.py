@@ -26,6 +26,7 @@ from rich.console import Console
 
 from benchmarks.report import Rows, arguments, run_benchmarks
 from collectives.network import Network
+from collectives.plan import JobPlan
 from collectives.timing.routes import LinkArrays
 from controller.allocation import Allocator
 from controller.asking import ControllerQueries
@@ -219,8 +220,8 @@ def distribution_plot(times: Mapping[Way, Sequence[float]]) -> bytes:
 class Measured:
     """What became of a job. `seconds`: from its submission to its end.
 
-    `starting`: of that, until its agents began. `links`: of the tree it began with, as (node, next
-    node towards the server).
+    `starting`: of that, until its agents began. `links`: of its last plan's tree, as (node, next node
+    towards the server).
     """
 
     seconds: float
@@ -281,19 +282,23 @@ async def run_jobs(
     await _until(lambda: set(cluster.network.hosts) <= set(cluster.nodes.attached), "agents")
     began = time.monotonic()
 
-    async def submit(job: MixedJob) -> tuple[int, frozenset[tuple[str, str]]]:
+    async def submit(job: MixedJob) -> int:
         await asyncio.sleep(max(0.0, began + job.start - time.monotonic()))
-        info = await asyncio.to_thread(queries.submit, _submission(job, way))
-        [tree] = cluster.manager.plan_of(info.job).trees
-        return info.job, frozenset(tree.parents.items())
+        return (await asyncio.to_thread(queries.submit, _submission(job, way))).job
 
-    submitted = await asyncio.gather(*map(submit, jobs))
-    found = [cluster.book.find(number) for number, _ in submitted]
+    numbers = await asyncio.gather(*map(submit, jobs))
+    found = [cluster.book.find(number) for number in numbers]
     await _until(lambda: all(job.state.over for job in found), "the jobs' end")
     return [
-        _measured(await asyncio.to_thread(queries.job, str(number)), links)
-        for number, links in submitted
+        _measured(await asyncio.to_thread(queries.job, str(job.number)), _links(job.plan))
+        for job in found
     ]
+
+
+def _links(plan: JobPlan | None) -> frozenset[tuple[str, str]]:
+    if plan is None:
+        return frozenset()
+    return frozenset(link for tree in plan.trees for link in tree.parents.items())
 
 
 def _submission(job: MixedJob, way: Way) -> pb.Submission:
