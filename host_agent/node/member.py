@@ -30,6 +30,7 @@ from host_agent.node.exchange import (
     port_of,
 )
 from host_agent.node.operation_pool import Completed, OperationPool
+from host_agent.node.process import ProcessTensors
 from host_agent.node.source import AgreedOrder, Following, LockStep, Source, coordinator_of
 from host_agent.node.timing import suitable_options
 from host_agent.node.vectors import SwitchedVectors, VectorQueues
@@ -39,7 +40,7 @@ from host_agent.segment import Tensor
 from host_agent.server_set import ServerSet
 from host_agent.task import Task, TaskError
 from host_agent.worker import Worker
-from host_agent.workload import VECTORS, Interval, make_workload
+from host_agent.workload import PROCESS, VECTORS, Interval, make_workload
 from protocol.channel import ControllerError
 from protocol.wire import tos_of_level
 
@@ -86,8 +87,8 @@ class Member:
         self._exchanges: dict[int, Exchange] = {}
         """By the number of the part of a tensor, see `decompose`."""
         self._source: Source | None = None
-        self._sent_again = 0
-        """Over connections that are closed."""
+        self._sent_before = self._sent_again = 0
+        """Bytes, and segments sent again, over connections that are closed."""
         self._released = False
         self._tos = 0
         self._completed: dict[int, Completed] = {}
@@ -128,7 +129,7 @@ class Member:
     @property
     def sent_bytes(self) -> int:
         """Bytes that its schedules have sent; frames are counted by the send queues."""
-        return sum(exchange.sent_bytes for exchange in self._schedules())
+        return self._sent_before + sum(exchange.sent_bytes for exchange in self._schedules())
 
     def _schedules(self) -> list[ScheduleExchange]:
         return [each for each in self._exchanges.values() if isinstance(each, ScheduleExchange)]
@@ -260,10 +261,10 @@ class Member:
 
     def _recut(self, assignment: Assignment, plan: JobPlan, task: Task, border: int) -> None:
         """Other ways for what follows: nothing is under way, here or towards this host."""
-        for exchange in self._exchanges.values():
-            if isinstance(exchange, ScheduleExchange):
-                self._sent_again += exchange.retransmissions
-                exchange.close()
+        for exchange in self._schedules():
+            self._sent_before += exchange.sent_bytes
+            self._sent_again += exchange.retransmissions
+            exchange.close()
         self._exchanges.clear()
         self._make_exchanges(assignment, plan, task, border)
         if self._worker is not None:
@@ -335,6 +336,8 @@ class Member:
         tree = task.coordination
         if task.workload.kind == VECTORS:
             self._source = SwitchedVectors(self._vectors.of(self.job))
+        elif task.workload.kind == PROCESS:
+            self._source = self._of_process(plan)
         elif tree is None:
             self._source = LockStep(make_workload(task.workload, index, plan))
         else:
@@ -343,6 +346,14 @@ class Member:
             coordinator = coordinator_of(assignment.network, tree, index, self.job, vectors)
             self._source = AgreedOrder(training, coordinator, vectors)
         return self._source
+
+    def _of_process(self, plan: JobPlan) -> ProcessTensors:
+        if not plan.trees or plan.host_parts:
+            raise TaskError(
+                f"job {self.job}: tensors of processes are summed in the switches or by a server; "
+                "expected algorithm in-network or server"
+            )
+        return ProcessTensors(self.client.host, self.job, len(plan.workers))
 
     def _make_exchanges(
         self, assignment: Assignment, plan: JobPlan, task: Task, border: int = 0
