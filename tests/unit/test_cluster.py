@@ -588,6 +588,22 @@ def test_a_job_that_ends_while_no_controller_is_there(world: World) -> None:
     world.exact("short")
 
 
+def test_a_controller_that_dies_as_a_job_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end is written down before the agents know of it, who leave then."""
+    monkeypatch.setattr("controller.cluster.WATCH_SECONDS", 3600.0)
+    with contextlib.closing(World(tmp_path)) as world:
+        world.agents("h1", "h2")
+        world.queries.submit(ring("short", "h1,h2"))
+        until(lambda: '"finished"' in world.journal.read_text(), "the end in the journal")
+        until(lambda: not any(node.members.members for node in world.nodes), "the agents' leaving")
+        assert world.state("short") == "running"
+        world.stop()
+        world.start()
+        world.exact("short")
+
+
 def all_finished(world: World) -> bool:
     """Whether every agent here has said its last word, to nobody."""
     clients = [member.client for node in world.nodes for member in node.members.members.values()]
