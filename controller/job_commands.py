@@ -45,6 +45,13 @@ def submit(
     train: Annotated[
         str | None, typer.Option(help="Train on a data set (`digits`) instead.")
     ] = None,
+    from_processes: Annotated[
+        bool,
+        typer.Option(
+            "--from-processes",
+            help="Tensors come from a process on each worker's host, such as a PyTorch training.",
+        ),
+    ] = False,
     seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 1,
     algorithm: Annotated[
         str, typer.Option(help=f"in-network, server, embedding, or {', '.join(SCHEDULES)}.")
@@ -66,7 +73,7 @@ def submit(
         elements=elements,
         rounds=rounds,
         dtype=DataType.FLOAT32 if train else dtype,
-        kind=train or "random",
+        kind="process" if from_processes else train or "random",
         seed=seed,
         algorithm=algorithm,
     )
@@ -92,7 +99,8 @@ def make_submission(
 ) -> pb.Submission:
     """A job that sums tensors and checks every sum; `workers`, `servers` as the command takes them.
 
-    `kind`: `random` tensors of `elements`, or a data set to train on.
+    `kind`: `random` tensors of `elements`, a data set to train on, or `process`: what processes on
+    the workers' hosts hand to their agents.
     """
     submission = pb.Submission(name=name, algorithm=algorithm)
     submission.worker_count = _hosts(workers, submission.workers)

@@ -5,6 +5,11 @@ all-gather and barrier run on the ring of the group's ranks, over TCP connection
 keeps; each rank tells the others where it listens through the group's store. A group's calls run in
 the order in which they are made, in a thread of their own, so that `async_op` and the buckets of
 DistributedDataParallel overlap with computing. Other collectives and reductions are refused.
+
+Where HOPSUM_JOB and HOPSUM_HOST name a job of a hopsum cluster (`hopsum submit --from-processes`)
+and this process's host in it, the sums of float32 and int32 of the first group, all ranks, one on
+each of the job's worker hosts, go through the switches: the host's agent sends them
+(`process_socket`). float32 sums have the error bound of docs/protocol.md then.
 """
 
 from __future__ import annotations
@@ -16,6 +21,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
 from functools import cache
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -25,11 +31,14 @@ import torch.distributed as dist
 from collectives.algorithms.ring import ring_all_gather, ring_all_reduce, ring_broadcast
 from collectives.execution import Execution, channels
 from collectives.schedule import Schedule
+from host_agent.process_socket import CODES, AgentSocket
 from host_agent.tcp_collective import TcpCollective
 
 NAME = "hopsum"
 ADDRESS = "HOPSUM_ADDRESS"
 """Environment: the IPv4 address at which the other ranks reach this one, if not the usual one."""
+JOB, HOST = "HOPSUM_JOB", "HOPSUM_HOST"
+"""Environment: the number of this training's job in a cluster, and this host's name there."""
 SUMMABLE = (torch.float32, torch.int32, torch.float64, torch.int64)
 
 all_reduce = cache(ring_all_reduce)
@@ -77,17 +86,25 @@ class HopsumWork(dist.Work):
 
 
 class HopsumGroup(dist.ProcessGroup):
-    """The ranks of a group and the connections of their ring.
+    """The ranks of a group and the connections of their ring; `switches`: beside it.
 
     Raises PeerLost if a rank does not come within `timeout`.
     """
 
-    def __init__(self, store: Any, rank: int, size: int, timeout: timedelta) -> None:
+    def __init__(
+        self,
+        store: Any,
+        rank: int,
+        size: int,
+        timeout: timedelta,
+        switches: AgentSocket | None = None,
+    ) -> None:
         super().__init__(rank, size)
         self._ours, self._size = rank, size
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="hopsum collectives")
         self._closed = threading.Event()
         self._collective: TcpCollective | None = None
+        self._switches = switches
         if size > 1:
             self._collective = _connect(store, rank, size, timeout.total_seconds())
 
@@ -115,7 +132,7 @@ class HopsumGroup(dist.ProcessGroup):
         def run() -> None:
             for tensor in tensors:
                 flat = tensor.detach().reshape(-1).contiguous()
-                self._run(all_reduce(self._size, flat.numel()), flat.numpy())
+                self._sum(flat.numpy())
                 self._put_back(tensor, flat)
 
         return self._submit(run, tensors)
@@ -179,6 +196,8 @@ class HopsumGroup(dist.ProcessGroup):
             self._thread.shutdown(wait=True)
             if self._collective is not None:
                 self._collective.close()
+            if self._switches is not None:
+                self._switches.close()
 
     def abort(self) -> None:
         """Begin nothing more; what is under way ends by itself."""
@@ -201,6 +220,13 @@ class HopsumGroup(dist.ProcessGroup):
     def _run(self, schedule: Schedule, values: Any) -> None:
         if self._collective is not None and len(values):
             self._collective.run(Execution(schedule, self._ours, values))
+
+    def _sum(self, values: Any) -> None:
+        if self._switches is not None and values.dtype in CODES:
+            if len(values):
+                self._switches.sum(values)
+        else:
+            self._run(all_reduce(self._size, len(values)), values)
 
     def _gathered(self, tensor: torch.Tensor) -> list[torch.Tensor]:
         """All ranks' tensors, flat."""
@@ -247,7 +273,31 @@ def _own_address() -> str:
 
 
 def _create(store: Any, rank: int, size: int, timeout: timedelta) -> HopsumGroup:
-    return HopsumGroup(store, rank, size, timeout)
+    switches = _switches(size, timeout) if next(_groups) == 0 else None
+    return HopsumGroup(store, rank, size, timeout, switches)
+
+
+_groups = count()
+
+
+def _switches(size: int, timeout: timedelta) -> AgentSocket | None:
+    """The host's agent, if the environment names a job; raises SumRefused, HopsumError."""
+    job, host = os.environ.get(JOB), os.environ.get(HOST)
+    if job is None and host is None:
+        return None
+    if host is None or job is None or not job.isdecimal():
+        raise HopsumError(
+            f"{JOB} is {job!r} and {HOST} {host!r}: expected the job's number, and this host's "
+            "name in the network; or neither"
+        )
+    agent = AgentSocket(host, int(job), timeout.total_seconds())
+    if agent.workers != size:
+        agent.close()
+        raise HopsumError(
+            f"job {job} has {agent.workers} workers and the group {size} ranks: expected a rank on "
+            "each of the job's worker hosts"
+        )
+    return agent
 
 
 if not hasattr(dist.Backend, NAME.upper()):

@@ -27,6 +27,7 @@ Tensor = NDArray[Any]
 
 INT32_LIMIT = 1 << 31
 VECTORS = "vectors"
+PROCESS = "process"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +35,10 @@ class WorkloadSpec:
     """Which workload, the same for all workers; it crosses to the agents as JSON.
 
     `kind`: `random` (tensors of `elements`, `rounds` times), `digits` (training; `rounds` is the
-    number of epochs), or VECTORS (what the workers of another job say to agree on an order: as
-    many words, as often, as it takes). `coordinate`: training sums a tensor a layer's
-    parameters, in an order that the workers agree on (`operator_training`), else all in one.
+    number of epochs), VECTORS (what the workers of another job say to agree on an order: as many
+    words, as often, as it takes), or PROCESS (what processes on the hosts hand in). `coordinate`:
+    training sums a tensor a layer's parameters, in an order that the workers agree on
+    (`operator_training`), else all in one.
     """
 
     kind: str
@@ -66,7 +68,7 @@ class WorkloadSpec:
     def step_sizes(self) -> list[int]:
         """Elements of the tensors of one step, so that bytes can be predicted."""
         if self.kind != "digits":
-            return [self.elements]
+            return [] if self.kind == PROCESS else [self.elements]
         return list(map(prod, Digits.SHAPES)) if self.coordinate else [Digits.PARAMETERS]
 
     def tensor_sizes(self) -> list[int]:
