@@ -69,6 +69,7 @@ class Cluster:
         self._grace = grace
         self._replanning = replanning or ReplanningPolicy()
         self._watching: dict[int, asyncio.Task[None]] = {}
+        self._trying: set[int] = set()
         manager.planned = self._planned
         manager.service.heard = self._heard
 
@@ -144,7 +145,20 @@ class Cluster:
             make_plan(self.network, job.request, Allocator(self.network), job.spec.planner)
 
     async def _try(self, job: Job) -> None:
-        """Start a job if there is room for it now; else it is queued, and says for what."""
+        """Start a job if there is room for it now; else it is queued, and says for what.
+
+        Several may ask for that at once, as jobs end while it waits for the switches: it is tried
+        once.
+        """
+        if job.number in self._trying or job.state is not JobState.QUEUED:
+            return
+        self._trying.add(job.number)
+        try:
+            await self._try_once(job)
+        finally:
+            self._trying.discard(job.number)
+
+    async def _try_once(self, job: Job) -> None:
         # Whoever comes while switches take its rules has to know its level.
         self.priorities.add(job.number, time.monotonic(), job.request.workers)
         try:
