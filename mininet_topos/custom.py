@@ -5,7 +5,8 @@
 
 `--topo hopsum,NAME[,RATE]` takes any name or file that `hopsum topology` takes; `--switch` is
 `p4switch` or `bmv2`. The system's Python reads this file: what needs more than the standard
-library runs as commands of the checkout's virtual environment.
+library runs as commands of the checkout's virtual environment. Hosts have one link each: routes of
+hosts with several are set in `hopsum run --world mininet`.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ class HopsumTopo(Topo):
         if done.returncode != 0:
             raise SystemExit(done.stderr.strip())
         network = json.loads(done.stdout)
+        check_hosts(spec, network)
         number = 0
         for node in network["nodes"]:
             if node["kind"] == "host":
@@ -63,6 +65,18 @@ class HopsumTopo(Topo):
             if "bandwidth" in edge:
                 ends = frozenset((edge["source"], edge["target"]))
                 HopsumTopo.rates[ends] = edge["bandwidth"]
+
+
+def check_hosts(spec, network):
+    """SystemExit for hosts with several links: `mn` gives a host one address and no routes."""
+    ends = [end for edge in network["edges"] for end in (edge["source"], edge["target"])]
+    for node in network["nodes"]:
+        links = ends.count(node["id"])
+        if node["kind"] == "host" and links > 1:
+            raise SystemExit(
+                f"{spec}: host {node['id']} has {links} links, and `mn` sets no routes; use a "
+                "network whose hosts have one link each, or `hopsum run --world mininet`"
+            )
 
 
 class HopsumController(Controller):
