@@ -220,8 +220,8 @@ def distribution_plot(times: Mapping[Way, Sequence[float]]) -> bytes:
 class Measured:
     """What became of a job. `seconds`: from its submission to its end.
 
-    `starting`: of that, until its agents began. `links`: of its last plan's tree, as (node, next node
-    towards the server).
+    `starting`: of that, until its agents began. `links`: of its last plan's tree, as (node, next
+    node towards the server).
     """
 
     seconds: float
