@@ -97,7 +97,7 @@ class Mix:
 EIGHT = Mix("fat-tree:4", 10e6, 8, 3.0, 0.6, 1e6, 40e6, 2, (4, 8))
 """Two long ones are there when six others come, one every three seconds."""
 FIFTY = Mix("fat-tree:8", 10e6, 50, 4.0, 0.6, 1e6, 400e6, 5, (8, 32))
-"""Five long ones last for ten minutes and more, in the first three of which all others come."""
+"""Five long ones last six to eleven minutes, in the first four of which all others come."""
 SEEDS = range(1, 6)
 
 
