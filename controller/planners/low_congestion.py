@@ -27,7 +27,7 @@ def least_congestion(problem: Problem, parents: Tree, most: int) -> Chosen | Non
 
     None if too many flows reach the server whichever are chosen. Up to 40 passes of O(n k^2).
     """
-    best = _place(problem, parents, most, math.inf)
+    best = place_within(problem, parents, most, math.inf)
     if best is None:
         return None
     low = problem.floor
@@ -36,7 +36,7 @@ def least_congestion(problem: Problem, parents: Tree, most: int) -> Chosen | Non
         if high <= low * (1 + SLACK) + SLACK * high:
             break
         middle = (low + high) / 2
-        found = _place(problem, parents, most, middle)
+        found = place_within(problem, parents, most, middle)
         if found is None:
             low = middle
         else:
@@ -44,8 +44,8 @@ def least_congestion(problem: Problem, parents: Tree, most: int) -> Chosen | Non
     return best
 
 
-def _place(problem: Problem, parents: Tree, most: int, time: float) -> Chosen | None:
-    """Switches with which the tree takes at most `time`, None if there are none."""
+def place_within(problem: Problem, parents: Tree, most: int, time: float) -> Chosen | None:
+    """At most `most` switches with which a tree takes at most `time`, None if there are none."""
     task = problem.tasks[0]
     order = list(problem.inflows(task, Chosen(parents, frozenset())))
     children: dict[int, list[int]] = {v: [] for v in order}

@@ -19,7 +19,7 @@ from random import Random
 
 from controller.planners.hanging_tree import HangingTree, Work
 from controller.planners.in_trees import SLACK, Chosen, Problem
-from controller.planners.low_congestion import least_congestion
+from controller.planners.low_congestion import least_congestion, place_within
 from controller.planners.multi_hop_bound import next_time, time_bound
 from controller.planners.soar import soar
 from controller.planners.steiner import Tree
@@ -242,10 +242,10 @@ class _Few:
         return None
 
     def _placed(self, tree: HangingTree) -> HangingTree:
-        """A tree, or a better one with the best set of switches for its shape."""
+        """A tree, or one of the same shape without excess, if other switches make one of it."""
         if not tree.excess:
             return tree
-        placed = least_congestion(self.problem, tree.chosen().parents, self.most)
+        placed = place_within(self.problem, tree.chosen().parents, self.most, self.time)
         return tree if placed is None else min(tree, self._with(placed), key=_excess)
 
     def _with(self, chosen: Chosen) -> HangingTree:

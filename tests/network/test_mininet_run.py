@@ -109,14 +109,41 @@ def test_scapy_moves_the_frames_as_well() -> None:
     assert report.measured.verdict.checked == 3 * 6000
 
 
-def test_bmv2_gives_the_same() -> None:
+def need_bmv2() -> None:
     for command in ("simple_switch_grpc", "p4c"):
         if shutil.which(command) is None:
             pytest.skip(f"{command} is not on PATH")
+
+
+def test_bmv2_gives_the_same() -> None:
+    need_bmv2()
     report = run(engine=Engine.BMV2, loss=0.01, elements=5000)
     assert report.measured is not None
     assert report.measured.verdict.wrong == 0
     assert report.measured.verdict.checked == 3 * 10_000
+
+
+def test_several_trees_at_once_on_bmv2() -> None:
+    """Two trees, each with slots of its own: together faster than an uplink, byte for byte."""
+    need_bmv2()
+    report = run(
+        engine=Engine.BMV2,
+        planner="multi-tree",
+        topology="leaf-spine:2x2",
+        workers=4,
+        window=32,
+        link_rate=4e6,
+        uplink_rate=2e6,
+    )
+    measured = report.measured
+    assert measured is not None
+    assert report.problems == []
+    assert measured.verdict.checked == 4 * 40_000
+    assert measured.verdict.wrong == 0
+    if measured.retransmissions == 0:
+        assert report.differing_links == []
+    assert 40_000 * 32 / measured.seconds > 2e6
+    assert left_over() == []
 
 
 def test_links_hold_their_rate() -> None:

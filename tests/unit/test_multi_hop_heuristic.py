@@ -9,16 +9,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collectives.network import Network
+from collectives.plan import PlanError
 from collectives.plan_checker import check_plans
 from controller.allocation import Allocator
 from controller.loaders import load_network
 from controller.placement import place
-from controller.planners import make_plan
+from controller.planners import make_plan, multi_hop
 from controller.planners.forest import ForestOptions, Verdict
-from controller.planners.hanging_tree import HangingTree
+from controller.planners.hanging_tree import HangingTree, Path
 from controller.planners.in_trees import Limits, TreeTask, pose
 from controller.planners.multi_hop import solve_multi_hop, solve_tasks
 from controller.planners.multi_hop_candidates import candidate_trees
+from controller.planners.multi_hop_heuristic import Effort, improve
 from controller.planners.request import Method, PlanRequest
 
 
@@ -142,3 +144,38 @@ def test_a_large_network() -> None:
     assert answer.verdict is Verdict.OPTIMAL
     # Eight workers hang on a switch that cannot sum, and its flows leave it by one link.
     assert 1 / answer.rate == 8
+
+
+@pytest.mark.parametrize("arcs", [0, 100_000])
+def test_a_search_looks_at_no_more_arcs_than_it_may(
+    arcs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor at many fewer where the time asked for cannot be met; one tree more is hung up."""
+    random = Random(0)
+    network = with_speeds(load_network("dragonfly:2"), random)
+    task = random_task(network, 40, 1.0, random)
+    problem = pose(network, [task], Limits(max_summing=10))
+    starts = candidate_trees(network, problem, task)
+    looked_at = 0.0
+    best_path = HangingTree.best_path
+
+    def counting(tree: HangingTree, v: int, noise: float, random: Random) -> Path | None:
+        nonlocal looked_at
+        left = tree.work.arcs
+        path = best_path(tree, v, noise, random)
+        looked_at += left - tree.work.arcs
+        return path
+
+    monkeypatch.setattr(HangingTree, "best_path", counting)
+    assert improve(problem, starts, 0.0, Random(1), Effort(arcs=arcs)) is not None
+    assert arcs <= looked_at <= arcs + 20_000
+
+
+def test_too_many_flows_are_seen_before_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two switches take at most 62 flows away; of 127 workers, 65 are too many for a server."""
+    monkeypatch.setattr(multi_hop, "improve", lambda *_: pytest.fail("searched"))
+    network = load_network("fat-tree:8")
+    workers = tuple(network.hosts)[1:]
+    task = TreeTask("h1", workers, frozenset(network.switches))
+    with pytest.raises(PlanError, match="65 flows would reach server h1; at most 32 can"):
+        solve_tasks(network, [task], Limits(max_summing=2), method=Method.HEURISTIC)
