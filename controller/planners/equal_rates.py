@@ -14,7 +14,7 @@ from controller.bounds.strength import strength_of_whole
 from controller.planners.spanning_trees import NumberedGraph, Tree
 from controller.planners.tree_packing import TreePacking, equal_trees
 
-GRID = 4096
+GRID = 1000
 """Candidates for a rate; where there would be more, so many evenly spaced ones."""
 MANY = 4
 """Trees for an edge that are no longer few."""
@@ -32,18 +32,18 @@ def largest_rate(numbered: NumberedGraph, count: int, bound: Fraction) -> Fracti
     # At the least capacity's share every edge is good for all trees.
     least, most = min(values) / count, bound / count
     if len(values) * count <= GRID:
-        rates = sorted({value / part for value in values for part in range(1, count + 1)})
+        rates = {value / part for value in values for part in range(1, count + 1)}
     else:
-        rates = [least, *(most * step / GRID for step in range(1, GRID + 1))]
-    rates = [rate for rate in rates if rate == least or least < rate <= most]
-    low, high = 0, len(rates) - 1
+        rates = {most * step / GRID for step in range(1, GRID + 1)}
+    ordered = [least, *sorted(rate for rate in rates if least < rate <= most)]
+    low, high = 0, len(ordered) - 1
     while low < high:
         middle = (low + high + 1) // 2
-        if _most_trees(numbered, copies(numbered, rates[middle])) >= count:
+        if _most_trees(numbered, copies(numbered, ordered[middle])) >= count:
             low = middle
         else:
             high = middle - 1
-    return rates[low]
+    return ordered[low]
 
 
 def _most_trees(numbered: NumberedGraph, room: Sequence[int]) -> int:
