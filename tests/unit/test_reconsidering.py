@@ -7,9 +7,11 @@ from dataclasses import replace
 import pytest
 
 from collectives.network import Network
+from collectives.plan import DataType, JobPlan
+from collectives.plan_prediction import predict_plan
 from controller.loaders import load_network
 from controller.manager import Manager
-from controller.planners.request import PlanRequest
+from controller.planners.request import EmbeddingOptions, PlanRequest
 from controller.reconsidering import LEAST_SHARE, Reconsidered, free_network, own_rates
 from controller.replanning import Cause, ReplanningPolicy
 from controller.rules import SwitchRules
@@ -144,3 +146,69 @@ def test_the_lesser_direction_counts_and_a_full_link_is_not_gone() -> None:
     assert view.link("l1", "s2").bandwidth == RATE
     unlimited = load_network("star:2")
     assert free_network(unlimited, {}) == unlimited
+
+
+async def embedded(manager: Manager) -> JobPlan:
+    """A job of four hosts of a star whose two helpers have links a quarter as fast."""
+    wanted = EmbeddingOptions(auxiliary=("h5", "ps"), period=10)
+    request = PlanRequest(1, 1, ("h1", "h2", "h3", "h4"), (), window=64, embedding=wanted)
+    return await manager.submit(request, planner="embedding")
+
+
+def slow_helpers() -> Network:
+    network = load_network("star:5", link_rate=RATE)
+    links = [
+        replace(link, bandwidth=RATE / 4) if {link.a, link.b} & {"h5", "ps"} else link
+        for link in network.links
+    ]
+    return replace(network, links=tuple(links))
+
+
+def test_weights_follow_the_state_where_that_is_worth_it() -> None:
+    async def main() -> None:
+        network = slow_helpers()
+        manager, state = Manager(network, install), NetworkState(network)
+        plan = await embedded(manager)
+        assert plan.trees and plan.host_parts
+        looking = Reconsidered.begin(manager, state, 1, POLICY, 0.0)
+        assert not looking.recut_due(POLICY.pause - 0.1) and looking.recut_due(POLICY.pause)
+        # Nothing has changed, or too little.
+        assert await looking.recut(100_000, 5.0) is plan
+        assert not looking.recut_due(5.0)
+        state.report(plan.servers[0], [InterfaceUse("s1", 0.02 * RATE, 0.0)], 6.0)
+        assert await looking.recut(100_000, 6.0) is plan
+        # No agent has said how large tensors are: what is the load of this job is not known.
+        assert await looking.recut(0, 6.5) is plan
+        # Both helpers' links are full: hosts sum what the switches did.
+        for helper in ("h5", "ps"):
+            state.report(helper, [InterfaceUse("s1", RATE / 4, RATE / 4)], 20.0)
+        newer = await looking.recut(100_000, 20.0)
+        assert newer is manager.plan_of(1)
+        assert newer.epoch == 2 and newer.tree_weight < plan.tree_weight / 2
+        assert len(newer.trees) == len(plan.trees)
+        # Empty again: back to what it was.
+        again = await looking.recut(100_000, 60.0)
+        assert again.epoch == 3 and again.tree_weight == plan.tree_weight
+
+    asyncio.run(main())
+
+
+def test_a_jobs_own_load_is_no_reason_for_other_weights() -> None:
+    async def main() -> None:
+        network = slow_helpers()
+        manager, state = Manager(network, install), NetworkState(network)
+        plan = await embedded(manager)
+        looking = Reconsidered.begin(manager, state, 1, POLICY, 0.0)
+        looking.rate = 20.0
+        sent = predict_plan(network, plan, 100_000, DataType.INT32).links
+        for host in ("h1", "h2", "h3", "h4", *plan.auxiliary):
+            rates = [min(looking.rate * 8 * sent.get(link, 0), RATE) for link in _both(host)]
+            state.report(host, [InterfaceUse("s1", *rates)], 10.0)
+        assert min(state.shares(10.0).values()) < 0.7
+        assert await looking.recut(100_000, 10.0) is plan
+
+    asyncio.run(main())
+
+
+def _both(host: str) -> tuple[tuple[str, str], tuple[str, str]]:
+    return (host, "s1"), ("s1", host)
