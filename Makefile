@@ -53,8 +53,8 @@ bench-planning: setup  ## measure the planners alone: quality against bounds, an
 bench-jobs: setup  ## completion times of many jobs: with priorities, without, at parameter servers
 	$(BIN)/python -m benchmarks.job_completion --output out/bench
 
-bench-collectives: setup  ## our ring and the switches, with PyTorch's gloo on the same links
-	$(BIN)/python -m benchmarks.run collectives --output out/bench
+bench-collectives: setup  ## the flow simulator and PyTorch's gloo beside real runs in Mininet
+	$(BIN)/python -m benchmarks.run flow-level collectives --output out/bench
 
 lint: setup  ## ruff and mypy --strict
 	$(BIN)/ruff check .

@@ -47,8 +47,17 @@ class Case:
     algorithms: tuple[Algorithm, ...] = (Algorithm.RING, Algorithm.IN_NETWORK)
 
 
-CASES = (Case("star:8", 8, 50e6), Case("fat-tree:4", 8, 25e6))
-"""Those of the goals: gloo's ring, ours, and the switches."""
+CASES = (
+    Case("star:8", 8, 50e6),
+    Case("fat-tree:4", 8, 25e6),
+    Case("leaf-spine:4x2x1", 8, 25e6, uplink_rate=12.5e6, sizes=(4_000_000,)),
+    Case("leaf-spine:4x2x1", 8, 25e6, uplink_rate=6.25e6, sizes=(4_000_000,)),
+)
+"""Those of the goals: gloo's ring, ours, and the switches; also where uplinks are slower.
+
+gloo's ring goes by rank, and ranks are numbered rack by rack: it crosses every uplink once, which
+is the best a ring can do.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,6 +74,13 @@ def collectives(seconds: float, folder: Path) -> Rows:
     return [row for case in CASES for row in measure(case)]
 
 
+def flow_level(seconds: float, folder: Path) -> Rows:
+    """The flow simulator's seconds beside those of shaped Mininet, for every algorithm."""
+    from benchmarks.flow_level import CASES, measure
+
+    return [row for case in CASES for row in measure(case)]
+
+
 BENCHMARKS: dict[str, tuple[bool, Callable[[float, Path], Rows]]] = {
     "simulation": (False, simulation),
     "coordination": (False, coordination),
@@ -82,6 +89,7 @@ BENCHMARKS: dict[str, tuple[bool, Callable[[float, Path], Rows]]] = {
     "agents": (True, agents),
     "goodput": (True, goodput),
     "collectives": (True, collectives),
+    "flow-level": (True, flow_level),
 }
 """Whether each needs root and Mininet, and what it is."""
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from benchmarks.collectives import CASES, Case, Timed, gloo_missing, rows
+from collectives.paths import PlainRoutes, path_links
+from controller.loaders import load_network
+from controller.placement import place
 from experiment.description import Algorithm
 
 CASE = Case("star:8", 8, 50e6)
@@ -34,7 +39,24 @@ def test_a_machine_without_torch_is_told(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_the_cases_are_those_of_the_goals() -> None:
-    goals = {(case.topology, case.workers, case.link_rate, case.sizes) for case in CASES}
+    goals = {(case.topology, case.workers, case.link_rate, case.sizes) for case in CASES[:2]}
     sizes = (4_000_000, 16_000_000)
     assert goals == {("star:8", 8, 50e6, sizes), ("fat-tree:4", 8, 25e6, sizes)}
     assert all({Algorithm.RING, Algorithm.IN_NETWORK} <= set(case.algorithms) for case in CASES)
+    assert {case.uplink_rate for case in CASES[2:]} == {
+        case.link_rate / n for case in CASES[2:] for n in (2, 4)
+    }
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.uplink_rate], ids=str)
+def test_a_ring_by_rank_crosses_every_uplink_once(case: Case) -> None:
+    network = load_network(case.topology, workers=case.workers)
+    ranks = place(network, case.workers).workers
+    routes = PlainRoutes(network)
+    crossed = Counter(
+        link
+        for source, target in zip(ranks, (*ranks[1:], ranks[0]), strict=True)
+        for link in path_links(routes.path(source, target))
+        if not {*link} & set(network.hosts)
+    )
+    assert set(crossed.values()) == {1}

@@ -1,0 +1,118 @@
+"""The flow simulator against shaped Mininet: every algorithm on several networks.
+
+Rates are low, so that links and not this machine's cores decide how long an all-reduce takes.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Any
+
+from collectives.plan import DataType
+from collectives.timing.routes import LinkArrays
+from collectives.timing.scenario import Scenario
+from collectives.timing.trees import add_plan
+from experiment.description import Algorithm, Experiment, WorldKind
+from experiment.emulated import driver_for, run_job
+from experiment.event_loop import run_async
+from experiment.prepare import Prepared, prepare
+from experiment.result import Measured
+from experiment.runner import no_progress
+from mininet_topos.emulation import Emulation
+
+GOAL = 0.15
+"""How far apart measured and simulated seconds may be, as a share of the simulated."""
+ROUNDS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Workers on a network, every link at `link_rate`, those between switches at `uplink_rate`.
+
+    Rates in bit/s. `size`: bytes of a tensor; the parameter server, which takes a time for each
+    worker, gets a quarter.
+    """
+
+    topology: str
+    workers: int
+    link_rate: float = 10e6
+    uplink_rate: float | None = None
+    size: int = 1_000_000
+    algorithms: tuple[Algorithm, ...] = (
+        Algorithm.RING,
+        Algorithm.HALVING_DOUBLING,
+        Algorithm.SERVER,
+        Algorithm.TREE,
+        Algorithm.DOUBLE_TREE,
+        Algorithm.MULTI_TREE,
+        Algorithm.LEVEL_WISE,
+        Algorithm.IN_NETWORK,
+    )
+
+
+CASES = (
+    Case("star:5", 4),
+    Case("leaf-spine:3x2x2", 5, uplink_rate=5e6),
+    Case("fat-tree:4", 8),
+    Case("torus:2x3", 6, algorithms=(Algorithm.RING, Algorithm.TREE, Algorithm.MULTI_TREE)),
+)
+
+
+def simulated_seconds(prepared: Prepared) -> float:
+    """What the flow simulator says of one all-reduce of an experiment."""
+    elements = prepared.experiment.elements
+    if prepared.plan is None:
+        return prepared.predicted.seconds / prepared.experiment.rounds
+    scenario = Scenario(LinkArrays(prepared.network))
+    add_plan(scenario, prepared.plan, elements, prepared.experiment.dtype)
+    return scenario.run().seconds
+
+
+def measure(case: Case, rounds: int = ROUNDS) -> list[dict[str, Any]]:
+    """A row an algorithm, all in one network. Raises what bringing one up raises, RunFailed."""
+    base = Experiment(
+        topology=case.topology,
+        workers=case.workers,
+        elements=case.size // 4,
+        rounds=rounds,
+        dtype=DataType.INT32,
+        world=WorldKind.MININET,
+        link_rate=case.link_rate,
+        uplink_rate=case.uplink_rate,
+        algorithm=Algorithm.RING,
+    )
+
+    async def run(emulation: Emulation) -> list[dict[str, Any]]:
+        found = []
+        async with driver_for(emulation, base.resolved) as driver:
+            for job, algorithm in enumerate(case.algorithms, 1):
+                size = case.size // 4 if algorithm is Algorithm.SERVER else case.size
+                prepared = prepare(replace(base, algorithm=algorithm, elements=size // 4))
+                measured = await run_job(prepared.numbered(job), emulation, driver, no_progress)
+                found.append(row(case, algorithm, simulated_seconds(prepared), measured))
+        return found
+
+    with Emulation(prepare(base).network) as emulation:
+        return run_async(run(emulation))
+
+
+def row(case: Case, algorithm: Algorithm, simulated: float, measured: Measured) -> dict[str, Any]:
+    """Measured seconds beside simulated ones. The median, so that one hiccup does not count."""
+    seconds = median(measured.calls)
+    return {
+        "topology": case.topology,
+        "link_rate": case.link_rate,
+        "uplink_rate": case.uplink_rate,
+        "algorithm": algorithm.value,
+        "rounds": len(measured.calls),
+        "measured": round(seconds, 3),
+        "simulated": round(simulated, 3),
+        "ratio": round(seconds / simulated, 3),
+        "within_goal": abs(seconds / simulated - 1) <= GOAL,
+        "best": round(min(measured.calls), 3),
+        "retransmissions": measured.retransmissions,
+        "wrong": measured.verdict.wrong,
+        "load": round(os.getloadavg()[0], 1),
+    }
