@@ -84,7 +84,7 @@ class AgentSocket:
         """Sum a flat, contiguous array (float32 or int32) over all workers, in place."""
         try:
             self._sock.sendall(HEAD.pack(CODES[values.dtype], values.size))
-            self._sock.sendall(memoryview(values).cast("B"))
+            self._sock.sendall(values.data.cast("B"))
         except ConnectionError:
             # What the agent said before it went can still be read.
             pass

@@ -87,7 +87,7 @@ class ProcessTensors:
         try:
             with self._answering:
                 process.sendall(HEAD.pack(ANSWER, result.size))
-                process.sendall(memoryview(np.ascontiguousarray(result)).cast("B"))
+                process.sendall(np.ascontiguousarray(result).data.cast("B"))
         except OSError:
             raise ProcessGone(f"{self._what} is gone") from None
         return self._next(process)

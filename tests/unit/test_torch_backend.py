@@ -17,11 +17,14 @@ torch = pytest.importorskip("torch", reason="torch is an extra: pip install hops
 
 import torch.distributed as dist  # noqa: E402 - only where torch is
 
+from host_agent.node.process import ProcessTensors  # noqa: E402
+from host_agent.process_socket import AgentSocket, SumRefused  # noqa: E402
 from host_agent.tcp_collective import PeerLost  # noqa: E402
-from host_agent.torch_backend import HopsumError, HopsumGroup  # noqa: E402
+from host_agent.torch_backend import HopsumError, HopsumGroup, _switches  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = timedelta(seconds=20)
+JOB = 4712
 
 
 def together(size: int, act: Callable[[HopsumGroup, int], Any]) -> list[Any]:
@@ -130,6 +133,56 @@ def test_what_it_does_not_do_is_said(alone: HopsumGroup) -> None:
     alone.shutdown()
     with pytest.raises(HopsumError, match="has been shut down"):
         alone.barrier()
+
+
+def test_sums_of_a_group_with_an_agent_are_the_agents() -> None:
+    """float32 and int32 go to the host's agent, what it has no type for goes around the ring."""
+    agents = [ProcessTensors(f"t{rank}", JOB, workers=2) for rank in range(2)]
+    for agent in agents:
+        agent.prepare()
+
+    def serve(agent: ProcessTensors) -> int:
+        following, calls = agent.first(), 0
+        while following is not None:
+            name, tensor = following
+            calls += 1
+            following = agent.after(name, tensor * 2)
+        return calls
+
+    def act(rank: int) -> list[Any]:
+        switches = AgentSocket(f"t{rank}", JOB, 20)
+        group = HopsumGroup(store, rank, 2, PATIENCE, switches)
+        tensors = [torch.ones(3, 2, dtype=kind) for kind in (torch.float32, torch.int32)]
+        others = [torch.full((4,), rank, dtype=torch.float64), torch.empty(0)]
+        group.allreduce([*tensors, *others]).wait()
+        group.shutdown()
+        return [tensor.unique().tolist() for tensor in (*tensors, others[0])]
+
+    store = dist.HashStore()
+    with ThreadPoolExecutor(4) as pool:
+        served = pool.map(serve, agents)
+        assert list(pool.map(act, range(2))) == [[[2.0], [2], [1.0]]] * 2
+        assert list(served) == [2, 2]
+    for agent in agents:
+        agent.close()
+
+
+def test_an_environment_that_does_not_fit_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _switches(2, PATIENCE) is None
+    monkeypatch.setenv("HOPSUM_JOB", str(JOB))
+    with pytest.raises(HopsumError, match="HOPSUM_JOB is '4712' and HOPSUM_HOST None"):
+        _switches(2, PATIENCE)
+    monkeypatch.setenv("HOPSUM_HOST", "t9")
+    with pytest.raises(SumRefused, match="job 4712 on host t9: no agent takes tensors"):
+        _switches(2, timedelta(0))
+    agent = ProcessTensors("t9", JOB, workers=3)
+    agent.prepare()
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(agent.first)
+        with pytest.raises(HopsumError, match="job 4712 has 3 workers and the group 2 ranks"):
+            _switches(2, PATIENCE)
+        assert first.result(20) is None
+    agent.close()
 
 
 def test_torchrun_trains_as_one_process_does() -> None:

@@ -7,21 +7,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 import host_agent.torch_backend as backend
-
-
-def model() -> torch.nn.Module:
-    torch.manual_seed(1)
-    return torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 3))
-
-
-def train(net: torch.nn.Module, images: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-    for _ in range(5):
-        optimizer.zero_grad()
-        torch.nn.functional.cross_entropy(net(images), targets).backward()
-        optimizer.step()
-    return torch.cat([p.detach().reshape(-1) for p in net.parameters()])
-
+from tests.unit.torch_models import model, train
 
 dist.init_process_group(backend.NAME)
 rank, size = dist.get_rank(), dist.get_world_size()
