@@ -145,6 +145,9 @@ def test_a_recut_of_hosts_alone_has_no_trees() -> None:
     request = replace(only(*Model, period=5), epoch=2, before=first, recut=True)
     second = embedded(RACKS, request)
     assert not second.trees and second.auxiliary == () and second.period == 5
+    helped = replace(HOSTS, host_parts=(replace(STAR, weight=Fraction(1)),), period=5)
+    third = embedded(RACKS, replace(request, before=helped))
+    assert not third.trees and set(third.auxiliary) <= {"ps"}
 
 
 def test_a_recut_has_no_more_trees_than_the_job() -> None:

@@ -201,11 +201,14 @@ def test_a_jobs_own_load_is_no_reason_for_other_weights() -> None:
         looking = Reconsidered.begin(manager, state, 1, POLICY, 0.0)
         looking.rate = 20.0
         sent = predict_plan(network, plan, 100_000, DataType.INT32).links
-        for host in ("h1", "h2", "h3", "h4", *plan.auxiliary):
-            rates = [min(looking.rate * 8 * sent.get(link, 0), RATE) for link in _both(host)]
+        for host in plan.auxiliary:
+            rates = [min(looking.rate * 8 * sent[link], RATE / 4) for link in _both(host)]
             state.report(host, [InterfaceUse("s1", *rates)], 10.0)
-        assert min(state.shares(10.0).values()) < 0.7
+        assert min(state.shares(10.0).values()) < 0.3
         assert await looking.recut(100_000, 10.0) is plan
+        # The same load, and none of it the job's.
+        looking.rate = 0.0
+        assert await looking.recut(100_000, 10.0) is not plan
 
     asyncio.run(main())
 
