@@ -147,7 +147,7 @@ def described(form: Form) -> str:
     if form.tree.heights[form.tree.root] == 1:
         return "one level"
     parts = "equal" if form.parts == equal_parts(form.tree) else "rated"
-    return f"{form.siblings}, {parts}, {form.pieces} pieces"
+    return f"{form.siblings}, {parts}, {form.pieces} piece{'s' * (form.pieces > 1)}"
 
 
 def _ms(duration: float) -> float:

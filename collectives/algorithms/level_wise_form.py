@@ -2,9 +2,9 @@
 
 Four things are chosen, by closed forms alone:
 
-- target parts by the rates of the links (`target_parts`); 003's own where these are as good;
-- siblings by ring, which needs the fewest connections; hierarchically where parts are unequal, and
-  where messages are so short that the turns of a ring would only add up latency;
+- target parts by the rates of the links (`target_parts`); 003's own where links are alike;
+- siblings by ring, which needs the fewest connections; hierarchically where three or more keep
+  unequal parts, and where messages are so short that a ring's turns would only add up latency;
 - pieces: many where a level above the lowest is the slowest, which waits for the first of them;
 - levels: where no link between switches binds, levels only cost time, and all ranks are siblings:
   one ring in the order of the tree, which crosses every link once each way.
@@ -93,11 +93,16 @@ def choose_form(tree: RootedTree, rates: Rates, ranks: Sequence[str], elements: 
     loads = link_loads(tree, parts)
     least = time_of(loads, rates)
     at_ranks = time_of({rank: loads[rank] for rank in ranks if rank in loads}, rates)
-    pieces = pieces_for(tree, ranks, elements, PIECES_A_LEVEL if least > at_ranks else PIECES_BELOW)
+    by_ring = all(
+        len(children) <= 2 or len({parts[child] for child in children}) == 1
+        for children in tree.children.values()
+    )
+    waiting = least > at_ranks or not by_ring
+    pieces = pieces_for(tree, ranks, elements, PIECES_A_LEVEL if waiting else PIECES_BELOW)
     if not short and _ring_time(rates, len(ranks)) < least * (1 + UNEVEN * uneven_levels(tree)):
         flat = flattened(tree, ranks)
         return Form(flat, Siblings.RING, 1, equal_parts(flat))
-    return Form(tree, Siblings.RING if parts == equal else Siblings.HIERARCHICAL, pieces, parts)
+    return Form(tree, Siblings.RING if by_ring else Siblings.HIERARCHICAL, pieces, parts)
 
 
 def flattened(tree: RootedTree, ranks: Sequence[str]) -> RootedTree:

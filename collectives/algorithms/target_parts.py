@@ -64,33 +64,52 @@ def time_of(loads: Mapping[str, Fraction], rates: Rates) -> Fraction:
 
 
 def rated_parts(tree: RootedTree, rates: Rates) -> Parts:
-    """The parts with which the slowest link takes least: 003's own where these are as good.
+    """The parts with which the slowest link takes least: 003's own where links are alike.
 
-    Within what links can carry in the least time, loads are even. O(nodes * links that bind).
+    (If these are as good.) Elsewhere leaves keep as much as each other, within what links can carry
+    in the least time: so the flows between them are of one size, which share links evenly, and
+    branches of one width and rate keep as much as each other too. O(nodes * links that bind).
     """
     tree = _without_stem(tree)
     stem = {node: Fraction(1) for node in rates if node not in tree.parents}
     equal = equal_parts(tree)
     least, lines = _least_time(tree, rates)
-    if time_of(link_loads(tree, equal), rates) <= least:
+    alike = len({rates[node] for node in tree.parents}) <= 1
+    if alike and time_of(link_loads(tree, equal), rates) <= least:
         return stem | dict(equal)
+    leaves = dict.fromkeys(tree.nodes, 0)
+    for node in tree.upwards:
+        leaves[node] = sum(leaves[child] for child in tree.children[node]) or 1
     loads = {tree.root: Fraction(0)}
     parts: dict[str, Fraction] = {}
     for node in reversed(tree.upwards):
         children, above = tree.children[node], loads[node]
+        free = len(children) - 2 + above
+        if len(children) == 1 or not free:
+            parts |= {child: Fraction(1, len(children)) for child in children}
+            loads |= {child: max(Fraction(1), above) for child in children}
+            continue
         room = {}
         for child in children:
-            line, most = lines[child], len(children) - 2 + above
-            room[child] = most if line is None else min(most, line.at(least) - 1)
-        free, total = len(children) - 2 + above, sum(room.values(), Fraction(0))
-        for child in children:
-            if len(children) == 1 or not free:
-                parts[child] = Fraction(1, len(children))
-                loads[child] = max(Fraction(1), above)
-            else:
-                parts[child] = room[child] / total
-                loads[child] = 1 + free * parts[child]
+            line = lines[child]
+            room[child] = free if line is None else min(free, line.at(least) - 1)
+        for child, load in _filled(room, leaves, free).items():
+            parts[child] = load / free
+            loads[child] = 1 + load
     return stem | parts
+
+
+def _filled(
+    room: Mapping[str, Fraction], weights: Mapping[str, int], amount: Fraction
+) -> dict[str, Fraction]:
+    """The amount in proportion to the weights, but no more than the room; there is enough."""
+    filled: dict[str, Fraction] = {}
+    weight = sum(weights[name] for name in room)
+    for name in sorted(room, key=lambda name: room[name] / weights[name]):
+        filled[name] = min(room[name], amount * weights[name] / weight)
+        amount -= filled[name]
+        weight -= weights[name]
+    return filled
 
 
 def least_time(tree: RootedTree, rates: Rates) -> Fraction:

@@ -100,7 +100,7 @@ def test_equal_trees_reach_the_bound_and_slow_uplinks_beat_the_ring() -> None:
 @pytest.mark.parametrize("size", SMALL_SIZES)
 def test_small_tensors_are_faster_than_round_a_ring(size: int) -> None:
     found = row(next(tree for tree in TREES if tree.name == "4 racks of 2, 4:1"), size)
-    assert found["form"] == "hierarchical, equal, 1 pieces"
+    assert found["form"] == "hierarchical, equal, 1 piece"
     assert found["times_ring"] > 1.3
 
 

@@ -73,6 +73,16 @@ def test_a_slow_rack_keeps_less() -> None:
     assert time_of(loads, rates) == 1 < time_of(link_loads(tree, equal_parts(tree)), rates)
 
 
+def test_two_branches_are_a_ring_whatever_they_keep() -> None:
+    flat, ranks = racks([4, 2, 4, 2])
+    pods = {"s0": "a", "s1": "a", "s2": "b", "s3": "b", "a": "root", "b": "root"}
+    tree = RootedTree("root", {**flat.parents, **pods})
+    rates = {node: Fraction(1 if node in "ab" else 4) for node in tree.parents}
+    form = choose_form(tree, rates, ranks, LARGE)
+    assert form.siblings is Siblings.RING
+    assert (form.parts["s0"], form.parts["s1"]) == (Fraction(2, 3), Fraction(1, 3))
+
+
 def test_where_no_level_binds_there_is_one() -> None:
     tree, ranks = racks([8, 4, 2, 1])
     form = choose_form(tree, rated(tree, [1] * 4, 1), ranks, LARGE)

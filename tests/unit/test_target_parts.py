@@ -201,3 +201,13 @@ def test_parts_that_are_none_are_refused() -> None:
     ):
         with pytest.raises(ScheduleError, match=r"level-wise: parts .* under root; expected one"):
             level_wise_all_reduce(tree, ranks, 10, parts=wrong)
+
+
+def test_leaves_keep_alike_where_links_allow() -> None:
+    tree, _ = tree_of([8, 4, 2, 1])
+    parts = rated_parts(tree, rates_of(tree, [8, 4, 2, 1], 4))
+    assert [parts[f"s{i}"] for i in range(4)] == [Fraction(n, 7) for n in (4, 2, 1, 0)]
+    # Behind links of one rate the document's rule stays.
+    assert rated_parts(tree, rates_of(tree, [4] * 4, 4)) != equal_parts(tree)
+    even, _ = tree_of([3, 2])
+    assert rated_parts(even, rates_of(even, [1, 1], 1)) == equal_parts(even)
