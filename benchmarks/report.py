@@ -16,7 +16,7 @@ from rich.table import Table
 
 Rows = list[dict[str, Any]]
 Measure = Callable[[], Rows]
-FILE_WIDTH = 160
+FILE_WIDTH = 200
 
 
 def arguments(description: str | None, names: Mapping[str, object]) -> argparse.ArgumentParser:
