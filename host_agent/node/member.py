@@ -235,7 +235,7 @@ class Member:
         Cuts change at borders only (`JobPlan.period`), for which the controller is asked half a
         period before. Whoever sums waits there for the answer, which is the same for all, so that
         all cut every tensor alike, whatever epoch each has. A relay that has had nothing to sum may
-        learn of a later border first, and goes on from there.
+        learn of a later border first, and goes on from there; one after the last tensor is the end.
         """
         period = plan.period
         if not period:
@@ -251,6 +251,8 @@ class Member:
                     f"told of border {at}; expected that of tensor {number}"
                 )
             number = at * period
+            if number >= len(task.workload.tensor_sizes()):
+                return number, plan
             if cut.cut != plan.cut:
                 self._recut(assignment, cut, task, at)
                 yield from self._connect()
@@ -278,6 +280,8 @@ class Member:
         number = 0
         while number < len(sizes):
             number, plan = yield from self._cross(number, assignment, plan, task)
+            if number >= len(sizes):
+                return
             if self._exchanges:
                 nothing = np.zeros(sizes[number], task.workload.dtype.value)
                 self._begin(plan, nothing, like(nothing), time.monotonic())

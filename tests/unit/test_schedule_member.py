@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any, cast
@@ -40,6 +40,7 @@ class Controller:
         self.clients: list[Client] = []
         self.reports: dict[str, Mapping[str, Any]] = {}
         self.failures: dict[str, str] = {}
+        self.cut: Callable[[str, int], tuple[int, JobPlan]] | None = None
 
     def _release(self) -> None:
         for client in self.clients:
@@ -80,6 +81,12 @@ class Client:
     def progress(self, round_: int) -> None:
         pass
 
+    def ask_border(self, number: int) -> None:
+        os.eventfd_write(self._wakeup, 1)
+
+    def cut(self, number: int) -> tuple[int, JobPlan] | None:
+        return None if self._controller.cut is None else self._controller.cut(self.host, number)
+
     def finished(self, report: Mapping[str, Any]) -> None:
         self._controller.reports[self.host] = report
         self._controller.working.wait()
@@ -119,13 +126,13 @@ def run_agents(controller: Controller) -> None:
         thread.join(60)
 
 
-def check_reports(controller: Controller, checked: int) -> None:
+def check_reports(controller: Controller, checked: int, calls: int = 2) -> None:
     assert not controller.failures
     assert len(controller.reports) == RANKS
     for report in controller.reports.values():
         assert report["verdict"]["wrong"] == 0
         assert report["verdict"]["checked"] == checked
-        assert len(report["intervals"]) == 2
+        assert len(report["intervals"]) == calls
 
 
 @pytest.mark.parametrize("algorithm", [*SCHEDULES, MULTI_TREE])
@@ -158,6 +165,43 @@ def test_agents_sum_parts_of_a_tensor_over_several_topologies(
     assert controller.hosts == (*ranks, ps, relay)
     run_agents(controller)
     check_reports(controller, 2 * elements)
+
+
+@pytest.mark.parametrize("told", [1, 2, 7])
+def test_an_idle_relay_goes_on_from_the_border_it_hears_of(told: int) -> None:
+    """Workers have a border after the second of four tensors, and one at the end."""
+    network = local_network()
+    ranks, relay = tuple(network.hosts)[:RANKS], tuple(network.hosts)[RANKS]
+    ring = HostPart(Fraction(1), order=ranks)
+    star = HostPart(Fraction(1), root=relay, parents=dict.fromkeys(ranks, relay))
+    task = Task(WorkloadSpec("random", RANKS, 1000, 4, DataType.INT32, seed=1))
+    controller = Controller(network, task, (ring,))
+    plan = replace(controller.assignment.plan, period=2)
+    controller.assignment = replace(controller.assignment, plan=plan)
+    controller.hosts = (*ranks, relay)
+    controller.barrier = threading.Barrier(RANKS + 1, timeout=30)
+
+    def cut(host: str, number: int) -> tuple[int, JobPlan]:
+        if host == relay:
+            return told, replace(plan, host_parts=(star,))
+        # Whoever tells the relay of a later border has had no use for it at the first one.
+        return number, replace(plan, host_parts=(star if told == 1 else ring,))
+
+    controller.cut = cut
+    run_agents(controller)
+    check_reports(controller, 4 * 1000, calls=4)
+
+
+def test_a_worker_cannot_skip_a_border() -> None:
+    network = local_network()
+    ring = HostPart(Fraction(1), order=tuple(network.hosts)[:RANKS])
+    task = Task(WorkloadSpec("random", RANKS, 1000, 4, DataType.INT32, seed=1))
+    controller = Controller(network, task, (ring,))
+    plan = replace(controller.assignment.plan, period=2)
+    controller.assignment = replace(controller.assignment, plan=plan)
+    controller.cut = lambda host, number: (number + 1, plan)
+    run_agents(controller)
+    assert "waits at border 1 and is told of border 2" in controller.failures["h1"]
 
 
 def test_relays_do_not_hear_of_an_agreed_order() -> None:
