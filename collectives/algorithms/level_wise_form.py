@@ -4,7 +4,7 @@ Four things are chosen, by closed forms alone:
 
 - target parts by the rates of the links (`target_parts`); 003's own where links are alike;
 - siblings by ring, which needs the fewest connections; hierarchically where three or more keep
-  unequal parts, and where messages are so short that a ring's turns would only add up latency;
+  unequal parts, and where messages are so short that latency decides: a ring's turns add it up;
 - pieces: many where a level above the lowest is the slowest, which waits for the first of them;
 - levels: where no link between switches binds, levels only cost time, and all ranks are siblings:
   one ring in the order of the tree, which crosses every link once each way.
@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from collectives.algorithms.level_wise import (
-    LEAST_MESSAGE,
     PIECES_A_LEVEL,
     Siblings,
     level_wise_all_reduce,
@@ -37,6 +36,7 @@ from collectives.schedule import Schedule, check_counts
 
 NAME = "level-wise"
 
+ELEMENT_BITS = 32
 PIECES_BELOW = 8
 """A level above the lowest, where the links of ranks are the slowest: these never wait."""
 MOST_PEERS = 64
@@ -79,15 +79,26 @@ def form_for(network: Network, ranks: Sequence[str], elements: int) -> Form:
         node: None if (rate := network.link(node, above).bandwidth) is None else Fraction(rate)
         for node, above in tree.parents.items()
     }
-    return choose_form(tree, rates, ranks, elements)
+    latency = dict.fromkeys(tree.nodes, 0.0)
+    for node in reversed(tree.upwards):
+        for child in tree.children[node]:
+            latency[child] = latency[node] + network.link(child, node).latency
+    return choose_form(tree, rates, ranks, elements, 2 * max(latency.values()))
 
 
-def choose_form(tree: RootedTree, rates: Rates, ranks: Sequence[str], elements: int) -> Form:
-    """The same on a tree whose leaves are the ranks. `rates`: of the links above nodes, bits/s."""
+def choose_form(
+    tree: RootedTree, rates: Rates, ranks: Sequence[str], elements: int, delay: float = 0.0
+) -> Form:
+    """The same on a tree whose leaves are the ranks.
+
+    `rates`: of the links above nodes, bits/s. `delay`: from one rank to another, s, at most.
+    """
     equal = equal_parts(tree)
     few_peers = most_peers(tree) <= MOST_PEERS
     parts = rated_parts(tree, rates) if few_peers else equal
-    short = elements < len(ranks) * LEAST_MESSAGE
+    slowest = min((rate for rank in ranks if (rate := rates.get(rank))), default=None)
+    message = ELEMENT_BITS * elements / len(ranks)
+    short = (message / slowest if slowest else 0.0) < delay
     if short and few_peers:
         return Form(tree, Siblings.HIERARCHICAL, 1, parts)
     loads = link_loads(tree, parts)

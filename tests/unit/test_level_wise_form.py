@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectives.algorithms.level_wise import LEAST_MESSAGE, Siblings
+from collectives.algorithms.level_wise import Siblings
 from collectives.algorithms.level_wise_form import (
     choose_form,
     flattened,
@@ -52,15 +52,22 @@ def test_large_tensors_on_alike_links_go_by_rings_of_equal_parts() -> None:
 
 def test_short_messages_do_not_go_round_a_ring() -> None:
     tree, ranks = racks([4] * 4)
-    rates = rated(tree, [1] * 4, 1)
-    for elements, siblings in (
-        (16 * LEAST_MESSAGE - 1, Siblings.HIERARCHICAL),
-        (16 * LEAST_MESSAGE, Siblings.RING),
-    ):
-        assert choose_form(tree, rates, ranks, elements).siblings is siblings
+    rates = rated(tree, [32_000_000] * 4, 32_000_000)
+    # A rank's part of 16 ranks is 1000 elements, 1 ms on its link.
+    for delay, siblings in ((2e-3, Siblings.HIERARCHICAL), (0.5e-3, Siblings.RING)):
+        assert choose_form(tree, rates, ranks, 16_000, delay).siblings is siblings
     # But nobody keeps connections to hundreds of others.
     wide, many = racks([1] * 100)
-    assert choose_form(wide, rated(wide, [1] * 100, 1), many, 10).siblings is Siblings.RING
+    alike = rated(wide, [1] * 100, 1)
+    assert choose_form(wide, alike, many, 10, delay=1e9).siblings is Siblings.RING
+
+
+def test_delay_is_there_and_back_through_the_tree() -> None:
+    # 1 Gbit/s; 8 ranks; 2 links up, 2 down, of 1 ms: 4 ms or 125,000 elements.
+    network = load_network("leaf-spine:4x2x1", link_rate=1e9, latency=1e-3)
+    ranks = list(network.hosts)[:8]
+    assert form_for(network, ranks, 8 * 124_000).siblings is Siblings.HIERARCHICAL
+    assert form_for(network, ranks, 8 * 126_000).siblings is Siblings.RING
 
 
 def test_a_slow_rack_keeps_less() -> None:
