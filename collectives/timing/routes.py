@@ -207,9 +207,11 @@ def plain_routes(
     amounts = np.full(len(forth), 1 + framing.header / framing.payload)
     usage = Usage(starts, forth, amounts)
     if framing.answer:
-        # A flow's links, each followed by the same link in the other direction.
-        both = np.stack((forth, forth ^ 1), axis=1).ravel()
-        taken = np.stack((amounts, np.full(len(forth), framing.answer)), axis=1).ravel()
-        usage = Usage(2 * starts, both, taken)
+        # By a way of their own: routes are by destination.
+        starts_back, back = links.paths(targets, sources)
+        of = np.concatenate((flow_of, np.repeat(np.arange(len(sources)), np.diff(starts_back))))
+        order = np.argsort(of, kind="stable")
+        taken = np.concatenate((amounts, np.full(len(back), framing.answer)))
+        usage = Usage(starts + starts_back, np.concatenate((forth, back))[order], taken[order])
     unlimited = np.full(len(sources), np.inf)
     return Routes(usage, delays + overhead, unlimited if limits is None else limits)

@@ -58,6 +58,18 @@ def test_acknowledgements_load_the_way_back() -> None:
     )
 
 
+def test_acknowledgements_have_a_way_of_their_own() -> None:
+    # Packets to h2 go by spine s2, those to h3 by s1.
+    links = LinkArrays(load_network("leaf-spine:2x2", link_rate=8e6, servers=0))
+    routes = plain_routes(links, links.numbers(["h2"]), links.numbers(["h3"]))
+    loads = routes.usage.loads(np.array([1448.0 * 2]), len(links.pairs))
+    by_link = {links.pairs[i]: load for i, load in enumerate(loads) if load}
+    forth = [("h2", "l1"), ("l1", "s1"), ("s1", "l2"), ("l2", "h3")]
+    back = [("h3", "l2"), ("l2", "s2"), ("s2", "l1"), ("l1", "h2")]
+    expected = dict.fromkeys(forth, 3028.0) | dict.fromkeys(back, 66.0)
+    assert by_link == pytest.approx(expected)
+
+
 def test_unlimited_links() -> None:
     links = LinkArrays(load_network("star:2"))
     assert np.isinf(links.capacities).all()
