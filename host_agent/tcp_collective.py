@@ -16,8 +16,8 @@ from collectives.execution import Channel, Execution
 
 BASE_PORT = 0x4854
 CHUNK_BYTES = 1 << 18
-_GREETING = struct.Struct(">II")
-"""Rank and chain, the first bytes on a connection."""
+_GREETING = struct.Struct(">QII")
+"""Whose collective it is, rank and chain: the first bytes on a connection."""
 
 
 class PeerLost(ConnectionError):
@@ -37,6 +37,8 @@ class TcpCollective:
 
     `port`: where all of them listen, or each by node. `server`: a socket that listens there already
     for this node; it is closed when all are connected.
+    `whose`: a number that those who are to meet have in common, and others at the same ports have
+    not: connections of these are closed.
     `targets`: channels this one sends on; `sources`: those it receives from. Bytes that a schedule
     cannot take in yet stay in the kernel, which slows the sender down.
     Raises PeerLost when a peer is not there within `timeout` seconds, or leaves.
@@ -53,8 +55,10 @@ class TcpCollective:
         server: socket.socket | None = None,
         timeout: float = 30.0,
         tos: int = 0,
+        whose: int = 0,
     ) -> None:
         self.rank = rank
+        self._whose = whose
         self.sent_bytes = 0
         """That the kernel has taken, of all schedules."""
         self._addresses = addresses
@@ -105,7 +109,7 @@ class TcpCollective:
                 pause = min(pause * 2, 0.5)
                 continue
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            sock.sendall(_GREETING.pack(self.rank, target.chain))
+            sock.sendall(_GREETING.pack(self._whose, self.rank, target.chain))
             return sock
 
     def _accept(self, server: socket.socket, missing: set[Channel]) -> None:
@@ -120,14 +124,19 @@ class TcpCollective:
                 raise PeerLost(
                     f"ranks {ranks} did not connect within {self._timeout:g} s"
                 ) from error
-            source = (
-                Channel(*_GREETING.unpack(greeting)) if len(greeting) == _GREETING.size else None
-            )
+            source = self._greeted(greeting)
             if source is None or source not in missing:
                 sock.close()
                 continue
             missing.discard(source)
             self._inlets[source] = sock
+
+    def _greeted(self, greeting: bytes) -> Channel | None:
+        """Who greets, None if it is nobody of this collective."""
+        if len(greeting) != _GREETING.size:
+            return None
+        whose, rank, chain = _GREETING.unpack(greeting)
+        return Channel(rank, chain) if whose == self._whose else None
 
     def run(self, execution: Execution, progress: Callable[[], None] | None = None) -> None:
         """Do this rank's part of a schedule; returns when all is sent and received."""

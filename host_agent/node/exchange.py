@@ -71,7 +71,8 @@ class ScheduleExchange:
 
     `schedule`: the one for so many elements; `host` is one of the nodes that it names, a worker or
     a relay. `lengths`: of all parts it will be given, so that connections are made once. `connect`
-    comes first, once the other hosts are there. `tos`: as for `mark`.
+    comes first, once the other hosts are there. `tos`: as for `mark`; `whose`: as of
+    `TcpCollective`.
     """
 
     def __init__(
@@ -83,8 +84,10 @@ class ScheduleExchange:
         apart: Apart,
         port: int = BASE_PORT,
         tos: int = 0,
+        whose: int = 0,
     ) -> None:
         self._tos = tos
+        self._whose = whose
         self._schedule = cache(schedule)
         sizes = sorted(set(lengths))
         names = self._schedule(sizes[0]).names
@@ -111,6 +114,7 @@ class ScheduleExchange:
                 targets=self._targets,
                 sources=self._sources,
                 port=self._port,
+                whose=self._whose,
                 tos=self._tos,
             )
             with self._closing:

@@ -378,6 +378,7 @@ class Member:
                     lambda work: self._pool.put_apart(self.job, work),
                     port_of(self.job, place + PARTS * border),
                     self._tos,
+                    whose=self.job << 48 | (place + PARTS * border),
                 )
 
     def _tree_exchange(self, network: Network, plan: JobPlan, task: Task) -> TreeExchange:

@@ -177,6 +177,38 @@ def test_a_channel_without_a_connection_is_refused() -> None:
     collective.close()
 
 
+def test_those_of_another_collective_at_the_same_port_are_turned_away() -> None:
+    port = free_port()
+    met: dict[int, TcpCollective] = {}
+
+    def receiver() -> None:
+        sources = [Channel(1, 0)]
+        met[0] = TcpCollective(0, ADDRESSES, targets=[], sources=sources, port=port, whose=7)
+
+    def sender(whose: int) -> None:
+        targets = [Channel(0, 0)]
+        met[whose] = TcpCollective(
+            1, ADDRESSES, targets=targets, sources=[], port=port, whose=whose
+        )
+
+    listening = threading.Thread(target=receiver)
+    listening.start()
+    # The stranger, as rank 1 too, comes first.
+    sender(8)
+    sender(7)
+    listening.join(10)
+    step = make_step([1], [0], 0, 100, combine=True)
+    one = Ranges.whole([0], 100)
+    schedule = Schedule("sum", Collective.REDUCE, 2, 100, (step,), Ranges.whole(range(2), 100), one)
+    values = np.ones(100, np.int32)
+    met[7].run(Execution(schedule, 1, values))
+    total = np.ones(100, np.int32)
+    met[0].run(Execution(schedule, 0, total))
+    assert (total == 2).all()
+    for collective in met.values():
+        collective.close()
+
+
 def test_a_peer_that_never_comes_is_named() -> None:
     with pytest.raises(PeerLost, match=r"rank 1 at 127\.0\.0\.11:\d+ did not come up"):
         ring_member(0, free_port(), timeout=0.2)
