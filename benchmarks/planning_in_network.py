@@ -1,5 +1,7 @@
 """In-network planners: time to the proved optimum, heuristic against exact, large networks, SOAR.
 
+And the time of the bidirected-cut bound.
+
 python -m benchmarks.planning_in_network [--output FOLDER] [NAME ...]
 """
 
@@ -7,15 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from fractions import Fraction
 from random import Random
 from time import perf_counter, process_time
 from typing import Any
 
+import networkx as nx
+
 from benchmarks.report import Rows, arguments, run_benchmarks
 from collectives.network import Network
 from collectives.plan import PlanError
+from controller.bounds.bidirected_cut import bidirected_cut
 from controller.loaders import load_network
 from controller.placement import place
+from controller.planners.graph import PlanningGraph
 from controller.planners.in_trees import Limits, TreeTask
 from controller.planners.multi_hop import MultiHopAnswer, solve_tasks
 from controller.planners.request import Method
@@ -227,12 +234,52 @@ def dynamic_programme() -> Rows:
     return rows
 
 
+def regular(workers: int, mixed: bool, seed: int) -> PlanningGraph:
+    """256 nodes with 6 links each, all of which sum; so many work."""
+    random = Random(seed)
+    edges = sorted(map(sorted, nx.random_regular_graph(6, 256, seed=seed).edges))
+    nodes = tuple(f"n{i}" for i in range(256))
+    capacity = {
+        (nodes[u], nodes[v]): Fraction(random.choice((1, 2, 4) if mixed else (1,)))
+        for u, v in edges
+    }
+    return PlanningGraph(
+        "regular",
+        nodes,
+        capacity,
+        dict.fromkeys(capacity, 0.0),
+        frozenset(random.sample(nodes, workers)),
+        frozenset(nodes),
+    )
+
+
+def cuts() -> Rows:
+    """The bidirected-cut bound of random regular networks with 256 nodes."""
+    rows = []
+    for workers, mixed in ((16, False), (64, False), (64, True), (128, False), (200, False)):
+        graph = regular(workers, mixed, 0)
+        spent = process_time()
+        proof = bidirected_cut(graph)
+        rows.append(
+            {
+                "nodes": len(graph.nodes),
+                "workers": workers,
+                "speeds": "mixed" if mixed else "equal",
+                "cpu_seconds": round(process_time() - spent, 3),
+                "bound": float(proof.bound),
+                "sets": len(proof.parts),
+            }
+        )
+    return rows
+
+
 BENCHMARKS: dict[str, Callable[[], Rows]] = {
     "multi-hop exact": exact,
     "multi-hop four jobs": jobs,
     "multi-hop heuristic": heuristic,
     "multi-hop large": large,
     "soar": dynamic_programme,
+    "bidirected cut": cuts,
 }
 
 
