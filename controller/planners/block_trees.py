@@ -18,6 +18,9 @@ from controller.planners.spanning_trees import NumberedEdges, NumberedGraph, Tre
 from controller.planners.tree_choice import Choice, choose_trees
 from controller.planners.tree_enumeration import all_trees, count_trees
 
+NODES = 2000
+"""Of branch and bound; time would decide differently on every machine."""
+
 
 class BlockTrees:
     """The trees between the blocks of a partition; `parts`: the nodes' names by block."""
@@ -51,7 +54,7 @@ class BlockTrees:
             gap=gap,
             seed=seed,
             deadline=deadline,
-            nodes=2**31 - 1,
+            nodes=NODES,
         )
 
     def continued(self, rates: Mapping[Tree, Fraction]) -> list[Tree]:
