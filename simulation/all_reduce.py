@@ -32,6 +32,7 @@ from simulation.members import (
     SwitchedVectors,
 )
 from simulation.parts import AuxiliaryHost, MixedMember
+from simulation.stream import receive_buffer
 from simulation.world import Agent, SimulationError, World
 
 MakeEngine = Callable[[], Engine]
@@ -210,12 +211,20 @@ def simulate_schedule(
         for rank, name in enumerate(workers)
     }
     members = [
-        ScheduleMember(rank, addresses, _source(tree, rank, make_workload), schedule)
-        for rank in range(len(workers))
+        ScheduleMember(
+            rank,
+            addresses,
+            _source(tree, rank, make_workload),
+            schedule,
+            receive_buffer(network, worker),
+        )
+        for rank, worker in enumerate(workers)
     ]
     agents: dict[str, Agent] = dict(zip(workers, members, strict=True))
     rules = rules_for(network)
-    return _run(network, rules, make_engine, agents, workers, members, faults, seed, limit)
+    return _run(
+        network, rules, make_engine, agents, workers, members, faults, seed, limit, fair=True
+    )
 
 
 def _run(
@@ -229,6 +238,7 @@ def _run(
     seed: int,
     limit: float,
     schedule: Callable[[World], None] | None = None,
+    fair: bool = False,
 ) -> SimulatedRun:
     outcomes = {name: dict[str, int]() for name in network.switches}
 
@@ -249,6 +259,7 @@ def _run(
         seed=seed,
         reinstall=switch,
         on_reboot=keep_outcomes,
+        fair=fair,
     )
     if schedule is not None:
         schedule(world)

@@ -14,7 +14,7 @@ from host_agent.worker import Worker
 from host_agent.workload import Interval
 from protocol.wire import Address
 from simulation.coordination import AgreedOrder, Source
-from simulation.stream import StreamMember
+from simulation.stream import RECEIVE_BUFFER, StreamMember
 from simulation.world import Frames
 
 
@@ -163,7 +163,10 @@ class CoordinatedMember(InNetworkMember):
 
 
 class ScheduleMember:
-    """A rank of a schedule with its workload; `schedule`: the one for so many elements."""
+    """A rank of a schedule with its workload; `schedule`: the one for so many elements.
+
+    `buffer`: bytes that a connection's receiver holds.
+    """
 
     def __init__(
         self,
@@ -171,12 +174,13 @@ class ScheduleMember:
         addresses: Mapping[int, Address],
         source: Source,
         schedule: Callable[[int], Schedule],
+        buffer: int = RECEIVE_BUFFER,
     ) -> None:
         self.source = source
         self.intervals: list[Interval] = []
         self._schedule = schedule
         self._rank = rank
-        self._stream = StreamMember(rank, addresses)
+        self._stream = StreamMember(rank, addresses, buffer=buffer)
         self._execution: Execution | None = None
         self._name = ""
         self._started = 0.0

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
+from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
 
 from collectives.execution import Channel, Execution
+from collectives.network import Network
 from collectives.tcp_segments import SEGMENT_BYTES
 from protocol.wire import ETHERNET_BYTES, ETHERTYPE_IPV4, IPV4_BYTES, Address, ipv4_checksum
 
@@ -26,11 +28,25 @@ HEADER_BYTES = ETHERNET_BYTES + IPV4_BYTES + TCP_BYTES
 BASE_PORT = 0x4854
 INITIAL_WINDOW = 10.0
 MAX_WINDOW = 256.0
+RECEIVE_BUFFER = int(MAX_WINDOW) * SEGMENT_BYTES
+"""What a receiver holds at most, bytes."""
+RECEIVE_SECONDS = 0.064
+"""And of its host's links: as hosts in Mininet, of whose buffers a third is the kernel's own."""
+LEAST_BUFFER = 40_000
 DELAYED_ACK = 0.04
 MIN_TIMEOUT = 0.2
 MAX_TIMEOUT = 60.0
 _SEQUENCE = ETHERNET_BYTES + IPV4_BYTES + 4
 _SOURCE_PORT = ETHERNET_BYTES + IPV4_BYTES
+_WINDOW = _SEQUENCE + 10
+_WINDOW_SCALE = 6
+
+
+def receive_buffer(network: Network, host: str) -> int:
+    """Bytes that a connection's receiver holds on a host."""
+    links = [network.link(host, peer) for peer in network.ports(host).values()]
+    fastest = max((link.bandwidth or inf for link in links), default=inf)
+    return int(max(LEAST_BUFFER, min(RECEIVE_BUFFER, fastest * RECEIVE_SECONDS / 8)))
 
 
 def segment(
@@ -41,10 +57,12 @@ def segment(
     acknowledged: int,
     data: bytes,
     first_port: int = BASE_PORT,
+    window: int = 0,
 ) -> bytes:
     """One frame. `end`: the sender's rank, told by the source port, and the chain, by the target's.
 
-    Both count from `first_port`. Sequences count bytes from 0.
+    Both count from `first_port`. Sequences count bytes from 0. `window`: bytes that may follow what
+    is acknowledged.
     """
     total = IPV4_BYTES + TCP_BYTES + len(data)
     ipv4 = bytearray(
@@ -61,7 +79,7 @@ def segment(
         acknowledged & 0xFFFFFFFF,
         TCP_BYTES // 4 << 4,
         0x10,
-        0xFFFF,
+        min(window >> _WINDOW_SCALE, 0xFFFF),
         0,
         0,
     )
@@ -85,11 +103,18 @@ class Sender:
         self._rttvar = 0.0
         self._timeout = 1.0
         self.deadline: float | None = None
+        self._allowed = int(INITIAL_WINDOW) * SEGMENT_BYTES
 
     @property
     def room(self) -> bool:
         """Whether another segment may be sent."""
-        return len(self._segments) < int(self.window)
+        return len(self._segments) < int(self.window) and self.next + SEGMENT_BYTES <= self._allowed
+
+    def wait_for_window(self, now: float) -> None:
+        """If the receiver has closed its window: ask in a while, its word may be lost."""
+        closed = self.next + SEGMENT_BYTES > self._allowed
+        if closed and not self._segments and self.deadline is None:
+            self.deadline = now + self._timeout
 
     def send(self, data: bytes, now: float) -> tuple[int, bytes]:
         """Note a new segment; returns its sequence and data."""
@@ -101,11 +126,13 @@ class Sender:
             self.deadline = now + self._timeout
         return sequence, data
 
-    def acknowledge(self, upto: int, now: float) -> list[tuple[int, bytes]]:
-        """Take an acknowledgement; returns segments to send again."""
+    def acknowledge(self, upto: int, now: float, window: int) -> list[tuple[int, bytes]]:
+        """Take an acknowledgement with the receiver's window; returns segments to send again."""
+        opened = upto + window > self._allowed
+        self._allowed = max(self._allowed, upto + window)
         if upto > self.unacknowledged:
             return self._advance(upto, now)
-        if upto == self.unacknowledged and self._segments:
+        if upto == self.unacknowledged and self._segments and not opened:
             self._duplicates += 1
             if self._duplicates == 3 and upto >= self._recover:
                 self._threshold = max(len(self._segments) / 2, 2.0)
@@ -146,7 +173,14 @@ class Sender:
         return [(sequence, self._segments[sequence])]
 
     def expire(self, now: float) -> list[tuple[int, bytes]]:
-        """The timer went off: the first segment again, window 1, timeout doubled."""
+        """The timer went off: the first segment again, window 1, timeout doubled.
+
+        Where nothing is under way, one segment may try whether the receiver has room.
+        """
+        if not self._segments:
+            self.deadline = None
+            self._allowed = self.next + SEGMENT_BYTES
+            return []
         self._threshold = max(len(self._segments) / 2, 2.0)
         self.window = 1.0
         self._recover = self.next
@@ -164,6 +198,10 @@ class Receiver:
         self._unanswered = 0
         self.acknowledge_now = False
         self.deadline: float | None = None
+        self.waiting = bytearray()
+        """In order, and not handed on yet."""
+        self.told = 0
+        """The window that the sender was told last."""
 
     def take(self, sequence: int, data: bytes, now: float) -> bytes:
         """Take a segment; returns the bytes that are now in order."""
@@ -195,7 +233,7 @@ class StreamMember:
     """One rank of a schedule as a host agent of the simulator.
 
     Schedules of a host at the same time have ports of their own, from `first_port` on: a rank's
-    port is that and its number.
+    port is that and its number. `buffer`: bytes that a connection's receiver holds.
     """
 
     def __init__(
@@ -204,15 +242,16 @@ class StreamMember:
         addresses: Mapping[int, Address],
         start: float = 0.0,
         first_port: int = BASE_PORT,
+        buffer: int = RECEIVE_BUFFER,
     ) -> None:
         self.rank = rank
+        self._buffer = buffer
         self._addresses = addresses
         self._first_port = first_port
         self._now = start
         self._execution: Execution | None = None
         self._senders: dict[Channel, Sender] = {}
         self._receivers: dict[Channel, Receiver] = {}
-        self._early: dict[Channel, bytearray] = {}
         self._output: list[bytes] = []
 
     @property
@@ -235,8 +274,6 @@ class StreamMember:
             self._senders.setdefault(peer, Sender())
         for peer in execution.sources:
             self._receivers.setdefault(peer, Receiver())
-            if early := self._early.pop(peer, None):
-                self._pass_on(peer, bytes(early))
         self._fill()
 
     def receive(self, frames: Frames, now: float) -> None:
@@ -256,25 +293,33 @@ class StreamMember:
                 self._take(peer, sequence, data, now)
             elif (sender := self._senders.get(peer)) is not None:
                 upto = _absolute(acknowledged, sender.unacknowledged)
-                self._send_again(peer, sender.acknowledge(upto, now))
+                (window,) = struct.unpack_from(">H", frame, _WINDOW)
+                again = sender.acknowledge(upto, now, window << _WINDOW_SCALE)
+                self._send_again(peer, again)
         self._fill()
-        for peer, receiver in self._receivers.items():
-            if receiver.acknowledge_now:
-                self._acknowledge(peer, receiver)
 
     def _take(self, peer: Channel, sequence: int, data: bytes, now: float) -> None:
         receiver = self._receivers.setdefault(peer, Receiver())
-        in_order = receiver.take(_absolute(sequence, receiver.expected), data, now)
-        if not in_order:
-            return
-        self._pass_on(peer, in_order)
+        receiver.waiting += receiver.take(_absolute(sequence, receiver.expected), data, now)
 
-    def _pass_on(self, peer: Channel, data: bytes) -> None:
-        # A neighbour may be a schedule ahead: its bytes wait until ours begins.
-        if self._execution is not None and peer in self._execution.sources:
-            data = self._execution.incoming(peer, data)
-        if data:
-            self._early.setdefault(peer, bytearray()).extend(data)
+    def _hand_on(self, execution: Execution) -> bool:
+        """Hand on what came in and is wanted; whether that was anything."""
+        moved = False
+        for peer in execution.sources:
+            receiver = self._receivers[peer]
+            # A neighbour may be a schedule ahead: its bytes wait until ours begins.
+            count = min(len(receiver.waiting), execution.wanted(peer))
+            if count:
+                moved = True
+                execution.incoming(peer, bytes(receiver.waiting[:count]))
+                del receiver.waiting[:count]
+                half = self._buffer // 2
+                if receiver.told < half <= self._room(receiver):
+                    receiver.acknowledge_now = True
+        return moved
+
+    def _room(self, receiver: Receiver) -> int:
+        return max(0, self._buffer - len(receiver.waiting))
 
     def tick(self, now: float) -> None:
         """Timers: retransmission and delayed acknowledgement."""
@@ -285,6 +330,7 @@ class StreamMember:
         for peer, receiver in self._receivers.items():
             if receiver.deadline is not None and receiver.deadline <= now:
                 self._acknowledge(peer, receiver)
+        self._fill()
 
     @property
     def deadline(self) -> float | None:
@@ -303,28 +349,37 @@ class StreamMember:
         expected = receiver.expected if receiver is not None else 0
         here, there = self._addresses[self.rank], self._addresses[peer.peer]
         end = Channel(self.rank, peer.chain)
-        return segment(here, there, end, sequence, expected, data, self._first_port)
+        window = self._buffer if receiver is None else self._room(receiver)
+        return segment(here, there, end, sequence, expected, data, self._first_port, window)
 
     def _acknowledge(self, peer: Channel, receiver: Receiver) -> None:
         receiver.answered()
+        receiver.told = self._room(receiver)
         self._output.append(self._frame(peer, 0, b""))
 
     def _send_again(self, peer: Channel, segments: list[tuple[int, bytes]]) -> None:
         self._output += [self._frame(peer, sequence, data) for sequence, data in segments]
 
     def _fill(self) -> None:
-        execution = self._execution
-        if execution is None:
-            return
+        """Send what can be sent now, and answer what has come."""
+        if self._execution is not None:
+            self._exchange(self._execution)
+        for peer, receiver in self._receivers.items():
+            if receiver.acknowledge_now:
+                self._acknowledge(peer, receiver)
+
+    def _exchange(self, execution: Execution) -> None:
         moved = True
-        # What is sent to one peer may let in what another was waiting for.
+        # What comes in, and what is sent to one peer, may let in what another was waiting for.
         while moved:
-            moved = False
+            moved = self._hand_on(execution)
             for peer in execution.targets:
                 sender = self._senders[peer]
                 while sender.room and (data := execution.outgoing(peer, SEGMENT_BYTES)):
                     self._output.append(self._frame(peer, *sender.send(data, self._now)))
                     moved = True
+        for sender in self._senders.values():
+            sender.wait_for_window(self._now)
 
 
 def _absolute(wire: int, near: int) -> int:

@@ -10,6 +10,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from socket import IPPROTO_TCP
 from typing import Protocol
 
 import numpy as np
@@ -27,6 +28,9 @@ QUEUE_FRAMES = 1000
 """Frames a sender's queue holds, as Linux's default txqueuelen."""
 _IPV4 = ETHERTYPE_IPV4.to_bytes(2, "big")
 _TARGET_IP = slice(ETHERNET_BYTES + 16, ETHERNET_BYTES + 20)
+_PROTOCOL = ETHERNET_BYTES + 9
+_CONNECTION = slice(ETHERNET_BYTES + 12, ETHERNET_BYTES + 24)
+"""Addresses and ports."""
 
 
 class SimulationError(RuntimeError):
@@ -182,6 +186,65 @@ class PriorityChannel(Channel):
                 super().transmit(queue.popleft())
 
 
+class FairChannel(Channel):
+    """A channel whose sender serves its TCP connections in turn, a frame each.
+
+    So do the sockets of a Linux host: each keeps about two segments in the interface's queue (TCP
+    small queues), however much its window allows. What is not TCP is one more turn. All together
+    hold what windows allow: sockets keep back what the queue cannot take.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        source: str,
+        target: str,
+        target_port: int,
+        rate: float | None,
+        latency: float,
+        rng: random.Random,
+    ) -> None:
+        super().__init__(world, source, target, target_port, rate, latency, rng)
+        self._turns: dict[bytes, deque[bytes]] = {}
+        self._sending = False
+        self._drained = False
+
+    def transmit(self, frame: bytes) -> None:
+        """Queue a frame; it arrives later, or never."""
+        if self._rate is None or self._drained:
+            super().transmit(frame)
+            return
+        tcp = frame[12:14] == _IPV4 and frame[_PROTOCOL] == IPPROTO_TCP
+        self._turns.setdefault(frame[_CONNECTION] if tcp else b"", deque()).append(frame)
+        if not self._sending:
+            self._send_next()
+
+    def _send_next(self) -> None:
+        """Let the frame whose turn it is leave, and the next one when it is out."""
+        assert self._rate is not None
+        self._sending = bool(self._turns)
+        if not self._turns:
+            return
+        connection, waiting = next(iter(self._turns.items()))
+        frame = waiting.popleft()
+        # To the end of the line, if anything is left.
+        del self._turns[connection]
+        if waiting:
+            self._turns[connection] = waiting
+        departure = self._world.queue.now + len(frame) * 8 / self._rate
+        self._busy_until = departure
+        self._world.queue.at(departure, self._send_next)
+        self._leave(frame, departure)
+
+    def drain(self) -> None:
+        """See `Channel.drain`."""
+        self._drained = True
+        for waiting in self._turns.values():
+            for frame in waiting:
+                super().transmit(frame)
+        self._turns.clear()
+
+
 @dataclass
 class _Arrivals:
     """Frames that reach one node at one instant."""
@@ -195,7 +258,8 @@ class World:
     `engines`: the engine of every switch. `agents`: those of the hosts that take part; frames
     to other hosts vanish there. `reinstall`: called with the name of a switch that comes back
     from a reboot, returns its fresh engine; `on_reboot`: with a switch's name and engine before
-    that is lost. `priorities`: links send by the class selector of IP, the highest first.
+    that is lost. `priorities`: links send by the class selector of IP, the highest first. `fair`:
+    hosts serve their TCP connections in turn.
     """
 
     def __init__(
@@ -209,6 +273,7 @@ class World:
         reinstall: Callable[[str], Engine] | None = None,
         on_reboot: Callable[[str, Engine], None] | None = None,
         priorities: bool = False,
+        fair: bool = False,
     ) -> None:
         self.network = network
         self.queue = EventQueue()
@@ -224,9 +289,10 @@ class World:
         self._out: dict[str, dict[int, Channel]] = {
             name: {} for name in (*network.hosts, *network.switches)
         }
-        kind = PriorityChannel if priorities else Channel
+        every = PriorityChannel if priorities else Channel
         for number, (u, v) in enumerate(network.directed_links()):
             link = network.link(u, v)
+            kind = FairChannel if fair and u in network.hosts and not priorities else every
             channel = kind(
                 self,
                 u,

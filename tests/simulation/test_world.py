@@ -4,6 +4,9 @@ import numpy as np
 import pytest
 
 from collectives.algorithms.ring import ring_all_reduce
+from collectives.algorithms.trees import tree_broadcast
+from collectives.execution import Channel as StreamChannel
+from collectives.execution import Execution
 from collectives.network import Host, Link, Network
 from collectives.plan import DataType
 from host_agent.workload import WorkloadSpec, make_workload
@@ -12,6 +15,7 @@ from simulation.coordination import LockStep
 from simulation.events import EventQueue
 from simulation.faults import Cut, FaultError, Faults, Reboot
 from simulation.members import ScheduleMember
+from simulation.stream import StreamMember, segment
 from simulation.world import Frames, SimulationError, World
 
 
@@ -109,6 +113,61 @@ def test_impossible_faults_are_refused() -> None:
         Faults(loss=1.5)
     with pytest.raises(SimulationError, match="'s9': there is no such switch"):
         World(two_hosts(), {}, {}, faults=Faults(reboots=(Reboot("s9", 1.0),)))
+
+
+def test_a_fair_host_serves_its_connections_in_turn() -> None:
+    addresses = [Address(host.mac_bytes, host.ip_bytes) for host in two_hosts().hosts.values()]
+
+    def tcp(chain: int) -> bytes:
+        return segment(addresses[0], addresses[1], StreamChannel(0, chain), 0, 0, bytes(934))
+
+    def arrivals(fair: bool) -> list[int]:
+        agents = {"h1": Sender([]), "h2": Sender([])}
+        world = World(two_hosts(), {}, agents, fair=fair)
+        seen: list[int] = []
+        channel = world.channels["h1", "h2"]
+        channel._leave = lambda frame, departure: seen.append(frame[37] - tcp(0)[37])  # type: ignore[method-assign]
+        for chain in (0, 0, 0, 1, 1, 2):
+            channel.transmit(tcp(chain))
+        while world.queue.step():
+            pass
+        return seen
+
+    assert arrivals(fair=False) == [0, 0, 0, 1, 1, 2]
+    # The first was under way when the others came.
+    assert arrivals(fair=True) == [0, 0, 1, 2, 0, 1]
+
+
+@pytest.mark.parametrize("loss", [0.0, 0.1])
+def test_a_receiver_that_takes_nothing_stops_its_sender(loss: float) -> None:
+    network, elements = two_hosts(8e8, 1e-4), 200_000
+    addresses = {
+        rank: Address(host.mac_bytes, host.ip_bytes)
+        for rank, host in enumerate(network.hosts.values())
+    }
+    schedule = tree_broadcast(["h1", "h2"], elements, "h1")
+    tensors = [np.arange(elements, dtype=np.int32), np.zeros(elements, np.int32)]
+    members = [StreamMember(rank, addresses, buffer=50_000) for rank in range(2)]
+    executions = [Execution(schedule, rank, tensors[rank]) for rank in range(2)]
+    world = World(
+        network,
+        {},
+        dict(zip(network.hosts, members, strict=True)),
+        faults=Faults(loss=loss, reorder=loss),
+        seed=2,
+    )
+    members[0].start(executions[0], 0.0)
+    # The other rank is still busy with something else.
+    world.queue.at(2.0, lambda: None)
+    world.run(lambda: world.queue.now >= 2.0, 10)
+    assert world.channels["h1", "h2"].bytes >= 50_000
+    held = sum(len(receiver.waiting) for receiver in members[1]._receivers.values())
+    # It asks a few times a second whether there is room, with a segment.
+    assert held <= 50_000 + 12 * 1448
+    members[1].start(executions[1], world.queue.now)
+    world.flush("h2")
+    world.run(lambda: members[1].done and executions[1].done, 3000)
+    assert (tensors[1] == tensors[0]).all()
 
 
 @pytest.mark.parametrize("loss", [0.0, 0.02, 0.1])
