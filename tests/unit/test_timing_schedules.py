@@ -20,10 +20,11 @@ from collectives.algorithms.trees import (
 from collectives.network import Network
 from collectives.paths import PlainRoutes, path_links
 from collectives.schedule import Collective, Ranges, Schedule, Step, make_step
+from collectives.tcp_segments import SEGMENT_BYTES
 from collectives.timing import costs
-from collectives.timing.routes import BARE, LinkArrays
+from collectives.timing.routes import BARE, TCP, LinkArrays
 from collectives.timing.scenario import COARSE, Background, Scenario, Timing
-from collectives.timing.schedules import Transport, add_schedule
+from collectives.timing.schedules import Transport, add_schedule, agents_transport
 from controller.loaders import load_network
 from controller.network_builder import NetworkBuilder
 
@@ -274,3 +275,12 @@ def test_coarse_events_change_the_time_by_less_than_a_hundredth(spec: str) -> No
         exact, coarse = scenario.run(0.0), scenario.run(COARSE)
         assert coarse.seconds == pytest.approx(exact.seconds, rel=0.01)
         assert coarse.events < exact.events
+
+
+def test_agents_pass_on_segments_unless_there_are_too_many_transfers() -> None:
+    small, large = ring_all_reduce(8, 8000), halving_doubling_all_reduce(512, 8000)
+    assert agents_transport(small).block == SEGMENT_BYTES // 4
+    assert agents_transport(small, 8, overhead=0.5) == Transport(8, TCP, SEGMENT_BYTES // 8, 0.5)
+    assert agents_transport(small, block=0).block == 0
+    assert agents_transport(large).block is None
+    assert agents_transport(large, block=7).block == 7
