@@ -55,6 +55,8 @@ PEELED = 20_000
 """Nodes times edges of networks of which trees are taken off in much less than a second."""
 PEELED_EDGES = 600
 """The same in seconds, where the capacities have no common unit that is worth its trees."""
+PEELED_AT_ALL = 200_000
+"""Of larger networks no K trees are taken off: the others are found in much less time."""
 ATTEMPTS = 12
 """Numbers of trees, up to K, that the search starts from."""
 MTREE_TIME = 0.4
@@ -389,4 +391,5 @@ class _Planning:
 
 def peelings_for(numbered: NumberedGraph) -> int:
     """How often trees are taken off a network: each takes time as nodes times edges, or more."""
-    return max(1, min(40, 30_000 // (numbered.size * len(numbered.ends))))
+    size = numbered.size * len(numbered.ends)
+    return 0 if size > PEELED_AT_ALL else max(1, min(40, PEELED // size))
