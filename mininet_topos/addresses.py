@@ -6,8 +6,9 @@ from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 CPU_PORT = 510
-GRPC_BASE_PORT = 50000
-THRIFT_BASE_PORT = 51000
+GRPC_BASE_PORT = 20000
+THRIFT_BASE_PORT = 21000
+"""Both below the ports that Linux gives to outgoing connections (from 32768)."""
 
 
 def grpc_port(number: int) -> int:

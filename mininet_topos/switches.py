@@ -89,11 +89,11 @@ class P4Switch(Switch):
         assert self.process is not None, "start() comes first"
         attempts = int(seconds / 0.02)
         for _ in range(attempts):
-            if _listener(self.grpc_port):
-                return
             try:
                 code = self.process.wait(0.02)
             except subprocess.TimeoutExpired:
+                if _listener(self.grpc_port):
+                    return
                 continue
             raise SwitchFailed(f"switch {self.name} ended with code {code}:\n{self.log_tail()}")
         raise SwitchFailed(
