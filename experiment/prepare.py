@@ -40,6 +40,8 @@ from protocol.wire import MAX_HOPS, Reduction, frame_bytes
 
 JOB = 1
 EPOCH = 1
+MIXED_WINDOW = 64
+"""Of trees that share links with streams of TCP: these wait behind a burst of a whole window."""
 VECTORS_APART = 1 << 15
 """The job of a job's bit vectors has its number and this."""
 VECTORS_WINDOW = 4
@@ -279,6 +281,8 @@ def plan_job(
     The allocator holds what the plan has of the switches.
     """
     embedded = experiment.algorithm is Algorithm.EMBEDDING
+    if embedded and open_window:
+        experiment = replace(experiment, window=min(experiment.window or 1, MIXED_WINDOW))
     request = PlanRequest(
         JOB,
         EPOCH,
