@@ -149,9 +149,15 @@ class _CutProgramme:
         self._programme.set_cost(column, cost)
 
     def _generate(self) -> None:
-        """Solve and add starved cuts until there are none, or the time is up."""
+        """Solve and add starved cuts until there are none, or time or the solver is at its end."""
         while time.monotonic() <= self._deadline or self._duals is None:
-            solution = self._programme.solve()
+            try:
+                solution = self._programme.solve()
+            except SolverError:
+                # Degenerate programmes now and then defeat HiGHS: any weights prove a bound.
+                if self._duals is None:
+                    raise
+                break
             if solution.status not in (Status.OPTIMAL, Status.TIME_LIMIT):
                 raise SolverError(
                     f"bounds of {self._graph.name}: the programme of {len(self._cuts)} cuts ended "

@@ -17,7 +17,8 @@ def relay_bound(graph: PlanningGraph, time_limit: float = INFINITY) -> Certifica
     Without helpers, nodes that combine and do not work, trees reach it (by splitting off the edges
     of forwarding nodes: Bang-Jensen, Frank and Jackson 1995; ForestColl, arXiv 2402.06787); with
     them it is a bound. Where every node works it is the strength. The certificate is exact; it is
-    the optimum but for at most 1e-7 of it, unless `time_limit` (seconds) ends the search before.
+    the optimum but for at most 1e-7 of it, unless `time_limit` (seconds) or
+    HiGHS, which now and then gives up, ends the search before.
 
     PlanError if there is only one worker.
     """

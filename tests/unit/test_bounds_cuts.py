@@ -20,7 +20,7 @@ from controller.bounds.steiner_cut import steiner_cut
 from controller.bounds.strength import strength
 from controller.planners.forest import Certificate
 from controller.planners.graph import PlanningGraph, planning_graph
-from controller.planners.linear_program import LinearProgram, Status
+from controller.planners.linear_program import LinearProgram, Solution, SolverError, Status
 from controller.topologies import Options, make_topology
 
 
@@ -328,6 +328,24 @@ def test_a_search_cut_short_still_proves() -> None:
     proof = bidirected_cut(graph, time_limit=0.0)
     check_proof(graph, proof)
     assert proof.bound >= bidirected_cut(graph).bound == Fraction(9, 35)
+
+
+def test_a_solver_that_gives_up_leaves_a_proof(monkeypatch: pytest.MonkeyPatch) -> None:
+    solve, solved = LinearProgram.solve, []
+
+    def once(programme: LinearProgram) -> Solution:
+        solved.append(programme)
+        if len(solved) > 1:
+            raise SolverError("HiGHS ended with Unknown")
+        return solve(programme)
+
+    graph = named("dragonfly:2", uplink=0.1)
+    best = bidirected_cut(graph).bound
+    monkeypatch.setattr(LinearProgram, "solve", once)
+    proof = bidirected_cut(graph)
+    check_proof(graph, proof)
+    assert len(solved) > 1
+    assert proof.bound >= best
 
 
 def test_a_network_in_pieces_carries_nothing() -> None:
