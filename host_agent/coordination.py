@@ -64,9 +64,10 @@ class _Connection:
 class Coordinator:
     """Process `rank` of a tree. `addresses`: where each process listens, by rank.
 
-    `reduction`: of the bit vectors, elsewhere than on the tree or its ring (`combined`). All
-    methods may be called from any thread, and raise what ended the coordination, such as
-    ProcessLost with the name of a dead process. OSError if this rank's address is taken.
+    `reduction`: of the bit vectors, elsewhere than on the tree or its ring (`combined`). `server`:
+    a socket that listens at this rank's address already. All methods may be called from any thread,
+    and raise what ended the coordination, such as ProcessLost with the name of a dead process.
+    OSError if this rank's address is taken.
     """
 
     def __init__(
@@ -76,11 +77,12 @@ class Coordinator:
         addresses: Sequence[Address],
         options: CoordinationOptions = OPTIONS,
         reduction: ExternalAnd | None = None,
+        server: socket.socket | None = None,
     ) -> None:
         self._tree = tree
         self._rank = rank
         self._addresses = addresses
-        self._server = socket.create_server(addresses[rank], backlog=len(tree.names))
+        self._server = server or socket.create_server(addresses[rank], backlog=len(tree.names))
         self._server.setblocking(False)
         self._changed = threading.Condition()
         self._participant = Participant(
@@ -158,6 +160,11 @@ class Coordinator:
                     if operator is not None:
                         return operator
                 self._check()
+                if self._participant.done:
+                    raise CoordinationError(
+                        f"process {self._tree.names[self._rank]}: everybody has left; nothing "
+                        "starts any more"
+                    )
                 left = None if end is None else end - time.monotonic()
                 if left is not None and left <= 0:
                     raise TimeoutError(

@@ -101,6 +101,7 @@ class HopsumGroup(dist.ProcessGroup):
     ) -> None:
         super().__init__(rank, size)
         self._ours, self._size = rank, size
+        self._store = store
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="hopsum collectives")
         self._closed = threading.Event()
         self._collective: TcpCollective | None = None
@@ -187,6 +188,13 @@ class HopsumGroup(dist.ProcessGroup):
         values = np.zeros(self._size, dtype=np.int32)
         return self._submit(lambda: self._run(all_reduce(self._size, self._size), values), [])
 
+    def meet(self, what: str) -> tuple[socket.socket, list[tuple[str, int]]]:
+        """Listen for the other ranks; the socket, and where each rank listens, by rank.
+
+        All ranks call it once with the same word.
+        """
+        return _listen(self._store, f"{NAME}/{what}", self._ours, self._size)
+
     # -- the end
 
     def shutdown(self) -> None:
@@ -247,21 +255,29 @@ class HopsumGroup(dist.ProcessGroup):
 
 
 def _connect(store: Any, rank: int, size: int, timeout: float) -> TcpCollective:
-    """Listen, tell the others where, and meet the neighbours on the ring."""
-    address = os.environ.get(ADDRESS) or _own_address()
-    server = socket.create_server((address, 0), backlog=2)
-    store.set(f"{NAME}/{rank}", f"{address}:{server.getsockname()[1]}")
-    told = [store.get(f"{NAME}/{other}").decode().rpartition(":") for other in range(size)]
+    """Meet the neighbours on the ring."""
+    server, told = _listen(store, NAME, rank, size)
     targets, sources = channels(all_reduce(size, size), rank)
     return TcpCollective(
         rank,
-        [host for host, _, _ in told],
+        [host for host, _ in told],
         targets=targets,
         sources=sources,
-        port=[int(port) for _, _, port in told],
+        port=[port for _, port in told],
         server=server,
         timeout=timeout,
     )
+
+
+def _listen(
+    store: Any, key: str, rank: int, size: int
+) -> tuple[socket.socket, list[tuple[str, int]]]:
+    """Listen, tell the others where through the store, and hear where they do."""
+    address = os.environ.get(ADDRESS) or _own_address()
+    server = socket.create_server((address, 0), backlog=size)
+    store.set(f"{key}/{rank}", f"{address}:{server.getsockname()[1]}")
+    told = [store.get(f"{key}/{other}").decode().rpartition(":") for other in range(size)]
+    return server, [(host, int(port)) for host, _, port in told]
 
 
 def _own_address() -> str:

@@ -1,0 +1,132 @@
+"""A model's gradients, each summed as soon as all ranks have it, in an order that they agree on.
+
+Ranks whose gradients become ready in different orders cannot just call all-reduce: they would wait
+for each other, or sum what does not belong together. (DistributedDataParallel waits for the order
+of its buckets instead.) Here each parameter is an operator of the coordination (004): the first
+iteration is negotiated, later ones go by bit vectors.
+
+    dist.init_process_group("hopsum")
+    gradients = OrderedGradients(model)
+    for images, targets in batches:
+        optimizer.zero_grad()
+        loss(model(images), targets).backward()
+        gradients.wait()  # every gradient is the mean over all ranks now
+        optimizer.step()
+    gradients.close()
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from collectives.coordination.operators import Operator
+from collectives.coordination.tree import balanced_tree
+from host_agent.coordination import Coordinator
+from host_agent.torch_backend import HopsumError, HopsumGroup
+
+
+class OrderedGradients:
+    """The gradients of `model` at this rank of `group` (None: of the default group).
+
+    All ranks make one of the same model, whose parameters have the same names, and call `backward`
+    once before each `wait`. While it is open, nobody else makes calls of the group at some ranks
+    and not at others. `order`: the names of the parameters as their sums began since the last wait.
+    """
+
+    def __init__(self, model: torch.nn.Module, group: HopsumGroup | None = None) -> None:
+        group = group or dist.group.WORLD
+        if not isinstance(group, HopsumGroup):
+            raise HopsumError(
+                f"ordered gradients need a process group of backend hopsum; got {group!r}"
+            )
+        self.order: list[str] = []
+        self._group = group
+        self._size = group.size()
+        self._parameters = {n: p for n, p in model.named_parameters() if p.requires_grad}
+        self._changed = threading.Condition()
+        self._arisen = self._summed = 0
+        self._failure: Exception | None = None
+        self._iteration = 0
+        self._coordinator = _coordinator(group)
+        self._coordinator.start()
+        self._begin()
+        self._hooks = [
+            parameter.register_post_accumulate_grad_hook(self._hook(name))
+            for name, parameter in self._parameters.items()
+        ]
+        self._thread = threading.Thread(target=self._sum, name="ordered gradients", daemon=True)
+        self._thread.start()
+
+    def _begin(self) -> None:
+        self._iteration += 1
+        self._arisen = self._summed = 0
+        self._coordinator.begin_iteration(self._iteration)
+
+    def _hook(self, name: str) -> Any:
+        def ready(parameter: torch.Tensor) -> None:
+            with self._changed:
+                if self._arisen == 0:
+                    self.order = []
+                self._arisen += 1
+            kind = str(parameter.dtype).removeprefix("torch.")
+            self._coordinator.ready(Operator(name, tuple(parameter.shape), kind))
+
+        return ready
+
+    def _sum(self) -> None:
+        try:
+            while True:
+                name = self._coordinator.next_start().name
+                gradient = self._parameters[name].grad
+                assert gradient is not None
+                self._group.allreduce([gradient]).wait()
+                gradient /= self._size
+                with self._changed:
+                    self.order.append(name)
+                    self._summed += 1
+                    self._changed.notify_all()
+        except Exception as error:  # noqa: BLE001 - `wait` raises it
+            with self._changed:
+                self._failure = error
+                self._changed.notify_all()
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Wait until every gradient of this iteration is the mean over all ranks.
+
+        Raises what ended it, such as ProcessLost with the name of a rank, OperatorError for a
+        parameter whose shape differs between ranks; TimeoutError after `timeout` seconds.
+        """
+        with self._changed:
+            over = self._changed.wait_for(
+                lambda: self._failure is not None or self._summed == self._arisen, timeout
+            )
+            if self._failure is not None:
+                raise self._failure
+            if not over:
+                missing = self._arisen - self._summed
+                raise TimeoutError(
+                    f"{missing} of {self._arisen} gradients are not ready at all ranks after "
+                    f"{timeout:g} s"
+                )
+            self._begin()
+
+    def close(self) -> None:
+        """Leave; returns when all ranks have."""
+        for hook in self._hooks:
+            hook.remove()
+        if self._failure is None:
+            self._coordinator.leave()
+            self._coordinator.wait_done()
+        self._coordinator.close()
+        self._thread.join()
+
+
+def _coordinator(group: HopsumGroup) -> Coordinator:
+    """The coordination of a group's ranks; each tells the others where it listens."""
+    server, addresses = group.meet("gradients")
+    tree = balanced_tree([f"rank {rank}" for rank in range(len(addresses))])
+    return Coordinator(tree, group.rank(), addresses, server=server)
