@@ -15,7 +15,12 @@ from random import Random
 
 import pytest
 
-from collectives.coordination.failure import OperatorError, ProcessLost, ProcessRefused
+from collectives.coordination.failure import (
+    CoordinationError,
+    OperatorError,
+    ProcessLost,
+    ProcessRefused,
+)
 from collectives.coordination.operators import Operator
 from collectives.coordination.tree import CoordinationTree, balanced_tree
 from host_agent.coordination import OPTIONS, Address, Coordinator
@@ -72,6 +77,8 @@ def test_all_start_in_one_order_whatever_the_order_at_each(group: Group) -> None
     for member in group:
         member._thread.join(PATIENCE)
         assert member.done
+        with pytest.raises(CoordinationError, match="everybody has left; nothing starts"):
+            member.next_start(PATIENCE)
 
 
 @pytest.mark.parametrize("dead", [0, 5])
