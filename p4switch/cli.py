@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -135,6 +136,8 @@ def run(
         config = _read_program(program, includes, defines) if program is not None else None
         if p4info_out is not None and config is not None:
             _write_p4info(config, p4info_out)
+        # Whoever finds the switch answering may end it at once.
+        wait_for_end = _note_signals()
         with Device(
             ports,
             _loader(executor, cpu_port, drop_port, priority_queues, send_buffer),
@@ -150,13 +153,16 @@ def run(
                 " ".join(f"{p.number}@{p.interface}" for p in ports) or "none",
                 served,
             )
-            _wait_for_signal()
+            wait_for_end()
     except (P4Error, PortError, AddressError) as error:
         fail(str(error))
 
 
-def _wait_for_signal() -> None:
-    """Return at SIGTERM or SIGINT; end with an error if a thread of the switch dies."""
+def _note_signals() -> Callable[[], None]:
+    """From now on SIGTERM and SIGINT end no more than the wait that is returned.
+
+    It raises typer.Exit if a thread of the switch dies.
+    """
     stop = threading.Event()
     died: list[threading.ExceptHookArgs] = []
 
@@ -164,16 +170,19 @@ def _wait_for_signal() -> None:
         died.append(what)
         stop.set()
 
+    def wait() -> None:
+        stop.wait()
+        if died:
+            name = died[0].thread.name if died[0].thread is not None else "a thread"
+            logging.getLogger("p4switch").critical(
+                "%s died, the switch ends", name, exc_info=died[0].exc_value
+            )
+            raise typer.Exit(1)
+
     threading.excepthook = thread_died
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    stop.wait()
-    if died:
-        name = died[0].thread.name if died[0].thread is not None else "a thread"
-        logging.getLogger("p4switch").critical(
-            "%s died, the switch ends", name, exc_info=died[0].exc_value
-        )
-        raise typer.Exit(1)
+    return wait
 
 
 def _start_logging(level: str, file: Path | None) -> None:

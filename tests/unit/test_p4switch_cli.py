@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +18,7 @@ from finsy.proto import p4i, p4r, p4r_grpc
 from google.protobuf import text_format
 from typer.testing import CliRunner
 
-from p4switch.cli import app, parse_defines
+from p4switch.cli import _note_signals, app, parse_defines
 from p4switch.control.bundle import is_bundle
 
 ROUTER = Path(__file__).parents[1] / "packet" / "programs" / "router.p4"
@@ -145,6 +147,20 @@ def test_a_switch_with_bmv2s_flags_starts_and_ends_cleanly(
         _, errors = process.communicate(timeout=30)
         assert process.returncode == 0
     assert "--thrift-port is ignored" in errors
+
+
+def test_a_signal_before_the_wait_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The one that answers is found, and may be ended, before the switch has said that it runs.
+    monkeypatch.setattr(threading, "excepthook", threading.excepthook)
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        for number in before:
+            wait = _note_signals()
+            os.kill(os.getpid(), number)
+            wait()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def test_a_program_given_at_start_is_found_loaded(tmp_path: Path) -> None:
