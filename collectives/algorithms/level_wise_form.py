@@ -7,14 +7,18 @@ Four things are chosen, by closed forms alone:
   unequal parts, and where messages are so short that latency decides: a ring's turns add it up;
 - pieces: many where a level above the lowest is the slowest, which waits for the first of them;
 - levels: where no link between switches binds, levels only cost time, and all ranks are siblings:
-  one ring in the order of the tree, which crosses every link once each way.
+  one ring in the order of the tree, which crosses every link once each way. Its all-gather goes
+  around as its reduce-scatter did: back the other way, as between levels, one would take bandwidth
+  from the other that is late (a star in Mininet took a third longer).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
+
+import numpy as np
 
 from collectives.algorithms.level_wise import (
     PIECES_A_LEVEL,
@@ -22,6 +26,7 @@ from collectives.algorithms.level_wise import (
     level_wise_all_reduce,
     pieces_for,
 )
+from collectives.algorithms.ring import ring_all_reduce
 from collectives.algorithms.rooted import RootedTree, network_tree
 from collectives.algorithms.target_parts import (
     Parts,
@@ -57,6 +62,8 @@ class Form:
 
     def all_reduce(self, ranks: Sequence[str], elements: int) -> Schedule:
         """The schedule of this form."""
+        if self == _one_level(self.tree) and self.tree.heights[self.tree.root] == 1:
+            return _ring_in_order(self.tree, ranks, elements)
         return level_wise_all_reduce(
             self.tree, ranks, elements, self.siblings, self.pieces, self.parts
         )
@@ -111,8 +118,7 @@ def choose_form(
     waiting = least > at_ranks or not by_ring
     pieces = pieces_for(tree, ranks, elements, PIECES_A_LEVEL if waiting else PIECES_BELOW)
     if not short and _ring_time(rates, len(ranks)) < least * (1 + UNEVEN * uneven_levels(tree)):
-        flat = flattened(tree, ranks)
-        return Form(flat, Siblings.RING, 1, equal_parts(flat))
+        return _one_level(flattened(tree, ranks))
     return Form(tree, Siblings.RING if by_ring else Siblings.HIERARCHICAL, pieces, parts)
 
 
@@ -127,6 +133,22 @@ def flattened(tree: RootedTree, ranks: Sequence[str]) -> RootedTree:
             ordered.append(node)
         waiting += reversed(tree.children[node])
     return RootedTree(tree.root, dict.fromkeys(ordered, tree.root))
+
+
+def _one_level(tree: RootedTree) -> Form:
+    return Form(tree, Siblings.RING, 1, equal_parts(tree))
+
+
+def _ring_in_order(tree: RootedTree, ranks: Sequence[str], elements: int) -> Schedule:
+    """Around the children of the root, twice in the same direction."""
+    numbers = {name: number for number, name in enumerate(ranks)}
+    order = np.array([numbers[name] for name in tree.children[tree.root]])
+    ring = ring_all_reduce(len(ranks), elements)
+    steps = tuple(
+        replace(step, sources=order[step.sources], targets=order[step.targets])
+        for step in ring.steps
+    )
+    return replace(ring, algorithm=NAME, steps=steps)
 
 
 def most_peers(tree: RootedTree) -> int:

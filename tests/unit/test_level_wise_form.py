@@ -98,6 +98,17 @@ def test_where_no_level_binds_there_is_one() -> None:
     assert choose_form(tree, rated(tree, [1] * 4, 2), ranks, LARGE).tree == tree
 
 
+def test_one_level_goes_around_twice_in_the_order_of_the_tree() -> None:
+    tree = RootedTree("r", {"a": "r", "b": "r", "c": "a", "d": "b", "e": "a", "f": "a"})
+    ranks = ["f", "d", "e", "c"]
+    form = choose_form(tree, dict.fromkeys(tree.parents, Fraction(1)), ranks, LARGE)
+    schedule = form.all_reduce(ranks, LARGE)
+    check_schedule(schedule)
+    assert schedule.algorithm == "level-wise"
+    ways = {(ranks[t.source], ranks[t.target]) for t in schedule.transfers()}
+    assert ways == {("c", "e"), ("e", "f"), ("f", "d"), ("d", "c")}
+
+
 def test_the_one_level_is_in_the_order_of_the_tree() -> None:
     tree = RootedTree("r", {"a": "r", "b": "r", "c": "a", "d": "b", "e": "a", "f": "r"})
     assert list(flattened(tree, ["f", "d", "e", "c"]).parents) == ["c", "e", "d", "f"]
