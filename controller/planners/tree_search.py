@@ -160,4 +160,4 @@ class TreeSearch:
 
 def moves_for(numbered: NumberedGraph) -> int:
     """How many moves are worth their time: each is a linear programme with a row for each edge."""
-    return max(50, min(2000, 60_000 // len(numbered.ends)))
+    return max(50, min(2000, 45_000 // len(numbered.ends)))
