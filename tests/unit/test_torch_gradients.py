@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -95,12 +96,15 @@ def test_ranks_with_orders_of_their_own_train_as_one_process_does() -> None:
 
 def test_another_shape_at_one_rank_is_an_error_at_all() -> None:
     models = [Branches(3), Branches(7)]
+    # Who goes at once is lost to those that have not heard yet.
+    all_have_heard = Barrier(2, timeout=20)
 
     def act(group: HopsumGroup, rank: int) -> None:
         gradients = OrderedGradients(models[rank], group)
         models[rank](batches(rank)[0], range(BRANCHES)).square().mean().backward()
         with pytest.raises(OperatorError, match=r"branches\.\d\.\w+: the processes differ"):
             gradients.wait(20)
+        all_have_heard.wait()
         gradients.close()
 
     together(2, act)
