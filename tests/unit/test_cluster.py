@@ -97,6 +97,16 @@ class World:
         self._thread = threading.Thread(target=lambda: asyncio.run(self._main()))
         self._thread.start()
         assert self._up.wait(WAIT)
+        if self._tls is None:
+            until(self._answers, "an answer of the controller")
+
+    def _answers(self) -> bool:
+        """Whether it can be asked: gRPC tries again only a second after it found nobody."""
+        try:
+            ControllerQueries(self.address).jobs()
+        except ControllerError:
+            return False
+        return True
 
     def stop(self) -> None:
         """Stop the controller; its jobs and the agents are left as they are."""
