@@ -54,8 +54,75 @@ class Agent(Protocol):
         """When tick is wanted next, in seconds; None: not at all."""
 
 
+class Discipline(Protocol):
+    """Frames that wait at a sender, and which of them goes next."""
+
+    def put(self, frame: bytes) -> bool:
+        """Let a frame wait; False if there is no room."""
+
+    def take(self) -> bytes | None:
+        """The frame whose turn it is, which waits no more; None if none does."""
+
+
+class PriorityQueues:
+    """A queue for every class selector of IP; the highest goes first.
+
+    What is not IPv4 waits with the lowest. Each queue holds `QUEUE_FRAMES`.
+    """
+
+    def __init__(self) -> None:
+        self._queues: list[deque[bytes]] = [deque() for _ in range(LEVELS)]
+
+    def put(self, frame: bytes) -> bool:
+        """See `Discipline`."""
+        ipv4 = frame[12:14] == _IPV4
+        queue = self._queues[level_of_tos(frame[ETHERNET_BYTES + 1]) if ipv4 else LEVELS - 1]
+        if len(queue) >= QUEUE_FRAMES:
+            return False
+        queue.append(frame)
+        return True
+
+    def take(self) -> bytes | None:
+        """See `Discipline`."""
+        return next((queue.popleft() for queue in self._queues if queue), None)
+
+
+class FairQueues:
+    """TCP connections in turn, a frame each.
+
+    So do the sockets of a Linux host: each keeps about two segments in the interface's queue (TCP
+    small queues), however much its window allows. What is not TCP is one more turn. All together
+    hold what windows allow: sockets keep back what the queue cannot take.
+    """
+
+    def __init__(self) -> None:
+        self._turns: dict[bytes, deque[bytes]] = {}
+
+    def put(self, frame: bytes) -> bool:
+        """See `Discipline`."""
+        tcp = frame[12:14] == _IPV4 and frame[_PROTOCOL] == IPPROTO_TCP
+        self._turns.setdefault(frame[_CONNECTION] if tcp else b"", deque()).append(frame)
+        return True
+
+    def take(self) -> bytes | None:
+        """See `Discipline`."""
+        if not self._turns:
+            return None
+        connection, waiting = next(iter(self._turns.items()))
+        frame = waiting.popleft()
+        # To the end of the line, if anything is left.
+        del self._turns[connection]
+        if waiting:
+            self._turns[connection] = waiting
+        return frame
+
+
 class Channel:
-    """One direction of a link: a queue, a rate, a latency, faults."""
+    """One direction of a link: a queue, a rate, a latency, faults.
+
+    `discipline`: who goes next where a rate makes frames wait (an event a frame more). Without,
+    first come, first served. A frame under way is not interrupted.
+    """
 
     def __init__(
         self,
@@ -66,6 +133,7 @@ class Channel:
         rate: float | None,
         latency: float,
         rng: random.Random,
+        discipline: Discipline | None = None,
     ) -> None:
         self.bytes = 0
         self.frames = 0
@@ -77,6 +145,8 @@ class Channel:
         self._rate = rate
         self._latency = latency
         self._rng = rng
+        self._discipline = None if rate is None else discipline
+        self._sending = False
         self._busy_until = 0.0
         self._departures: deque[float] = deque()
         self._cuts = [
@@ -88,6 +158,14 @@ class Channel:
 
     def transmit(self, frame: bytes) -> None:
         """Queue a frame; it arrives later, or never."""
+        if self._discipline is None:
+            self._transmit_in_order(frame)
+        elif not self._discipline.put(frame):
+            self.queue_drops += 1
+        elif not self._sending:
+            self._send_next()
+
+    def _transmit_in_order(self, frame: bytes) -> None:
         now = self._world.queue.now
         departures = self._departures
         while departures and departures[0] <= now:
@@ -104,6 +182,21 @@ class Channel:
 
     def drain(self) -> None:
         """From now on no event comes any more that would send what waits: it goes as it is."""
+        discipline, self._discipline = self._discipline, None
+        while discipline is not None and (frame := discipline.take()) is not None:
+            self._transmit_in_order(frame)
+
+    def _send_next(self) -> None:
+        """Let a frame leave, and the next one when it is out."""
+        if self._discipline is None or self._rate is None:
+            return
+        frame = self._discipline.take()
+        self._sending = frame is not None
+        if frame is not None:
+            departure = self._world.queue.now + len(frame) * 8 / self._rate
+            self._busy_until = departure
+            self._world.queue.at(departure, self._send_next)
+            self._leave(frame, departure)
 
     def _leave(self, frame: bytes, departure: float) -> None:
         """Send a frame whose last bit is out at `departure`."""
@@ -126,123 +219,6 @@ class Channel:
             if draw() < faults.duplicate:
                 self._world.deliver(arrival, self._ends[1], self._target_port, frame)
         self._world.deliver(arrival, self._ends[1], self._target_port, frame)
-
-
-class PriorityChannel(Channel):
-    """A channel with a queue for every class selector of IP at its sender; the highest goes first.
-
-    A frame under way is not interrupted. What is not IPv4 waits with the lowest. Each queue holds
-    `QUEUE_FRAMES`. (An event a frame more than `Channel`, which is why that one is the default.)
-    """
-
-    def __init__(
-        self,
-        world: World,
-        source: str,
-        target: str,
-        target_port: int,
-        rate: float | None,
-        latency: float,
-        rng: random.Random,
-    ) -> None:
-        super().__init__(world, source, target, target_port, rate, latency, rng)
-        self._queues: list[deque[bytes]] = [deque() for _ in range(LEVELS)]
-        self._sending = False
-        self._drained = False
-
-    def transmit(self, frame: bytes) -> None:
-        """Queue a frame; it arrives later, or never."""
-        if self._rate is None or self._drained:
-            super().transmit(frame)
-            return
-        ipv4 = frame[12:14] == _IPV4
-        queue = self._queues[level_of_tos(frame[ETHERNET_BYTES + 1]) if ipv4 else LEVELS - 1]
-        if len(queue) >= QUEUE_FRAMES:
-            self.queue_drops += 1
-            return
-        queue.append(frame)
-        if not self._sending:
-            self._send_next()
-
-    def _send_next(self) -> None:
-        """Let the first frame of the highest queue leave, and the next one when it is out."""
-        assert self._rate is not None
-        for queue in self._queues:
-            if queue:
-                frame = queue.popleft()
-                departure = self._world.queue.now + len(frame) * 8 / self._rate
-                self._busy_until = departure
-                self._sending = True
-                self._world.queue.at(departure, self._send_next)
-                self._leave(frame, departure)
-                return
-        self._sending = False
-
-    def drain(self) -> None:
-        """See `Channel.drain`."""
-        self._drained = True
-        for queue in self._queues:
-            while queue:
-                super().transmit(queue.popleft())
-
-
-class FairChannel(Channel):
-    """A channel whose sender serves its TCP connections in turn, a frame each.
-
-    So do the sockets of a Linux host: each keeps about two segments in the interface's queue (TCP
-    small queues), however much its window allows. What is not TCP is one more turn. All together
-    hold what windows allow: sockets keep back what the queue cannot take.
-    """
-
-    def __init__(
-        self,
-        world: World,
-        source: str,
-        target: str,
-        target_port: int,
-        rate: float | None,
-        latency: float,
-        rng: random.Random,
-    ) -> None:
-        super().__init__(world, source, target, target_port, rate, latency, rng)
-        self._turns: dict[bytes, deque[bytes]] = {}
-        self._sending = False
-        self._drained = False
-
-    def transmit(self, frame: bytes) -> None:
-        """Queue a frame; it arrives later, or never."""
-        if self._rate is None or self._drained:
-            super().transmit(frame)
-            return
-        tcp = frame[12:14] == _IPV4 and frame[_PROTOCOL] == IPPROTO_TCP
-        self._turns.setdefault(frame[_CONNECTION] if tcp else b"", deque()).append(frame)
-        if not self._sending:
-            self._send_next()
-
-    def _send_next(self) -> None:
-        """Let the frame whose turn it is leave, and the next one when it is out."""
-        assert self._rate is not None
-        self._sending = bool(self._turns)
-        if not self._turns:
-            return
-        connection, waiting = next(iter(self._turns.items()))
-        frame = waiting.popleft()
-        # To the end of the line, if anything is left.
-        del self._turns[connection]
-        if waiting:
-            self._turns[connection] = waiting
-        departure = self._world.queue.now + len(frame) * 8 / self._rate
-        self._busy_until = departure
-        self._world.queue.at(departure, self._send_next)
-        self._leave(frame, departure)
-
-    def drain(self) -> None:
-        """See `Channel.drain`."""
-        self._drained = True
-        for waiting in self._turns.values():
-            for frame in waiting:
-                super().transmit(frame)
-        self._turns.clear()
 
 
 @dataclass
@@ -289,11 +265,14 @@ class World:
         self._out: dict[str, dict[int, Channel]] = {
             name: {} for name in (*network.hosts, *network.switches)
         }
-        every = PriorityChannel if priorities else Channel
         for number, (u, v) in enumerate(network.directed_links()):
             link = network.link(u, v)
-            kind = FairChannel if fair and u in network.hosts and not priorities else every
-            channel = kind(
+            discipline: Discipline | None = None
+            if priorities:
+                discipline = PriorityQueues()
+            elif fair and u in network.hosts:
+                discipline = FairQueues()
+            channel = Channel(
                 self,
                 u,
                 v,
@@ -301,6 +280,7 @@ class World:
                 link.bandwidth,
                 link.latency,
                 random.Random(f"{seed}/{number}"),
+                discipline,
             )
             self.channels[u, v] = channel
             self._out[u][network.port(u, v)] = channel
