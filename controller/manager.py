@@ -233,9 +233,15 @@ class Manager:
     ) -> JobPlan:
         """The plan that `replan` would make; nothing changes."""
         entry = self._job(job)
-        network = bypassing(on, entry.bypassed.difference(regain))
-        request = replace(self._next_request(entry), recut=recut)
-        return make_plan(network, request, self._allocator.copy(), entry.planner)
+        left = entry.bypassed.difference(regain)
+        return self._plan_on_free(self._next_request(entry), entry.planner, on, left, recut)
+
+    def _plan_on_free(
+        self, request: PlanRequest, planner: str, on: Network, left: Collection[str], recut: bool
+    ) -> JobPlan:
+        """A plan on what is free of the network, `on`, that passes switches `left` by."""
+        asked = replace(request, recut=recut)
+        return make_plan(bypassing(on, left), asked, self._allocator.copy(), planner)
 
     def _next_request(self, entry: _Job, servers: tuple[str, ...] | None = None) -> PlanRequest:
         return replace(
@@ -261,9 +267,7 @@ class Manager:
         else:
             # It need not be: a job keeps its plan if there is none on what is free.
             left = entry.bypassed.difference(regain)
-            trial = self._allocator.copy()
-            asked = replace(request, recut=recut)
-            plan = make_plan(bypassing(on, left), asked, trial, entry.planner)
+            plan = self._plan_on_free(request, entry.planner, on, left, recut)
             newer = _Job(request, entry.planner, plan, left)
         others = [other for other in self.plans() if other.job != job]
         check_plans(self.working(), [*others, newer.plan])
