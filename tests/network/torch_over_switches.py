@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import torch
 import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel
 
 import host_agent.torch_backend as backend
-from tests.unit.torch_models import model, train
+from tests.unit.torch_models import check_training_together
 
 ELEMENTS = 100_000
 
@@ -22,13 +21,5 @@ long = torch.full((10,), 1 << 40, dtype=torch.int64)
 dist.all_reduce(long)
 assert torch.equal(long, torch.full((10,), size << 40, dtype=torch.int64))
 
-generator = torch.Generator().manual_seed(2)
-images = torch.randn(size * 4, 8, generator=generator)
-targets = torch.randint(3, (size * 4,), generator=generator)
-together = train(DistributedDataParallel(model()), images[rank::size], targets[rank::size])
-alone = train(model(), images, targets)
-torch.testing.assert_close(together, alone)
-everyone: list[object] = [None] * size
-dist.all_gather_object(everyone, together.tolist())
-assert all(other == everyone[0] for other in everyone)
+check_training_together()
 dist.destroy_process_group()

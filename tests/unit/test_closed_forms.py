@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import pytest
@@ -26,6 +26,7 @@ from controller.planners import make_plan
 from controller.planners.request import PlanRequest
 from protocol.wire import frame_bytes
 
+Form = Callable[[Fabric, int], Load]
 ODD = [0, 1, 2, 7, 97, 240, 1009]
 """Elements: few of these divide by anything."""
 FABRICS = [
@@ -104,25 +105,17 @@ def test_server(spec: str, fabric: Fabric) -> None:
         assert counted(network, schedule) == expected, elements
 
 
-@pytest.mark.parametrize(("spec", "fabric"), FABRICS)
-def test_tree(spec: str, fabric: Fabric) -> None:
+@pytest.mark.parametrize(
+    ("algorithm", "form", "spec", "fabric"),
+    [("tree", closed_forms.tree, *each) for each in FABRICS]
+    + [("double-tree", closed_forms.double_tree, *each) for each in POWERS],
+)
+def test_trees_of_ranks(algorithm: str, form: Form, spec: str, fabric: Fabric) -> None:
     for one_way_up in (True, False):
         network, ranks = ranked(spec, fabric, one_way_up=one_way_up)
         for elements in ODD:
-            found = made("tree", network, ranks, elements)
-            expected = closed_forms.tree(fabric, elements)
-            assert found.total == expected.total, elements
-            assert found.hottest <= expected.hottest
-            assert found.hottest == expected.hottest or not one_way_up
-
-
-@pytest.mark.parametrize(("spec", "fabric"), POWERS)
-def test_double_tree(spec: str, fabric: Fabric) -> None:
-    for one_way_up in (True, False):
-        network, ranks = ranked(spec, fabric, one_way_up=one_way_up)
-        for elements in ODD:
-            found = made("double-tree", network, ranks, elements)
-            expected = closed_forms.double_tree(fabric, elements)
+            found = made(algorithm, network, ranks, elements)
+            expected = form(fabric, elements)
             assert found.total == expected.total, elements
             assert found.hottest <= expected.hottest
             assert found.hottest == expected.hottest or not one_way_up

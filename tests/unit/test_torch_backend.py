@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
@@ -21,25 +21,10 @@ from host_agent.node.process import ProcessTensors  # noqa: E402
 from host_agent.process_socket import AgentSocket, SumRefused  # noqa: E402
 from host_agent.tcp_collective import PeerLost  # noqa: E402
 from host_agent.torch_backend import HopsumError, HopsumGroup, _switches  # noqa: E402
+from tests.unit.torch_models import PATIENCE, together  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE = timedelta(seconds=20)
 JOB = 4712
-
-
-def together(size: int, act: Callable[[HopsumGroup, int], Any]) -> list[Any]:
-    """What each rank of a group comes to, a thread each."""
-    store = dist.HashStore()
-
-    def rank_acts(rank: int) -> Any:
-        group = HopsumGroup(store, rank, size, PATIENCE)
-        try:
-            return act(group, rank)
-        finally:
-            group.shutdown()
-
-    with ThreadPoolExecutor(size) as pool:
-        return list(pool.map(rank_acts, range(size)))
 
 
 @pytest.fixture

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
 from threading import Barrier
 from typing import Any
 
@@ -12,13 +9,12 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is an extra: pip install hopsum[torch]")
 
-import torch.distributed as dist  # noqa: E402 - only where torch is
 
 from collectives.coordination.failure import OperatorError, ProcessLost  # noqa: E402
 from host_agent.torch_backend import HopsumError, HopsumGroup  # noqa: E402
 from host_agent.torch_gradients import OrderedGradients  # noqa: E402
+from tests.unit.torch_models import together  # noqa: E402
 
-PATIENCE = timedelta(seconds=20)
 BRANCHES = 5
 STEPS = 4
 
@@ -39,21 +35,6 @@ class Branches(torch.nn.Module):  # type: ignore[misc]
 def batches(rank: int) -> list[Any]:
     generator = torch.Generator().manual_seed(rank)
     return [torch.randn(6, 4, generator=generator) for _ in range(STEPS)]
-
-
-def together(size: int, act: Callable[[HopsumGroup, int], Any]) -> list[Any]:
-    """What each rank of a group comes to, a thread each."""
-    store = dist.HashStore()
-
-    def rank_acts(rank: int) -> Any:
-        group = HopsumGroup(store, rank, size, PATIENCE)
-        try:
-            return act(group, rank)
-        finally:
-            group.shutdown()
-
-    with ThreadPoolExecutor(size) as pool:
-        return list(pool.map(rank_acts, range(size)))
 
 
 def test_ranks_with_orders_of_their_own_train_as_one_process_does() -> None:
