@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -20,6 +21,9 @@ from protocol.channel import ControllerError, Tls, in_words, open_channel, tls_o
 TIMEOUT = 30.0
 SUBMIT_TIMEOUT = 300.0
 """All switches must take a job's rules, one job after the other."""
+
+_NUMBER = re.compile("[0-9]{1,9}")
+"""Of a job; what is longer is none."""
 
 _R = TypeVar("_R")
 
@@ -87,15 +91,15 @@ class ControllerQueries:
         return info
 
     def cancel(self, job: str) -> pb.JobInfo:
-        """End a job, given by number or name."""
+        """End a job, given as `job_query` reads it."""
         query = job_query(job)
         info: pb.JobInfo = self._ask_cluster(
             lambda stub: stub.Cancel(query, timeout=SUBMIT_TIMEOUT)
         )
         return info
 
-    def job(self, job: str) -> pb.JobInfo:
-        """A job with its workers' reports, by number or name."""
+    def job(self, job: str | int) -> pb.JobInfo:
+        """A job with its workers' reports, by number, or as `job_query` reads a text."""
         query = job_query(job)
         info: pb.JobInfo = self._ask_cluster(lambda stub: stub.JobDetails(query, timeout=TIMEOUT))
         return info
@@ -164,6 +168,9 @@ def _info_of(status: pb.JobStatus) -> pb.JobInfo:
     )
 
 
-def job_query(text: str) -> pb.JobQuery:
-    """A job as people name it: a number, else a name."""
-    return pb.JobQuery(job=int(text)) if text.isdecimal() else pb.JobQuery(name=text)
+def job_query(job: str | int) -> pb.JobQuery:
+    """A job by its number, or as people name it: the job of that name, else of that number."""
+    if isinstance(job, int):
+        return pb.JobQuery(job=job)
+    number = int(job) if _NUMBER.fullmatch(job) else 0
+    return pb.JobQuery(job=number, name=job)

@@ -207,11 +207,10 @@ def _rates(info: pb.NodeInfo) -> tuple[str, str]:
 
 
 def _wait(queries: ControllerQueries, info: pb.JobInfo) -> pb.JobInfo:
-    number = str(info.job)
-    info = queries.job(number)
+    info = queries.job(info.job)
     while not JobState(info.state).over:
         time.sleep(POLL_SECONDS)
-        info = queries.job(number)
+        info = queries.job(info.job)
     return info
 
 

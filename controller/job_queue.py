@@ -29,7 +29,7 @@ KEPT = 1000
 """Jobs that are over and still known."""
 MANY_LINES = 10 * KEPT
 """A journal with more is written anew, with one line a job."""
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,62}")
 
 
 class JobError(ValueError):
@@ -150,7 +150,12 @@ class JobBook:
         if not _NAME.fullmatch(spec.name):
             raise JobError(
                 f"job name {spec.name!r}: expected 1 to 63 letters, digits, '.', '_' or '-', the "
-                "first a letter or digit"
+                "first no '.'"
+            )
+        if spec.name.isdecimal():
+            raise JobError(
+                f"job name {spec.name!r} is a number, and jobs have numbers of their own; expected "
+                "a name with something else in it, such as a letter"
             )
         for job in self._jobs.values():
             if job.spec.name == spec.name and not job.state.over:
@@ -216,12 +221,12 @@ class JobBook:
         return self._jobs.get(number)
 
     def find(self, number: int = 0, name: str = "") -> Job:
-        """A job by its number, or the last one of a name; JobError if there is none."""
-        if number in self._jobs:
-            return self._jobs[number]
+        """The last job of a name, else that with the number; JobError if there is none."""
         for job in reversed(self._jobs.values()):
             if name and job.spec.name == name:
                 return job
+        if number in self._jobs:
+            return self._jobs[number]
         known = ", ".join(f"{job.number} ({job.spec.name})" for job in self._jobs.values())
         raise JobError(f"there is no job {name or number}; jobs: {known or 'none'}")
 
