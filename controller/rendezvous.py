@@ -1,6 +1,7 @@
-"""Where the running controller is, so that commands find it without being told.
+"""Where the running controller is, so that commands find it without being given its address.
 
 A controller that serves people writes its address to a file of the user; the file goes with it.
+Commands follow that address, so another user must not be able to write it (`private_files`).
 """
 
 from __future__ import annotations
@@ -11,20 +12,25 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from packet_io.private_files import private_folder, read_private, write_private
+
 
 def address_file() -> Path:
     """The file that holds the address of this user's running controller."""
     runtime = os.environ.get("XDG_RUNTIME_DIR")
-    folder = Path(runtime) if runtime else Path(tempfile.gettempdir()) / f"hopsum-{os.getuid()}"
+    folder = Path(runtime) if runtime else Path(tempfile.gettempdir()) / f"hopsum-{os.geteuid()}"
     return folder / "hopsum-controller"
 
 
 @contextlib.contextmanager
 def announced(address: str, file: Path | None = None) -> Iterator[None]:
-    """Make an address known while the block runs; a later controller's takes its place."""
+    """Make an address known while the block runs; a later controller's takes its place.
+
+    Raises UnsafePathError if another user could change the file.
+    """
     file = file or address_file()
-    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    file.write_text(address + "\n", encoding="utf-8")
+    private_folder(file.parent)
+    write_private(file, address + "\n")
     try:
         yield
     finally:
@@ -33,8 +39,15 @@ def announced(address: str, file: Path | None = None) -> Iterator[None]:
 
 
 def find_controller(file: Path | None = None) -> str | None:
-    """The address of the running controller, or None if none has made itself known."""
+    """The address of the running controller, or None if none has made itself known.
+
+    Raises UnsafePathError if another user could have written it.
+    """
+    file = file or address_file()
+    if not file.parent.exists():
+        return None
+    private_folder(file.parent)
     try:
-        return (file or address_file()).read_text(encoding="utf-8").strip() or None
-    except OSError:
+        return read_private(file).strip() or None
+    except FileNotFoundError:
         return None

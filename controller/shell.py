@@ -6,12 +6,12 @@ use into the user's cache.
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
+
+from packet_io.compile import cache_folder
 
 PACKAGE = "p4runtime-shell==0.0.6"
 
@@ -22,9 +22,7 @@ class ShellError(RuntimeError):
 
 def environment_folder() -> Path:
     """Where the shell's virtual environment is, or will be."""
-    cache = os.environ.get("XDG_CACHE_HOME")
-    base = Path(cache) if cache else Path.home() / ".cache"
-    return base / "hopsum" / PACKAGE.replace("==", "-")
+    return cache_folder() / PACKAGE.replace("==", "-")
 
 
 def install_shell(folder: Path | None = None) -> Path:
@@ -60,4 +58,6 @@ def shell_command(python: Path, address: str, device_id: int, election_id: int) 
 def run_shell(address: str, device_id: int, election_id: int) -> int:
     """Open the shell on a switch and wait for its end; returns its exit code."""
     command = shell_command(install_shell(), address, device_id, election_id)
-    return subprocess.run(command, check=False, cwd=tempfile.gettempdir()).returncode
+    # `python -m` looks for modules in the working folder first: it must hold nobody else's, and
+    # no package of a checkout.
+    return subprocess.run(command, check=False, cwd=environment_folder()).returncode

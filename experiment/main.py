@@ -47,6 +47,7 @@ from host_agent.numbers import NumbersError
 from mininet_topos.failures import EmulationError
 from mininet_topos.loader import why_unavailable
 from p4switch.source.position import P4Error
+from packet_io.private_files import UnsafePathError
 from protocol.channel import ControllerError
 from simulation.world import SimulationError
 
@@ -71,6 +72,7 @@ WRONG_INPUT = (
     ScheduleError,
     ExperimentError,
     EmulationError,
+    UnsafePathError,
     P4Error,
     NumbersError,
 )

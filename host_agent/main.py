@@ -48,6 +48,7 @@ def attend(
     from host_agent.failure import JobFailed
     from host_agent.tcp_collective import PeerLost
     from packet_io import FramePort, InterfaceError, PacketPort
+    from packet_io.private_files import UnsafePathError
     from protocol.channel import ControllerError
     from protocol.wire import UDP_PORT
 
@@ -62,7 +63,7 @@ def attend(
             port = PacketPort(interface, udp_port=UDP_PORT)
         else:
             raise typer.BadParameter(f"packet-io {packet_io!r}: expected `fast` or `scapy`")
-    except InterfaceError as error:
+    except (InterfaceError, UnsafePathError) as error:
         log.error("%s", error)
         sys.exit(1)
     try:
@@ -95,6 +96,7 @@ def serve(
     from host_agent.node.client import NodeClient
     from host_agent.node.serve import NodeServer, counters_of
     from packet_io import InterfaceError, PacketPort
+    from packet_io.private_files import UnsafePathError
     from protocol.channel import ControllerError, Tls
     from protocol.wire import UDP_PORT
 
@@ -108,7 +110,7 @@ def serve(
         port = PacketPort(interface, udp_port=UDP_PORT)
         client = NodeClient(controller, host, tls)
         NodeServer(client, port, counters_of(interface), stop, tls).run()
-    except (ControllerError, InterfaceError) as error:
+    except (ControllerError, InterfaceError, UnsafePathError) as error:
         log.error("%s", error)
         sys.exit(1)
 

@@ -130,6 +130,7 @@ def run(
     from p4switch.control.device import Device, PortError, PortName
     from p4switch.control.server import AddressError
     from p4switch.source.position import P4Error
+    from packet_io.private_files import UnsafePathError
 
     try:
         ports = [PortName.parse(text) for text in interfaces or []]
@@ -154,7 +155,7 @@ def run(
                 served,
             )
             wait_for_end()
-    except (P4Error, PortError, AddressError) as error:
+    except (P4Error, PortError, AddressError, UnsafePathError) as error:
         fail(str(error))
 
 
@@ -202,6 +203,7 @@ def _start_logging(level: str, file: Path | None) -> None:
 
 def _chosen_executor(executor: str | None) -> str:
     from p4switch.control.loading import EXECUTORS, default_executor
+    from packet_io.compile import cache_folder
 
     if executor is None:
         executor, reason = default_executor()
@@ -209,6 +211,9 @@ def _chosen_executor(executor: str | None) -> str:
             logging.getLogger("p4switch").warning("%s; running the interpreter", reason)
     elif executor not in EXECUTORS:
         fail(f"--executor {executor}: expected one of {', '.join(EXECUTORS)}")
+    if executor == "native":
+        # A cache that cannot be trusted is an error now, not at the first push.
+        cache_folder()
     return executor
 
 
@@ -291,6 +296,7 @@ def stf(
     """Run an STF packet test (the format of p4c's tests) against a program."""
     from p4switch.source.position import P4Error
     from p4switch.stf import StfError, run_file
+    from packet_io.private_files import UnsafePathError
 
     try:
         failures = run_file(
@@ -300,7 +306,7 @@ def stf(
             include_paths=includes or [],
             defines=parse_defines(defines),
         )
-    except (P4Error, StfError) as error:
+    except (P4Error, StfError, UnsafePathError) as error:
         fail(str(error))
     if failures:
         fail("\n".join(failures))

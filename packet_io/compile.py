@@ -2,7 +2,8 @@
 
 An entry of the cache is a folder named by the hash of all that went into it. A file lock an entry
 lets one process build while others wait, so twenty switches start from one compile. The cache
-stands in $XDG_CACHE_HOME/hopsum, or ~/.cache/hopsum.
+stands in $XDG_CACHE_HOME/hopsum, or ~/.cache/hopsum. What is there is run:
+only its owner may write there.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+
+from packet_io.private_files import private_folder
 
 FLAGS = ("-O2", "-shared", "-fPIC", "-std=gnu11")
 
@@ -48,11 +51,9 @@ def _version(path: str) -> str:
 
 
 def cache_folder() -> Path:
-    """Where compiled objects are kept; made if it is not there."""
+    """Where compiled objects are kept; made if it is not there. Raises UnsafePathError."""
     base = os.environ.get("XDG_CACHE_HOME")
-    folder = (Path(base) if base else Path.home() / ".cache") / "hopsum"
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
+    return private_folder((Path(base) if base else Path.home() / ".cache") / "hopsum")
 
 
 def cache_entry(*parts: str) -> Path:
@@ -86,7 +87,7 @@ def compile_shared(
 
     `include_paths` are no part of the entry's name; `depends` is: what else the object depends on,
     such as the text of headers there. `beside`: files that belong to it, by name, kept in its
-    folder. Raises NoCompilerError, CompileError.
+    folder. Raises NoCompilerError, CompileError, UnsafePathError.
     """
     path = compiler()
     beside = beside or {}

@@ -48,15 +48,14 @@ class Loader:
         from p4switch.execute.native.build import load
         from p4switch.execute.native.engine import NativeEngine
         from packet_io.compile import cache_folder
+        from packet_io.private_files import write_private
 
         # The cache names its entries by path and content: here by content alone.
         folder = cache_folder() / "bundles"
         folder.mkdir(exist_ok=True)
         path = folder / f"{hashlib.sha256(text.encode()).hexdigest()}.p4"
         if not path.exists():
-            made = path.with_suffix(f".{id(self):x}.new")
-            made.write_text(text)
-            made.replace(path)
+            write_private(path, text)
         program, compiled = load(path)
         return NativeEngine(program, self.options, compiled=compiled)
 
