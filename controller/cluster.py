@@ -21,6 +21,7 @@ from controller.allocation import Allocator
 from controller.driver import DriverError
 from controller.job_placement import place_helpers, place_job
 from controller.job_queue import Job, JobBook, JobSpec, JobState
+from controller.journal import Unrecorded
 from controller.manager import Manager, next_request
 from controller.nodes import REPORT_SECONDS, Nodes
 from controller.placement import Placement
@@ -70,6 +71,8 @@ class Cluster:
         self._replanning = replanning or ReplanningPolicy()
         self._watching: dict[int, asyncio.Task[None]] = {}
         self._trying: set[int] = set()
+        self._unrecorded = False
+        """Whether the journal has kept an epoch from beginning."""
         manager.planned = self._planned
         manager.service.heard = self._heard
 
@@ -83,8 +86,9 @@ class Cluster:
     async def submit(self, spec: JobSpec) -> Job:
         """Take a job in: it runs as soon as its agents are there, or is queued behind others.
 
-        Raises JobError, NetworkError, PlanError for a job that can never run here, and DriverError,
-        TimeoutError if switches do not take its rules; nothing is left of it then.
+        Raises JobError, NetworkError, PlanError for a job that can never run here, Unrecorded for
+        one that cannot be recorded, and DriverError, TimeoutError if switches do not take its
+        rules; nothing is left of it then.
         """
         self.book.check(spec)
         choose = place_helpers if spec.planner == EMBEDDING else place_job
@@ -175,7 +179,7 @@ class Cluster:
             await self._release(job)
             return
         job.state, job.reason = JobState.WAITING, ""
-        self.book.keep(job)
+        self.book.note(job)
         self._begin_watch(job)
         self._summon(job)
 
@@ -223,6 +227,9 @@ class Cluster:
                 except (PlanError, NetworkError) as error:
                     reason = f"it cannot go on after a restart of the controller: {error}"
                     self._over(job, JobState.FAILED, reason)
+            elif job.state is JobState.QUEUED and job.plan is not None:
+                # It was being started: switches, and agents, may have heard of that epoch.
+                job.request = next_request(job.request, job.plan)
         await self.manager.refresh()
         await self._start_queued()
 
@@ -409,9 +416,23 @@ class Cluster:
     def _planned(self, request: PlanRequest, plan: JobPlan, bypassed: frozenset[str]) -> None:
         """Keep what a job's next epoch starts from, in case of a restart."""
         job = self.book.find(plan.job)
-        job.request, job.plan, job.epoch = request, plan, plan.epoch
-        job.bypassed = tuple(sorted(bypassed))
-        self.book.keep(job)
+        epoch = {
+            "request": request,
+            "plan": plan,
+            "epoch": plan.epoch,
+            "bypassed": tuple(sorted(bypassed)),
+        }
+        try:
+            self.book.keep(replace(job, **epoch))
+        except Unrecorded as error:
+            self._unrecorded = True
+            # A controller that was restarted would use the epoch again, for another plan.
+            raise PlanError(
+                f"job {plan.job}: epoch {plan.epoch} cannot begin without a record: {error}; it is "
+                "tried again, so make room there"
+            ) from None
+        for name, value in epoch.items():
+            setattr(job, name, value)
 
     def _heard(self, tracker: Tracker) -> None:
         """Keep that a job has started, or is done, before its agents know."""
@@ -420,13 +441,13 @@ class Cluster:
             return
         if tracker.started and job.state is not JobState.RUNNING:
             job.state, job.started = JobState.RUNNING, time.time()
-            self.book.keep(job)
+            self.book.note(job)
         if tracker.released and not tracker.failures() and not job.reports:
             self._note(job, tracker)
             job.reports = {
                 agent.host: agent.report for agent in tracker.agents.values() if agent.report
             }
-            self.book.keep(replace(job, state=JobState.FINISHED, ended=time.time()))
+            self.book.note(replace(job, state=JobState.FINISHED, ended=time.time()))
 
     def _end_soon(self, job: Job, state: JobState, reason: str = "") -> None:
         """End a job from its own watch."""
@@ -465,6 +486,13 @@ class Cluster:
         # Not before: whoever holds slots has a level.
         self.priorities.remove(job.number)
 
+    async def catch_up(self) -> None:
+        """Record what could not be recorded before, and start the jobs that wait for that."""
+        self.book.catch_up()
+        if self._unrecorded:
+            self._unrecorded = False
+            await self._start_queued()
+
     async def _start_queued(self) -> None:
         """Start what fits now, the oldest first; a smaller job may pass a larger one."""
         for job in self.book.queued():
@@ -476,7 +504,7 @@ class Cluster:
 
     def _over(self, job: Job, state: JobState, reason: str) -> None:
         job.end(state, time.time(), reason)
-        self.book.keep(job)
+        self.book.note(job)
 
     async def close(self) -> None:
         """Stop watching; the jobs are left as they are."""

@@ -14,6 +14,7 @@ from collectives.plan import PlanError
 from controller.cluster import Cluster
 from controller.driver import DriverError
 from controller.job_queue import Job, JobError, JobSpec
+from controller.journal import Unrecorded
 from controller.nodes import REPORT_SECONDS, NodeError
 from controller.planners import EMBEDDING
 from controller.planners.request import Algorithm
@@ -44,9 +45,10 @@ class ClusterService(pb_grpc.ClusterServicer):
         pb_grpc.add_ClusterServicer_to_server(self, server)
 
     async def check(self) -> None:
-        """Let silent processes go; runs for ever."""
+        """Let silent processes go, and catch up with the journal; runs for ever."""
         while True:
             await asyncio.sleep(CHECK_SECONDS)
+            await self._cluster.catch_up()
             for host in self._cluster.nodes.silent(time.monotonic()):
                 LOGGER.warning("[%s] has been silent too long", host)
                 self._queues[host].put_nowait(None)
@@ -113,7 +115,7 @@ class ClusterService(pb_grpc.ClusterServicer):
             job = await self._cluster.submit(spec_from(request))
         except WRONG as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-        except (DriverError, TimeoutError) as error:
+        except (DriverError, TimeoutError, Unrecorded) as error:
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
         return self._info(job)
 

@@ -7,6 +7,7 @@ seconds since 1970.
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -18,10 +19,12 @@ from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
 from collectives.algorithms.catalogue import SCHEDULES
 from collectives.messages import plan_from, plan_message
 from collectives.plan import JobPlan
-from controller.journal import Journal, Record
+from controller.journal import Journal, Record, Unrecorded
 from controller.planners.forest import ForestOptions
 from controller.planners.request import Algorithm, PlanRequest
 from protocol import hopsum_pb2 as pb
+
+LOGGER = logging.getLogger("hopsum.jobs")
 
 LAST_JOB = 0xFFFF
 """Of the job numbers in a packet."""
@@ -128,12 +131,15 @@ class JobBook:
     """All jobs. With `file`, a journal, those that an earlier controller kept are there.
 
     No job number is used twice, because no pair of job and epoch is. Raises JobError, JournalError
-    for a journal that cannot be read.
+    for a journal that cannot be read, Unrecorded for one that cannot be written.
     """
 
     def __init__(self, file: Path | None = None) -> None:
         self._jobs: dict[int, Job] = {}
         self._journal = None if file is None else Journal(file)
+        self._late: dict[int, Record] = {}
+        """By job, what is still to be recorded: the disk was full, say."""
+        self._many_lines = MANY_LINES
         if self._journal is not None:
             # A job's later records come after its earlier ones.
             for record in self._journal.read():
@@ -195,17 +201,56 @@ class JobBook:
         return self._last
 
     def add(self, job: Job) -> None:
-        """Take a job in; the oldest that are over are forgotten beyond `KEPT`."""
-        self._jobs[job.number] = job
+        """Take a job in; the oldest that are over are forgotten beyond `KEPT`.
+
+        Raises Unrecorded, and does not take it in.
+        """
         self.keep(job)
+        self._jobs[job.number] = job
         self._forget()
 
     def keep(self, job: Job) -> None:
-        """Write down how a job is, before what follows from it is done."""
-        if self._journal is not None:
-            self._journal.append(_record(job))
-            if self._journal.lines > MANY_LINES:
+        """Record how a job is, before what follows from it is done.
+
+        Raises Unrecorded: what would follow must not be done then.
+        """
+        if self._journal is None:
+            return
+        self._journal.append(_record(job))
+        self._late.pop(job.number, None)
+        if self._journal.lines > self._many_lines:
+            try:
                 self._rewrite(self._journal)
+                self._many_lines = MANY_LINES
+            except Unrecorded as error:
+                self._many_lines = 2 * self._journal.lines
+                LOGGER.warning("the journal goes on growing: %s", error)
+
+    def note(self, job: Job) -> None:
+        """Record how a job is, where that cannot be helped: if it fails, `catch_up` does it."""
+        try:
+            self.keep(job)
+        except Unrecorded as error:
+            self._late[job.number] = _record(job)
+            LOGGER.error(
+                "job %d is %s, and a restart of the controller would not know: %s",
+                job.number,
+                job.state,
+                error,
+            )
+
+    def catch_up(self) -> None:
+        """Record what could not be recorded when it happened, as far as it can be now."""
+        if self._journal is None:
+            return
+        while self._late:
+            number, record = next(iter(self._late.items()))
+            try:
+                self._journal.append(record)
+            except Unrecorded:
+                return
+            del self._late[number]
+            LOGGER.info("job %d is recorded now", number)
 
     def _rewrite(self, journal: Journal) -> None:
         self._forget()

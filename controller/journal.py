@@ -1,15 +1,19 @@
 """A journal: records as lines of JSON in a file, that outlive the process that wrote them.
 
-What is appended counts once its line is whole: a process that dies in mid-line loses that one.
+A record counts once its line is whole and on the disk (fsync), so that it survives a power failure
+too. One that cannot be written whole, as on a full disk, is cut off again; what a crash has left of
+one is cut off when the file is next read.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
+import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 LOGGER = logging.getLogger("hopsum.journal")
 
@@ -17,49 +21,135 @@ Record = dict[str, Any]
 
 
 class JournalError(ValueError):
-    """A file that is no journal; the message names it, and the line."""
+    """A file that is no journal, or cannot be read; the message names it, and the line."""
+
+
+class Unrecorded(RuntimeError):
+    """A record that could not be written, and is not in the file; the message says why."""
 
 
 class Journal:
-    """The records of `file`, which is made when there is none. Raises JournalError, OSError."""
+    """The records of `file`, which is made when there is none."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
         self.lines = 0
+        self._whole: int | None = None
+        """Bytes of whole records: what is behind them is the rest of one. None: not known."""
 
     def read(self) -> list[Record]:
-        """All records, the oldest first; a broken last line is left out."""
-        if not self.file.exists():
+        """All records, the oldest first, without what a crash has left of the last one.
+
+        Raises JournalError for any other line that is no record, and for a file that cannot be
+        read.
+        """
+        try:
+            if self.file.exists() and not self.file.is_file():
+                raise JournalError(f"{self.file}: expected a file, found something else")
+            content = self.file.read_bytes()
+        except FileNotFoundError:
             return []
-        lines = self.file.read_text(encoding="utf-8", errors="replace").split("\n")
-        records = []
-        for number, line in enumerate(lines[:-1], start=1):
-            try:
-                record = json.loads(line)
-            except ValueError:
-                record = None
-            if not isinstance(record, dict):
-                raise JournalError(
-                    f"{self.file}:{number}: {line[:40]!r}: expected a record, one JSON object a "
-                    "line; give another file, or mend this one"
-                )
-            records.append(record)
-        if lines[-1]:
+        except OSError as error:
+            raise JournalError(f"{self.file}: cannot be read: {error.strerror}") from None
+        *lines, rest = content.split(b"\n")
+        records = [self._parse(number, line) for number, line in enumerate(lines, start=1)]
+        if rest:
+            self._check_rest(len(lines) + 1, rest)
             LOGGER.warning("%s: the last record is cut short, and left out", self.file)
+        self._whole = len(content) - len(rest)
         self.lines = len(records)
         return records
 
+    def _check_rest(self, number: int, rest: bytes) -> None:
+        """Raise JournalError unless this is the beginning of a record, and not another's file."""
+        # A file system may have grown the file before it had what was written: then zeros follow.
+        begun = rest.rstrip(b"\0")
+        if b'{"'.startswith(begun[:2]) and (number > 1 or not _is_json(begun)):
+            return
+        raise self._wrong(number, rest)
+
+    def _parse(self, number: int, line: bytes) -> Record:
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError):
+            record = None
+        if not isinstance(record, dict):
+            raise self._wrong(number, line)
+        return record
+
+    def _wrong(self, number: int, line: bytes) -> JournalError:
+        shown = line[:40].decode(errors="backslashreplace")
+        return JournalError(
+            f"{self.file}:{number}: {shown!r}: expected a record, one JSON object a line; give "
+            "another file, or repair this one"
+        )
+
     def append(self, record: Record) -> None:
-        """Add a record."""
-        with self.file.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(record) + "\n")
+        """Add a record; Unrecorded, with the file as it was, if that fails."""
+        line = json.dumps(record).encode() + b"\n"
+        try:
+            with self.file.open("ab", buffering=0) as file:
+                self._cut_off(file)
+                try:
+                    _write(file, line)
+                except OSError:
+                    with contextlib.suppress(OSError):
+                        self._cut_off(file)
+                    raise
+        except OSError as error:
+            raise Unrecorded(f"{self.file} cannot be written: {error.strerror}") from error
+        assert self._whole is not None
+        self._whole += len(line)
         self.lines += 1
 
+    def _cut_off(self, file: BinaryIO) -> None:
+        """Cut off what is behind the whole records."""
+        size = os.fstat(file.fileno()).st_size
+        if self._whole is None or size < self._whole:
+            self._whole = size
+        elif size > self._whole:
+            file.truncate(self._whole)
+
     def rewrite(self, records: Iterable[Record]) -> None:
-        """Let the file hold these records only; at no time there is less in it than before."""
-        self.file.parent.mkdir(parents=True, exist_ok=True)
-        texts = [json.dumps(record) + "\n" for record in records]
+        """Let the file hold these records only; at no time there is less in it than before.
+
+        Raises Unrecorded if that fails.
+        """
+        lines = [json.dumps(record).encode() + b"\n" for record in records]
         new = self.file.with_name(self.file.name + ".new")
-        new.write_text("".join(texts), encoding="utf-8")
-        new.replace(self.file)
-        self.lines = len(texts)
+        try:
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+            with new.open("wb", buffering=0) as file:
+                _write(file, b"".join(lines))
+            new.replace(self.file)
+            self._whole, self.lines = sum(map(len, lines)), len(lines)
+            _sync_folder(self.file.parent)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                new.unlink(missing_ok=True)
+            raise Unrecorded(f"{self.file} cannot be written: {error.strerror}") from error
+
+
+def _write(file: BinaryIO, content: bytes) -> None:
+    """Write all of it, to the disk."""
+    rest = memoryview(content)
+    while rest:
+        rest = rest[file.write(rest) :]
+    os.fsync(file.fileno())
+
+
+def _is_json(text: bytes) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _sync_folder(folder: Path) -> None:
+    """Let a file's new name be on the disk too."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -24,7 +24,10 @@ LOGGER = logging.getLogger("hopsum.manager")
 Levels = Callable[[], Mapping[int, int]]
 """The priority of every job by number, 0 first."""
 Planned = Callable[[PlanRequest, JobPlan, frozenset[str]], None]
-"""Is told of a job's next plan, and the switches it bypasses, before anything follows from it."""
+"""Is told of a job's next plan, and the switches it bypasses, before anything follows from it.
+
+It may raise PlanError: then nothing does.
+"""
 Install = Callable[[Mapping[str, SwitchRules]], Awaitable[None]]
 """Brings the switches to these rules, and returns when they hold them (`Driver.apply`)."""
 
@@ -141,9 +144,9 @@ class Manager:
         check_plans(self.working(), [*others, *settled.giving_way.values(), settled.plan])
         await self._give_way(settled)
         plan = settled.plan
+        self._take_in(_Job(request, planner, plan), task)
         with ExitStack() as undo:
             undo.callback(self._forget, request.job)
-            self._take_in(_Job(request, planner, plan), task)
             await self.refresh()
             undo.pop_all()
         return plan
@@ -196,19 +199,28 @@ class Manager:
         return make_plan(network, self._next_request(entry), allocator, entry.planner)
 
     async def _give_way(self, settled: Settlement) -> None:
-        """Let jobs leave switches: their slots are free when their rules are gone from there."""
-        for job, plan in settled.giving_way.items():
-            entry = self._job(job)
-            entry.bypassed |= settled.given_up[job]
-            LOGGER.info(
-                "job %d gives up its slots at %s to job %d",
-                job,
-                ", ".join(sorted(settled.given_up[job])),
-                settled.plan.job,
-            )
-            self._take_over(entry, self._next_request(entry), plan)
-        if settled.giving_way:
-            await self._switch_over(list(settled.giving_way.values()))
+        """Let jobs leave switches: their slots are free when their rules are gone from there.
+
+        Raises PlanError if one keeps its plan; those before it have left.
+        """
+        left: list[JobPlan] = []
+        try:
+            for job, plan in settled.giving_way.items():
+                self._leave_switches(settled, job, plan)
+                left.append(plan)
+        finally:
+            if left:
+                await self._switch_over(left)
+
+    def _leave_switches(self, settled: Settlement, job: int, plan: JobPlan) -> None:
+        entry, given_up = self._job(job), settled.given_up[job]
+        self._take_over(entry, self._next_request(entry), plan, entry.bypassed | given_up)
+        LOGGER.info(
+            "job %d gives up its slots at %s to job %d",
+            job,
+            ", ".join(sorted(given_up)),
+            settled.plan.job,
+        )
 
     async def replan(
         self,
@@ -271,15 +283,16 @@ class Manager:
             newer = _Job(request, entry.planner, plan, left)
         others = [other for other in self.plans() if other.job != job]
         check_plans(self.working(), [*others, newer.plan])
-        entry.bypassed = newer.bypassed
-        self._take_over(entry, request, newer.plan)
+        self._take_over(entry, request, newer.plan, newer.bypassed)
         await self._switch_over([newer.plan])
         return newer.plan
 
-    def _take_over(self, entry: _Job, request: PlanRequest, plan: JobPlan) -> None:
+    def _take_over(
+        self, entry: _Job, request: PlanRequest, plan: JobPlan, bypassed: frozenset[str]
+    ) -> None:
         """Make a job's next plan its present one; it still holds what the one before did."""
-        self.planned(request, plan, entry.bypassed)
-        entry.request, entry.plan = request, plan
+        self.planned(request, plan, bypassed)
+        entry.request, entry.plan, entry.bypassed = request, plan, bypassed
         self._allocator.take(plan)
 
     async def _switch_over(self, plans: Iterable[JobPlan]) -> None:

@@ -13,7 +13,7 @@ from typing import Protocol
 import grpc
 
 from collectives.messages import network_message, plan_message
-from collectives.plan import JobPlan
+from collectives.plan import JobPlan, PlanError
 from controller.driver import DriverError, State, SwitchTarget
 from controller.slots import SlotState, slot_message
 from controller.tracker import SILENCE_SECONDS, Outgoing, Tracker
@@ -197,7 +197,11 @@ class ControllerService(pb_grpc.ControllerServicer):
             return
         host = asked.host
         if self._replan is not None and job.tracker.needs_new_epoch(host):
-            plan = await self._replan(asked.job, host)
+            try:
+                plan = await self._replan(asked.job, host)
+            except (DriverError, PlanError, TimeoutError) as error:
+                # It tries again.
+                await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
             job.send(job.tracker.adopt(plan))
         queue: asyncio.Queue[pb.ControllerMessage | None] = asyncio.Queue()
         messages = job.tracker.register(host, time.monotonic(), asked.state, asked.round)

@@ -44,7 +44,7 @@ async def serve_cluster(
     at again.
     `sharing`: what one job may hold of a switch. Raises DriverError or TimeoutError where the
     switches cannot be programmed, ServiceError, ControllerError for TLS files, JobError,
-    JournalError for the journal.
+    JournalError, Unrecorded for the journal.
     """
     async with contextlib.AsyncExitStack() as stack:
         credentials = None if tls is None else server_credentials(tls)

@@ -20,7 +20,7 @@ from collectives.units import parse_rate, parse_time
 from controller.commands import app as controller_commands
 from controller.driver import DriverError
 from controller.job_queue import JobError
-from controller.journal import JournalError
+from controller.journal import JournalError, Unrecorded
 from controller.pipeline import PipelineError
 from controller.planners import PLANNERS
 from controller.service import ServiceError
@@ -85,6 +85,7 @@ FAILURES = (
     ServiceError,
     JobError,
     JournalError,
+    Unrecorded,
     ShellError,
     PipelineError,
 )
