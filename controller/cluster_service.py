@@ -11,6 +11,7 @@ import grpc
 
 from collectives.network import NetworkError
 from collectives.plan import PlanError
+from controller.certificates import why_not
 from controller.cluster import Cluster
 from controller.driver import DriverError
 from controller.job_queue import Job, JobError, JobSpec
@@ -71,6 +72,9 @@ class ClusterService(pb_grpc.ClusterServicer):
             yield pb.NodeCommand(refused=pb.Refused(reason="the first message is Hello"))
             return
         host = first.hello.host
+        if (why := why_not(host, context)) is not None:
+            yield pb.NodeCommand(refused=pb.Refused(reason=why))
+            return
         try:
             nodes.attach(host, time.monotonic())
         except NodeError as error:

@@ -14,6 +14,7 @@ import grpc
 
 from collectives.messages import network_message, plan_message
 from collectives.plan import JobPlan, PlanError
+from controller.certificates import why_not
 from controller.driver import DriverError, State, SwitchTarget
 from controller.slots import SlotState, slot_message
 from controller.tracker import SILENCE_SECONDS, Outgoing, Tracker
@@ -196,6 +197,9 @@ class ControllerService(pb_grpc.ControllerServicer):
             yield _refused(f"there is no job {asked.job}; jobs: {known}")
             return
         host = asked.host
+        if (why := why_not(host, context)) is not None:
+            yield _refused(why)
+            return
         if self._replan is not None and job.tracker.needs_new_epoch(host):
             try:
                 plan = await self._replan(asked.job, host)

@@ -266,6 +266,8 @@ class ControllerClient:
                 why = "the controller ended the stream"
             except grpc.RpcError as error:
                 why = in_words(error)
+            except ControllerError as error:
+                why = str(error)
             if self._closed or self._error is not None or self._all_done is not None:
                 return
             if self._call is not None:

@@ -107,8 +107,8 @@ def serve(
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: os.eventfd_write(stop, 1))
     try:
-        port = PacketPort(interface, udp_port=UDP_PORT)
         client = NodeClient(controller, host, tls)
+        port = PacketPort(interface, udp_port=UDP_PORT)
         NodeServer(client, port, counters_of(interface), stop, tls).run()
     except (ControllerError, InterfaceError, UnsafePathError) as error:
         log.error("%s", error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import ssl
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,9 +60,10 @@ def tls_of_environment() -> Tls | None:
 
 
 def open_channel(address: str, tls: Tls | None = None) -> grpc.Channel:
-    """A channel to the controller; ControllerError for a file that cannot be read."""
+    """A channel to the controller; ControllerError as `check_tls`."""
     if tls is None:
         return grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
+    check_tls(tls)
     credentials = grpc.ssl_channel_credentials(
         _read(tls.authority), _read(tls.key), _read(tls.certificate)
     )
@@ -71,15 +73,52 @@ def open_channel(address: str, tls: Tls | None = None) -> grpc.Channel:
 def server_credentials(tls: Tls) -> grpc.ServerCredentials:
     """The controller's end: with an authority, only agents that it has certified get in.
 
-    Raises ControllerError for a file that is missing or cannot be read.
+    Raises ControllerError for a file that is missing, and as `check_tls`.
     """
+    check_tls(tls)
     key, certificate = _read(tls.key), _read(tls.certificate)
     if key is None or certificate is None:
-        raise ControllerError("TLS: the controller needs a certificate and its key")
+        raise ControllerError(
+            "TLS: the controller needs a certificate and its key: --tls-certificate and --tls-key"
+        )
     authority = _read(tls.authority)
     return grpc.ssl_server_credentials(
         [(key, certificate)], authority, require_client_auth=authority is not None
     )
+
+
+def check_tls(tls: Tls) -> None:
+    """Raise ControllerError for a file that cannot be read, or is not what it should be.
+
+    gRPC finds out at the first handshake, or never (a key alone ends the process).
+    """
+    for path in (tls.authority, tls.certificate, tls.key):
+        _read(path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if tls.authority is not None:
+        try:
+            context.load_verify_locations(tls.authority)
+        except ssl.SSLError:
+            raise ControllerError(
+                f"TLS: {tls.authority}: expected certificates of authorities (PEM), found none"
+            ) from None
+    if tls.certificate is None and tls.key is None:
+        return
+    if tls.certificate is None or tls.key is None:
+        given, missing = (
+            ("key", "certificate") if tls.certificate is None else ("certificate", "key")
+        )
+        raise ControllerError(
+            f"TLS: a {given} without its {missing}; give both, tls-{given} and tls-{missing}"
+        )
+    try:
+        # Without a password, which it would ask for at the terminal.
+        context.load_cert_chain(tls.certificate, tls.key, password="")
+    except ssl.SSLError as error:
+        raise ControllerError(
+            f"TLS: {tls.certificate} and {tls.key}: expected a certificate (PEM) and its key, "
+            f"without a password ({error.reason or error})"
+        ) from None
 
 
 def _read(path: Path | None) -> bytes | None:

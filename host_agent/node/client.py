@@ -14,7 +14,7 @@ import grpc
 
 from protocol import hopsum_pb2 as pb
 from protocol import hopsum_pb2_grpc as pb_grpc
-from protocol.channel import Tls, in_words, open_channel
+from protocol.channel import ControllerError, Tls, check_tls, in_words, open_channel
 
 LOGGER = logging.getLogger("hopsum-agent")
 
@@ -26,9 +26,12 @@ class NodeClient:
 
     `commands` gives what the controller said since; `fileno` is readable when there is something.
     `refused` says why the controller will not have this process, if so: it does not try again.
+    Raises ControllerError for TLS files that are no good.
     """
 
     def __init__(self, address: str, host: str, tls: Tls | None = None) -> None:
+        if tls is not None:
+            check_tls(tls)
         self.address = address
         self.host = host
         self.refused: str | None = None
@@ -82,6 +85,9 @@ class NodeClient:
                 why = "the controller ended the stream"
             except grpc.RpcError as error:
                 why = in_words(error)
+            except ControllerError as error:
+                # A certificate is being replaced, say.
+                why = str(error)
             with self._lock:
                 self._call = None
             if not self._closed.is_set() and self.refused is None:

@@ -279,6 +279,8 @@ def test_tls_over_a_management_network_lets_in_who_is_certified(cluster: Cluster
         certify(folder, "theirs")
         certify(folder, "controller", "ours", ",".join(names))
         certify(folder, "agent", "ours")
+        for host in ("h1", "h2", "ps"):
+            certify(folder, host, "ours")
         certify(folder, "stranger", "theirs")
 
         def tls(name: str, authority: str = "ours") -> list[str]:
@@ -299,9 +301,9 @@ def test_tls_over_a_management_network_lets_in_who_is_certified(cluster: Cluster
         cluster.environment |= person
         cluster.tls = Tls(*map(Path, person.values()))
         options = {
-            "h1": tls("agent"),
-            "h2": tls("agent"),
-            "ps": tls("agent"),
+            "h1": tls("h1"),
+            "h2": tls("h2"),
+            "ps": tls("ps"),
             "h3": tls("stranger"),
             "h4": [],
         }

@@ -12,7 +12,7 @@ import pytest
 
 from protocol import hopsum_pb2 as pb
 from protocol import hopsum_pb2_grpc as pb_grpc
-from protocol.channel import Tls, in_words, open_channel, server_credentials
+from protocol.channel import ControllerError, Tls, in_words, open_channel, server_credentials
 
 
 def certify(folder: Path, name: str) -> Tls:
@@ -65,3 +65,37 @@ def test_tls_to_a_server_without(tmp_path: Path) -> None:
     told = complaint(f"localhost:{port}", certify(tmp_path, "ours"))
     server.stop(None).wait()
     assert "the controller does not speak TLS" in told
+
+
+def test_files_that_are_not_what_they_should_be(tmp_path: Path) -> None:
+    """Each is told of at once, at both ends: gRPC finds out late, or aborts the process."""
+    ours, theirs = certify(tmp_path, "ours"), certify(tmp_path, "theirs")
+    (tmp_path / "junk").write_bytes(b"\xff\x00-----BEGIN CERTIFICATE-----")
+    (tmp_path / "empty").touch()
+    secret = tmp_path / "secret.key"
+    subprocess.run(
+        ["openssl", "ec", "-in", "ours.key", "-aes128", "-passout", "pass:four", "-out", secret],
+        cwd=tmp_path, check=True, capture_output=True,
+    )  # fmt: skip
+    pem, key = ours.certificate, ours.key
+    for authority, certificate, key_given, words in (
+        (tmp_path / "none", pem, key, "none cannot be read: No such file"),
+        (tmp_path, pem, key, "cannot be read: Is a directory"),
+        (tmp_path / "junk", pem, key, "junk: expected certificates of authorities"),
+        (tmp_path / "empty", pem, key, "empty: expected certificates of authorities"),
+        (key, pem, key, "ours.key: expected certificates of authorities"),
+        (pem, pem, tmp_path / "none", "none cannot be read: No such file"),
+        (pem, tmp_path / "junk", key, "junk and .*ours.key: expected a certificate"),
+        (pem, pem, tmp_path / "empty", "empty: expected a certificate .* and its key"),
+        (pem, pem, theirs.key, "and its key, without a password"),
+        (pem, pem, secret, "and its key, without a password"),
+        (pem, None, key, "a key without its certificate; give both"),
+        (pem, pem, None, "a certificate without its key; give both"),
+    ):
+        files = Tls(authority, certificate, key_given)
+        with pytest.raises(ControllerError, match=f"TLS: .*{words}|TLS: {words}"):
+            open_channel("localhost:1", files)
+        with pytest.raises(ControllerError, match=f"TLS: .*{words}|TLS: {words}"):
+            server_credentials(files)
+    with pytest.raises(ControllerError, match="the controller needs a certificate and its key"):
+        server_credentials(Tls(pem))
