@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from collectives.network import Network
 from collectives.plan import JobPlan, PlanError
+from protocol.wire import serial_newer
 
 FLOOD_GROUP = 1
 """The multicast group of every switch that floods plain broadcasts."""
@@ -123,9 +124,9 @@ class Allocator:
         raise PlanError(f"switch {switch}: all {LAST_GROUP - 1} multicast groups are in use")
 
     def release_epochs(self, job: int, before: int) -> None:
-        """Give back the groups of a job's epochs before this one."""
+        """Give back the groups of a job's epochs before this one, as serial numbers."""
         for groups in self._groups.values():
-            for key in [key for key in groups if key[0] == job and key[2] < before]:
+            for key in [k for k in groups if k[0] == job and serial_newer(before, k[2], 16)]:
                 del groups[key]
 
     def release(self, job: int) -> None:

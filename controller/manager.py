@@ -18,6 +18,7 @@ from controller.rules import Loss, SwitchRules, rules_for
 from controller.service import ControllerService, SwitchReader
 from controller.sharing import Settlement, bypassing, settle
 from controller.tracker import Tracker
+from protocol.wire import next_epoch
 
 LOGGER = logging.getLogger("hopsum.manager")
 
@@ -46,7 +47,7 @@ def next_request(request: PlanRequest, before: JobPlan) -> PlanRequest:
     """What is asked for a job's next epoch; what is fixed for its life is as it was."""
     return replace(
         request,
-        epoch=before.epoch + 1,
+        epoch=next_epoch(before.epoch),
         shares=tuple(tree.share for tree in before.trees),
         before=before,
     )
@@ -256,13 +257,8 @@ class Manager:
         return make_plan(bypassing(on, left), asked, self._allocator.copy(), planner)
 
     def _next_request(self, entry: _Job, servers: tuple[str, ...] | None = None) -> PlanRequest:
-        return replace(
-            entry.request,
-            epoch=entry.plan.epoch + 1,
-            servers=entry.request.servers if servers is None else servers,
-            shares=tuple(tree.share for tree in entry.plan.trees),
-            before=entry.plan,
-        )
+        request = next_request(entry.request, entry.plan)
+        return request if servers is None else replace(request, servers=servers)
 
     async def _replan(
         self,

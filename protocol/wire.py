@@ -36,6 +36,8 @@ MAX_HOPS = 10
 MAX_CHILDREN = 32
 MAX_PORT = 510
 MAX_WORKERS = 0xFFFF
+EPOCHS = 0xFFFF
+"""Epochs of a job before the first comes again; 0 is none (an empty slot holds it)."""
 
 EXPONENT_BIAS = 127
 EXPONENT_MIN = -127
@@ -317,6 +319,11 @@ def is_hopsum(frames: NDArray[np.uint8]) -> NDArray[np.bool_]:
         & (frames[:, start + UDP_BYTES] >> 4 == VERSION)
     )
     return matches
+
+
+def next_epoch(epoch: int) -> int:
+    """Return the epoch after `epoch`: a serial number of 16 bits without 0, 65535 is before 1."""
+    return epoch % EPOCHS + 1
 
 
 def serial_newer(a: int, b: int, bits: int) -> bool:

@@ -18,6 +18,7 @@ from controller.planners import make_plan
 from controller.planners.request import PlanRequest
 from host_agent.stream import WorkerOptions
 from host_agent.workload import WorkloadSpec, make_workload
+from protocol.wire import next_epoch
 from simulation.all_reduce import Replan, SimulatedRun, simulate_plan
 from simulation.faults import Cut, Faults, Lost, Reboot
 from tests.simulation.test_all_reduce import LANES, make_engine
@@ -26,16 +27,20 @@ WINDOW = 8
 OPTIONS = WorkerOptions(deadline=500.0, max_timeout=0.3)
 
 
-def epochs(topology: str, workers: int, *without: str) -> tuple[Network, list[JobPlan]]:
+def epochs(
+    topology: str, workers: int, *without: str, first: int = 1
+) -> tuple[Network, list[JobPlan]]:
     """A network and the plans of a job: first over all of it, then without each switch in turn."""
     network = load_network(topology, link_rate=1e8, latency=1e-5, workers=workers, slots=1024)
     placement = place(network, workers, 1)
-    request = PlanRequest(1, 1, placement.workers, placement.servers, lanes=LANES, window=WINDOW)
+    request = PlanRequest(
+        1, first, placement.workers, placement.servers, lanes=LANES, window=WINDOW
+    )
     allocator = Allocator(network)
     plans = [make_plan(network, request, allocator)]
-    for epoch, switch in enumerate(without, start=2):
-        left = network.without([switch])
-        plans.append(make_plan(left, replace(request, epoch=epoch), allocator))
+    for switch in without:
+        request = replace(request, epoch=next_epoch(request.epoch))
+        plans.append(make_plan(network.without([switch]), request, allocator))
     return network, plans
 
 
@@ -119,12 +124,16 @@ def test_h19_fragment_numbers_pass_every_width(first: int) -> None:
     run(network, plan, rounds=2, faults=Faults(loss=0.05), options=options)
 
 
-@pytest.mark.parametrize("delay", [0.0, 1e-4, 3e-3])
+@pytest.mark.parametrize(
+    ("delay", "epoch"), [(0.0, 1), (1e-4, 1), (3e-3, 1), (1e-4, 0xFFFE), (1e-4, 0xFFFF)]
+)
 @pytest.mark.parametrize("share", [0.1, 0.4, 0.7])
-def test_h31_the_tree_changes_with_packets_in_flight(delay: float, share: float) -> None:
+def test_h31_the_tree_changes_with_packets_in_flight(
+    delay: float, share: float, epoch: int
+) -> None:
     """Switches, server and workers are of two opinions about the epoch for a while, twice."""
     spines = [name for name in NETWORK.switches if name.startswith("s")]
-    network, [plan, second, third] = epochs("leaf-spine:2x2", 4, *spines)
+    network, [plan, second, third] = epochs("leaf-spine:2x2", 4, *spines, first=epoch)
     quiet = run(network, plan)
     first = quiet.finished_at * share
     replans = (Replan(first, second, delay), Replan(first + 2 * delay, third, delay))

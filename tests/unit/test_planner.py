@@ -265,6 +265,19 @@ def test_a_new_epoch_keeps_the_slots_and_gets_new_groups() -> None:
     assert third.trees[0].parts["s1"].group == 3
 
 
+def test_groups_of_older_epochs_are_released_across_the_wrap() -> None:
+    network = load_network("star:2")
+    allocator = Allocator(network)
+    asked = replace(request(network), epoch=0xFFFF)
+    last = make_plan(network, asked, allocator)
+    first = make_plan(network, replace(asked, epoch=1), allocator)
+    assert [plan.trees[0].parts["s1"].group for plan in (last, first)] == [2, 3]
+    allocator.release_epochs(1, before=1)
+    second = make_plan(network, replace(asked, epoch=2), allocator)
+    assert second.trees[0].parts["s1"].group == 2
+    assert make_plan(network, replace(asked, epoch=1), allocator) == first
+
+
 def test_a_failed_reservation_changes_nothing() -> None:
     network = load_network("line:2x1", slots=256)
     allocator = Allocator(network)

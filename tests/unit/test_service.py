@@ -20,7 +20,7 @@ from collectives.network import Network
 from collectives.plan import JobPlan, PlanError, Results
 from controller.asking import ControllerQueries
 from controller.loaders import load_network
-from controller.manager import Manager
+from controller.manager import Manager, next_request
 from controller.placement import place
 from controller.planners import make_plan
 from controller.planners.request import Algorithm, PlanRequest
@@ -35,6 +35,8 @@ from host_agent.controller_client import (
     ControllerError,
     PlanChanged,
 )
+from host_agent.server import Server
+from host_agent.worker import Worker
 from protocol import hopsum_pb2 as pb
 from protocol.wire import Reduction
 
@@ -560,6 +562,32 @@ def test_a_failure_that_hits_nobody_changes_no_plan() -> None:
         await manager.submit(request)
         assert await manager.fail(["s1"]) == []
         assert manager.plans()[0].epoch == 1
+
+    run_manager(network, test)
+
+
+def test_epochs_wrap_around_as_serial_numbers() -> None:
+    """All that adds or compares epochs goes on from 65535 with 1, a restarted controller too."""
+    network, request = star_request()
+    request = replace(request, epoch=0xFFFE)
+
+    async def test(manager: Manager, installed: list[Mapping[str, SwitchRules]]) -> None:
+        plan = await manager.submit(request)
+        server, worker = Server(plan, 0, network), Worker(plan, 0, network)
+        for epoch in (0xFFFF, 1, 2):
+            plan = await manager.replan(1)
+            assert plan.epoch == epoch
+            server.adopt(plan)
+            worker.adopt(plan, 0.0)
+            assert server.plan.epoch == worker.plan.epoch == epoch
+            groups = [number for number in installed[-1]["s1"].groups if number > 1]
+            assert len(groups) == 1
+        # The groups of all epochs before are free again: the numbers do not climb.
+        assert groups[0] <= 4
+        again = Manager(network, manager._install)
+        before = replace(plan, epoch=0xFFFF)
+        again.readopt(next_request(request, before), "{}", "multi-hop")
+        assert again.plan_of(1).epoch == 1
 
     run_manager(network, test)
 

@@ -110,6 +110,13 @@ def test_serial_numbers(a: int, b: int, bits: int, newer: bool) -> None:
     assert wire.serial_newer(a, b, bits) is newer
 
 
+@given(st.integers(1, 0xFFFF))
+def test_the_next_epoch_is_newer_and_never_0(epoch: int) -> None:
+    following = wire.next_epoch(epoch)
+    assert 1 <= following <= 0xFFFF
+    assert wire.serial_newer(following, epoch, 16)
+
+
 @given(st.integers(0, 0xFFFF), st.integers(0, 0xFFFF))
 def test_of_two_serial_numbers_at_most_one_is_newer(a: int, b: int) -> None:
     assert not (wire.serial_newer(a, b, 16) and wire.serial_newer(b, a, 16))
