@@ -52,6 +52,7 @@ _IDENTITY = {
     "ether_type": (12, 2),
     "version_ihl": (14, 1),
     "total_length": (16, 2),
+    "fragment_offset": (20, 2),
     "protocol": (23, 1),
     "ports": (34, 4),
     "udp_length": (38, 2),

@@ -42,6 +42,8 @@ from protocol.wire import (
 )
 
 _EMPTY = -1
+_NO_WEIGHT = -1
+"""Of child numbers that no child has: equal to the weight of no packet."""
 _OVERFLOW = np.uint8(Flag.OVERFLOW)
 _SUMMED = np.uint8(Flag.OVERFLOW | Flag.ECN)
 """Flags of a contribution that its sum has as well."""
@@ -74,7 +76,7 @@ class ServerStatistics:
     newer: int = 0
     """Packets of an epoch this server has not adopted yet: dropped."""
     refused: int = 0
-    """Packets that do not fit the plan: unknown child or worker, or another weight."""
+    """Packets that do not fit: unknown child or worker, another weight, a total out of window."""
     foreign: int = 0
     """Frames that are no contributions of this job and tree."""
     overflowed: int = 0
@@ -121,6 +123,7 @@ class Server:
         self._singles: dict[int, dict[int, NDArray[np.int32]]] = {}
 
         self._done = np.full(window, _EMPTY, dtype=np.int64)
+        self._own = np.zeros(window, dtype=np.bool_)  # summed here, not handed over
         self._done_lanes = raw_lanes(plan.lanes, window)
         self._done_code = np.zeros(window, dtype=np.uint8)
         self._done_flags = np.zeros(window, dtype=np.uint8)
@@ -138,13 +141,13 @@ class Server:
         own = address_of(self._network, tree.server)
         self._held = np.zeros((self._window, len(tree.server_children)), dtype=np.bool_)
         groups = [len(group) for group in tree.server_children]
-        self._sizes = np.zeros(max(64, len(groups)), dtype=np.int64)
-        self._sizes[: len(groups)] = groups
+        self._sizes = np.full(max(64, len(groups)), _NO_WEIGHT, dtype=np.int64)
+        self._sizes[: len(groups)] = [size or _NO_WEIGHT for size in groups]
         self._all_single = tree.singles
         self._child_of = np.full(workers, _EMPTY, dtype=np.int64)
         for child, covered in enumerate(tree.server_children):
             self._child_of[list(covered)] = child
-        if (self._child_of == _EMPTY).any() or int(self._sizes.sum()) != workers:
+        if (self._child_of == _EMPTY).any() or sum(groups) != workers:
             raise PlanError(
                 f"job {plan.job}, tree {tree.tree}: the server's children "
                 f"{tree.server_children} do not cover its {workers} workers exactly once"
@@ -372,6 +375,7 @@ class Server:
     ) -> None:
         """Fragments are finished: they replace the history of their slots and go to all."""
         self._done[slots] = fragments
+        self._own[slots] = True
         self._done_lanes[slots] = raw
         self._done_code[slots] = codes
         self._done_flags[slots] = flags
@@ -421,7 +425,8 @@ class Server:
     def _receive_bypassed(self, frame: Frames, fragment: int, slot: int, now: float) -> None:
         statistics = self.statistics
         worker, weight = int(workers_of(frame)[0]), int(weights_of(frame)[0])
-        if worker >= self._workers or weight not in (1, self._workers):
+        bypasses = int(flags_of(frame)[0]) & Flag.BYPASS
+        if not bypasses or worker >= self._workers or weight not in (1, self._workers):
             statistics.refused += 1
             return
         fragments, slots = np.array([fragment]), np.array([slot])
@@ -430,9 +435,12 @@ class Server:
         if weight == self._workers:
             if self._done[slot] != _EMPTY and not _is_newer(fragments, self._done[slots])[0]:
                 statistics.older += 1
-                return
-            statistics.handed_over += 1
-            self._finish(slots, fragments, self._up.raw(frame), codes, flags)
+            elif not self._within_window(fragment, slot):
+                statistics.refused += 1
+            else:
+                statistics.handed_over += 1
+                self._finish(slots, fragments, self._up.raw(frame), codes, flags)
+                self._own[slot] = False
             return
         if not self._take_over(fragments, slots, now)[0]:
             return
@@ -447,6 +455,18 @@ class Server:
         self._code[slot] = max(int(self._code[slot]), int(codes[0]))
         if int(self._covered[slot]) == self._workers:
             self._complete(slots)
+
+    def _within_window(self, fragment: int, slot: int) -> bool:
+        """Whether a total newer than the history can be one that some worker has the result of.
+
+        Whoever sends f has the result of f - W, and all workers have sent f - W then. So nobody
+        is more than a window ahead of a fragment that this server has summed, nor ahead of the
+        one that is open in its slot, and none more than two windows behind that one.
+        """
+        if self._own[slot]:
+            return (fragment - int(self._done[slot])) & 0xFFFFFFFF <= self._window
+        opened = int(self._fragment[slot])
+        return opened == _EMPTY or (opened - fragment) & 0xFFFFFFFF <= 2 * self._window
 
     def _drop_covered(self, slots: NDArray[np.int64], children: NDArray[np.int64]) -> None:
         """Sums arrive: the singles of the workers they cover give way to them."""
@@ -480,6 +500,8 @@ class Server:
         if not serial_newer(plan.epoch, self.plan.epoch, 16):
             return
         check_same_job(self.plan, plan)
+        if (plan.epoch - self.plan.epoch) & 0xFFFF != 1:
+            self._own[:] = False  # another server may have been at work in between
         self._bind(plan, self.tree.tree)
         self._fragment[:] = _EMPTY
         self._singles.clear()

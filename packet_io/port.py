@@ -66,14 +66,27 @@ def group_by_length(rows: Frames, lengths: NDArray[np.uint32]) -> list[Frames]:
     ]
 
 
+VLAN_TAG_PRESENT = 0xFFFFF000 + 48
+"""SKF_AD_OFF + SKF_AD_VLAN_TAG_PRESENT: a frame's outer tag is taken off before filters run."""
+
+
 def udp_filter(port: int) -> bytes:
-    """A classic BPF program that keeps IPv4 UDP frames to a port (no options, no fragments)."""
+    """Return a classic BPF program that keeps untagged IPv4 UDP frames to a port.
+
+    They have no IPv4 options, say Don't Fragment and are no fragments.
+    """
     code = [
+        (0x20, 0, 0, VLAN_TAG_PRESENT),
+        (0x15, 0, 11, 0),
         (0x28, 0, 0, 12),  # ether type
-        (0x15, 0, 5, 0x0800),
+        (0x15, 0, 9, 0x0800),
         (0x28, 0, 0, 14),  # version, header length, type of service
         (0x54, 0, 0, 0xFF00),
-        (0x15, 0, 2, 0x4500),
+        (0x15, 0, 6, 0x4500),
+        (0x28, 0, 0, 20),  # IPv4 flags and fragment offset
+        (0x15, 0, 4, 0x4000),
+        (0x30, 0, 0, 23),  # protocol
+        (0x15, 0, 2, 17),
         (0x28, 0, 0, 36),  # UDP destination port
         (0x15, 1, 0, port),
         (0x06, 0, 0, 0),
@@ -89,10 +102,11 @@ def attach_filter(sock: socket.socket, program: bytes) -> None:
     sock.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, header)
 
 
-def open_packet_socket(interface: str) -> socket.socket:
+def open_packet_socket(interface: str, program: bytes | None = None) -> socket.socket:
     """A non-blocking packet socket that sees what arrives at an interface, not what leaves it.
 
-    Raises InterfaceError without the right to open one, or without the interface.
+    `program`: a classic BPF program that is attached before the first frame can come. Raises
+    InterfaceError without the right to open one, or without the interface.
     """
     try:
         sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
@@ -106,6 +120,8 @@ def open_packet_socket(interface: str) -> socket.socket:
         sock.setsockopt(SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)
         for option in (SO_RCVBUFFORCE, SO_SNDBUFFORCE):
             sock.setsockopt(socket.SOL_SOCKET, option, BUFFER_BYTES)
+        if program is not None:
+            attach_filter(sock, program)
         sock.bind((interface, ETH_P_ALL))
     except OSError as error:
         sock.close()
@@ -135,18 +151,18 @@ def _native() -> ctypes.CDLL | None:
 class PacketPort:
     """A FramePort on an interface, over AF_PACKET.
 
-    `udp_port`: receive only IPv4 UDP frames to that port, and keep the kernel from answering
-    them with ICMP port unreachable (a UDP socket is bound there that drops everything).
+    `udp_port`: receive only what `udp_filter` keeps for that port, and keep the kernel from
+    answering with ICMP port unreachable (a UDP socket is bound there that drops everything).
     """
 
     def __init__(self, interface: str, *, udp_port: int | None = None) -> None:
         self._library = _native()
-        self._socket = open_packet_socket(interface)
+        program = None if udp_port is None else udp_filter(udp_port)
+        self._socket = open_packet_socket(interface, program)
         self._sink: socket.socket | None = None
         self._rows = np.empty((256, STRIDE), dtype=np.uint8)
         self._lengths = np.empty(256, dtype=np.uint32)
         if udp_port is not None:
-            attach_filter(self._socket, udp_filter(udp_port))
             self._sink = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
             self._sink.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             attach_filter(self._sink, struct.pack("HBBI", 0x06, 0, 0, 0))

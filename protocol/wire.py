@@ -305,7 +305,10 @@ def frame_template(
 
 
 def is_hopsum(frames: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    """Which rows (n, length) are hopsum packets of this version: a bool array of shape (n,)."""
+    """Which rows (n, length) are hopsum packets of this version: a bool array of shape (n,).
+
+    Fragments and frames with IPv4 options are none, whatever their ports.
+    """
     start = ETHERNET_BYTES + IPV4_BYTES
     if frames.shape[1] < start + UDP_BYTES + HEADER_BYTES:
         return np.zeros(len(frames), dtype=np.bool_)
@@ -313,6 +316,8 @@ def is_hopsum(frames: NDArray[np.uint8]) -> NDArray[np.bool_]:
         (frames[:, 12] == ETHERTYPE_IPV4 >> 8)
         & (frames[:, 13] == ETHERTYPE_IPV4 & 0xFF)
         & (frames[:, 14] == 0x45)
+        & (frames[:, 20] == 0x40)
+        & (frames[:, 21] == 0)
         & (frames[:, 23] == UDP_PROTOCOL)
         & (frames[:, start + 2] == UDP_PORT >> 8)
         & (frames[:, start + 3] == UDP_PORT & 0xFF)

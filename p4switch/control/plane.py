@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import select
 import socket
+import struct
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -21,6 +22,15 @@ DigestSink = Callable[[Sequence[Digest]], None]
 BATCH = 64
 """Frames a port gives in one turn of the Python loop."""
 LARGEST_FRAME = 65_536
+
+SOL_PACKET = 263
+PACKET_AUXDATA = 8
+AUXDATA = struct.Struct("=I12xHH")
+"""Status, VLAN tag and its EtherType in `struct tpacket_auxdata` (linux/if_packet.h)."""
+AUXDATA_ROOM = socket.CMSG_SPACE(20)
+TP_STATUS_VLAN_VALID = 0x10
+TP_STATUS_VLAN_TPID_VALID = 0x40
+ETHERTYPE_VLAN = 0x8100
 
 
 class Plane(ABC):
@@ -111,6 +121,8 @@ class PythonPlane(Plane):
     def _loop(self) -> None:
         poll = select.poll()
         by_descriptor = {s.fileno(): (number, s) for number, s in self._ports.items()}
+        for packet_socket in self._ports.values():
+            packet_socket.setsockopt(SOL_PACKET, PACKET_AUXDATA, 1)
         for descriptor in (self._wake, *by_descriptor):
             poll.register(descriptor, select.POLLIN)
         while not self._closed:
@@ -148,11 +160,25 @@ def _receive(packet_socket: socket.socket) -> list[bytes]:
     with suppress(BlockingIOError):
         while len(frames) < BATCH:
             try:
-                frames.append(packet_socket.recv(LARGEST_FRAME))
+                frame, ancillary, _, _ = packet_socket.recvmsg(LARGEST_FRAME, AUXDATA_ROOM)
+                frames.append(_with_tag(frame, ancillary))
             except OSError as error:
                 if error.errno != errno.ENETDOWN:
                     raise
     return frames
+
+
+def _with_tag(frame: bytes, ancillary: Sequence[tuple[int, int, bytes]]) -> bytes:
+    """The frame with the VLAN tag that the kernel took out of it, if it had one."""
+    for level, kind, data in ancillary:
+        if (level, kind) != (SOL_PACKET, PACKET_AUXDATA) or len(data) < AUXDATA.size:
+            continue
+        status, tag, protocol = AUXDATA.unpack_from(data)
+        if status & TP_STATUS_VLAN_VALID:
+            if not status & TP_STATUS_VLAN_TPID_VALID:
+                protocol = ETHERTYPE_VLAN
+            return frame[:12] + struct.pack(">HH", protocol, tag) + frame[12:]
+    return frame
 
 
 def _send(packet_socket: socket.socket, frame: bytes) -> None:

@@ -15,6 +15,7 @@ from p4switch.control.plane import Plane, PythonPlane
 from p4switch.execute.interpreter import Interpreter
 from p4switch.source.parser import parse_text
 from p4switch.v1model.engine import ControlError, Digest, Engine, EngineOptions
+from packet_io.port import open_packet_socket
 
 CPU_PORT = 510
 SECONDS = 20.0
@@ -147,6 +148,24 @@ def test_the_clock_runs(rig: Rig) -> None:
     rig.plane.inject(b"\1\2")
     rig.frames.get(timeout=SECONDS)
     assert rig.plane.now_us() > first
+
+
+@pytest.mark.parametrize("tag", ["81000007", "81000000", "88a8e123"])
+def test_a_vlan_tag_reaches_the_program(rig: Rig, veth: tuple[str, str], tag: str) -> None:
+    """The kernel takes the outer tag out of a frame; the plane puts it back."""
+    ours, theirs = open_packet_socket(veth[0]), open_packet_socket(veth[1])
+    plane = rig.plane_kind()({1: ours}, CPU_PORT, rig.on_frames, rig.on_digests)
+    tagged = bytes(12) + bytes.fromhex(tag) + b"\x88\xb5" + bytes(range(50))
+    try:
+        plane.use(rig.engine(7))
+        theirs.send(tagged)
+        theirs.send(tagged[:12] + tagged[16:])
+        assert rig.frames.get(timeout=SECONDS) == b"\7" + tagged[1:]
+        assert rig.frames.get(timeout=SECONDS) == b"\7" + tagged[1:12] + tagged[16:]
+    finally:
+        plane.close()
+        ours.close()
+        theirs.close()
 
 
 def test_without_an_engine_nothing_can_be_injected(rig: Rig) -> None:

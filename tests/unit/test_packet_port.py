@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import select
+import socket
 
 import numpy as np
 import pytest
@@ -59,6 +60,69 @@ def send_and_receive(a: str, b: str) -> None:
 
 def test_frames_cross_a_veth_and_noise_is_filtered(veth: tuple[str, str]) -> None:
     send_and_receive(*veth)
+
+
+def look_alike(offset: int, value: int, size: int = 2) -> Frames:
+    """A hopsum frame with other bytes at one place."""
+    frames = hopsum_frames(1)
+    frames[0, offset : offset + size] = np.frombuffer(value.to_bytes(size, "big"), np.uint8)
+    return frames
+
+
+def tagged(*tags: int) -> Frames:
+    """A hopsum frame behind tags, each an EtherType (upper 16 bits) and its tag (lower)."""
+    frame = hopsum_frames(1)[0].tobytes()
+    between = b"".join(tag.to_bytes(4, "big") for tag in tags)
+    return np.frombuffer(frame[:12] + between + frame[12:], np.uint8)[None, :]
+
+
+NOT_ADMITTED = {
+    "a later fragment": look_alike(20, 0x0001),
+    "a first fragment": look_alike(20, 0x2000),
+    "fragmentation allowed": look_alike(20, 0x0000),
+    "the reserved flag": look_alike(20, 0xC000),
+    "a later fragment, Don't Fragment": look_alike(20, 0x4001),
+    "IPv4 options": look_alike(14, 0x46, 1),
+    "UDP-Lite": look_alike(23, 136, 1),
+    "TCP": look_alike(23, 6, 1),
+    "another port": look_alike(36, UDP_PORT + 1),
+    "IPv6": look_alike(12, 0x86DD),
+    "802.1Q": tagged(0x81000005),
+    "802.1Q, priority only": tagged(0x81000000),
+    "802.1ad": tagged(0x88A80005),
+    "802.1ad and 802.1Q": tagged(0x88A80005, 0x81000005),
+    "802.1Q twice": tagged(0x81000005, 0x81000005),
+}
+
+
+def test_what_no_switch_would_have_admitted_is_filtered(veth: tuple[str, str]) -> None:
+    sender, receiver = PacketPort(veth[0]), PacketPort(veth[1], udp_port=UDP_PORT)
+    try:
+        for frames in NOT_ADMITTED.values():
+            assert sender.send(frames) == 1
+        good = hopsum_frames(1)
+        sender.send(good)
+        received = receive_all(receiver, 1)
+        assert [row.tobytes() for group in received for row in group] == [good[0].tobytes()]
+    finally:
+        sender.close()
+        receiver.close()
+
+
+def test_the_filter_is_there_before_frames_are(
+    veth: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attach = port_module.attach_filter
+    bound: list[tuple[str, int]] = []
+
+    def watched(sock: socket.socket, program: bytes) -> None:
+        if sock.family == socket.AF_PACKET:
+            bound.append(sock.getsockname()[:2])
+        attach(sock, program)
+
+    monkeypatch.setattr(port_module, "attach_filter", watched)
+    PacketPort(veth[0], udp_port=UDP_PORT).close()
+    assert bound == [("", 0)], "neither an interface nor a protocol yet"
 
 
 def test_plain_sockets_do_the_same_without_a_compiler(

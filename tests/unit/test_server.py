@@ -285,6 +285,101 @@ def test_a_newer_fragment_takes_the_slot_over_and_older_ones_are_ignored(first: 
     assert answers(server) == [], "older than the history"
 
 
+@pytest.mark.parametrize("child", [2, 3, 31, 63])
+@pytest.mark.parametrize("weight", [0, 1, 2, 3])
+def test_children_that_the_server_does_not_have_are_refused(child: int, weight: int) -> None:
+    """A weight of 0 is that of no child, present or not."""
+    server, plan, network = pair_and_one()
+    foreign = frame(plan, network, Kind.CONTRIBUTION, 5, 1, (Hop(fan_in=2),), weight=weight)
+    frame_view(foreign, LANES, 1)["stack"] |= child << 24
+    server.receive(foreign, 0.0)
+    server.receive(np.concatenate([foreign, foreign]), 0.0)
+    assert server.statistics.refused == 3
+    assert server.missing() is None
+
+
+@pytest.mark.parametrize("child", [0, 1])
+def test_a_contribution_of_nobody_is_refused(child: int) -> None:
+    server, plan, network = pair_and_one()
+    hop = Hop(child=child, fan_in=2)
+    empty = frame(plan, network, Kind.CONTRIBUTION, 5, 1, (hop,), worker=0, weight=0)
+    bypassed = frame(
+        plan, network, Kind.CONTRIBUTION, 5, 1, (hop,), worker=0, weight=0, flags=Flag.BYPASS
+    )
+    server.receive(empty, 0.0)
+    server.receive(bypassed, 0.0)
+    assert server.statistics.refused == 2
+    assert server.missing() is None
+
+
+def test_without_sums_only_what_is_flagged_bypass_is_a_contribution() -> None:
+    server, plan, network = star(40, singles=True)
+    for weight in (1, 40):
+        server.receive(contribution(plan, network, 3, 0, 99, weight=weight), 0.0)
+    assert answers(server) == []
+    assert server.statistics.refused == 2
+    assert server.missing() is None
+
+
+# Bytes 20 and 21 of a frame: IPv4 flags and fragment offset.
+FRAGMENTED = [0x0000, 0x2000, 0x6000, 0x8000, 0xC000, 0x4001, 0x00B9, 0x20B9, 0x5FFF]
+
+
+@pytest.mark.parametrize("bits", FRAGMENTED)
+def test_ipv4_fragments_are_foreign(bits: int) -> None:
+    """No switch has admitted them."""
+    server, plan, network = pair_and_one()
+    good = contribution(plan, network, 0, 5, 3, weight=2)
+    bad = contribution(plan, network, 2, 5, 4)
+    frame_view(bad, LANES, 1)["fragment_offset"] = bits
+    server.receive(bad, 0.0)
+    server.receive(np.concatenate([bad, good]), 0.0)
+    assert (server.statistics.foreign, server.statistics.sums) == (2, 1)
+
+
+@pytest.mark.parametrize("first", [0, (1 << 32) - WINDOW])
+def test_a_total_is_taken_within_the_window_only(first: int) -> None:
+    """What the server has summed itself cannot be more than a window behind any worker."""
+    server, plan, network = star(2)
+
+    def total(ahead: int) -> list[Seen]:
+        fragment = (first + ahead) % (1 << 32)
+        handed = contribution(plan, network, 1, fragment, 77, flags=Flag.BYPASS, weight=2)
+        server.receive(handed, 0.0)
+        return answers(server)
+
+    for worker in (0, 1):
+        server.receive(contribution(plan, network, worker, first, 5), 0.0)
+    answers(server)
+    for ahead in (2 * WINDOW, 1 << 10, (1 << 31) - WINDOW):
+        assert total(ahead) == []
+    assert server.statistics.refused == 3
+    assert [p.fragment for p in total(WINDOW)] == [(first + WINDOW) % (1 << 32)]
+
+
+def test_a_total_ahead_of_what_is_open_is_refused_by_a_server_that_started_empty() -> None:
+    server, plan, network = star(2)
+    server.receive(contribution(plan, network, 0, 5 * WINDOW, 1), 0.0)
+    for windows, taken in ((6, 0), (1 << 20, 0), (2, 0), (4, 1)):
+        handed = contribution(plan, network, 1, windows * WINDOW, 77, flags=Flag.BYPASS, weight=2)
+        server.receive(handed, 0.0)
+        assert server.statistics.handed_over == taken
+    assert server.statistics.refused == 3
+
+
+def test_a_server_that_missed_an_epoch_takes_totals_far_ahead() -> None:
+    """Another server may have finished any number of fragments in the meantime."""
+    server, plan, network = star(2)
+    for worker in (0, 1):
+        server.receive(contribution(plan, network, worker, 0, 5), 0.0)
+    answers(server)
+    third = replace(plan, epoch=3)
+    server.adopt(third)
+    handed = contribution(third, network, 1, 9 * WINDOW, 77, flags=Flag.BYPASS, weight=2)
+    server.receive(handed, 0.0)
+    assert [p.fragment for p in answers(server)] == [9 * WINDOW]
+
+
 def test_a_total_handed_over_ends_what_is_open_of_that_fragment() -> None:
     server, plan, network = star(2)
     server.receive(contribution(plan, network, 1, 0, 1), 0.0)

@@ -236,6 +236,19 @@ def test_what_is_no_result_of_ours_changes_nothing(changes: dict[str, Any], coun
     assert worker.take_output() == []
 
 
+@pytest.mark.parametrize("bits", [0x0000, 0x2000, 0x4001, 0x00B9, 0xC000])
+@pytest.mark.parametrize("kind", [Kind.RESULT, Kind.REPLICATED])
+def test_ipv4_fragments_are_foreign(kind: Kind, bits: int) -> None:
+    """No switch has admitted them."""
+    worker, plan, network = alone()
+    call = worker.submit(ones(LANES), 0.0)
+    forged = frame(plan, network, kind, 0, 9, weight=1)
+    frame_view(forged, LANES, 0)["fragment_offset"] = bits
+    worker.receive(forged, 0.0)
+    assert worker.result(call) is None
+    assert worker.statistics.foreign == 1
+
+
 def test_noise_is_ignored() -> None:
     worker, _, _ = alone()
     call = worker.submit(ones(3), 0.0)
