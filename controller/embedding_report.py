@@ -11,6 +11,7 @@ from rich.tree import Tree
 
 from collectives.network import Network
 from collectives.plan import JobPlan, PlanError
+from collectives.plan_checker import check_plans
 from collectives.prediction import Prediction
 from collectives.units import format_time
 from controller.allocation import Allocator
@@ -64,6 +65,7 @@ def plan_embedded(network: Network, request: PlanRequest) -> EmbeddedPlan:
     resources, demand = resources_of(network, request, allocator), demand_of(request)
     found = plan_embedding(resources, [demand], options)
     plan = realise(network, request, found.job(request.job), allocator)
+    check_plans(network, [plan])
     return EmbeddedPlan(resources, demand, options, found, plan)
 
 

@@ -13,7 +13,6 @@ from rich.console import Console
 from collectives.drawing import network_svg
 from collectives.network import Network
 from collectives.plan import DataType, JobPlan, PlanError, Results
-from collectives.plan_checker import check_plans
 from collectives.plan_prediction import predict_plan
 from collectives.prediction import Prediction, predict
 from collectives.units import format_bytes, format_rate, format_time, parse_rate, parse_time
@@ -40,8 +39,7 @@ from controller.placement import Placement, place
 from controller.planners import EMBEDDING
 from controller.planners.answers import NAMES, Answer, answer
 from controller.planners.forest import ForestOptions
-from controller.planners.forest_checker import check_forest
-from controller.planners.graph import PlanningGraph, planning_graph
+from controller.planners.graph import planning_graph
 from controller.planners.request import Algorithm, EmbeddingOptions, Method, PlanRequest
 from controller.report import explanation, forest_dict, forest_trees, plan_dict, plan_tree
 from controller.topologies import is_topology
@@ -154,7 +152,6 @@ def plan(
         wanted = EmbeddingOptions(auxiliary=auxiliary, tensor_bytes=max(1, 4 * elements))
         asked = replace(request, servers=(), embedding=wanted)
         planned = plan_embedded(rated, asked)
-        check_plans(rated, [planned.plan])
         if draw is not None:
             # Of parts among hosts no tree is drawn: they go by plain routes.
             write_text(draw, network_svg(loaded, planned.plan))
@@ -172,7 +169,6 @@ def plan(
         return
     found = answer(rated, request, chosen)
     graph = planning_graph(rated, placement.workers)
-    _check(rated, graph, found, request)
     prediction = None
     if found.plan is not None:
         prediction = predict(loaded, found.plan, [(elements, dtype)], rounds)
@@ -215,15 +211,6 @@ def _place(
             raise PlanError(f"{network.name}: {workers} workers: expected 1 to {len(hosts)}")
         return Placement(hosts[:workers], ())
     return Placement(workers or hosts, ())
-
-
-def _check(network: Network, graph: PlanningGraph, found: Answer, request: PlanRequest) -> None:
-    """Judge what a planner answers, without its reasoning; PlanError with every fault."""
-    slots = {name: switch.slots // request.window for name, switch in network.switches.items()}
-    adding = replace(graph, combines=graph.combines.union(request.servers))
-    check_forest(adding, found.forest, request.forest, slots)
-    if found.plan is not None:
-        check_plans(network, [found.plan])
 
 
 def _least(text: str | None) -> Fraction:

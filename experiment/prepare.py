@@ -304,7 +304,6 @@ def plan_job(
         request = replace(request, window=plan.window // 2)
         allocator = Allocator(network)
         plan = make_plan(network, request, allocator, experiment.planner)
-    check_plans(network, [plan])
     return request, plan, allocator
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from collectives.network import Network
 from collectives.plan import JobPlan, PlanError
+from collectives.plan_checker import check_plans
 from controller.allocation import Allocator
 from controller.planners.multi_hop import plan_multi_hop
 from controller.planners.multi_tree_in_network import plan_multi_tree
@@ -36,8 +37,13 @@ def make_plan(
 ) -> JobPlan:
     """Plan a job with a planner by name; PlanError if no plan meets the request.
 
-    `allocator` keeps the slots and groups of several jobs; without it the job is alone.
+    `allocator` keeps the slots and groups of several jobs; without it the job is alone. Whatever
+    the planner, its plan has passed the checker, and the allocator changes only if it has.
     """
     if planner not in PLANNERS:
         raise PlanError(f"there is no planner {planner!r}; planners: {', '.join(PLANNERS)}")
-    return PLANNERS[planner](network, request, allocator or Allocator(network))
+    allocator = allocator or Allocator(network)
+    plan = PLANNERS[planner](network, request, allocator.copy())
+    check_plans(network, [plan])
+    allocator.take(plan)
+    return plan

@@ -5,15 +5,17 @@ The one way in for `hopsum plan`: planners of trees of switches and of trees of 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from collectives.flows import tree_flows
 from collectives.network import Network
 from collectives.plan import JobPlan, PlanError, TreePlan
+from collectives.plan_checker import check_plans
 from controller.allocation import Allocator
 from controller.planners import PLANNERS
 from controller.planners.forest import Forest, RatedTree
+from controller.planners.forest_checker import check_forest
 from controller.planners.graph import planning_graph
 from controller.planners.mtree import plan_mtree
 from controller.planners.multi_hop import MultiHopAnswer, plan_of_routes, solve_multi_hop
@@ -42,8 +44,20 @@ class Answer:
 def answer(network: Network, request: PlanRequest, planner: str) -> Answer:
     """Ask a planner by name. `servers` may be empty where there are no switches.
 
-    Every link needs a bandwidth. PlanError if no plan meets the request.
+    Every link needs a bandwidth. The answer has passed the checkers of forests and of plans, which
+    judge it without the planner's reasoning. PlanError if no plan meets the request.
     """
+    found = _answer(network, request, planner)
+    graph = planning_graph(network, request.workers)
+    adding = replace(graph, combines=graph.combines.union(request.servers))
+    slots = {name: switch.slots // request.window for name, switch in network.switches.items()}
+    check_forest(adding, found.forest, request.forest, slots)
+    if found.plan is not None:
+        check_plans(network, [found.plan])
+    return found
+
+
+def _answer(network: Network, request: PlanRequest, planner: str) -> Answer:
     if planner not in NAMES:
         raise PlanError(f"there is no planner {planner!r}; planners: {', '.join(NAMES)}")
     if not network.switches:

@@ -201,11 +201,28 @@ class Problem:
                     v = parents[v]
         return kept
 
+    def joins(self, task: NumberedTask, parents: Tree) -> bool:
+        """Return whether every worker's switch has one way to the root, over links there are."""
+        if any(pair not in self.arc for pair in parents.items()):
+            return False
+        joined = {task.root}
+        for v in (*parents, *(v for v, count in enumerate(task.local) if count)):
+            way = {v}
+            while v not in joined:
+                if v not in parents or parents[v] in way:
+                    return False
+                v = parents[v]
+                way.add(v)
+            joined |= way
+        return task.root not in parents
+
     def fits(self, chosen: Sequence[Chosen]) -> bool:
-        """Whether trees keep to the limits on depth, flows, slots and switches that sum."""
+        """Return whether these are trees within the limits on depth, flows, slots and summing."""
         summing: set[int] = set()
         taken = [0] * len(self.switches)
         for task, one in zip(self.tasks, chosen, strict=True):
+            if not self.joins(task, one.parents):
+                return False
             out = self.outflows(task, one)
             if out[task.root] > task.max_flows:
                 return False

@@ -163,18 +163,18 @@ def _meet(problem: Problem, start: Chosen, time: float, means: _Means) -> Chosen
     if not bound_to <= able or (most is not None and len(bound_to) > most):
         return None
     if most is None:
-        tree = min(tree, _grown(problem, start.summing, time, means), key=_excess)
+        tree = min((tree, *_grown(problem, start.summing, time, means)), key=_excess)
         tree = _settle(tree, means.trials, means.random)
         return None if tree.excess else tree.chosen()
     return _Few(problem, time, able, bound_to, most, means).meet(start)
 
 
-def _grown(problem: Problem, summing: frozenset[int], time: float, means: _Means) -> HangingTree:
-    """A tree hung up switch by switch, each where it fits best; with a large excess if none is."""
+def _grown(
+    problem: Problem, summing: frozenset[int], time: float, means: _Means
+) -> tuple[HangingTree, ...]:
+    """Return a tree hung up switch by switch, each where it fits best; empty if one is too deep."""
     tree = HangingTree(problem, Chosen({}, summing), time, means.work)
-    if not tree.hang_all(means.random):
-        tree.excess += problem.tasks[0].workers * len(problem.switches)
-    return tree
+    return (tree,) if tree.hang_all(means.random) else ()
 
 
 def _excess(tree: HangingTree) -> int:
@@ -257,7 +257,8 @@ class _Few:
             tree.set_summing(v, v in summing)
         if not tree.excess:
             return tree
-        return min(tree, _grown(self.problem, summing, self.time, self.means), key=_excess)
+        grown = _grown(self.problem, summing, self.time, self.means)
+        return min((tree, *grown), key=_excess)
 
     def _exchanged(self, tree: HangingTree) -> HangingTree:
         """Another set: one or two switches sum instead of others, rather where flows meet."""
@@ -274,7 +275,12 @@ class _Few:
             summing.add(v)
             others.remove(v)
             meeting = [other for other in meeting if other != v]
-        return _grown(self.problem, frozenset(summing), self.time, self.means)
+        chosen = frozenset(summing)
+        for grown in _grown(self.problem, chosen, self.time, self.means):
+            return grown
+        # Hung one by one, a switch ends up too deep; the shape at hand is within the limit.
+        shape = Chosen(tree.chosen().parents, chosen)
+        return HangingTree(self.problem, shape, self.time, self.means.work)
 
 
 def _below(tree: HangingTree, v: int, random: Random) -> int:

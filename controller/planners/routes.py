@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from collectives.network import Network
-from collectives.plan import Results
+from collectives.network import Network, shorten
+from collectives.plan import PlanError, Results
 from protocol.wire import MAX_CHILDREN
 
 LinkLoads = Mapping[tuple[str, str], float]
@@ -48,7 +49,8 @@ def make_route(
 ) -> Route:
     """Follow the flows from the leaves to the server; the switches in `sums` sum what meets.
 
-    At most `max_children` flows become one at a switch; the rest pass.
+    At most `max_children` flows become one at a switch; the rest pass. Every planner's trees in
+    switches become routes here. PlanError unless every worker has exactly one way to the server.
     """
     children: dict[str, list[str]] = {}
     for node, parent in parents.items():
@@ -69,7 +71,19 @@ def make_route(
         if node != server and node in sums and len(flows) > 1:
             merged = min(len(flows), max_children)
         meetings[node] = Meeting(tuple(flows), merged)
+    _check_arrivals(workers, server, meetings[server])
     return Route(server, parents, meetings)
+
+
+def _check_arrivals(workers: tuple[str, ...], server: str, last: Meeting) -> None:
+    """Raise PlanError unless the flows at the server sum every worker once."""
+    arrived = Counter(w for flow in last.flows for w in flow.workers)
+    wrong = [name for w, name in enumerate(workers) if arrived[w] != 1]
+    if wrong:
+        raise PlanError(
+            f"the route to server {server} is no tree: expected every worker's data there once, "
+            f"but not so that of {shorten(wrong)}; this is a fault of the planner"
+        )
 
 
 def outgoing(meeting: Meeting) -> list[tuple[int, ...]]:

@@ -1,0 +1,108 @@
+"""No planner's answer gets past the checkers: trees, routes, plans and forests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+
+from collectives.network import Network
+from collectives.plan import JobPlan, PlanError
+from controller import planners
+from controller.allocation import Allocator
+from controller.embedding.demand import Model
+from controller.loaders import load_network
+from controller.network_builder import NetworkBuilder
+from controller.planners import answers, make_plan
+from controller.planners.forest import Forest, ForestOptions
+from controller.planners.graph import PlanningGraph
+from controller.planners.in_trees import Chosen, TreeTask, pose
+from controller.planners.request import PlanRequest
+from controller.planners.routes import make_route
+
+
+def ring_of_switches() -> Network:
+    builder = NetworkBuilder("ring", 1e6)
+    for i in range(1, 5):
+        builder.link(builder.add_host(), builder.add_switch(f"s{i}"))
+    for i in range(1, 5):
+        builder.link(f"s{i}", f"s{i % 4 + 1}")
+    return builder.build()
+
+
+RING = ring_of_switches()
+ASKED = PlanRequest(1, 1, ("h1", "h2", "h3"), ("h4",))
+
+
+@pytest.mark.parametrize(
+    ("parents", "fits"),
+    [
+        ({0: 1, 1: 2, 2: 3}, True),
+        ({0: 3, 1: 2, 2: 3}, True),
+        ({1: 2, 2: 3}, False),  # a worker's switch is missing
+        ({0: 1, 2: 3}, False),  # its next hop leads nowhere
+        ({0: 1, 1: 0, 2: 3}, False),  # a circle
+        ({0: 2, 1: 2, 2: 3}, False),  # no such link
+        ({0: 1, 1: 2, 2: 3, 3: 0}, False),  # the root has a parent
+    ],
+)
+def test_only_trees_from_every_worker_fit(parents: dict[int, int], fits: bool) -> None:
+    task = TreeTask("h4", ("h1", "h2", "h3"), frozenset(RING.switches))
+    problem = pose(RING, [task])
+    assert problem.fits([Chosen(parents, frozenset(range(4)))]) is fits
+
+
+@pytest.mark.parametrize(
+    "parents",
+    [
+        {"h2": "s2", "h3": "s3", "s2": "s3", "s3": "s4", "s4": "h4"},
+        {"h1": "s1", "h2": "s2", "h3": "s3", "s2": "s3", "s3": "s4", "s4": "h4"},
+        {"h1": "s1", "s1": "s2", "h2": "s2", "s2": "s1", "h3": "s3", "s3": "s4", "s4": "h4"},
+    ],
+)
+def test_a_route_without_a_way_for_a_worker_is_refused(parents: Mapping[str, str]) -> None:
+    with pytest.raises(PlanError, match=r"server h4 is no tree: .* h1"):
+        make_route(RING, ASKED.workers, parents, "h4", frozenset(RING.switches))
+
+
+@pytest.mark.parametrize("planner", list(planners.PLANNERS))
+def test_a_plan_that_does_not_hold_is_refused_and_reserves_nothing(
+    planner: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = planners.PLANNERS[planner]
+
+    def forgetful(network: Network, request: PlanRequest, allocator: Allocator) -> JobPlan:
+        plan = real(network, request, allocator)
+        tree = plan.trees[0]
+        return replace(plan, trees=(replace(tree, up=(tree.up[1], *tree.up[1:])),))
+
+    asked = ASKED
+    if planner == planners.EMBEDDING:
+        models = frozenset({Model.IN_NETWORK})
+        asked = replace(
+            asked, servers=(), embedding=replace(asked.embedding, models=models, auxiliary=("h4",))
+        )
+    monkeypatch.setattr(planners, "PLANNERS", {planner: forgetful})
+    allocator = Allocator(RING)
+    with pytest.raises(PlanError, match="the plan does not hold"):
+        make_plan(RING, asked, allocator, planner)
+    assert not any(allocator.in_use(switch) for switch in RING.switches)
+
+
+@pytest.mark.parametrize("planner", list(answers.HOST_PLANNERS))
+def test_a_forest_that_does_not_hold_is_refused(
+    planner: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torus = load_network("torus:3x3", link_rate=1.0)
+    real = answers.HOST_PLANNERS[planner]
+
+    def boastful(graph: PlanningGraph, options: ForestOptions) -> Forest:
+        forest = real(graph, options)
+        first, *rest = forest.trees
+        return replace(forest, trees=(replace(first, rate=first.rate + Fraction(5)), *rest))
+
+    monkeypatch.setitem(answers.HOST_PLANNERS, planner, boastful)
+    with pytest.raises(PlanError, match=rf"the trees of {planner} do not hold"):
+        answers.answer(torus, PlanRequest(1, 1, tuple(torus.hosts), ()), planner)
