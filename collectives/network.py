@@ -167,6 +167,24 @@ class Network:
             ),
         )
 
+    def around(self, nodes: Iterable[str]) -> Network:
+        """Return the part of the network that packets to and from these nodes can reach.
+
+        Where there are switches hosts do not forward. Unknown names are ignored; the network itself
+        is returned where all of it is in reach.
+        """
+        starts = {node for node in nodes if node in self.hosts or node in self.switches}
+        reached = set(starts)
+        queue = list(reached)
+        for node in queue:
+            if node in self.hosts and self.switches and node not in starts:
+                continue
+            fresh = {peer for peer in self._ports_of.get(node, {}).values() if peer not in reached}
+            reached |= fresh
+            queue += fresh
+        gone = [node for node in (*self.hosts, *self.switches) if node not in reached]
+        return self.without(gone) if gone else self
+
     def access_switch(self, host: str) -> str:
         """The node a host is attached to; NetworkError if it has no link or several."""
         if host not in self.hosts:

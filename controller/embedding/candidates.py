@@ -43,15 +43,19 @@ class Candidates:
         self._capacities = capacities
         self._paths = paths
         self._known: set[object] = set()
+        # Plain routes are those of the whole network; all else is a matter of this part of it.
+        self._reach = capacities.resources.network.around(demand.workers)
         auxiliary = demand.auxiliary
         if auxiliary is None:
             auxiliary = lightly_loaded(capacities.resources, demand)
+        auxiliary = tuple(host for host in auxiliary if host in self._reach.hosts)
         relays = auxiliary if demand.relays else ()
         self._hosts = (*demand.workers, *relays)
         self._whole = Region(demand.workers, self._hosts, ())
         if Model.AGGREGATION_TREE in demand.models:
             self._whole = find_regions(capacities.resources, paths, demand.workers, relays)
-        self._switch_trees = SwitchTrees(capacities.resources.network, demand.workers, auxiliary)
+        self._switch_trees = SwitchTrees(self._reach, demand.workers, auxiliary)
+        self._links_in_reach = frozenset(self._reach.directed_links())
         self._pairs = self._pair_rows()
         self._start()
         self._check_found()
@@ -155,12 +159,12 @@ class Candidates:
         prices = {
             link: float(units[capacities.rows_of(link)].sum())
             for link, free in capacities.resources.links.items()
-            if free > 0
+            if free > 0 and link in self._links_in_reach
         }
         trees = sorted(self._switch_trees.under(prices), key=lambda tree: tree[0])
         for _, server, links in trees[:most]:
             tree = in_network_tree(
-                capacities.resources.network,
+                self._reach,
                 demand.workers,
                 server,
                 self._switch_trees.parents(server, links),

@@ -123,11 +123,12 @@ def lightly_loaded(
 ) -> tuple[str, ...]:
     """Auxiliary nodes of a job: hosts that do not work for it, with most free bandwidth first.
 
-    Only hosts with `least` of their links' bandwidth free, and at most `most` of them; of equally
-    free ones every so many-th, so that several jobs at once look at different hosts. None where
-    hosts forward for others (without switches): there each host's links are other hosts' paths.
+    Only hosts that the workers can reach, with `least` of their links' bandwidth free, and at most
+    `most` of them; of equally free ones every so many-th, so that several jobs at once look at
+    different hosts. None where hosts forward for others (without switches): there each host's links
+    are other hosts' paths.
     """
-    network = resources.network
+    network = resources.network.around(demand.workers)
     working = set(demand.workers)
     rates: dict[str, Fraction] = {}
     for host in network.hosts:

@@ -133,6 +133,8 @@ def solve_tasks(
     `time_limit`: seconds for the exact programme. PlanError if there are no trees, with the reason.
     """
     started = time.perf_counter()
+    # What failures have cut off must not matter, not even to how long the search looks.
+    network = network.around(host for task in tasks for host in (task.server, *task.workers))
     search = _Search(network, tasks, limits, method, seed)
     chosen = search.run()
     reached = float("inf") if chosen is None else search.problem.time(chosen)

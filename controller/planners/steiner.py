@@ -13,6 +13,7 @@ depth matters), *nearest* (Takahashi and Matsuyama 1980: attach the nearest term
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -116,9 +117,12 @@ def nearest(graph: SwitchGraph, root: int, terminals: Sequence[int]) -> Tree:
 def from_networkx(graph: SwitchGraph, root: int, terminals: Sequence[int], method: str) -> Tree:
     """Take networkx's approximate Steiner tree (`mehlhorn` or `kou`), hung up at the root."""
     undirected: nx.Graph[int] = nx.Graph()
-    undirected.add_nodes_from(range(len(graph.neighbours)))
-    for node, neighbours in enumerate(graph.neighbours):
-        for neighbour, cost in neighbours.items():
+    distance, _ = graph.distances({root: 0.0}, set())
+    # networkx takes only connected graphs; tasks in several pieces of a network share `graph`.
+    joined = [node for node, far in enumerate(distance) if far < math.inf]
+    undirected.add_nodes_from(joined)
+    for node in joined:
+        for neighbour, cost in graph.neighbours[node].items():
             undirected.add_edge(node, neighbour, weight=cost)
     wanted = sorted({root, *terminals})
     if len(wanted) < 2:
