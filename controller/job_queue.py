@@ -11,6 +11,7 @@ import logging
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
+from difflib import get_close_matches
 from enum import StrEnum
 from pathlib import Path
 
@@ -30,6 +31,8 @@ LAST_JOB = 0xFFFF
 """Of the job numbers in a packet."""
 KEPT = 1000
 """Jobs that are over and still known."""
+NEAR_NAMES = 3
+"""Of jobs that may have been meant, in an error."""
 MANY_LINES = 10 * KEPT
 """A journal with more is written anew, with one line a job."""
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,62}")
@@ -114,6 +117,8 @@ class Job:
     @property
     def auxiliary(self) -> tuple[str, ...]:
         """The hosts that have a part in it and are no workers: servers and relays."""
+        if self.spec.among_hosts:
+            return ()
         return self.request.servers if self.plan is None else self.plan.auxiliary
 
     @property
@@ -272,8 +277,16 @@ class JobBook:
                 return job
         if number in self._jobs:
             return self._jobs[number]
-        known = ", ".join(f"{job.number} ({job.spec.name})" for job in self._jobs.values())
-        raise JobError(f"there is no job {name or number}; jobs: {known or 'none'}")
+        raise JobError(f"there is no job {name or number}; {self._nearest(name or str(number))}")
+
+    def _nearest(self, name: str) -> str:
+        """What there is instead of a job that is not there: near names, and how many jobs."""
+        names = dict.fromkeys(job.spec.name for job in reversed(self._jobs.values()))
+        near = get_close_matches(name, names, NEAR_NAMES)
+        meant = f"did you mean {' or '.join(near)}? " if near else ""
+        count = len(self._jobs)
+        known = f"{count} job{'s are' if count > 1 else ' is'} known" if count else "none is known"
+        return f"{meant}{known}, `hopsum jobs` lists them"
 
     def queued(self) -> list[Job]:
         """The jobs that wait for others to end, the oldest first."""

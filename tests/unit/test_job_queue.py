@@ -34,8 +34,29 @@ def test_names_are_free_again_when_their_job_is_over() -> None:
     second = job(book, "a")
     assert book.find(name="a") is second
     assert book.find(1) is first
-    with pytest.raises(JobError, match=r"no job b; jobs: 1 \(a\), 2 \(a\)"):
+    with pytest.raises(JobError, match="no job b; 2 jobs are known, `hopsum jobs` lists them"):
         book.find(name="b")
+
+
+def test_a_job_that_is_not_there_is_answered_with_near_names_only() -> None:
+    book = JobBook()
+    with pytest.raises(JobError, match="no job 7; none is known"):
+        book.find(7)
+    for number in range(300):
+        job(book, f"train-{number:03}")
+    with pytest.raises(JobError, match="did you mean train-123") as error:
+        book.find(name="trian-123")
+    assert "300 jobs are known" in str(error.value)
+    assert len(str(error.value)) < 200
+
+
+def test_a_job_among_hosts_has_no_server() -> None:
+    book = JobBook()
+    made = job(book, "a")
+    assert made.hosts == ("h1", "h2", "h3")
+    ring = replace(made, spec=replace(made.spec, algorithm="ring"))
+    assert ring.auxiliary == ()
+    assert ring.hosts == ("h1", "h2")
 
 
 @pytest.mark.parametrize(
