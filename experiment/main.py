@@ -315,7 +315,7 @@ def drive(
 
 @app.command()
 def stop() -> None:
-    """Take down what a crashed run left: processes, interfaces, namespaces."""
+    """Take down what a killed run left: processes, interfaces, namespaces (root)."""
     from mininet_topos.record import stop_left_over
 
     lines = stop_left_over()

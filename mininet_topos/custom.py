@@ -24,6 +24,7 @@ sys.path.insert(0, str(CHECKOUT))
 from mininet.node import Controller  # noqa: E402
 from mininet.topo import Topo  # noqa: E402
 
+from mininet_topos.lifetime import END_WITH_STARTER  # noqa: E402
 from mininet_topos.shaping import offload_command, shaping_lines  # noqa: E402
 from mininet_topos.switches import Bmv2Switch, EmbeddedSwitch, P4Switch  # noqa: E402
 
@@ -94,7 +95,7 @@ class HopsumController(Controller):
     def start(self):
         """Start driving."""
         self.process = subprocess.Popen(
-            [HOPSUM, "drive", HopsumTopo.spec, "--engine", self.engine],
+            [*END_WITH_STARTER, HOPSUM, "drive", HopsumTopo.spec, "--engine", self.engine],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             cwd=CHECKOUT,

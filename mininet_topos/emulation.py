@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
+import contextlib
 import json
-import os
+import logging
 import subprocess
-import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from math import inf
 from pathlib import Path
 from types import TracebackType
@@ -16,9 +16,16 @@ from typing import IO, Any
 from collectives.network import Network, NetworkError
 from collectives.paths import PlainRoutes, forwards
 from mininet_topos.failures import EmulationError
+from mininet_topos.lifetime import END_WITH_STARTER
 from mininet_topos.loader import load_mininet
 from mininet_topos.priority_queues import SEND_BUFFER, priority_lines
-from mininet_topos.record import RunRecord
+from mininet_topos.record import (
+    INTERFACES,
+    EmulationLock,
+    RunRecord,
+    state_folder,
+    take_down_orphans,
+)
 from mininet_topos.shaping import (
     HYSTERESIS,
     neighbour_lines,
@@ -27,9 +34,10 @@ from mininet_topos.shaping import (
     shaping_lines,
 )
 
+LOGGER = logging.getLogger("hopsum.emulation")
+
 ENGINES = ("embedded", "bmv2")
 PREFIX_LENGTH = 8
-COUNTERS = Path("/sys/class/net")
 CONGESTION_CONTROL = "reno"
 """Of the hosts' TCP: what every kernel has, and the simulator too, whatever this machine's own is.
 
@@ -44,33 +52,14 @@ it for as long as whole tensors take, time out at 0.2 s though nothing is lost, 
 LEAST_BUFFER = 1 << 16
 
 
-def _only_emulation() -> IO[str]:
-    """A lock that one emulation on this machine can hold: interface names would clash."""
-    path = Path(tempfile.gettempdir()) / "hopsum-emulation.lock"
-    lock = path.open("a+")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        lock.seek(0)
-        owner = lock.read().strip()
-        lock.close()
-        raise EmulationError(
-            f"another emulation is up on this machine (process {owner}); wait until it has "
-            "finished, or end it"
-        ) from None
-    lock.truncate(0)
-    lock.write(str(os.getpid()))
-    lock.flush()
-    return lock
-
-
 class Emulation:
     """A running Mininet network.
 
     `engine`: `embedded` or `bmv2`. Links with a bandwidth are shaped at both ends; latency cannot
     be emulated here. `priorities`: they send by the class selector of IP (`priority_queues`). Use
     as a context manager: on leaving, however that happens, every process, namespace and interface
-    is gone. Raises MininetUnavailable, EmulationError, SwitchFailed.
+    is gone. When this process is killed the others end too, and the next emulation, or
+    `hopsum stop`, takes down the rest. Raises MininetUnavailable, EmulationError, SwitchFailed.
     """
 
     def __init__(
@@ -96,7 +85,9 @@ class Emulation:
         self._send_buffer = SEND_BUFFER if priorities else None
         self._net: Any = None
         self._record: RunRecord | None = None
-        self._lock: IO[str] | None = None
+        self._lock: EmulationLock | None = None
+        self._starter: ThreadPoolExecutor | None = None
+        self._marking = contextlib.ExitStack()
         self._logs: list[IO[bytes]] = []
         self._processes: list[subprocess.Popen[bytes]] = []
 
@@ -104,9 +95,15 @@ class Emulation:
 
     def __enter__(self) -> Emulation:
         load_mininet()
-        self._lock = _only_emulation()
-        self._record = RunRecord.create()
+        folder = state_folder()
+        self._lock = EmulationLock(folder)
         try:
+            for line in take_down_orphans(folder):
+                LOGGER.warning("left by a run that was killed: %s", line)
+            self._record = RunRecord.create(folder)
+            self._marking.enter_context(self._record.marking())
+            # Processes end with the thread that started them: this one lives until we tear down.
+            self._starter = ThreadPoolExecutor(1, thread_name_prefix="starter of processes")
             self._build()
             self._prepare_interfaces()
             self._start_switches()
@@ -144,13 +141,17 @@ class Emulation:
             )
         for host in self.network.hosts.values():
             net.addHost(host.name, ip=f"{host.ip}/{PREFIX_LENGTH}", mac=host.mac)
-        for node in (*net.switches, *net.hosts):
-            self._record.add_process(node.pid)
-        self._record.interfaces = [
-            f"{switch}-eth{port}"
+        self._record.interfaces = {
+            f"{switch}-eth{port}": self._mac(switch, port)
             for switch in self.network.switches
             for port in self.network.ports(switch)
-        ]
+        }
+        for name in self._record.interfaces:
+            if (INTERFACES / name).exists():
+                raise EmulationError(
+                    f"interface {name} is there already, and no run of hopsum left it behind; "
+                    "end what it belongs to (another Mininet: `mn -c`)"
+                )
         self._record.write()
         for link in self.network.links:
             net.addLink(
@@ -247,15 +248,37 @@ class Emulation:
         )
 
     def _start_switches(self) -> None:
-        assert self._record is not None
         for switch in self._net.switches:
-            switch.start([])
-            self._record.add_process(switch.process.pid)
-        self._record.write()
+            self._in_starter(lambda switch=switch: switch.start([]))
         for switch in self._net.switches:
             switch.wait_until_ready()
 
+    def _in_starter(self, start: Callable[[], None]) -> None:
+        """Start a process that ends with the emulation (`END_WITH_STARTER`)."""
+        assert self._starter is not None
+        self._starter.submit(start).result()
+
     def _tear_down(self) -> None:
+        if self._starter is not None:
+            self._starter.submit(self._end_all).result()
+            self._starter.shutdown()
+            self._starter = None
+        if self._net is not None:
+            for link in self._net.links:
+                link.stop()
+            for node in (*self._net.hosts, *self._net.switches):
+                node.terminate()
+            self._net = None
+        self._marking.close()
+        if self._record is not None:
+            self._record.restore_settings()
+            self._record.forget()
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def _end_all(self) -> None:
+        """End all processes, once none can be started any more."""
         for process in self._processes:
             if process.poll() is None:
                 process.kill()
@@ -263,19 +286,8 @@ class Emulation:
         if self._net is not None:
             for switch in self._net.switches:
                 switch.end_process()
-            for link in self._net.links:
-                link.stop()
-            for node in (*self._net.hosts, *self._net.switches):
-                node.terminate()
-            self._net = None
         for log in self._logs:
             log.close()
-        if self._record is not None:
-            self._record.restore_settings()
-            self._record.forget()
-        if self._lock is not None:
-            self._lock.close()
-            self._lock = None
 
     # --- commands
 
@@ -299,21 +311,24 @@ class Emulation:
 
         It is ended with the emulation, if it has not ended by then.
         """
-        assert self._record is not None
         self._log_folder.mkdir(parents=True, exist_ok=True)
         log = (self._log_folder / f"{host}.log").open("wb")
         self._logs.append(log)
-        process = subprocess.Popen(
-            self._command(arguments, host),
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
-        self._processes.append(process)
-        self._record.add_process(process.pid)
-        self._record.write()
-        return process
+        started: list[subprocess.Popen[bytes]] = []
+
+        def start() -> None:
+            process = subprocess.Popen(
+                [*END_WITH_STARTER, *self._command(arguments, host)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+            self._processes.append(process)
+            started.append(process)
+
+        self._in_starter(start)
+        return started[0]
 
     def log_tail(self, name: str, lines: int = 15) -> str:
         """The end of what a switch or a host's program printed."""
@@ -348,11 +363,8 @@ class Emulation:
 
     def start_switch(self, name: str) -> None:
         """Start a switch process that was killed; returns when it answers."""
-        assert self._record is not None
         switch = self._net.get(name)
-        switch.start([])
-        self._record.add_process(switch.process.pid)
-        self._record.write()
+        self._in_starter(lambda: switch.start([]))
         switch.wait_until_ready()
 
     def link_bytes(self) -> dict[tuple[str, str], int]:
@@ -375,7 +387,7 @@ class Emulation:
                 continue
             else:
                 interface, name = self.interface(v, u), "rx_bytes"
-            path = COUNTERS / interface / "statistics" / name
+            path = INTERFACES / interface / "statistics" / name
             counted[u, v] = int(path.read_text())
         return counted
 

@@ -27,9 +27,11 @@ def why_unavailable() -> str | None:
         return "Mininet needs root (network namespaces); run as root, or use --world simulation"
     if not any((folder / "net.py").exists() for folder in CANDIDATES):
         return "Mininet is not installed; apt-get install --no-install-recommends mininet"
-    for command in ("mnexec", "ethtool", "tc", "ip"):
+    for command in ("mnexec", "ethtool", "tc", "ip", "setpriv"):
         if shutil.which(command) is None:
-            return f"{command} is not installed; apt-get install mininet ethtool iproute2"
+            return (
+                f"{command} is not installed; apt-get install mininet ethtool iproute2 util-linux"
+            )
     return None
 
 

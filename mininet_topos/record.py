@@ -1,22 +1,41 @@
-"""A record of what a run has created, so that `hopsum stop` can take down what a crash left.
+"""What runs in Mininet have created, so that what a killed one left behind can be taken down.
 
-One JSON file a run, in the state folder, holds process ids with their start times, interfaces and
-namespaces; it is deleted when the run has cleaned up after itself.
+One emulation at a time is up on a machine (`EmulationLock`). It keeps a record, a JSON file in
+`STATE`, which it deletes when it has cleaned up after itself. Only what is provably of such a run
+is touched: processes by a random mark in their environment, interfaces by name and MAC address.
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
+import secrets
+import select
 import signal
 import subprocess
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import IO
+
+from mininet_topos.failures import EmulationError
+from packet_io.private_files import open_private, private_folder, read_private, write_private
+
+STATE = Path("/run/hopsum-emulation")
+"""Root's alone: what is there says what root kills and deletes. A reboot empties it too."""
+MARK = "HOPSUM_RUN"
+"""In the environment of every process of an emulation, with the record's token."""
+KILL_SECONDS = 30.0
+INTERFACES = Path("/sys/class/net")
 
 
 def state_folder() -> Path:
-    """Where the records are: `build/runs` of the working folder."""
-    return Path("build") / "runs"
+    """Where records and the lock are. Raises EmulationError unless root asks."""
+    if os.geteuid() != 0:
+        raise EmulationError("emulations are root's, and so is the record of them; run as root")
+    return private_folder(STATE)
 
 
 def start_time(pid: int) -> int | None:
@@ -29,33 +48,66 @@ def start_time(pid: int) -> int | None:
     return None if fields[0] == "Z" else int(fields[19])
 
 
+class EmulationUp(EmulationError):
+    """Another emulation is up on this machine."""
+
+
+class EmulationLock:
+    """Held by the one emulation on a machine: interface names would clash. Raises EmulationUp."""
+
+    def __init__(self, folder: Path) -> None:
+        descriptor = open_private(folder / "lock", os.O_RDWR | os.O_CREAT)
+        self._file: IO[str] = os.fdopen(descriptor, "r+")
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            owner = self._file.read().strip()
+            self._file.close()
+            raise EmulationUp(
+                f"another emulation is up on this machine (process {owner}); wait until it has "
+                "finished, or end it"
+            ) from None
+        self._file.truncate(0)
+        self._file.write(str(os.getpid()))
+        self._file.flush()
+
+    def release(self) -> None:
+        """Let another emulation come up."""
+        self._file.close()
+
+
 @dataclass
 class RunRecord:
     """What one run has created; `write()` after every change."""
 
     path: Path
+    token: str = field(default_factory=lambda: secrets.token_hex(16))
     owner: int = field(default_factory=os.getpid)
     owner_started: int = field(default_factory=lambda: start_time(os.getpid()) or 0)
-    processes: dict[int, int] = field(default_factory=dict)
-    """Process id -> start time."""
-    interfaces: list[str] = field(default_factory=list)
+    interfaces: dict[str, str] = field(default_factory=dict)
+    """Name -> MAC address, which it has from the moment it is there."""
     settings: dict[str, str] = field(default_factory=dict)
     """Kernel parameter's file -> what it was before the run."""
 
     def write(self) -> None:
         """Save the record."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
         values = asdict(self)
         values.pop("path")
-        partial = self.path.with_suffix(".partial")
-        partial.write_text(json.dumps(values, indent=1))
-        partial.replace(self.path)
+        write_private(self.path, json.dumps(values, indent=1))
 
-    def add_process(self, pid: int) -> None:
-        """Note a process of the run."""
-        started = start_time(pid)
-        if started is not None:
-            self.processes[pid] = started
+    @property
+    def orphaned(self) -> bool:
+        """Whether the run's own process is gone."""
+        return start_time(self.owner) != self.owner_started
+
+    @contextlib.contextmanager
+    def marking(self) -> Iterator[None]:
+        """Mark every process that is started in the block as one of the run."""
+        os.environ[MARK] = self.token
+        try:
+            yield
+        finally:
+            os.environ.pop(MARK, None)
 
     def change_setting(self, path: Path, value: str) -> None:
         """Set a kernel parameter for the time of the run, where there is such a parameter."""
@@ -83,49 +135,112 @@ class RunRecord:
         self.path.unlink(missing_ok=True)
 
     @classmethod
-    def create(cls, folder: Path | None = None) -> RunRecord:
-        """A record for this process."""
-        record = cls((folder or state_folder()) / f"{os.getpid()}.json")
+    def create(cls, folder: Path) -> RunRecord:
+        """A record for this process, in the state folder."""
+        record = cls(folder / f"{os.getpid()}.json")
         record.write()
         return record
 
     @classmethod
     def read(cls, path: Path) -> RunRecord:
-        """The record in a file."""
-        values = json.loads(path.read_text())
-        return cls(
-            path=path,
-            owner=values["owner"],
-            owner_started=values["owner_started"],
-            processes={int(pid): started for pid, started in values["processes"].items()},
-            interfaces=values["interfaces"],
-            settings=values.get("settings", {}),
-        )
+        """The record in a file. Raises EmulationError if it is none."""
+        try:
+            values = json.loads(read_private(path))
+            return cls(
+                path,
+                values["token"],
+                values["owner"],
+                values["owner_started"],
+                values["interfaces"],
+                values["settings"],
+            )
+        except (ValueError, KeyError, TypeError) as error:
+            raise EmulationError(f"{path} is no record of a run ({error!r}); remove it") from error
 
 
 def stop_left_over(folder: Path | None = None) -> list[str]:
-    """Take down what runs left that did not end well; returns a line for each thing.
+    """Take down what killed runs left; returns a line for each thing.
 
-    Runs whose own process still lives are left alone. Only processes whose id and start time are
-    those in the record are ended.
+    A run that is up is left alone. Raises EmulationError if something cannot be taken down; it is
+    still in the record then.
     """
+    folder = folder or state_folder()
+    try:
+        lock = EmulationLock(folder)
+    except EmulationUp as error:
+        # It has taken down what others left before it came up.
+        return [f"left alone: {error}"]
+    try:
+        return take_down_orphans(folder)
+    finally:
+        lock.release()
+
+
+def take_down_orphans(folder: Path) -> list[str]:
+    """As `stop_left_over`, for who holds the lock: no run that is up can be mistaken for one."""
     lines: list[str] = []
-    for path in sorted((folder or state_folder()).glob("*.json")):
+    for path in sorted(folder.glob("*.json")):
         record = RunRecord.read(path)
-        if start_time(record.owner) == record.owner_started:
-            lines.append(f"run {record.owner} is still going: left alone")
-            continue
-        for pid, started in record.processes.items():
-            if start_time(pid) == started:
-                os.kill(pid, signal.SIGKILL)
-                lines.append(f"ended process {pid}")
-        for interface in record.interfaces:
-            if Path("/sys/class/net", interface).exists():
-                done = subprocess.run(
-                    ["ip", "link", "delete", interface], capture_output=True, text=True, check=False
-                )
-                failed = f": {done.stderr.strip()}" if done.returncode else ""
-                lines.append(f"deleted interface {interface}{failed}")
-        lines += record.restore_settings()
-        record.forget()
+        if record.orphaned:
+            lines += _end_processes(record.token)
+            for name, address in record.interfaces.items():
+                lines += _delete_interface(name, address)
+            lines += record.restore_settings()
+            record.forget()
     return lines
+
+
+def processes_of(token: str) -> list[int]:
+    """The processes that bear a run's mark."""
+    pids = (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit())
+    return sorted(pid for pid in pids if pid != os.getpid() and _bears(pid, token))
+
+
+def _bears(pid: int, token: str) -> bool:
+    try:
+        variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return f"{MARK}={token}".encode() in variables
+
+
+def _end_processes(token: str) -> list[str]:
+    lines: list[str] = []
+    # One may start another while they are looked for.
+    while pids := processes_of(token):
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                handle = os.pidfd_open(pid)
+                try:
+                    # The handle stays this process's, whoever gets its number next.
+                    if _bears(pid, token):
+                        _kill(handle, pid)
+                        lines.append(f"ended process {pid}")
+                finally:
+                    os.close(handle)
+    return lines
+
+
+def _kill(handle: int, pid: int) -> None:
+    """Kill a process; it is gone when this returns."""
+    signal.pidfd_send_signal(handle, signal.SIGKILL)
+    if not select.select([handle], [], [], KILL_SECONDS)[0]:
+        raise EmulationError(f"process {pid}, which a killed run left, does not end")
+
+
+def _delete_interface(name: str, address: str) -> list[str]:
+    """Delete an interface, if it is the one with this MAC address."""
+    try:
+        if (INTERFACES / name / "address").read_text().strip() != address:
+            return []
+    except OSError:
+        return []
+    done = subprocess.run(
+        ["ip", "link", "delete", name], capture_output=True, text=True, check=False
+    )
+    # With the namespace of its other end it may go by itself meanwhile.
+    if done.returncode and (INTERFACES / name).exists():
+        raise EmulationError(
+            f"interface {name}, which a killed run left, cannot be deleted: {done.stderr.strip()}"
+        )
+    return [f"deleted interface {name}"]

@@ -23,6 +23,7 @@ from mininet_topos.addresses import (
     ready_file,
 )
 from mininet_topos.failures import SwitchFailed
+from mininet_topos.lifetime import END_WITH_STARTER
 
 READY_SECONDS = 60.0
 PRIORITY_QUEUES = 8
@@ -67,17 +68,17 @@ class P4Switch(Switch):
         raise AttributeError("a subclass of P4Switch names its command")
 
     def start(self, controllers):
-        """Start the process; `wait_until_ready` waits for it."""
+        """Start the process, which ends with this thread; `wait_until_ready` waits for it."""
         taken = _listener(self.grpc_port)
         if taken:
             raise SwitchFailed(
                 f"switch {self.name}: gRPC port {self.grpc_port} is taken by another process; "
-                "`make stop` takes down what a crashed run left"
+                "`hopsum stop` takes down what a killed run left"
             )
         self.log_path.parent.mkdir(parents=True, exist_ok=True)
         with self.log_path.open("w") as log:
             self.process = subprocess.Popen(
-                self.switch_command(),
+                [*END_WITH_STARTER, *self.switch_command()],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

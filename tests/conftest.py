@@ -5,40 +5,32 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import count
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+from tests.machine import interface_names, until
+
 # Nothing is timed in tests: a busy machine must not fail them.
 settings.register_profile("hopsum", deadline=None)
 settings.load_profile("hopsum")
 
-_numbers = count()
-UP_SECONDS = 10.0
-
 
 def wait_until_up(*interfaces: str) -> None:
     """Return when the kernel has noticed the carrier: until then it drops what is sent."""
-    deadline = time.monotonic() + UP_SECONDS
     for interface in interfaces:
         state = Path("/sys/class/net", interface, "operstate")
-        while state.read_text().strip() != "up":
-            assert time.monotonic() < deadline, f"{interface} does not come up"
-            threading.Event().wait(0.005)
+        until(lambda state=state: state.read_text().strip() == "up", f"{interface} to come up")  # type: ignore[misc]
 
 
 @contextmanager
 def _veth_pair() -> Iterator[tuple[str, str]]:
     if os.geteuid() != 0 or shutil.which("ip") is None:
         pytest.skip("needs root and iproute2 for a veth pair")
-    stem = f"hst{os.getpid() % 100000}{next(_numbers) % 100}"
-    a, b = f"{stem}a", f"{stem}b"
+    a, b = interface_names("a", "b")
     subprocess.run(["ip", "link", "add", a, "type", "veth", "peer", "name", b], check=True)
     try:
         for name in (a, b):
@@ -47,7 +39,8 @@ def _veth_pair() -> Iterator[tuple[str, str]]:
         wait_until_up(a, b)
         yield a, b
     finally:
-        subprocess.run(["ip", "link", "delete", a], check=True)
+        if Path("/sys/class/net", a).exists():
+            subprocess.run(["ip", "link", "delete", a], check=True)
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,8 @@ from experiment.description import Algorithm, Experiment, WorldKind
 from experiment.prepare import prepare
 from experiment.result import Report
 from experiment.runner import run_experiment
+from tests.machine import PATIENCE, until
+from tests.network.processes import process
 
 HOPSUM = Path(sys.executable).with_name("hopsum")
 AMONG_HOSTS = [algorithm for algorithm in Algorithm if algorithm.among_hosts]
@@ -42,7 +43,7 @@ def run(topology: str, workers: int, algorithm: Algorithm, dtype: DataType) -> R
             dtype=dtype,
             world=WorldKind.MININET,
             link_rate=25e6,
-            limit=60.0,
+            limit=PATIENCE,
         )
     )
     assert not report.problems
@@ -80,31 +81,11 @@ def test_hosts_forward_what_is_for_others() -> None:
     assert all(report.measured.links[link] > 0 for link in (("h1", "h4"), ("h3", "h1")))
 
 
-def _pid_of_agent(host: str) -> int:
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit():
-            try:
-                words = (folder / "cmdline").read_bytes().split(b"\0")
-            except OSError:
-                continue
-            if b"attend" in words and host.encode() in words:
-                return int(folder.name)
-    raise AssertionError(f"no agent on {host}")
-
-
-def _wait_for_traffic(process: subprocess.Popen[str], count: int) -> None:
-    """Return when so many bytes have come from the first host."""
+def _traffic(run: subprocess.Popen[str]) -> int:
+    """The bytes that have come from the first host of a run that goes on."""
+    assert run.poll() is None, run.communicate()[0]
     counter = Path("/sys/class/net/s1-eth1/statistics/rx_bytes")
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and process.poll() is None:
-        if counter.exists() and int(counter.read_text()) >= count:
-            return
-        try:
-            process.wait(0.05)
-        except subprocess.TimeoutExpired:
-            continue
-    output = process.communicate()[0] if process.poll() is not None else ""
-    raise AssertionError(f"no traffic: {output}")
+    return int(counter.read_text()) if counter.exists() else 0
 
 
 def test_a_rank_that_vanishes_is_named(tmp_path: Path) -> None:
@@ -112,13 +93,13 @@ def test_a_rank_that_vanishes_is_named(tmp_path: Path) -> None:
         HOPSUM, "run", "--world", "mininet", "--topology", "star:3", "--workers", "3",
         "--algorithm", "ring", "--elements", "1000000", "--rounds", "50", "--link-rate", "5Mbit",
     ]  # fmt: skip
-    process = subprocess.Popen(
+    run = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=tmp_path
     )
-    _wait_for_traffic(process, 500_000)
-    os.kill(_pid_of_agent("h2"), signal.SIGKILL)
-    output = process.communicate(timeout=60)[0]
-    assert process.returncode == 1
+    until(lambda: _traffic(run) >= 500_000, "traffic")
+    os.kill(process("attend", "h2"), signal.SIGKILL)
+    output = run.communicate(timeout=PATIENCE)[0]
+    assert run.returncode == 1
     assert "h2" in output
     assert "Traceback" not in output
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,10 +21,10 @@ from controller.asking import ControllerQueries
 from controller.loaders import load_network
 from mininet_topos.emulation import Emulation
 from protocol.channel import Tls
+from tests.machine import PATIENCE, interface_names, until
 
 HOPSUM = Path(sys.executable).with_name("hopsum")
 AGENT = Path(sys.executable).with_name("hopsum-agent")
-PATIENCE = 60.0
 TOPOLOGY = "star:4"
 
 
@@ -110,14 +110,6 @@ class Cluster:
     def log(self, host: str) -> str:
         """What a host's agent has said."""
         return self.emulation.log_tail(host)
-
-
-def until(true: Callable[[], bool], what: str) -> None:
-    """Ask again and again."""
-    deadline = time.monotonic() + PATIENCE
-    while not true():
-        assert time.monotonic() < deadline, f"waited {PATIENCE} s for {what}"
-        time.sleep(0.05)
 
 
 @pytest.fixture
@@ -249,11 +241,14 @@ def certify(folder: Path, name: str, authority: str | None = None, names: str = 
 def management(emulation: Emulation, hosts: Iterable[str]) -> Iterator[dict[str, str]]:
     """Links from this machine to hosts, beside the network; the address at this end, by host."""
     addresses: dict[str, str] = {}
+    named = list(hosts)
+    interfaces = dict(zip(named, interface_names(*map(str, range(len(named)))), strict=True))
+    # Of the addresses that no network has (RFC 2544: benchmarks).
+    net = f"198.18.{secrets.randbelow(256)}"
     try:
-        for number, host in enumerate(hosts):
-            here, there, subnet = f"mgmt{number}", f"{host}-mgmt", f"192.168.77.{4 * number}"
-            start, _, last = subnet.rpartition(".")
-            ours, theirs = (f"{start}.{int(last) + end}" for end in (1, 2))
+        for number, (host, here) in enumerate(interfaces.items()):
+            there = f"{host}-mgmt"
+            ours, theirs = (f"{net}.{4 * number + end}" for end in (1, 2))
             pair = ("link", "add", there, "type", "veth", "peer", "name", here)
             emulation.run(host, ["ip", *pair, "netns", str(os.getpid())])
             addresses[host] = ours
@@ -263,8 +258,8 @@ def management(emulation: Emulation, hosts: Iterable[str]) -> Iterator[dict[str,
             ip("link", "set", here, "up")
         yield addresses
     finally:
-        for number in range(len(addresses)):
-            ip("link", "delete", f"mgmt{number}")
+        for host in addresses:
+            ip("link", "delete", interfaces[host])
 
 
 def ip(*arguments: str) -> None:

@@ -17,9 +17,10 @@ import pytest
 
 from controller.asking import ControllerQueries
 from controller.rendezvous import find_controller
+from tests.machine import PATIENCE
+from tests.network.processes import process
 
 HOPSUM = Path(sys.executable).with_name("hopsum")
-PATIENCE = 90.0
 
 
 def wait_until(true: Callable[[], bool], what: str, process: subprocess.Popen[bytes]) -> None:
@@ -30,19 +31,6 @@ def wait_until(true: Callable[[], bool], what: str, process: subprocess.Popen[by
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(0.05)
             raise AssertionError(f"the run ended before {what}")
-
-
-def process_of(*words: str) -> int:
-    """The process whose command line has all these words."""
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit():
-            try:
-                command = (folder / "cmdline").read_bytes().decode().split("\0")
-            except (OSError, UnicodeDecodeError):
-                continue
-            if set(words) <= set(command):
-                return int(folder.name)
-    raise AssertionError(f"no process {' '.join(words)}")
 
 
 def hopsum(*arguments: str) -> Any:
@@ -60,7 +48,7 @@ class Run:
         command = [
             str(HOPSUM), "run", "--world", "mininet", "--topology", "leaf-spine:2x2x2",
             "--workers", "4", "--elements", "1000000", "--rounds", "4", "--dtype", "int32",
-            "--link-rate", "20Mbit", "--limit", "240", "--report", str(self.report),
+            "--link-rate", "20Mbit", "--limit", str(PATIENCE), "--report", str(self.report),
         ]  # fmt: skip
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log)
@@ -99,7 +87,7 @@ def test_a_job_goes_on_without_its_spine(run: Run) -> None:
     queries = ControllerQueries()
     _, plan = queries.describe(1)
     (spine,) = {"s1", "s2"} & set(plan.trees[0].parts)
-    os.kill(process_of("run", f"1@{spine}-eth1"), signal.SIGKILL)
+    os.kill(process("run", f"1@{spine}-eth1"), signal.SIGKILL)
     wait_until(lambda: queries.describe(1)[1].epoch == 2, "a new plan", run.process)
     _, again = queries.describe(1)
     assert spine not in again.trees[0].parts
@@ -113,7 +101,7 @@ def test_a_job_goes_on_without_its_spine(run: Run) -> None:
 
 def test_what_a_running_job_can_be_asked(run: Run) -> None:
     run.wait_for_slots()
-    agent = process_of("attend", "h2")
+    agent = process("attend", "h2")
     os.kill(agent, signal.SIGSTOP)
     try:
         waiting: list[dict[str, Any]] = []

@@ -19,9 +19,10 @@ from controller.job_commands import job_dict, make_submission
 from controller.loaders import load_network, save_network
 from controller.priorities import PriorityPolicy
 from protocol.channel import ControllerError
+from tests.machine import PATIENCE
+from tests.network.processes import process
 
 HOPSUM = Path(sys.executable).with_name("hopsum")
-PATIENCE = 120.0
 GOING = ("queued", "waiting", "running")
 
 
@@ -46,7 +47,7 @@ class Running:
         """Take it down."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGINT)
-            self.process.wait(30)
+            self.process.wait(PATIENCE)
 
     def wait_until(self, true: Callable[[], bool], what: str) -> None:
         """Ask again and again while the cluster runs."""
@@ -81,15 +82,7 @@ class Running:
 
     def agent(self, host: str) -> int:
         """The process of a host's agent."""
-        for folder in Path("/proc").iterdir():
-            if folder.name.isdigit():
-                try:
-                    words = (folder / "cmdline").read_bytes().decode().split("\0")
-                except (OSError, UnicodeDecodeError):
-                    continue
-                if "serve" in words and host in words and "--interface" in words:
-                    return int(folder.name)
-        raise AssertionError(f"no agent on {host}")
+        return process("serve", host, "--interface")
 
 
 @pytest.fixture

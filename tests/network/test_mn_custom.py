@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.machine import PATIENCE
+
 CUSTOM = Path(__file__).resolve().parents[2] / "mininet_topos" / "custom.py"
 
 
@@ -19,7 +21,7 @@ def mn(topology: str, *options: str) -> subprocess.CompletedProcess[str]:
         [command, "--custom", str(CUSTOM), "--topo", f"hopsum,{topology}", *options],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE,
         check=False,
     )
 

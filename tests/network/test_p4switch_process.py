@@ -13,7 +13,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 
 import finsy
@@ -29,6 +28,7 @@ from p4switch.control.p4info import p4info_text
 from p4switch.source.parser import parse_text
 from packet_io.pcap import read_pcap
 from packet_io.port import open_packet_socket
+from tests.machine import PATIENCE, interface_names, unique
 
 pytestmark = [
     pytest.mark.xdist_group("network"),
@@ -39,8 +39,6 @@ pytestmark = [
 ]
 
 PROGRAMS = Path(__file__).parents[1] / "packet" / "programs"
-SECONDS = 60.0
-_numbers = count()
 
 
 @dataclass
@@ -53,10 +51,10 @@ class Host:
     mac: str
     address: str
 
-    def reaches(self, other: Host) -> bool:
+    def reaches(self, other: Host, patience: float = PATIENCE) -> bool:
         """Whether three pings are all answered."""
         command = ["ip", "netns", "exec", self.namespace, "ping", "-q", "-c", "3", "-i", "0.2"]
-        result = subprocess.run([*command, "-W", "2", other.address], capture_output=True)
+        result = subprocess.run([*command, "-W", str(patience), other.address], capture_output=True)
         return result.returncode == 0 and b" 0% packet loss" in result.stdout
 
 
@@ -67,14 +65,13 @@ def ip(*arguments: str) -> None:
 @pytest.fixture
 def hosts() -> Iterator[list[Host]]:
     """Two hosts in different subnets, each with the switch as its gateway."""
-    stem = f"ps{os.getpid() % 100000}{next(_numbers) % 100}"
     made: list[Host] = []
     try:
         for port in (1, 2):
             host = Host(
-                f"{stem}h{port}",
+                unique("p4switch"),
                 port,
-                f"{stem}s{port}",
+                *interface_names("s"),
                 f"02:00:00:00:00:0{port}",
                 f"10.0.{port}.2",
             )
@@ -172,13 +169,13 @@ def test_a_controller_programs_the_switch_and_again_after_kill_9(
         options_of_switch = ("--no-p4", "--grpc-server-addr", address)
         process = start_switch(*options_of_switch)
         task = asyncio.create_task(controller.run())
-        async with asyncio.timeout(SECONDS):
+        async with asyncio.timeout(PATIENCE):
             await programmed.get()
             assert await asyncio.to_thread(hosts[0].reaches, hosts[1])
             assert await asyncio.to_thread(hosts[1].reaches, hosts[0])
             process.kill()
             assert process.wait() == -signal.SIGKILL
-            assert not await asyncio.to_thread(hosts[0].reaches, hosts[1])
+            assert not await asyncio.to_thread(hosts[0].reaches, hosts[1], 0.5)
             start_switch(*options_of_switch)
             await programmed.get()
             assert await asyncio.to_thread(hosts[0].reaches, hosts[1])
@@ -213,7 +210,7 @@ def test_the_ports_stay_open_when_the_pipeline_changes(
     asyncio.run(main())
     assert hosts[0].reaches(hosts[1])
     process.terminate()
-    assert process.wait(SECONDS) == 0
+    assert process.wait(PATIENCE) == 0
 
 
 def test_a_program_from_the_command_line_and_capture_files(
@@ -230,12 +227,12 @@ def test_a_program_from_the_command_line_and_capture_files(
     frames = [bytes([n]) * 60 for n in range(20)]
     sender, receiver = (in_namespace(host) for host in hosts)
     with sender, receiver:
-        receiver.settimeout(SECONDS)
+        receiver.settimeout(PATIENCE)
         for frame in frames:
             sender.send(frame)
         assert [receiver.recv(2000) for _ in frames] == frames
     process.terminate()
-    assert process.wait(SECONDS) == 0
+    assert process.wait(PATIENCE) == 0
     for host, direction in zip(hosts, ("in", "out"), strict=True):
         path = tmp_path / "pcap" / f"{host.interface}_{direction}.pcap"
         captured = [frame for _, frame in read_pcap(path) if frame in frames]
@@ -268,7 +265,7 @@ V1Switch(P(), C(), I(), E(), C(), D()) main;
 
 def wait_for(address: str) -> None:
     with grpc.insecure_channel(address) as channel:
-        grpc.channel_ready_future(channel).result(SECONDS)
+        grpc.channel_ready_future(channel).result(PATIENCE)
 
 
 def in_namespace(host: Host) -> socket.socket:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from controller.job_commands import make_submission
+from tests.machine import PATIENCE
 from tests.network.test_many_jobs import Running
 
 pytest.importorskip("torch", reason="torch is an extra: pip install hopsum[torch]")
@@ -59,7 +60,7 @@ def test_ranks_on_two_hosts_train_as_one_process_does(cluster: Running) -> None:
         for rank, host in enumerate(WORKERS)
     ]
     for process in processes:
-        printed, _ = process.communicate(timeout=120)
+        printed, _ = process.communicate(timeout=PATIENCE)
         assert process.returncode == 0, printed[-3000:]
     cluster.wait_until(lambda: cluster.job("training")["state"] != "running", "the job's end")
     job = cluster.job("training")
