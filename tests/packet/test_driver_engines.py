@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import select
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -29,10 +28,11 @@ from p4switch.control.bundle import make_bundle
 from p4switch.control.p4info import p4info_text
 from packet_io.port import open_packet_socket
 from protocol.outcomes import Outcome
+from tests.machine import PATIENCE as WAIT
+from tests.machine import loopback, own_port
 
 PROGRAM = Path(__file__).parents[2] / "p4src" / "hopsum.p4"
 GOLDEN = Path(__file__).parents[1] / "unit" / "golden" / "hopsum.p4info.txtpb"
-WAIT = 60.0
 
 
 def compile_pipeline(engine: str, folder: Path) -> Pipeline:
@@ -62,18 +62,11 @@ def pipeline(engine: str, tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
     return compile_pipeline(engine, tmp_path_factory.mktemp(engine))
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 class SwitchProcess:
     """One switch process; `interfaces` are its ports from 1 on."""
 
     def __init__(self, engine: str, *interfaces: str) -> None:
-        self.target = SwitchTarget("s1", f"127.0.0.1:{free_port()}")
+        self.target = SwitchTarget("s1", f"{loopback(1)[0]}:9559")
         listen = ["--grpc-server-addr", self.target.address, "--cpu-port", "510"]
         common = ["--no-p4", "--device-id", "1", "--log-level", "off"]
         for port, interface in enumerate(interfaces, start=1):
@@ -82,7 +75,7 @@ class SwitchProcess:
             run = [str(Path(sys.executable).with_name("p4switch")), "run"]
             self.command = [*run, *common, *listen]
         else:
-            run = ["simple_switch_grpc", "--thrift-port", str(free_port())]
+            run = ["simple_switch_grpc", "--thrift-port", str(own_port())]
             self.command = [*run, *common, "--", *listen]
         self.process: subprocess.Popen[bytes] | None = None
 

@@ -13,6 +13,7 @@ from collectives.coordination.failure import ProcessLost
 from collectives.coordination.operators import Operator
 from collectives.coordination.tree import balanced_tree
 from host_agent.coordination import Coordinator
+from tests.machine import PATIENCE
 
 rank = int(sys.argv[1])
 addresses = [(host, port) for host, port in json.loads(sys.argv[2])]
@@ -23,7 +24,7 @@ try:
     for step in count(1):
         coordinator.begin_iteration(step)
         coordinator.ready(Operator("gradient", (8,), "float32"))
-        coordinator.next_start(60.0)
+        coordinator.next_start(PATIENCE)
         if step == 1:
             sys.stdout.write("started\n")
             sys.stdout.flush()

@@ -32,7 +32,7 @@ def entity_key(entity: p4r.Entity) -> bytes:
 
 
 class FakeSwitch(p4r_grpc.P4RuntimeServicer):
-    """One switch; `start` it on a port (0: any) and `stop` it."""
+    """One switch; `start` it at an address and `stop` it."""
 
     def __init__(self) -> None:
         self.entities: dict[bytes, p4r.Entity] = {}
@@ -47,13 +47,12 @@ class FakeSwitch(p4r_grpc.P4RuntimeServicer):
         self.primary = True
         self._server: grpc.aio.Server | None = None
 
-    async def start(self, port: int = 0) -> int:
-        """Listen; return the port."""
+    async def start(self, address: str) -> None:
+        """Listen."""
         self._server = grpc.aio.server()
         p4r_grpc.add_P4RuntimeServicer_to_server(self, self._server)
-        port = self._server.add_insecure_port(f"127.0.0.1:{port}")
+        self._server.add_insecure_port(address)
         await self._server.start()
-        return port
 
     async def stop(self) -> None:
         """End, as a killed process does."""

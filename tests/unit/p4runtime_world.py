@@ -21,12 +21,11 @@ from p4switch.execute.interpreter import Interpreter
 from p4switch.ir import Program
 from p4switch.source.parser import parse_text
 from p4switch.v1model.engine import Engine, EngineOptions, Packet
+from tests.machine import PATIENCE
 
 PROGRAM = Path(__file__).parent / "p4" / "everything.p4"
 CPU_PORT = 510
 DEVICE = 3
-SECONDS = 20.0
-"""Of waiting for what must come."""
 
 INSERT = p4r.Update.INSERT
 MODIFY = p4r.Update.MODIFY
@@ -155,7 +154,7 @@ class Client:
     def send(self, **message: Any) -> None:
         """Send a stream message, opening the stream if need be."""
         if self._stream is None:
-            self._stream = self.stub.StreamChannel(iter(self._requests.get, None), timeout=SECONDS)
+            self._stream = self.stub.StreamChannel(iter(self._requests.get, None), timeout=PATIENCE)
         self._requests.put(p4r.StreamMessageRequest(**message))
 
     def arbitrate(self, election_id: int | None = None) -> p4r.MasterArbitrationUpdate:
@@ -252,7 +251,7 @@ class Client:
         try:
             return [
                 entity
-                for part in self.stub.Read(request, timeout=SECONDS)
+                for part in self.stub.Read(request, timeout=PATIENCE)
                 for entity in part.entities
             ]
         except grpc.RpcError as error:
@@ -260,7 +259,7 @@ class Client:
 
     def _call(self, call: Any, request: Any) -> Any:
         try:
-            return call(request, timeout=SECONDS)
+            return call(request, timeout=PATIENCE)
         except grpc.RpcError as error:
             raise CallError(error) from None
 

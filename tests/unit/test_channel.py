@@ -13,6 +13,7 @@ import pytest
 from protocol import hopsum_pb2 as pb
 from protocol import hopsum_pb2_grpc as pb_grpc
 from protocol.channel import ControllerError, Tls, in_words, open_channel, server_credentials
+from tests.machine import PATIENCE
 
 
 def certify(folder: Path, name: str) -> Tls:
@@ -43,7 +44,7 @@ def secure(tmp_path: Path) -> Iterator[tuple[str, Tls, Tls]]:
 def complaint(address: str, tls: Tls | None) -> str:
     """What a call without an answer says."""
     with open_channel(address, tls) as channel, pytest.raises(grpc.RpcError) as caught:
-        pb_grpc.ControllerStub(channel).Status(pb.StatusRequest(), timeout=20)
+        pb_grpc.ControllerStub(channel).Status(pb.StatusRequest(), timeout=PATIENCE)
     return in_words(caught.value)
 
 

@@ -42,8 +42,9 @@ from host_agent.node.serve import NodeServer
 from packet_io.port import MemoryPort
 from protocol import hopsum_pb2 as pb
 from protocol.channel import ControllerError, Tls, server_credentials
+from tests.machine import PATIENCE as WAIT
+from tests.unit.test_schedule_member import on_loopback
 
-WAIT = 30.0
 GOING = ("queued", "waiting", "running")
 
 
@@ -55,15 +56,8 @@ def until(true: Callable[[], bool], what: str) -> None:
 
 
 def local(name: str, link_rate: float | None = None) -> Network:
-    """A network whose hosts are reached on this machine, apart from other runs of these tests."""
-    network = load_network(name, link_rate=link_rate)
-    low = os.getpid() & 0xFF
-    high = 1 + (os.getpid() >> 8) % 254
-    hosts = {
-        host: replace(was, ip=f"127.{high}.{low}.{number}")
-        for number, (host, was) in enumerate(network.hosts.items(), start=1)
-    }
-    return replace(network, hosts=hosts)
+    """A network whose hosts are reached on this machine, and by this test alone."""
+    return on_loopback(load_network(name, link_rate=link_rate))
 
 
 class World:
@@ -74,7 +68,7 @@ class World:
         folder: Path,
         name: str = "star:4",
         tls: Tls | None = None,
-        grace: float = 30.0,
+        grace: float = WAIT,
         link_rate: float | None = None,
         replanning: ReplanningPolicy | None = None,
     ) -> None:
@@ -621,14 +615,32 @@ def all_finished(world: World) -> bool:
     return all(client._state == pb.FINISHED for client in clients)
 
 
-def test_a_worker_that_does_not_come_back_after_a_restart(tmp_path: Path) -> None:
-    with contextlib.closing(World(tmp_path, grace=1.0)) as world:
+class Clock:
+    """The module `time`, but `ahead` seconds before it."""
+
+    ahead = 0.0
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self.ahead
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(time, name)
+
+
+def test_a_worker_that_does_not_come_back_after_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr("controller.cluster.time", clock)
+    with contextlib.closing(World(tmp_path)) as world:
         world.agents("h1", "h2", "h3")
         in_network(world, "long", "h1,h2", "h3")
         world.stop()
         world.stop_agent(0)
         until(lambda: "closing job 1" not in threads(), "h1's end")
         world.start()
+        until(lambda: world.attached() == {"h2", "h3"}, "the return of the others")
+        clock.ahead = WAIT
         until(lambda: world.state("long") == "failed", "the end of long")
         assert "h1: not back since the restart" in world.queries.job("long").reason
         world.agents("h1")
@@ -708,7 +720,7 @@ def all_running(world: World) -> bool:
 
 
 def test_a_server_that_comes_back_in_time_stays(tmp_path: Path) -> None:
-    with contextlib.closing(World(tmp_path, grace=10.0)) as world:
+    with contextlib.closing(World(tmp_path)) as world:
         world.agents("h1", "h2", "h3", "h4")
         in_network(world, "a", "h1,h2", "h3")
         world.stop_agent(2)

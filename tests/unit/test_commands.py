@@ -30,8 +30,7 @@ from controller.slots import SlotState
 from controller.tracker import Tracker
 from protocol.channel import ControllerError
 from protocol.outcomes import Outcome
-
-WAIT = 20.0
+from tests.machine import PATIENCE as WAIT
 
 
 def run(*arguments: str) -> str:

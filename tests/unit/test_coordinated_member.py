@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-from dataclasses import replace
 from typing import cast
 
 import pytest
@@ -21,19 +20,15 @@ from host_agent.operator_training import NAMES, OperatorTraining
 from host_agent.stream import WorkerOptions
 from host_agent.workload import WorkloadSpec
 from packet_io.port import MemoryPort
-from tests.unit.test_schedule_member import RANKS, Client, Controller
+from tests.machine import PATIENCE
+from tests.unit.test_schedule_member import RANKS, Client, Controller, on_loopback
 
 SPEC = WorkloadSpec("digits", RANKS, 0, 1, DataType.FLOAT32, seed=1, coordinate=True)
 
 
-def loopback(subnet: int) -> Network:
+def local_network() -> Network:
     """Five workers, each with an address of the loopback."""
-    network = load_network("leaf-spine:2x3")
-    hosts = {
-        name: replace(host, ip=f"127.0.{subnet}.{number + 1}")
-        for number, (name, host) in enumerate(network.hosts.items())
-    }
-    return replace(network, hosts=hosts)
+    return on_loopback(load_network("leaf-spine:2x3"))
 
 
 def task_of(network: Network) -> Task:
@@ -43,7 +38,7 @@ def task_of(network: Network) -> Task:
 
 
 def test_agents_train_in_an_agreed_order() -> None:
-    network = loopback(3)
+    network = local_network()
     controller = Controller(network, task_of(network))
 
     def agent(host: str) -> None:
@@ -58,7 +53,7 @@ def test_agents_train_in_an_agreed_order() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(PATIENCE)
     assert not controller.failures
     assert len(controller.reports) == RANKS
     orders = {tuple(r["outcome"]["operator_order"]) for r in controller.reports.values()}
@@ -70,7 +65,7 @@ def test_agents_train_in_an_agreed_order() -> None:
 
 
 def test_a_dead_host_is_named() -> None:
-    network = loopback(4)
+    network = local_network()
     tree = task_of(network).coordination
     assert tree is not None
     sources = [
@@ -87,7 +82,7 @@ def test_a_dead_host_is_named() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(PATIENCE)
     assert len(started) == RANKS
     dead = (tree.root + 1) % RANKS
     sources[dead]._coordinator.close()
@@ -100,6 +95,6 @@ def test_a_dead_host_is_named() -> None:
 
 
 def test_the_tree_crosses_as_json() -> None:
-    task = task_of(loopback(5))
+    task = task_of(local_network())
     assert task.coordination is not None
     assert Task.from_mapping(json.loads(task.to_json())) == task

@@ -35,12 +35,13 @@ from controller.planners.request import PlanRequest
 from controller.rules import Loss, SwitchRules, TableEntry, rules_for
 from controller.slots import inspect_frame, slot_state
 from protocol.outcomes import Outcome
+from tests.machine import PATIENCE as WAIT
+from tests.machine import loopback
 from tests.unit.fake_p4runtime import FakeSwitch
 
 P4INFO = Path(__file__).parent / "golden" / "hopsum.p4info.txtpb"
 PIPELINE = Pipeline(P4INFO, b"{}", lanes=256, slots=4096)
 SCHEMA = P4Schema(P4INFO)
-WAIT = 20.0
 
 
 def star_rules(hosts: int = 3, job: int = 1, results: Results = Results.REPLICATED) -> SwitchRules:
@@ -62,9 +63,11 @@ def same(a: SwitchRules, b: SwitchRules) -> bool:
 def run(test: Callable[[FakeSwitch, SwitchTarget], Awaitable[None]]) -> None:
     async def main() -> None:
         fake = FakeSwitch()
-        port = await fake.start()
+        # One of its own: a switch that restarts finds it free.
+        target = SwitchTarget("s1", f"{loopback(1)[0]}:9559")
+        await fake.start(target.address)
         try:
-            await test(fake, SwitchTarget("s1", f"127.0.0.1:{port}"))
+            await test(fake, target)
         finally:
             await fake.stop()
 
@@ -232,7 +235,7 @@ def test_a_restarted_switch_converges() -> None:
             with pytest.raises(DriverError, match="switch s1: not connected"):
                 await driver.outcomes("s1")
             again = FakeSwitch()
-            await again.start(int(target.address.rpartition(":")[2]))
+            await again.start(target.address)
             try:
                 await driver.wait(timeout=WAIT)
             finally:
@@ -321,12 +324,12 @@ class Heard:
 def test_switches_that_lag_behind_are_named() -> None:
     async def test(fake: FakeSwitch, target: SwitchTarget) -> None:
         heard = Heard("UNAVAILABLE")
-        nobody = SwitchTarget("s2", "127.0.0.1:1")
+        nobody = SwitchTarget("s2", f"{loopback(1)[0]}:9559")
         async with Driver([target, nobody], PIPELINE, listener=heard) as driver:
             await driver.wait(["s1"], timeout=WAIT)
             await heard.wait()
             with pytest.raises(
-                TimeoutError, match=r"not ready: s2 \(127\.0\.0\.1:1\): connecting UNAVAILABLE"
+                TimeoutError, match=r"not ready: s2 \(127\.[\d.]+:9559\): connecting UNAVAILABLE"
             ):
                 await driver.wait(timeout=0)
 

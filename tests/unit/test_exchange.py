@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 
 from collectives.algorithms.ring import ring_all_reduce
-from collectives.network import Network
 from collectives.schedule import Schedule
 from controller.loaders import load_network
 from host_agent.node.exchange import ScheduleExchange, like
 from protocol.wire import tos_of_level
+from tests.machine import PATIENCE
+from tests.unit.test_schedule_member import on_loopback
 
 HOSTS = ("h1", "h2")
 ELEMENTS = 1000
-WAIT = 10.0
 
 
 class Sockets(list[socket.socket]):
@@ -52,15 +52,6 @@ def sockets(monkeypatch: pytest.MonkeyPatch) -> Sockets:
     return found
 
 
-def local_network() -> Network:
-    network = load_network("star:2")
-    hosts = {
-        name: replace(network.hosts[name], ip=f"127.0.3.{number}")
-        for number, name in enumerate(HOSTS, start=1)
-    }
-    return replace(network, hosts={**network.hosts, **hosts})
-
-
 def schedule(elements: int) -> Schedule:
     return replace(ring_all_reduce(len(HOSTS), elements), names=HOSTS)
 
@@ -69,11 +60,10 @@ class Pair:
     """Two hosts' exchanges, whose work is done in threads."""
 
     def __init__(self, tos: int) -> None:
-        with socket.create_server(("127.0.3.1", 0)) as server:
-            port = server.getsockname()[1]
+        network = on_loopback(load_network("star:2"))
         self._threads: list[threading.Thread] = []
         self.exchanges = [
-            ScheduleExchange(schedule, local_network(), host, [ELEMENTS], self._apart, port, tos)
+            ScheduleExchange(schedule, network, host, [ELEMENTS], self._apart, tos=tos)
             for host in HOSTS
         ]
 
@@ -85,7 +75,7 @@ class Pair:
     def wait(self) -> None:
         """Return when all work is done."""
         for number, thread in enumerate(self._threads, start=1):
-            thread.join(WAIT)
+            thread.join(PATIENCE)
             for exchange in self.exchanges:
                 exchange.completed(number)
         assert all(exchange.done() for exchange in self.exchanges)

@@ -16,8 +16,8 @@ from controller.mending import AwayList, mend
 from controller.placement import place
 from controller.planners.request import PlanRequest
 from controller.rules import SwitchRules
+from tests.machine import PATIENCE as WAIT
 
-WAIT = 20.0
 READY, CONNECTING = State.READY, State.CONNECTING
 
 

@@ -8,7 +8,6 @@ import shutil
 import socket
 import subprocess
 from collections.abc import Iterator
-from itertools import count
 
 import pytest
 
@@ -18,6 +17,7 @@ from p4switch.execute.native.loop import LostFrames, PacketLoop
 from p4switch.source.parser import parse_text
 from p4switch.v1model.engine import ControlError, EngineOptions
 from tests.conftest import wait_until_up
+from tests.machine import PATIENCE, interface_names
 
 CPU_PORT = 500
 
@@ -40,8 +40,6 @@ control E(inout headers_t h, inout metadata_t m, inout standard_metadata_t s) { 
 control D(packet_out p, in headers_t h) { apply { p.emit(h); } }
 V1Switch(P(), N(), I(), E(), N(), D()) main;
 """
-
-_numbers = count()
 
 
 def frame(port: int, mark: int, size: int = 60) -> bytes:
@@ -72,8 +70,7 @@ def links() -> Iterator[list[tuple[str, str]]]:
     made: list[tuple[str, str]] = []
     try:
         for _ in range(3):
-            stem = f"p4l{os.getpid() % 100000}{next(_numbers) % 100}"
-            a, b = f"{stem}a", f"{stem}b"
+            a, b = interface_names("a", "b")
             subprocess.run(["ip", "link", "add", a, "type", "veth", "peer", "name", b], check=True)
             made.append((a, b))
             for name in (a, b):
@@ -93,7 +90,7 @@ def open_socket(interface: str) -> socket.socket:
     made.setsockopt(263, 23, 1)  # SOL_PACKET, PACKET_IGNORE_OUTGOING
     made.setsockopt(socket.SOL_SOCKET, 33, 8 << 20)  # SO_RCVBUFFORCE
     made.bind((interface, 3))
-    made.settimeout(5)
+    made.settimeout(PATIENCE)
     return made
 
 
@@ -112,7 +109,7 @@ def hosts(loop: PacketLoop, links: list[tuple[str, str]]) -> Iterator[list[socke
 
 
 def wait_for_cpu(loop: PacketLoop) -> list[bytes]:
-    assert select.select([loop.cpu_event()], [], [], 5)[0], "no frame for the CPU came"
+    assert select.select([loop.cpu_event()], [], [], PATIENCE)[0], "no frame for the CPU came"
     return loop.take_cpu_frames()
 
 
@@ -207,7 +204,6 @@ def test_a_full_port_stalls_no_other_and_drops_beyond_its_queue(
     assert counts.tx_packets < sent - drops
     assert sent - drops - counts.tx_packets <= 32, "more frames wait than the queue holds"
     subprocess.run(["tc", "qdisc", "del", "dev", shaped, "root"], check=True)
-    hosts[1].settimeout(5)
     hosts[0].send(frame(CPU_PORT, 4))
     wait_for_cpu(loop)
 

@@ -14,14 +14,15 @@ from collectives.coordination.tree import balanced_tree
 from host_agent.coordination import Coordinator
 from host_agent.node.vectors import SwitchedVectors, VectorQueue, VectorQueues
 from host_agent.segment import Tensor
+from tests.machine import PATIENCE, loopback
 
 OPERATORS = [Operator(f"g{number}", (4,), "float32") for number in range(40)]
 
 
-def group(queues: list[VectorQueue], subnet: int) -> list[Coordinator]:
+def group(queues: list[VectorQueue]) -> list[Coordinator]:
     """A coordinator for each queue, started."""
     tree = balanced_tree([f"p{rank}" for rank in range(len(queues))])
-    addresses = [(f"127.0.{subnet}.{rank + 1}", 9800) for rank in range(len(queues))]
+    addresses = [(address, 9800) for address in loopback(len(queues))]
     coordinators = [
         Coordinator(replace(tree, ring=()), rank, addresses, reduction=queue.reduction)
         for rank, queue in enumerate(queues)
@@ -38,7 +39,7 @@ class Switches:
     def __init__(self, sources: list[SwitchedVectors]) -> None:
         self.words: list[int] = []
         self._vectors: list[Tensor] = [np.zeros(0)] * len(sources)
-        self._barrier = threading.Barrier(len(sources), timeout=30)
+        self._barrier = threading.Barrier(len(sources), timeout=PATIENCE)
         self.threads = [
             threading.Thread(target=self._serve, args=(rank, source), daemon=True)
             for rank, source in enumerate(sources)
@@ -60,7 +61,7 @@ class Switches:
 
 def test_vectors_go_to_the_other_job_and_come_back_combined() -> None:
     queues = [VectorQueue() for _ in range(3)]
-    coordinators = group(queues, 31)
+    coordinators = group(queues)
     sources = [SwitchedVectors(queue) for queue in queues]
     switches = Switches(sources)
     orders: list[list[str]] = [[], [], []]
@@ -72,7 +73,7 @@ def test_vectors_go_to_the_other_job_and_come_back_combined() -> None:
             for place in random.permutation(len(OPERATORS)):
                 coordinators[rank].ready(OPERATORS[place])
             for _ in OPERATORS:
-                orders[rank].append(coordinators[rank].next_start(30).name)
+                orders[rank].append(coordinators[rank].next_start(PATIENCE).name)
         coordinators[rank].leave()
         coordinators[rank].wait_done()
         queues[rank].end()
@@ -81,7 +82,7 @@ def test_vectors_go_to_the_other_job_and_come_back_combined() -> None:
     for thread in threads:
         thread.start()
     for thread in (*threads, *switches.threads):
-        thread.join(30)
+        thread.join(PATIENCE)
         assert not thread.is_alive()
     assert orders[0] == orders[1] == orders[2]
     assert sorted(orders[0]) == sorted(operator.name for operator in OPERATORS * 3)
@@ -100,11 +101,11 @@ def test_without_the_other_job_the_coordination_ends() -> None:
     queues = VectorQueues()
     queue = queues.of(9)
     assert queues.of(9) is queue
-    (coordinator,) = group([queue], 32)
+    (coordinator,) = group([queue])
     queue.broken = coordinator.close
     coordinator.begin_iteration(1)
     coordinator.ready(OPERATORS[0])
-    assert coordinator.next_start(30) == OPERATORS[0]
+    assert coordinator.next_start(PATIENCE) == OPERATORS[0]
     coordinator.begin_iteration(2)
     coordinator.ready(OPERATORS[0])
     source = SwitchedVectors(queue)
@@ -112,7 +113,7 @@ def test_without_the_other_job_the_coordination_ends() -> None:
     source.close()
     assert source.first() is None
     with pytest.raises(CoordinationError, match="has been closed"):
-        coordinator.next_start(30)
+        coordinator.next_start(PATIENCE)
     queues.drop(9)
     assert queues.of(9) is not queue
 

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from host_agent.node.operation_pool import Completed, OperationPool
-
-WAIT = 20.0
+from tests.machine import PATIENCE as WAIT
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,6 +12,7 @@ import pytest
 from finsy.proto import p4i, p4r
 from google.protobuf import text_format
 
+from tests.machine import PATIENCE, own_port
 from tests.unit.p4runtime_world import (
     CPU_PORT,
     DELETE,
@@ -59,16 +59,13 @@ def bmv2(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     command += ["--p4runtime-files", str(info_path), "-o", str(folder), str(PROGRAM)]
     subprocess.run(command, check=True, capture_output=True)
     address = f"unix:{folder}/p4rt"
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        thrift_port = probe.getsockname()[1]
     command = ["simple_switch_grpc", "--no-p4", "--device-id", str(DEVICE)]
-    command += ["--thrift-port", str(thrift_port), "--"]
+    command += ["--thrift-port", str(own_port()), "--"]
     command += ["--grpc-server-addr", address, "--cpu-port", str(CPU_PORT)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         with grpc.insecure_channel(address) as channel:
-            grpc.channel_ready_future(channel).result(30)
+            grpc.channel_ready_future(channel).result(PATIENCE)
         info = text_format.Parse(info_path.read_text(), p4i.P4Info())
         client = Client(address, DEVICE, info)
         client.arbitrate()

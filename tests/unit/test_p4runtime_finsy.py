@@ -16,7 +16,8 @@ from finsy import P4TableMatch as Match
 from finsy.p4entity import P4Replica
 
 from p4switch.control.bundle import make_bundle
-from tests.unit.p4runtime_world import CPU_PORT, DEVICE, PROGRAM, SECONDS, World, frame, served
+from tests.machine import PATIENCE
+from tests.unit.p4runtime_world import CPU_PORT, DEVICE, PROGRAM, World, frame, served
 
 world = pytest.fixture(served)
 
@@ -34,7 +35,7 @@ def control(world: World, tmp_path: Path, scenario: Scenario, **options: Any) ->
 
         async def ready(switch: finsy.Switch) -> None:
             try:
-                async with asyncio.timeout(SECONDS):
+                async with asyncio.timeout(PATIENCE):
                     await scenario(switch)
             except Exception as error:  # noqa: BLE001
                 outcome.set_exception(error)

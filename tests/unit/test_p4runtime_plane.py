@@ -16,9 +16,9 @@ from p4switch.execute.interpreter import Interpreter
 from p4switch.source.parser import parse_text
 from p4switch.v1model.engine import ControlError, Digest, Engine, EngineOptions
 from packet_io.port import open_packet_socket
+from tests.machine import PATIENCE
 
 CPU_PORT = 510
-SECONDS = 20.0
 
 # A frame for the CPU comes back to it with its first byte changed.
 TEXT = """
@@ -96,7 +96,7 @@ def rig(request: pytest.FixtureRequest) -> Iterator[Rig]:
 def test_a_frame_to_the_cpu_comes_back(rig: Rig) -> None:
     rig.plane.use(rig.engine(7))
     rig.plane.inject(b"\1\2rest")
-    assert rig.frames.get(timeout=SECONDS) == b"\7\2rest"
+    assert rig.frames.get(timeout=PATIENCE) == b"\7\2rest"
 
 
 def test_many_frames_come_back_in_order(rig: Rig) -> None:
@@ -104,14 +104,14 @@ def test_many_frames_come_back_in_order(rig: Rig) -> None:
     payloads = [number.to_bytes(2, "big") for number in range(200)]
     for payload in payloads:
         rig.plane.inject(b"\1\2" + payload)
-    received = [rig.frames.get(timeout=SECONDS) for _ in payloads]
+    received = [rig.frames.get(timeout=PATIENCE) for _ in payloads]
     assert received == [b"\7\2" + payload for payload in payloads]
 
 
 def test_digests_come_out(rig: Rig) -> None:
     rig.plane.use(rig.engine(7))
     rig.plane.inject(b"\1\x42")
-    digest = rig.digested.get(timeout=SECONDS)
+    digest = rig.digested.get(timeout=PATIENCE)
     assert (digest.name, digest.values) == ("seen_t", (0x42, CPU_PORT))
 
 
@@ -130,7 +130,7 @@ def test_messages_of_the_program_are_logged(
     try:
         rig.plane.use(rig.engine(7))
         rig.plane.inject(b"\1\x42")
-        assert messages.get(timeout=SECONDS) == "b is 66"
+        assert messages.get(timeout=PATIENCE) == "b is 66"
     finally:
         logging.getLogger("p4switch").removeHandler(listener)
 
@@ -139,14 +139,14 @@ def test_another_engine_takes_over(rig: Rig) -> None:
     for answer in (7, 8, 9):
         rig.plane.use(rig.engine(answer))
         rig.plane.inject(b"\1\2")
-        assert rig.frames.get(timeout=SECONDS) == bytes([answer, 2])
+        assert rig.frames.get(timeout=PATIENCE) == bytes([answer, 2])
 
 
 def test_the_clock_runs(rig: Rig) -> None:
     rig.plane.use(rig.engine(7))
     first = rig.plane.now_us()
     rig.plane.inject(b"\1\2")
-    rig.frames.get(timeout=SECONDS)
+    rig.frames.get(timeout=PATIENCE)
     assert rig.plane.now_us() > first
 
 
@@ -160,8 +160,8 @@ def test_a_vlan_tag_reaches_the_program(rig: Rig, veth: tuple[str, str], tag: st
         plane.use(rig.engine(7))
         theirs.send(tagged)
         theirs.send(tagged[:12] + tagged[16:])
-        assert rig.frames.get(timeout=SECONDS) == b"\7" + tagged[1:]
-        assert rig.frames.get(timeout=SECONDS) == b"\7" + tagged[1:12] + tagged[16:]
+        assert rig.frames.get(timeout=PATIENCE) == b"\7" + tagged[1:]
+        assert rig.frames.get(timeout=PATIENCE) == b"\7" + tagged[1:12] + tagged[16:]
     finally:
         plane.close()
         ours.close()

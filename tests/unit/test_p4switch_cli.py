@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 
 from p4switch.cli import _note_signals, app, parse_defines
 from p4switch.control.bundle import is_bundle
+from tests.machine import PATIENCE
 
 ROUTER = Path(__file__).parents[1] / "packet" / "programs" / "router.p4"
 EVERYTHING = Path(__file__).parent / "p4" / "everything.p4"
@@ -128,7 +129,7 @@ def running(*arguments: str) -> Iterator[subprocess.Popen[str]]:
 
 def wait_for(address: str) -> p4r_grpc.P4RuntimeStub:
     channel = grpc.insecure_channel(address)
-    grpc.channel_ready_future(channel).result(30)
+    grpc.channel_ready_future(channel).result(PATIENCE)
     return p4r_grpc.P4RuntimeStub(channel)
 
 
@@ -144,7 +145,7 @@ def test_a_switch_with_bmv2s_flags_starts_and_ends_cleanly(
             stub.Read(p4r.ReadRequest(device_id=7)).next()
         assert caught.value.code() == grpc.StatusCode.FAILED_PRECONDITION
         process.send_signal(number)
-        _, errors = process.communicate(timeout=30)
+        _, errors = process.communicate(timeout=PATIENCE)
         assert process.returncode == 0
     assert "--thrift-port is ignored" in errors
 
@@ -174,7 +175,7 @@ def test_a_program_given_at_start_is_found_loaded(tmp_path: Path) -> None:
         assert config.p4info == text_format.Parse(info.read_text(), p4i.P4Info())
         assert is_bundle(config.p4_device_config)
         process.terminate()
-        assert process.wait(30) == 0
+        assert process.wait(PATIENCE) == 0
 
 
 def test_a_taken_address_is_an_error(tmp_path: Path) -> None:
@@ -182,7 +183,7 @@ def test_a_taken_address_is_an_error(tmp_path: Path) -> None:
     port = server.add_insecure_port("127.0.0.1:0")
     arguments = ("--no-p4", "--grpc-server-addr", f"127.0.0.1:{port}")
     with running(*arguments) as process:
-        _, errors = process.communicate(timeout=30)
+        _, errors = process.communicate(timeout=PATIENCE)
         assert process.returncode == 1
     server.stop(None)
     assert errors.startswith(f"cannot listen on '127.0.0.1:{port}' for P4Runtime")
@@ -199,7 +200,7 @@ def test_without_a_compiler_the_interpreter_runs_and_says_so(tmp_path: Path) -> 
     try:
         wait_for(address)
         process.terminate()
-        _, errors = process.communicate(timeout=30)
+        _, errors = process.communicate(timeout=PATIENCE)
     finally:
         process.kill()
         process.wait()

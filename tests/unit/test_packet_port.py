@@ -16,6 +16,7 @@ from protocol.wire import (
     Kind,
     frame_template,
 )
+from tests.machine import PATIENCE
 
 HERE = Address(bytes.fromhex("020000000001"), bytes([10, 0, 0, 1]))
 THERE = Address(bytes.fromhex("020000000002"), bytes([10, 0, 0, 2]))
@@ -31,7 +32,7 @@ def hopsum_frames(count: int, lanes: int = 32) -> Frames:
 def receive_all(port: FramePort, expected: int) -> list[Frames]:
     received: list[Frames] = []
     while sum(map(len, received)) < expected:
-        assert select.select([port], [], [], 5)[0], "frames did not arrive"
+        assert select.select([port], [], [], PATIENCE)[0], "frames did not arrive"
         received += port.receive()
     return received
 

@@ -13,6 +13,7 @@ import pytest
 
 from host_agent.node.process import ProcessGone, ProcessTensors
 from host_agent.process_socket import HEAD, AgentSocket, SumRefused, socket_name
+from tests.machine import PATIENCE, unique
 
 JOB = 4711
 
@@ -40,8 +41,14 @@ class Host:
 
     def end(self) -> None:
         """Return when the agent is through."""
-        self.thread.join(20)
+        self.thread.join(PATIENCE)
         assert not self.thread.is_alive()
+
+
+@pytest.fixture
+def name() -> str:
+    """A host's name; its agent's socket is the machine's."""
+    return unique("a")
 
 
 @contextmanager
@@ -52,9 +59,9 @@ def host(name: str) -> Iterator[Host]:
     agent.end()
 
 
-def test_sums_come_back_in_place_until_a_goodbye() -> None:
-    with host("a1") as agent:
-        process = AgentSocket("a1", JOB, 10)
+def test_sums_come_back_in_place_until_a_goodbye(name: str) -> None:
+    with host(name) as agent:
+        process = AgentSocket(name, JOB, PATIENCE)
         assert process.workers == 3
         for dtype in (np.float32, np.int32):
             for size in (1, 7, 300_000):
@@ -68,62 +75,66 @@ def test_sums_come_back_in_place_until_a_goodbye() -> None:
         assert agent.sums == 6
 
 
-def test_a_process_may_come_before_its_agent() -> None:
+def test_a_process_may_come_before_its_agent(name: str) -> None:
     with ThreadPoolExecutor(1) as pool:
-        coming = pool.submit(AgentSocket, "a2", JOB, 10)
-        with host("a2"):
-            coming.result(10).close()
+        coming = pool.submit(AgentSocket, name, JOB, PATIENCE)
+        with host(name):
+            coming.result(PATIENCE).close()
 
 
-def test_one_process_a_host() -> None:
-    with host("a3"):
-        first = AgentSocket("a3", JOB, 10)
-        with pytest.raises(SumRefused, match=r"job 4711 on host a3: no agent takes tensors within"):
-            AgentSocket("a3", JOB, 0.0)
+def test_one_process_a_host(name: str) -> None:
+    with host(name):
+        first = AgentSocket(name, JOB, PATIENCE)
+        with pytest.raises(
+            SumRefused, match=rf"job 4711 on host {name}: no agent takes tensors within"
+        ):
+            AgentSocket(name, JOB, 0.0)
         first.close()
 
 
-def test_a_process_that_waits_is_told_that_the_job_has_ended() -> None:
-    source = ProcessTensors("a4", JOB, workers=3)
+def test_a_process_that_waits_is_told_that_the_job_has_ended(name: str) -> None:
+    source = ProcessTensors(name, JOB, workers=3)
     source.prepare()
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(source.first)
-        process = AgentSocket("a4", JOB, 10)
+        process = AgentSocket(name, JOB, PATIENCE)
         waiting = threading.Thread(target=lambda: (first.result(), source.close()))
         waiting.start()
-        with pytest.raises(SumRefused, match="the job has ended at a4; `hopsum job 4711` says why"):
+        with pytest.raises(
+            SumRefused, match=f"the job has ended at {name}; `hopsum job 4711` says why"
+        ):
             process.sum(np.ones(5, np.float32))
         with pytest.raises(SumRefused, match="the agent is gone"):
             process.sum(np.ones(5, np.float32))
         waiting.join()
 
 
-def test_an_agent_that_waits_for_a_process_can_end() -> None:
-    source = ProcessTensors("a5", JOB, workers=3)
+def test_an_agent_that_waits_for_a_process_can_end(name: str) -> None:
+    source = ProcessTensors(name, JOB, workers=3)
     source.prepare()
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(source.first)
         source.close()
         with pytest.raises(OSError, match=r"Invalid argument|Bad file descriptor"):
-            first.result(10)
+            first.result(PATIENCE)
 
 
 @pytest.mark.parametrize(
     ("said", "complaint"),
     [
-        (b"", "the process on a6 is gone, without a goodbye"),
-        (HEAD.pack(3, 100) + bytes(399), "the process on a6 is gone, without a goodbye"),
-        (HEAD.pack(9, 1), r"the process on a6 sends 9; expected one of \[3, 4\]"),
+        (b"", "the process on {name} is gone, without a goodbye"),
+        (HEAD.pack(3, 100) + bytes(399), "the process on {name} is gone, without a goodbye"),
+        (HEAD.pack(9, 1), r"the process on {name} sends 9; expected one of \[3, 4\]"),
     ],
 )
-def test_what_is_no_tensor_ends_the_job(said: bytes, complaint: str) -> None:
+def test_what_is_no_tensor_ends_the_job(name: str, said: bytes, complaint: str) -> None:
     with ExitStack() as stack:
-        agent = stack.enter_context(host("a6"))
+        agent = stack.enter_context(host(name))
         process = stack.enter_context(socket.socket(socket.AF_UNIX))
-        process.connect(socket_name("a6", JOB))
+        process.connect(socket_name(name, JOB))
         process.sendall(said)
         process.shutdown(socket.SHUT_WR)
         agent.end()
         assert isinstance(agent.failure, ProcessGone)
-        with pytest.raises(ProcessGone, match=complaint):
+        with pytest.raises(ProcessGone, match=complaint.format(name=name)):
             raise agent.failure

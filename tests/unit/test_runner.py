@@ -22,6 +22,7 @@ from host_agent.stream import WorkerOptions
 from host_agent.worker import Worker
 from packet_io import FramePort, Frames, InterfaceError, MemoryPort, PacketPort
 from protocol.wire import Hop
+from tests.machine import PATIENCE
 from tests.unit.protocol_world import star_plan
 
 
@@ -124,7 +125,7 @@ def test_scapy_leaves_other_frames_out(veth: tuple[str, str]) -> None:
     far.send(ours)
     got: list[Frames] = []
     while not got:
-        select.select([near], [], [], 5.0)
+        select.select([near], [], [], PATIENCE)
         got = near.receive()
     assert [frames.tobytes() for frames in got] == [ours.tobytes()]
     near.close()

@@ -23,6 +23,7 @@ from host_agent.stream import WorkerOptions
 from host_agent.task import TaskError
 from host_agent.workload import WorkloadSpec
 from packet_io.port import MemoryPort
+from tests.machine import PATIENCE, loopback
 
 RANKS = 5
 
@@ -35,8 +36,8 @@ class Controller:
         plan = JobPlan(1, 1, workers, (), lanes=256, window=1, host_parts=parts)
         self.assignment = Assignment(network, plan, json.loads(task.to_json()))
         self.hosts = (*workers, *plan.auxiliary)
-        self.barrier = threading.Barrier(len(self.hosts), timeout=30)
-        self.working = threading.Barrier(RANKS, self._release, timeout=30)
+        self.barrier = threading.Barrier(len(self.hosts), timeout=PATIENCE)
+        self.working = threading.Barrier(RANKS, self._release, timeout=PATIENCE)
         self.clients: list[Client] = []
         self.reports: dict[str, Mapping[str, Any]] = {}
         self.failures: dict[str, str] = {}
@@ -100,11 +101,16 @@ class Client:
 
 
 def local_network() -> Network:
-    """Hosts that are reached on this machine."""
-    network = load_network("leaf-spine:2x4")
+    """Hosts that are reached on this machine, and by this test alone."""
+    return on_loopback(load_network("leaf-spine:2x4"))
+
+
+def on_loopback(network: Network) -> Network:
+    """The network with addresses of this machine that nobody else uses."""
+    addresses = loopback(len(network.hosts))
     hosts = {
-        name: replace(host, ip=f"127.0.2.{number + 1}")
-        for number, (name, host) in enumerate(network.hosts.items())
+        name: replace(host, ip=address)
+        for (name, host), address in zip(network.hosts.items(), addresses, strict=True)
     }
     return replace(network, hosts=hosts)
 
@@ -123,7 +129,8 @@ def run_agents(controller: Controller) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
 
 
 def check_reports(controller: Controller, checked: int, calls: int = 2) -> None:
@@ -179,7 +186,7 @@ def test_an_idle_relay_goes_on_from_the_border_it_hears_of(told: int) -> None:
     plan = replace(controller.assignment.plan, period=2)
     controller.assignment = replace(controller.assignment, plan=plan)
     controller.hosts = (*ranks, relay)
-    controller.barrier = threading.Barrier(RANKS + 1, timeout=30)
+    controller.barrier = threading.Barrier(RANKS + 1, timeout=PATIENCE)
 
     def cut(host: str, number: int) -> tuple[int, JobPlan]:
         if host == relay:

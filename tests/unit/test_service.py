@@ -39,8 +39,7 @@ from host_agent.server import Server
 from host_agent.worker import Worker
 from protocol import hopsum_pb2 as pb
 from protocol.wire import Reduction
-
-WAIT = 20.0
+from tests.machine import PATIENCE as WAIT
 
 
 def star_request(hosts: int = 2, job: int = 1) -> tuple[Network, PlanRequest]:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-import socket
+import re
 import threading
 from collections.abc import Callable
 
@@ -16,37 +16,30 @@ from collectives.algorithms.trees import double_tree_all_reduce, server_all_redu
 from collectives.execution import Channel, Execution, channels
 from collectives.schedule import Collective, Ranges, Schedule, make_step
 from host_agent.tcp_collective import PeerLost, TcpCollective
+from tests.machine import PATIENCE, loopback
 
 RANKS = 3
-ADDRESSES = [f"127.0.0.{10 + rank}" for rank in range(RANKS)]
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
-
-
-def ring_member(rank: int, port: int, timeout: float = 10) -> TcpCollective:
+def ring_member(rank: int, addresses: list[str], timeout: float = PATIENCE) -> TcpCollective:
     return TcpCollective(
         rank,
-        ADDRESSES,
+        addresses,
         targets=[Channel((rank + 1) % RANKS, 0)],
         sources=[Channel((rank - 1) % RANKS, 0)],
-        port=port,
         timeout=timeout,
     )
 
 
 def test_rounds_of_a_ring_between_threads_are_exact() -> None:
-    port = free_port()
+    addresses = loopback(RANKS)
     rounds = [300_001, 0, 1, 5]
     tensors = [[np.full(n, rank + 1, np.int32) for n in rounds] for rank in range(RANKS)]
     errors: list[Exception] = []
 
     def member(rank: int) -> None:
         try:
-            collective = ring_member(rank, port)
+            collective = ring_member(rank, addresses)
             for tensor in tensors[rank]:
                 collective.run(Execution(ring_all_reduce(RANKS, len(tensor)), rank, tensor))
             collective.close()
@@ -57,7 +50,7 @@ def test_rounds_of_a_ring_between_threads_are_exact() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(PATIENCE)
     assert not errors
     for tensor in (t for per_rank in tensors for t in per_rank):
         assert (tensor == 6).all()
@@ -68,15 +61,14 @@ def run_between_threads(
 ) -> list[Exception]:
     """Every node of the schedules as a thread; `tensors[node][round]` are changed in place."""
     nodes = schedules[0].nodes
-    addresses = [f"127.0.0.{10 + node}" for node in range(nodes)]
-    port = free_port()
+    addresses = loopback(nodes)
     errors: list[Exception] = []
 
     def member(node: int) -> None:
         try:
             targets, sources = channels(schedules[0], node)
             collective = TcpCollective(
-                node, addresses, targets=targets, sources=sources, port=port, timeout=20
+                node, addresses, targets=targets, sources=sources, timeout=PATIENCE
             )
             for schedule, tensor in zip(schedules, tensors[node], strict=True):
                 collective.run(Execution(schedule, node, tensor))
@@ -88,7 +80,7 @@ def run_between_threads(
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(PATIENCE)
     return errors
 
 
@@ -136,8 +128,7 @@ def test_what_one_channel_frees_on_another_goes_out_at_once() -> None:
     )
     nothing = Ranges.of([])
     schedule = Schedule("test", Collective.REDUCE, 5, 8, steps, nothing, nothing)
-    addresses = [f"127.0.0.{10 + node}" for node in range(5)]
-    port = free_port()
+    addresses = loopback(5)
     came = threading.Event()
     tensors = [np.full(8, 10**node, np.int32) for node in range(5)]
     errors: list[Exception] = []
@@ -146,11 +137,11 @@ def test_what_one_channel_frees_on_another_goes_out_at_once() -> None:
         try:
             targets, sources = channels(schedule, node)
             collective = TcpCollective(
-                node, addresses, targets=targets, sources=sources, port=port, timeout=5
+                node, addresses, targets=targets, sources=sources, timeout=PATIENCE
             )
             execution = Execution(schedule, node, tensors[node])
             if node == 4:
-                came.wait(5)
+                assert came.wait(PATIENCE)
             waits = node == 0
             collective.run(
                 execution,
@@ -164,39 +155,37 @@ def test_what_one_channel_frees_on_another_goes_out_at_once() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(PATIENCE)
     assert not errors
     assert tensors[1].tolist() == [10011] * 4 + [10] * 4
     assert tensors[3].tolist() == [11101] * 4 + [1001] * 4
 
 
 def test_a_channel_without_a_connection_is_refused() -> None:
-    collective = TcpCollective(0, ADDRESSES, targets=[], sources=[], port=free_port())
+    collective = TcpCollective(0, loopback(RANKS), targets=[], sources=[])
     with pytest.raises(ValueError, match=r"rank 0: the schedule uses channels .*no connection"):
         collective.run(Execution(ring_all_reduce(RANKS, 6), 0, np.zeros(6, np.int32)))
     collective.close()
 
 
 def test_those_of_another_collective_at_the_same_port_are_turned_away() -> None:
-    port = free_port()
+    addresses = loopback(2)
     met: dict[int, TcpCollective] = {}
 
     def receiver() -> None:
         sources = [Channel(1, 0)]
-        met[0] = TcpCollective(0, ADDRESSES, targets=[], sources=sources, port=port, whose=7)
+        met[0] = TcpCollective(0, addresses, targets=[], sources=sources, whose=7)
 
     def sender(whose: int) -> None:
         targets = [Channel(0, 0)]
-        met[whose] = TcpCollective(
-            1, ADDRESSES, targets=targets, sources=[], port=port, whose=whose
-        )
+        met[whose] = TcpCollective(1, addresses, targets=targets, sources=[], whose=whose)
 
     listening = threading.Thread(target=receiver)
     listening.start()
     # The stranger, as rank 1 too, comes first.
     sender(8)
     sender(7)
-    listening.join(10)
+    listening.join(PATIENCE)
     step = make_step([1], [0], 0, 100, combine=True)
     one = Ranges.whole([0], 100)
     schedule = Schedule("sum", Collective.REDUCE, 2, 100, (step,), Ranges.whole(range(2), 100), one)
@@ -210,5 +199,6 @@ def test_those_of_another_collective_at_the_same_port_are_turned_away() -> None:
 
 
 def test_a_peer_that_never_comes_is_named() -> None:
-    with pytest.raises(PeerLost, match=r"rank 1 at 127\.0\.0\.11:\d+ did not come up"):
-        ring_member(0, free_port(), timeout=0.2)
+    addresses = loopback(RANKS)
+    with pytest.raises(PeerLost, match=rf"rank 1 at {re.escape(addresses[1])}:\d+ did not come up"):
+        ring_member(0, addresses, timeout=0.2)

@@ -21,6 +21,8 @@ from host_agent.node.process import ProcessTensors  # noqa: E402
 from host_agent.process_socket import AgentSocket, SumRefused  # noqa: E402
 from host_agent.tcp_collective import PeerLost  # noqa: E402
 from host_agent.torch_backend import HopsumError, HopsumGroup, _switches  # noqa: E402
+from tests.machine import PATIENCE as SECONDS  # noqa: E402
+from tests.machine import unique  # noqa: E402
 from tests.unit.torch_models import PATIENCE, together  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -122,7 +124,8 @@ def test_what_it_does_not_do_is_said(alone: HopsumGroup) -> None:
 
 def test_sums_of_a_group_with_an_agent_are_the_agents() -> None:
     """float32 and int32 go to the host's agent, what it has no type for goes around the ring."""
-    agents = [ProcessTensors(f"t{rank}", JOB, workers=2) for rank in range(2)]
+    names = [unique("t") for _ in range(2)]
+    agents = [ProcessTensors(name, JOB, workers=2) for name in names]
     for agent in agents:
         agent.prepare()
 
@@ -135,7 +138,7 @@ def test_sums_of_a_group_with_an_agent_are_the_agents() -> None:
         return calls
 
     def act(rank: int) -> list[Any]:
-        switches = AgentSocket(f"t{rank}", JOB, 20)
+        switches = AgentSocket(names[rank], JOB, SECONDS)
         group = HopsumGroup(store, rank, 2, PATIENCE, switches)
         tensors = [torch.ones(3, 2, dtype=kind) for kind in (torch.float32, torch.int32)]
         others = [torch.full((4,), rank, dtype=torch.float64), torch.empty(0)]
@@ -157,16 +160,17 @@ def test_an_environment_that_does_not_fit_is_said(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("HOPSUM_JOB", str(JOB))
     with pytest.raises(HopsumError, match="HOPSUM_JOB is '4712' and HOPSUM_HOST None"):
         _switches(2, PATIENCE)
-    monkeypatch.setenv("HOPSUM_HOST", "t9")
-    with pytest.raises(SumRefused, match="job 4712 on host t9: no agent takes tensors"):
+    name = unique("t")
+    monkeypatch.setenv("HOPSUM_HOST", name)
+    with pytest.raises(SumRefused, match=f"job 4712 on host {name}: no agent takes tensors"):
         _switches(2, timedelta(0))
-    agent = ProcessTensors("t9", JOB, workers=3)
+    agent = ProcessTensors(name, JOB, workers=3)
     agent.prepare()
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(agent.first)
         with pytest.raises(HopsumError, match="job 4712 has 3 workers and the group 2 ranks"):
             _switches(2, PATIENCE)
-        assert first.result(20) is None
+        assert first.result(SECONDS) is None
     agent.close()
 
 
@@ -181,7 +185,7 @@ def test_torchrun_trains_as_one_process_does() -> None:
         ],
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=SECONDS,
         check=False,
         env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
     )

@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch", reason="torch is an extra: pip install hops
 from collectives.coordination.failure import OperatorError, ProcessLost  # noqa: E402
 from host_agent.torch_backend import HopsumError, HopsumGroup  # noqa: E402
 from host_agent.torch_gradients import OrderedGradients  # noqa: E402
+from tests.machine import PATIENCE  # noqa: E402
 from tests.unit.torch_models import together  # noqa: E402
 
 BRANCHES = 5
@@ -52,7 +53,7 @@ def test_ranks_with_orders_of_their_own_train_as_one_process_does() -> None:
             optimizer.zero_grad()
             order = torch.randperm(BRANCHES, generator=generator).tolist()
             model(values, order).square().mean().backward()
-            gradients.wait(20)
+            gradients.wait(PATIENCE)
             orders.append(gradients.order)
             optimizer.step()
         gradients.close()
@@ -78,13 +79,13 @@ def test_ranks_with_orders_of_their_own_train_as_one_process_does() -> None:
 def test_another_shape_at_one_rank_is_an_error_at_all() -> None:
     models = [Branches(3), Branches(7)]
     # Who goes at once is lost to those that have not heard yet.
-    all_have_heard = Barrier(2, timeout=20)
+    all_have_heard = Barrier(2, timeout=PATIENCE)
 
     def act(group: HopsumGroup, rank: int) -> None:
         gradients = OrderedGradients(models[rank], group)
         models[rank](batches(rank)[0], range(BRANCHES)).square().mean().backward()
         with pytest.raises(OperatorError, match=r"branches\.\d\.\w+: the processes differ"):
-            gradients.wait(20)
+            gradients.wait(PATIENCE)
         all_have_heard.wait()
         gradients.close()
 
@@ -98,13 +99,13 @@ def test_a_rank_that_goes_is_named() -> None:
         gradients = OrderedGradients(models[rank], group)
         models[rank](batches(rank)[0], range(BRANCHES)).square().mean().backward()
         if rank == 1:
-            gradients.wait(20)
+            gradients.wait(PATIENCE)
             gradients._coordinator.close()
             return
         # It may hear of it as early as at the end of the first iteration.
         with pytest.raises(ProcessLost, match="process rank 1 is lost"):
             for values in batches(rank):
-                gradients.wait(20)
+                gradients.wait(PATIENCE)
                 models[rank](values, range(BRANCHES)).square().mean().backward()
         gradients.close()
 

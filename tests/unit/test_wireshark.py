@@ -10,6 +10,7 @@ import pytest
 
 from packet_io.pcap import PcapWriter
 from protocol.wire import Flag
+from tests.machine import PATIENCE
 from tests.unit.protocol_vectors import read_vectors
 
 DISSECTOR = Path(__file__).parents[2] / "tools" / "wireshark" / "hopsum.lua"
@@ -23,7 +24,7 @@ def dissect(capture: Path, *arguments: str) -> list[str]:
     if tshark is None:
         pytest.skip("needs tshark")
     command = [tshark, "-X", f"lua_script:{DISSECTOR}", "-r", str(capture), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE)
     assert "hopsum.lua" not in done.stderr, done.stderr
     return done.stdout.splitlines()
 

@@ -12,8 +12,9 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from host_agent.torch_backend import HopsumGroup
+from tests.machine import PATIENCE as SECONDS
 
-PATIENCE = timedelta(seconds=20)
+PATIENCE = timedelta(seconds=SECONDS)
 
 
 def together(size: int, act: Callable[[HopsumGroup, int], Any]) -> list[Any]:
