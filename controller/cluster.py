@@ -31,6 +31,7 @@ from controller.priorities import FeedbackQueue, PriorityPolicy, suitable_policy
 from controller.reconsidering import Reconsidered, free_network
 from controller.replanning import ReplanningPolicy
 from controller.sharing import SharingPolicy
+from controller.task_check import check_workload, workload_of
 from controller.tracker import Tracker
 from protocol import hopsum_pb2 as pb
 from protocol.wire import LANES_DEFAULT
@@ -100,6 +101,9 @@ class Cluster:
                 f"job {spec.name}: {spec.lanes} lanes a packet; the switches of this cluster were "
                 f"compiled for {self._lanes}"
             )
+        workload = workload_of(spec)
+        if workload is not None:
+            check_workload(spec.name, workload, placed.workers, self.nodes)
         request = self._request(spec, placed)
         job = Job(request.job, spec, request, JobState.QUEUED, time.time())
         self._check_possible(job)

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 
 import grpc
 
+from collectives.algorithms.catalogue import SCHEDULES
 from collectives.network import NetworkError
 from collectives.plan import PlanError
 from controller.certificates import why_not
@@ -21,6 +22,7 @@ from controller.planners import EMBEDDING
 from controller.planners.request import Algorithm
 from controller.priorities import PriorityError
 from controller.state import StateError
+from controller.task_check import check_task
 from protocol import hopsum_pb2 as pb
 from protocol import hopsum_pb2_grpc as pb_grpc
 
@@ -76,7 +78,7 @@ class ClusterService(pb_grpc.ClusterServicer):
             yield pb.NodeCommand(refused=pb.Refused(reason=why))
             return
         try:
-            nodes.attach(host, time.monotonic())
+            nodes.attach(host, time.monotonic(), first.hello.memory, first.hello.machine)
         except NodeError as error:
             yield pb.NodeCommand(refused=pb.Refused(reason=str(error)))
             return
@@ -116,7 +118,9 @@ class ClusterService(pb_grpc.ClusterServicer):
     ) -> pb.JobInfo:
         """Take a job in."""
         try:
-            job = await self._cluster.submit(spec_from(request))
+            spec = spec_from(request)
+            check_task(spec)
+            job = await self._cluster.submit(spec)
         except WRONG as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         except (DriverError, TimeoutError, Unrecorded) as error:
@@ -205,14 +209,29 @@ class ClusterService(pb_grpc.ClusterServicer):
 
 
 def spec_from(message: pb.Submission) -> JobSpec:
-    """A job as it was handed in; the algorithm embedding is the planner of that name."""
-    embedded = message.algorithm == EMBEDDING
+    """A job as it was handed in; the algorithm embedding is the planner of that name.
+
+    Raises JobError for a planner that would have no part in it.
+    """
+    algorithm, planner = message.algorithm or Algorithm.IN_NETWORK, message.planner
+    if algorithm == EMBEDDING:
+        algorithm, planner = Algorithm.IN_NETWORK, planner or EMBEDDING
+        if planner != EMBEDDING:
+            raise JobError(
+                f"job {message.name}: algorithm embedding is the planner of that name, and planner "
+                f"{planner} another one; give one of the two"
+            )
+    if planner and algorithm in SCHEDULES:
+        raise JobError(
+            f"job {message.name}: the workers run algorithm {algorithm} among themselves, and "
+            f"planner {planner} would have no part in it; leave the planner or the algorithm out"
+        )
     return JobSpec(
         name=message.name,
         workers=tuple(message.workers) or message.worker_count,
         servers=tuple(message.servers) or message.server_count or 1,
-        algorithm=Algorithm.IN_NETWORK if embedded else message.algorithm or Algorithm.IN_NETWORK,
-        planner=EMBEDDING if embedded else message.planner or "multi-hop",
+        algorithm=algorithm,
+        planner=planner or "multi-hop",
         lanes=message.lanes or None,
         window=message.window or None,
         task=message.task or "{}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from datetime import datetime
 from pathlib import Path
@@ -14,12 +15,16 @@ from rich.console import Console
 from collectives.algorithms.catalogue import SCHEDULES
 from collectives.plan import DataType
 from collectives.units import format_rate
+from collectives.workload import DATA_SETS, MOST_WORKERS, WorkloadSpec
 from controller.asking import ControllerQueries
 from controller.command_options import ControllerOption, JsonOption, print_json, print_table
 from controller.job_queue import JobError, JobState
+from controller.planners import PLANNERS
 from protocol import hopsum_pb2 as pb
 
 POLL_SECONDS = 0.2
+MOST_WINDOW = 1 << 16
+"""Fragments; switches have fewer slots."""
 
 app = typer.Typer()
 
@@ -56,8 +61,14 @@ def submit(
     algorithm: Annotated[
         str, typer.Option(help=f"in-network, server, embedding, or {', '.join(SCHEDULES)}.")
     ] = "in-network",
-    planner: Annotated[str, typer.Option(help="multi-hop, multi-tree or embedding.")] = "multi-hop",
-    window: Annotated[int, typer.Option(help="Fragments in flight; 0: the cluster's choice.")] = 0,
+    planner: Annotated[
+        str | None,
+        typer.Option(help=f"One of {', '.join(PLANNERS)}; default multi-hop."),
+    ] = None,
+    window: Annotated[
+        int,
+        typer.Option(min=0, max=MOST_WINDOW, help="Fragments in flight; 0: the cluster's choice."),
+    ] = 0,
     task: Annotated[
         Path | None, typer.Option(help="JSON for the agents, instead of tensors as above.")
     ] = None,
@@ -66,6 +77,12 @@ def submit(
     as_json: JsonOption = False,
 ) -> None:
     """Hand a job to the running controller."""
+    if train is not None and train not in DATA_SETS:
+        raise JobError(f"train {train!r}: expected a data set, one of {', '.join(DATA_SETS)}")
+    if (train is not None) + from_processes + (task is not None) > 1:
+        raise JobError(
+            "train, from-processes and task: each says where tensors come from; give one of them"
+        )
     submission = make_submission(
         name,
         workers,
@@ -77,9 +94,9 @@ def submit(
         seed=seed,
         algorithm=algorithm,
     )
-    submission.planner, submission.window = planner, window
+    submission.planner, submission.window = planner or "", window
     if task is not None:
-        submission.task = task.read_text(encoding="utf-8")
+        submission.task = _read(task)
     queries = ControllerQueries(controller)
     info = queries.submit(submission)
     _show(_wait(queries, info) if wait else info, as_json)
@@ -100,30 +117,44 @@ def make_submission(
     """A job that sums tensors and checks every sum; `workers`, `servers` as the command takes them.
 
     `kind`: `random` tensors of `elements`, a data set to train on, or `process`: what processes on
-    the workers' hosts hand to their agents.
+    the workers' hosts hand to their agents. Raises JobError, WorkloadError.
     """
     submission = pb.Submission(name=name, algorithm=algorithm)
-    submission.worker_count = _hosts(workers, submission.workers)
-    submission.server_count = _hosts(servers, submission.servers)
-    workload = {
-        "kind": kind,
-        "workers": submission.worker_count or len(submission.workers),
-        "elements": elements,
-        "rounds": rounds,
-        "dtype": dtype,
-        "seed": seed,
-    }
+    submission.worker_count = _hosts("workers", workers, submission.workers)
+    submission.server_count = _hosts("servers", servers, submission.servers)
+    workload = WorkloadSpec(
+        kind,
+        submission.worker_count or len(submission.workers),
+        elements,
+        rounds,
+        dtype,
+        seed,
+    )
     schedule = algorithm if algorithm in SCHEDULES else None
-    submission.task = json.dumps({"workload": json.dumps(workload), "schedule": schedule})
+    submission.task = json.dumps({"workload": workload.to_json(), "schedule": schedule})
     return submission
 
 
-def _hosts(text: str, names: Any) -> int:
+def _hosts(role: str, text: str, names: Any) -> int:
     """A number, or 0 after adding the names."""
-    if text.isdecimal():
-        return int(text)
-    names.extend(name.strip() for name in text.split(",") if name.strip())
+    if re.fullmatch("[0-9]+", text):
+        # Python refuses to make a number of thousands of digits.
+        number = int(text) if len(text) < 9 else MOST_WORKERS + 1
+        if not 1 <= number <= MOST_WORKERS:
+            raise JobError(f"{role} {text:.40}: expected 1 to {MOST_WORKERS}, or names of hosts")
+        return number
+    named = [name.strip() for name in text.split(",")]
+    if not all(named):
+        raise JobError(f"{role} {text!r:.40}: expected a number, or names of hosts as h1,h2")
+    names.extend(named)
     return 0
+
+
+def _read(task: Path) -> str:
+    try:
+        return task.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise JobError(f"task {task}: cannot be read: {error}") from None
 
 
 @app.command()

@@ -6,7 +6,6 @@ seconds since 1970.
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 from collections.abc import Iterator, Mapping
@@ -18,6 +17,7 @@ from pathlib import Path
 from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
 
 from collectives.algorithms.catalogue import SCHEDULES
+from collectives.json_text import parse_json
 from collectives.messages import plan_from, plan_message
 from collectives.plan import JobPlan
 from controller.journal import Journal, Record, Unrecorded
@@ -86,7 +86,7 @@ class JobSpec:
     def coordinated(self) -> bool:
         """Whether its workers agree on an order of tensors, as far as the task says."""
         try:
-            task = json.loads(self.task)
+            task = parse_json(self.task)
         except ValueError:
             return False
         return isinstance(task, dict) and task.get("coordination") is not None
@@ -180,13 +180,13 @@ class JobBook:
                 f"job {spec.name}: algorithm {spec.algorithm!r}: expected one of {', '.join(known)}"
             )
         try:
-            task = json.loads(spec.task)
-        except ValueError:
-            task = None
+            task, why = parse_json(spec.task), ""
+        except ValueError as error:
+            task, why = None, f" ({error})"
         if not isinstance(task, dict):
             raise JobError(
                 f"job {spec.name}: its task is {spec.task[:40]!r}: expected a JSON object, which "
-                "its agents understand"
+                f"its agents understand{why}"
             )
         for role, hosts in (("worker", spec.workers), ("server", spec.servers)):
             if isinstance(hosts, int):

@@ -23,10 +23,15 @@ class NodeError(ValueError):
 
 @dataclass(slots=True)
 class Node:
-    """One host. `heard`: when its process last said something; `report`: its last valid one."""
+    """One host. `heard`: when its process last said something; `report`: its last valid one.
+
+    `memory`: bytes of its machine, which all hosts of `machine` share; 0: not known.
+    """
 
     host: str
     attached: bool = False
+    memory: int = 0
+    machine: str = ""
     heard: float = 0.0
     report: pb.NodeReport | None = None
     reported: float = 0.0
@@ -57,7 +62,7 @@ class Nodes:
         """The hosts whose process is there, in the network's order."""
         return tuple(node.host for node in self._nodes.values() if node.attached)
 
-    def attach(self, host: str, now: float) -> Node:
+    def attach(self, host: str, now: float, memory: int = 0, machine: str = "") -> Node:
         """Take a host's process in; NodeError for an unknown host, or one that has a process."""
         node = self.node(host)
         if node.attached:
@@ -66,6 +71,7 @@ class Nodes:
                 "end it first, or start this one on its own host's name"
             )
         node.attached, node.heard = True, now
+        node.memory, node.machine = memory, machine
         return node
 
     def detach(self, host: str) -> None:

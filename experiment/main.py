@@ -17,6 +17,7 @@ from collectives.network import NetworkError
 from collectives.plan import DataType, PlanError, Results
 from collectives.schedule import ScheduleError
 from collectives.units import parse_rate, parse_time
+from collectives.workload import WorkloadError
 from controller.commands import app as controller_commands
 from controller.driver import DriverError
 from controller.job_queue import JobError
@@ -75,6 +76,7 @@ WRONG_INPUT = (
     UnsafePathError,
     P4Error,
     NumbersError,
+    WorkloadError,
 )
 FAILURES = (
     RunFailed,

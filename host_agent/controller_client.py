@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 
 import grpc
 
+from collectives.json_text import parse_json
 from collectives.messages import network_from, plan_from
 from collectives.network import Network
 from collectives.plan import JobPlan
@@ -151,7 +152,7 @@ class ControllerClient:
         if welcome is None:
             return None
         return Assignment(
-            network_from(welcome.network), plan_from(welcome.plan), json.loads(welcome.task)
+            network_from(welcome.network), plan_from(welcome.plan), parse_json(welcome.task)
         )
 
     @property

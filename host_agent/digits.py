@@ -9,26 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cache
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from collectives.workload import Digits as Digits
+
 Floats = NDArray[np.float32]
-
-
-class Digits:
-    """Sizes: of the data, the model and the training."""
-
-    INPUTS: ClassVar = 64
-    HIDDEN: ClassVar = 512
-    CLASSES: ClassVar = 10
-    TEST_IMAGES: ClassVar = 360
-    TRAIN_IMAGES: ClassVar = 1437
-    BATCH: ClassVar = 128
-    STEPS_PER_EPOCH: ClassVar = TRAIN_IMAGES // BATCH
-    SHAPES: ClassVar = ((INPUTS, HIDDEN), (HIDDEN,), (HIDDEN, CLASSES), (CLASSES,))
-    PARAMETERS: ClassVar = INPUTS * HIDDEN + HIDDEN + HIDDEN * CLASSES + CLASSES
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,8 +75,12 @@ class OperatorTraining(Judged):
         self.step += 1
         self.order = []
         self._missing = set(NAMES)
-        self._gradients = [self._training.gradient(*part) for part in self._parts]
+        self._gradients = [self._gradient(*part) for part in self._parts]
         return [OPERATORS[number] for number in self._random.permutation(len(OPERATORS))]
+
+    def _gradient(self, start: int, stop: int) -> Tensor:
+        self._check_going()
+        return self._training.gradient(start, stop)
 
     def tensor(self, name: str) -> Tensor:
         """This worker's gradient of an operator, flat: its sum begins."""

@@ -56,3 +56,16 @@ class WorkerOptions:
     scale_workers: int | None = None
     """Worker count that the float32 scale is made for; None: that of the worker's first plan.
     The same at every worker for the life of the job, and never below the worker count."""
+
+    def __post_init__(self) -> None:
+        for name in ("initial_timeout", "min_timeout", "max_timeout", "min_probe", "deadline"):
+            value = getattr(self, name)
+            if not isinstance(value, (int, float)) or not value > 0:
+                raise ValueError(f"option {name} {value!r:.40}: expected seconds, above 0")
+        for name, most in (("bypass_after", 1 << 31), ("first_fragment", 0xFFFFFFFF)):
+            value = getattr(self, name)
+            if not isinstance(value, int) or not 0 <= value <= most:
+                raise ValueError(f"option {name} {value!r:.40}: expected 0 to {most}")
+        workers = self.scale_workers
+        if workers is not None and (not isinstance(workers, int) or not 0 < workers <= 0xFFFF):
+            raise ValueError(f"option scale_workers {workers!r:.40}: expected 1 to {0xFFFF}")

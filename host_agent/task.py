@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import Any
 
+from collectives.algorithms.catalogue import MULTI_TREE, SCHEDULES
 from collectives.algorithms.rooted import RootedTree
 from collectives.algorithms.trees import SharedTree
 from collectives.coordination.tree import CoordinationTree
@@ -58,19 +59,23 @@ class Task:
     def from_mapping(cls, values: Mapping[str, Any]) -> Task:
         """From the decoded JSON, of which all but the workload may be missing. Raises TaskError."""
         try:
-            options = values.get("options")
+            options, schedule = values.get("options"), values.get("schedule")
+            if schedule not in (None, MULTI_TREE, *SCHEDULES):
+                raise ValueError(
+                    f"schedule {schedule!r:.40}: expected one of {', '.join(SCHEDULES)}"
+                )
             task = cls(
                 WorkloadSpec.from_json(values["workload"]),
-                values.get("schedule"),
+                schedule,
                 None if options is None else WorkerOptions(**options),
                 tuple(
                     SharedTree(RootedTree(root, parents), Fraction(share))
                     for root, parents, share in values.get("trees", ())
                 ),
                 _coordination(values.get("coordination")),
-                values.get("vectors"),
+                _job(values.get("vectors")),
             )
-        except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError, ZeroDivisionError) as error:
             raise TaskError(
                 f"the job's task cannot be read ({type(error).__name__}: {error}); expected JSON "
                 'with "workload" (a WorkloadSpec as JSON text), and perhaps "schedule" (an '
@@ -78,6 +83,12 @@ class Task:
                 '"coordination" (names, parents and ring of a tree)'
             ) from None
         return task
+
+
+def _job(value: object) -> int | None:
+    if value is None or (type(value) is int and 0 < value <= 0xFFFF):
+        return value
+    raise ValueError(f"vectors {value!r:.40}: expected the number of a job")
 
 
 def _coordination(values: Mapping[str, Any] | None) -> CoordinationTree | None:

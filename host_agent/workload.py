@@ -7,11 +7,9 @@ simulation.
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from math import prod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,60 +18,16 @@ from numpy.typing import NDArray
 from collectives.decomposition import decompose
 from collectives.plan import DataType, JobPlan, tensor_ranges
 from collectives.schedule import part
+from collectives.workload import DIGITS, KEPT_BYTES
+from collectives.workload import PROCESS as PROCESS
+from collectives.workload import VECTORS as VECTORS
+from collectives.workload import WorkloadSpec as WorkloadSpec
 from host_agent.digits import Digits, DigitsTraining
 from host_agent.numbers import error_bound, exponent_codes
 
 Tensor = NDArray[Any]
 
 INT32_LIMIT = 1 << 31
-VECTORS = "vectors"
-PROCESS = "process"
-
-
-@dataclass(frozen=True, slots=True)
-class WorkloadSpec:
-    """Which workload, the same for all workers; it crosses to the agents as JSON.
-
-    `kind`: `random` (tensors of `elements`, `rounds` times), `digits` (training; `rounds` is the
-    number of epochs), VECTORS (what the workers of another job say to agree on an order: as many
-    words, as often, as it takes), or PROCESS (what processes on the hosts hand in). `coordinate`:
-    training sums a tensor a layer's parameters, in an order that the workers agree on
-    (`operator_training`), else all in one.
-    """
-
-    kind: str
-    workers: int
-    elements: int
-    rounds: int
-    dtype: DataType
-    seed: int
-    coordinate: bool = False
-
-    def to_json(self) -> str:
-        """As one line of JSON."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> WorkloadSpec:
-        """From one line of JSON."""
-        values = json.loads(text)
-        values["dtype"] = DataType(values["dtype"])
-        return cls(**values)
-
-    @property
-    def steps(self) -> int:
-        """Rounds of the same tensors."""
-        return self.rounds * (Digits.STEPS_PER_EPOCH if self.kind == "digits" else 1)
-
-    def step_sizes(self) -> list[int]:
-        """Elements of the tensors of one step, so that bytes can be predicted."""
-        if self.kind != "digits":
-            return [] if self.kind == PROCESS else [self.elements]
-        return list(map(prod, Digits.SHAPES)) if self.coordinate else [Digits.PARAMETERS]
-
-    def tensor_sizes(self) -> list[int]:
-        """Elements of all tensors; within a step the workers may sum them in another order."""
-        return self.step_sizes() * self.steps
 
 
 @dataclass(slots=True)
@@ -97,8 +51,25 @@ class Verdict:
         self.error_bound = max(self.error_bound, other.error_bound)
 
 
+class Stopped(RuntimeError):
+    """The job has ended before its workload did."""
+
+
 class Judged(ABC):
-    """What is to be said of a workload at its end."""
+    """What is to be said of a workload at its end.
+
+    `stop`, from any thread, lets whatever goes on for long raise Stopped soon.
+    """
+
+    _stopped = False
+
+    def stop(self) -> None:
+        """Nobody waits for more of it."""
+        self._stopped = True
+
+    def _check_going(self) -> None:
+        if self._stopped:
+            raise Stopped("the job has ended")
 
     @abstractmethod
     def verdict(self) -> Verdict:
@@ -142,13 +113,19 @@ def random_tensor(spec: WorkloadSpec, worker: int, number: int) -> Tensor:
 
 
 class RandomTensors(Workload):
-    """Random tensors, every element of every result checked afterwards."""
+    """Random tensors, every element of every result checked.
+
+    At the end, so that nobody waits for it; where more than KEPT_BYTES would be kept, before.
+    """
 
     def __init__(self, spec: WorkloadSpec, worker: int, plan: JobPlan | None) -> None:
         self._spec = spec
         self._worker = worker
         self._plan = plan
         self._results: list[tuple[Tensor, JobPlan | None]] = []
+        self._kept_bytes = 0
+        self._judged = 0
+        self._verdict = Verdict()
         self._number = 0
 
     def next_tensor(self) -> Tensor | None:
@@ -161,6 +138,9 @@ class RandomTensors(Workload):
     def take_result(self, result: Tensor) -> None:
         """Keep a round's sum for the verdict."""
         self._results.append((np.array(result), self._plan))
+        self._kept_bytes += result.nbytes
+        if self._kept_bytes > KEPT_BYTES:
+            self._judge_kept()
 
     def cut_as(self, plan: JobPlan) -> None:
         """Judge what follows by another plan."""
@@ -168,13 +148,21 @@ class RandomTensors(Workload):
 
     def verdict(self) -> Verdict:
         """Compare each round with the sum of all workers' tensors."""
-        total = Verdict()
-        for number, (result, plan) in enumerate(self._results):
-            tensors = [
-                random_tensor(self._spec, worker, number) for worker in range(self._spec.workers)
-            ]
-            total.merge(judge(tensors, result, plan))
-        return total
+        self._judge_kept()
+        return self._verdict
+
+    def _judge_kept(self) -> None:
+        for result, plan in self._results:
+            self._verdict.merge(judge(self._tensors(self._judged), result, plan))
+            self._judged += 1
+        self._results.clear()
+        self._kept_bytes = 0
+
+    def _tensors(self, number: int) -> Iterator[Tensor]:
+        """All workers' tensors of a round, one at a time."""
+        for worker in range(self._spec.workers):
+            self._check_going()
+            yield random_tensor(self._spec, worker, number)
 
 
 class TrainingWorkload(Workload):
@@ -196,9 +184,13 @@ class TrainingWorkload(Workload):
 
     def take_result(self, result: Tensor) -> None:
         """Check the summed gradient against all workers' parts and take a step along it."""
-        gradients = [self._training.gradient(*part) for part in self._parts]
-        self._verdict.merge(judge(gradients, result, self._plan))
+        self._verdict.merge(judge(self._gradients(), result, self._plan))
         self._training.step(result)
+
+    def _gradients(self) -> Iterator[Tensor]:
+        for start, stop in self._parts:
+            self._check_going()
+            yield self._training.gradient(start, stop)
 
     def cut_as(self, plan: JobPlan) -> None:
         """Judge what follows by another plan."""
@@ -223,6 +215,10 @@ class Watched(Workload):
         self._total = total
         self._progress = progress
         self._done = 0
+
+    def stop(self) -> None:
+        """Pass it on."""
+        self._workload.stop()
 
     def next_tensor(self) -> Tensor | None:
         """The workload's next tensor."""
@@ -274,31 +270,40 @@ def reduce_seconds(intervals: Sequence[Sequence[Interval]]) -> float:
 
 def make_workload(spec: WorkloadSpec, worker: int, plan: JobPlan | None) -> Workload:
     """Worker `worker`'s side of a workload; without a plan hosts sum, none of it the switches."""
-    if spec.kind == "digits":
+    if spec.kind == DIGITS:
         return TrainingWorkload(spec, worker, plan)
     return RandomTensors(spec, worker, plan)
 
 
-def judge(tensors: Sequence[Tensor], result: Tensor, plan: JobPlan | None) -> Verdict:
-    """Compare a sum with that of the workers' tensors, all flat; see `Verdict`.
+def judge(tensors: Iterable[Tensor], result: Tensor, plan: JobPlan | None) -> Verdict:
+    """Compare a sum with that of the workers' tensors, all flat, of which one is held at a time.
 
-    The bound of a float32 sum is that of block exponents for what the plan's trees sum, and for all
-    else (None: everything) that of n - 1 float32 additions in any order (Higham, Accuracy and
-    Stability of Numerical Algorithms, 4.2).
+    See `Verdict`. The bound of a float32 sum is that of block exponents for what the plan's trees
+    sum, and for all else (None: everything) that of n - 1 float32 additions in any order (Higham,
+    Accuracy and Stability of Numerical Algorithms, 4.2).
     """
     if result.dtype == np.int32:
-        # Wraps around as the switches' sums do.
-        expected = np.sum(tensors, axis=0, dtype=np.int32)
+        expected = np.zeros(len(result), np.int32)
+        for tensor in tensors:
+            # Wraps around as the switches' sums do.
+            expected += tensor
         return Verdict(len(result), int(np.count_nonzero(result != expected)))
-    exact: NDArray[np.float64] = np.asarray(np.sum(tensors, axis=0, dtype=np.float64))
-    magnitude = np.sum(np.abs(tensors), axis=0, dtype=np.float64)
-    bound: NDArray[np.float64] = np.asarray(
-        (len(tensors) - 1) * 2.0**-24 * magnitude * (1 + 2.0**-20)
-    )
+    exact, magnitude = np.zeros((2, len(result)), np.float64)
+    trees = None
     if plan is not None and plan.trees:
-        _, start, stop = decompose(plan, len(exact))[0]
-        summed = [tensor[start:stop] for tensor in tensors]
-        bound[start:stop] = switch_bounds(summed, exact[start:stop], plan)
+        _, start, stop = decompose(plan, len(result))[0]
+        trees = _SwitchBounds(plan, stop - start)
+    workers = 0
+    for tensor in tensors:
+        workers += 1
+        exact += tensor
+        magnitude += np.abs(tensor)
+        if trees is not None:
+            trees.take(tensor[start:stop])
+    bound: NDArray[np.float64] = magnitude
+    bound *= (workers - 1) * 2.0**-24 * (1 + 2.0**-20)
+    if trees is not None:
+        bound[start:stop] = trees.bounds(exact[start:stop])
     error = np.abs(result.astype(np.float64) - exact)
     # Written so that a NaN counts as wrong.
     wrong = int(np.count_nonzero(~(error <= bound)))
@@ -306,23 +311,48 @@ def judge(tensors: Sequence[Tensor], result: Tensor, plan: JobPlan | None) -> Ve
 
 
 def switch_bounds(
-    tensors: Sequence[Tensor], exact: NDArray[np.float64], plan: JobPlan
+    tensors: Iterable[Tensor], exact: NDArray[np.float64], plan: JobPlan
 ) -> NDArray[np.float64]:
-    """The error bound of every element that a plan's trees sum, as `numbers.error_bound`.
+    """The error bound of every element that a plan's trees sum, as `numbers.error_bound`."""
+    bounds = _SwitchBounds(plan, len(exact))
+    for tensor in tensors:
+        bounds.take(tensor)
+    return bounds.bounds(exact)
+
+
+class _SwitchBounds:
+    """The error bounds of `switch_bounds`, from one worker's tensor after the other.
 
     A fragment's exponent is the largest of all workers'; the first window of a tree's range
     shares one (docs/protocol.md).
     """
-    bounds = np.zeros(len(exact))
-    for start, stop in tensor_ranges(plan, len(exact)):
-        if start == stop:
-            continue
-        codes = np.max(
-            [exponent_codes(t[start:stop], plan.lanes, "tensor") for t in tensors], axis=0
-        )
-        codes[: plan.window] = codes[: plan.window].max()
-        for code in np.unique(codes):
-            chosen = np.repeat(codes == code, plan.lanes)[: stop - start]
-            where = np.flatnonzero(chosen) + start
-            bounds[where] = error_bound(int(code), len(tensors), exact[where])
-    return bounds
+
+    def __init__(self, plan: JobPlan, length: int) -> None:
+        self._plan = plan
+        self._ranges = tensor_ranges(plan, length)
+        self._codes = [
+            np.zeros(-(-(stop - start) // plan.lanes), np.uint8) for start, stop in self._ranges
+        ]
+        self._workers = 0
+
+    def take(self, tensor: Tensor) -> None:
+        """Take a worker's tensor in."""
+        self._workers += 1
+        for (start, stop), codes in zip(self._ranges, self._codes, strict=True):
+            found = exponent_codes(tensor[start:stop], self._plan.lanes, "tensor")
+            np.maximum(codes, found, out=codes)
+
+    def bounds(self, exact: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The bounds, given the sum in float64."""
+        lanes, window = self._plan.lanes, self._plan.window
+        bounds = np.zeros(len(exact))
+        for (start, stop), own in zip(self._ranges, self._codes, strict=True):
+            if start == stop:
+                continue
+            codes = own.copy()
+            codes[:window] = codes[:window].max()
+            for code in np.unique(codes):
+                chosen = np.repeat(codes == code, lanes)[: stop - start]
+                where = np.flatnonzero(chosen) + start
+                bounds[where] = error_bound(int(code), self._workers, exact[where])
+        return bounds

@@ -12,6 +12,7 @@ from typing import Any
 
 import grpc
 
+from host_agent.memory import machine_id, total_memory
 from protocol import hopsum_pb2 as pb
 from protocol import hopsum_pb2_grpc as pb_grpc
 from protocol.channel import ControllerError, Tls, check_tls, in_words, open_channel
@@ -109,7 +110,8 @@ class NodeClient:
                     os.eventfd_write(self._wakeup, 1)
 
     def _messages(self, stream: int) -> Iterator[pb.NodeMessage]:
-        yield pb.NodeMessage(hello=pb.Hello(host=self.host))
+        hello = pb.Hello(host=self.host, memory=total_memory(), machine=machine_id())
+        yield pb.NodeMessage(hello=hello)
         while True:
             message = self._outgoing.get()
             if stream != self._streams:

@@ -17,11 +17,12 @@ import numpy as np
 from collectives.algorithms.catalogue import make_schedule
 from collectives.algorithms.host_part import host_part_all_reduce
 from collectives.decomposition import decompose
-from collectives.network import Network
+from collectives.network import Network, shorten
 from collectives.plan import HostPart, JobPlan
 from collectives.schedule import Schedule
 from host_agent.controller_client import AgentLost, AllDone, Assignment, ControllerClient
 from host_agent.controller_client import PlanChanged as PlanChanged
+from host_agent.memory import too_much
 from host_agent.node.exchange import (
     Exchange,
     ScheduleExchange,
@@ -209,7 +210,7 @@ class Member:
         task = None
         relays = any(self.client.host in part.hosts for part in plan.host_parts)
         if relays or plan.period:
-            task = Task.from_mapping(assignment.task)
+            task = self._task_of(assignment, plan)
             if task.coordination is None:
                 self._make_exchanges(assignment, plan, task)
             elif relays:
@@ -295,8 +296,33 @@ class Member:
             else:
                 return
 
-    def _work(self, assignment: Assignment, plan: JobPlan) -> Script:
+    def _task_of(self, assignment: Assignment, plan: JobPlan) -> Task:
+        """The job's task. Raises TaskError where it does not fit the plan, or this machine."""
         task = Task.from_mapping(assignment.task)
+        workload, host = task.workload, self.client.host
+        if workload.workers != len(plan.workers):
+            raise TaskError(
+                f"job {self.job}: its task is for {workload.workers} workers, its plan for "
+                f"{len(plan.workers)}; expected the same number"
+            )
+        tree = task.coordination
+        if tree is not None and tuple(tree.names) != plan.workers:
+            raise TaskError(
+                f"job {self.job}: the coordination in its task is of {shorten(tree.names)}; "
+                f"expected the plan's workers, {shorten(plan.workers)}"
+            )
+        needed = workload.worker_bytes if host in plan.workers else workload.relay_bytes
+        why = too_much(
+            needed, f"its part of {workload.elements} elements, {workload.rounds} rounds"
+        )
+        if why is not None:
+            raise TaskError(
+                f"job {self.job}, host {host}: {why}; use fewer elements, rounds or workers"
+            )
+        return task
+
+    def _work(self, assignment: Assignment, plan: JobPlan) -> Script:
+        task = self._task_of(assignment, plan)
         index = plan.workers.index(self.client.host)
         self._make_exchanges(assignment, plan, task)
         source: Source = yield from self._operation(

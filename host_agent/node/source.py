@@ -72,7 +72,8 @@ class LockStep:
         return self.first()
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Let what goes on end."""
+        self.workload.stop()
 
 
 class AgreedOrder:
@@ -131,6 +132,7 @@ class AgreedOrder:
 
     def close(self) -> None:
         """Close the connections, without holding up the caller for the last words."""
+        self.workload.stop()
         self._end_vectors()
         self._close_apart()
 

@@ -216,7 +216,8 @@ def test_a_job_waits_for_agents_that_come_later(world: World) -> None:
 def test_a_job_that_fails_or_is_cancelled_ends_alone(world: World) -> None:
     world.agents("h1", "h2", "h3")
     broken = ring("broken", "h1,h2")
-    broken.task = '{"workload": 7}'
+    task = json.loads(broken.task)
+    broken.task = json.dumps(task | {"options": {"nope": 1}})
     world.queries.submit(ring("never", "h1,h4"))
     world.queries.submit(broken)
     world.queries.submit(ring("good", "h1,h2,h3"))

@@ -1,0 +1,180 @@
+"""What the workers of a job sum: how many tensors of which length, and what they are of.
+
+Pure data, which crosses from whoever hands a job in to the controller and on to the agents as JSON.
+`host_agent.workload` makes the tensors.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from math import prod
+from typing import Any, ClassVar
+
+from collectives.json_text import parse_json
+from collectives.plan import DataType
+
+RANDOM = "random"
+DIGITS = "digits"
+VECTORS = "vectors"
+PROCESS = "process"
+KINDS = (RANDOM, DIGITS, VECTORS, PROCESS)
+DATA_SETS = (DIGITS,)
+"""What there is to train on."""
+
+MOST_WORKERS = 0xFFFF
+"""Of the worker numbers in a packet."""
+MOST_ELEMENTS = 1 << 40
+MOST_TENSORS = 1_000_000
+"""Of a job: an agent reports when each was summed, in one message."""
+MOST_SEED = (1 << 64) - 1
+
+ELEMENT_BYTES = 4
+VERDICT_BYTES = {DataType.INT32: 24, DataType.FLOAT32: 80}
+"""For each element of a tensor, while it is made and its sum is checked (of float32 in float64)."""
+TENSOR_BYTES = 250
+"""For each tensor, however short."""
+KEPT_BYTES = 1 << 28
+"""Of sums that a worker keeps, to check them when nobody waits for it any more."""
+
+
+class WorkloadError(ValueError):
+    """A workload that cannot be; the message says which field, and what was expected."""
+
+
+class Digits:
+    """Sizes of the training on handwritten digits: of the data, the model and the training."""
+
+    INPUTS: ClassVar = 64
+    HIDDEN: ClassVar = 512
+    CLASSES: ClassVar = 10
+    TEST_IMAGES: ClassVar = 360
+    TRAIN_IMAGES: ClassVar = 1437
+    BATCH: ClassVar = 128
+    STEPS_PER_EPOCH: ClassVar = TRAIN_IMAGES // BATCH
+    SHAPES: ClassVar = ((INPUTS, HIDDEN), (HIDDEN,), (HIDDEN, CLASSES), (CLASSES,))
+    PARAMETERS: ClassVar = INPUTS * HIDDEN + HIDDEN + HIDDEN * CLASSES + CLASSES
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadSpec:
+    """Which workload, the same for all workers. Raises WorkloadError for one that cannot be.
+
+    `kind`: `random` (tensors of `elements`, `rounds` times), `digits` (training; `rounds` is the
+    number of epochs), VECTORS (what the workers of another job say to agree on an order: as many
+    words, as often, as it takes), or PROCESS (what processes on the hosts hand in). `coordinate`:
+    training sums a tensor a layer's parameters, in an order that the workers agree on
+    (`operator_training`), else all in one.
+    """
+
+    kind: str
+    workers: int
+    elements: int
+    rounds: int
+    dtype: DataType
+    seed: int
+    coordinate: bool = False
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise WorkloadError(
+                f"workload: kind {_short(self.kind)}: expected one of {', '.join(KINDS)}"
+            )
+        for name, least, most in (
+            ("workers", 1, MOST_WORKERS),
+            ("elements", 0, MOST_ELEMENTS),
+            ("rounds", 1 if self.kind in (RANDOM, DIGITS) else 0, MOST_TENSORS),
+            ("seed", 0, MOST_SEED),
+        ):
+            value = getattr(self, name)
+            # To Python, true and false are numbers too.
+            if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+                raise WorkloadError(
+                    f"workload: {name} {_short(value)}: expected a whole number from {least} to "
+                    f"{most}"
+                )
+        if not isinstance(self.coordinate, bool):
+            raise WorkloadError(
+                f"workload: coordinate {_short(self.coordinate)}: expected true or false"
+            )
+        if self.tensors > MOST_TENSORS:
+            raise WorkloadError(
+                f"workload: {self.rounds} epochs sum {self.tensors} tensors: expected at most "
+                f"{MOST_TENSORS}"
+            )
+
+    def to_json(self) -> str:
+        """As one line of JSON."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: object) -> WorkloadSpec:
+        """From one line of JSON. Raises WorkloadError."""
+        if not isinstance(text, str):
+            raise WorkloadError(f"workload {_short(text)}: expected a text, an object as JSON")
+        try:
+            values = parse_json(text)
+        except ValueError as error:
+            raise WorkloadError(f"workload {_short(text)}: not JSON: {error}") from None
+        if not isinstance(values, Mapping):
+            raise WorkloadError(f"workload {_short(text)}: expected an object as JSON")
+        known = {field.name for field in fields(cls)}
+        missing = sorted(known - {"coordinate"} - set(values))
+        unknown = sorted(set(values) - known)
+        if missing or unknown:
+            wrong = f"{missing[0]} is missing" if missing else f"there is no {_short(unknown[0])}"
+            raise WorkloadError(f"workload: {wrong}; it has {', '.join(sorted(known))}")
+        try:
+            dtype = DataType(values["dtype"])
+        except ValueError:
+            raise WorkloadError(
+                f"workload: dtype {_short(values['dtype'])}: expected one of {', '.join(DataType)}"
+            ) from None
+        return cls(**{**values, "dtype": dtype})
+
+    @property
+    def steps(self) -> int:
+        """Rounds of the same tensors."""
+        return self.rounds * (Digits.STEPS_PER_EPOCH if self.kind == DIGITS else 1)
+
+    @property
+    def tensors(self) -> int:
+        """How many tensors there are in all; 0 where processes decide that."""
+        return len(self.step_sizes()) * self.steps
+
+    def step_sizes(self) -> list[int]:
+        """Elements of the tensors of one step, so that bytes can be predicted."""
+        if self.kind != DIGITS:
+            return [] if self.kind == PROCESS else [self.elements]
+        return list(map(prod, Digits.SHAPES)) if self.coordinate else [Digits.PARAMETERS]
+
+    def tensor_sizes(self) -> list[int]:
+        """Elements of all tensors; within a step the workers may sum them in another order."""
+        return self.step_sizes() * self.steps
+
+    @property
+    def worker_bytes(self) -> int:
+        """Memory that a worker needs for its tensors and to check their sums, about."""
+        match self.kind:
+            case "random":
+                each = self.elements * ELEMENT_BYTES
+                kept = min(self.rounds * each, KEPT_BYTES + each)
+                checked = self.elements * VERDICT_BYTES[self.dtype]
+                return kept + checked + TENSOR_BYTES * self.rounds
+            case "digits":
+                # It checks its sums with the gradients of all.
+                gradients = ELEMENT_BYTES * Digits.PARAMETERS * (self.workers + 8)
+                return gradients + TENSOR_BYTES * self.tensors
+            case _:
+                return 0
+
+    @property
+    def relay_bytes(self) -> int:
+        """Memory that a host needs which adds to the sums and has no tensors of its own, about."""
+        return 4 * ELEMENT_BYTES * max(self.step_sizes(), default=0) + 8 * self.tensors
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."
