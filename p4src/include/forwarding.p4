@@ -1,8 +1,8 @@
 /*
  * Where packets leave: along their stack, where the controller says, or by the plain tables.
  *
- * A plain IPv4 packet with a route is routed; everything else is switched by its destination
- * MAC address (ARP, hosts of one subnet, flooding).
+ * A plain IPv4 packet with a route is routed, unless it has a VLAN tag; everything else is switched
+ * by its destination MAC address (ARP, hosts of one subnet, VLANs, flooding).
  */
 #ifndef HOPSUM_FORWARDING_P4_
 #define HOPSUM_FORWARDING_P4_
@@ -90,7 +90,7 @@ control PlainForwarding(inout headers_t hdr, inout standard_metadata_t standard_
 
     apply {
         routed = false;
-        if (hdr.ipv4.isValid()) {
+        if (hdr.ipv4.isValid() && !hdr.outer_tag.isValid()) {
             routed = ipv4_route.apply().hit;
         }
         if (routed) {

@@ -45,6 +45,11 @@ header ethernet_t {
     bit<16>    ether_type;
 }
 
+header vlan_tag_t {
+    bit<16> tci;         // priority, drop eligibility, VLAN
+    bit<16> ether_type;  // of what follows
+}
+
 header ipv4_t {
     bit<4>      version;
     bit<4>      ihl;
@@ -107,6 +112,8 @@ struct headers_t {
     packet_out_t    packet_out;
     packet_in_t     packet_in;
     ethernet_t      ethernet;
+    vlan_tag_t      outer_tag;
+    vlan_tag_t      inner_tag;
     ipv4_t          ipv4;
     ipv4_options_t  ipv4_options;
     udp_t           udp;

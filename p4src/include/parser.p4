@@ -4,6 +4,10 @@
  * Whatever is wrong with a hopsum packet leaves a parser error, which ingress counts and drops:
  * a failed `verify`, a combination that no row of a select lists, too few bytes.
  * All other packets are looked at as far as the plain tables need.
+ *
+ * Hosts believe that what reaches them as hopsum's was admitted. So whatever a host could take for
+ * a hopsum packet is hopsum's here too, or nothing at all: also a fragment that shows hopsum's ports,
+ * and a packet behind VLAN tags, which kernels take off before a host's agent sees it.
  */
 #ifndef HOPSUM_PARSER_P4_
 #define HOPSUM_PARSER_P4_
@@ -17,7 +21,9 @@ error {
     HopsumReduction,
     HopsumOwner,
     LaneCount,
-    Length
+    Length,
+    Fragment,
+    VlanTag
 }
 
 parser HopsumParser(packet_in packet,
@@ -51,6 +57,27 @@ parser HopsumParser(packet_in packet,
         packet.extract(hdr.ethernet);
         transition select(hdr.ethernet.ether_type) {
             ETHERTYPE_IPV4: parse_ipv4;
+            ETHERTYPE_VLAN: parse_outer_tag;
+            ETHERTYPE_SERVICE_VLAN: parse_outer_tag;
+            default: accept;
+        }
+    }
+
+    state parse_outer_tag {
+        packet.extract(hdr.outer_tag);
+        transition select(hdr.outer_tag.ether_type) {
+            ETHERTYPE_IPV4: parse_ipv4;
+            ETHERTYPE_VLAN: parse_inner_tag;
+            ETHERTYPE_SERVICE_VLAN: parse_inner_tag;
+            default: accept;
+        }
+    }
+
+    // A kernel takes off one tag at a time: what follows a third one reaches nobody's agent.
+    state parse_inner_tag {
+        packet.extract(hdr.inner_tag);
+        transition select(hdr.inner_tag.ether_type) {
+            ETHERTYPE_IPV4: parse_ipv4;
             default: accept;
         }
     }
@@ -72,8 +99,30 @@ parser HopsumParser(packet_in packet,
     state parse_transport {
         transition select(hdr.ipv4.protocol, hdr.ipv4.fragment_offset) {
             (UDP_PROTOCOL, 0): parse_udp;
+            (UDP_PROTOCOL, _): parse_later_fragment;
             default: accept;
         }
+    }
+
+    // There is no UDP header in it, but there may be bytes that look like hopsum's. The range is
+    // that of packets with four bytes behind a header without options, as hopsum's have.
+    state parse_later_fragment {
+        transition select(hdr.ipv4.ihl, hdr.ipv4.total_length) {
+            (IPV4_IHL_PLAIN, 24 .. 0xFFFF): look_at_ports;
+            default: accept;
+        }
+    }
+
+    state look_at_ports {
+        transition select(packet.lookahead<bit<32>>()) {
+            UDP_PORTS: refuse_fragment;
+            default: accept;
+        }
+    }
+
+    state refuse_fragment {
+        verify(false, error.Fragment);
+        transition accept;  // not reached
     }
 
     state parse_udp {
@@ -86,7 +135,9 @@ parser HopsumParser(packet_in packet,
 
     state parse_hopsum {
         packet.extract(hdr.hopsum);
+        verify(hdr.ethernet.ether_type == ETHERTYPE_IPV4, error.VlanTag);
         verify(hdr.ipv4.ihl == IPV4_IHL_PLAIN, error.Ipv4Options);
+        verify(hdr.ipv4.fragment_flags == DONT_FRAGMENT, error.Fragment);
         verify(hdr.hopsum.version == VERSION, error.HopsumVersion);
         verify(hdr.hopsum.reduction == reduction_t.SUM
                || hdr.hopsum.reduction == reduction_t.AND, error.HopsumReduction);
@@ -111,7 +162,8 @@ parser HopsumParser(packet_in packet,
     }
 
     state parse_owner {
-        verify(hdr.hopsum.job != 0 && hdr.hopsum.epoch != 0, error.HopsumOwner);
+        verify(hdr.hopsum.job != 0 && hdr.hopsum.epoch != 0 && hdr.hopsum.weight != 0,
+               error.HopsumOwner);
         transition select(hops_left) {
             0: parse_lanes;
             default: parse_hop;

@@ -27,10 +27,14 @@ typedef bit<32> slot_index_t;
 // -- Codes on the wire -------------------------------------------------------
 
 const bit<16> ETHERTYPE_IPV4 = 0x0800;
+const bit<16> ETHERTYPE_VLAN = 0x8100;          // IEEE 802.1Q
+const bit<16> ETHERTYPE_SERVICE_VLAN = 0x88A8;  // IEEE 802.1ad
 const bit<4>  IPV4_VERSION = 4;
 const bit<4>  IPV4_IHL_PLAIN = 5;  // a header without options
+const bit<3>  DONT_FRAGMENT = 2;   // and no more fragments
 const bit<8>  UDP_PROTOCOL = 17;
 const bit<16> UDP_PORT = 0x4853;   // ASCII "HS"
+const bit<32> UDP_PORTS = 0x48534853;  // source and destination
 const bit<4>  VERSION = 1;
 
 enum bit<4> kind_t {

@@ -18,6 +18,8 @@ from tests.packet.hopsum.switches import CPU_PORT, Build, Frame, Match, Switch
 
 DROP = 511
 PACKET_OUT_BYTES = 7
+TAGS = (b"\x81\x00", b"\x88\xa8")
+"""EtherTypes of VLAN tags."""
 SUMMED_FLAGS = Flag.OVERFLOW | Flag.ECN
 """The flags that live in a slot."""
 
@@ -284,21 +286,37 @@ class ReferenceSwitch(Switch):
         """`hopsum`, `plain` or `malformed`, as far as the headers in front of ours tell."""
         if len(frame) < 14:
             return "malformed"
-        if frame[12:14] != b"\x08\x00":
+        ip, tags = 14, 0
+        while frame[ip - 2 : ip] in TAGS and tags < 2:
+            ip, tags = ip + 4, tags + 1
+            if len(frame) < ip:
+                return "malformed"
+        if frame[ip - 2 : ip] != b"\x08\x00":
             return "plain"
-        if len(frame) < 34 or frame[14] >> 4 != 4 or frame[14] & 15 < 5:
+        if len(frame) < ip + 20 or frame[ip] >> 4 != 4 or frame[ip] & 15 < 5:
             return "malformed"
-        transport = 14 + 4 * (frame[14] & 15)
+        transport = ip + 4 * (frame[ip] & 15)
         if len(frame) < transport:
             return "malformed"
-        if frame[23] != wire.UDP_PROTOCOL or int.from_bytes(frame[20:22], "big") & 0x1FFF:
+        if frame[ip + 9] != wire.UDP_PROTOCOL:
             return "plain"
+        if int.from_bytes(frame[ip + 6 : ip + 8], "big") & 0x1FFF:
+            return self._kind_of_later_fragment(frame, ip, transport)
         if len(frame) < transport + 8:
             return "malformed"
         port = int.from_bytes(frame[transport + 2 : transport + 4], "big")
         if port != wire.UDP_PORT:
             return "plain"
-        return "hopsum" if transport == 34 else "malformed"
+        whole = frame[20:22] == b"\x40\x00"
+        return "hopsum" if transport == 34 and not tags and whole else "malformed"
+
+    def _kind_of_later_fragment(self, frame: bytes, ip: int, transport: int) -> str:
+        """Of an IPv4 fragment that is not the first: it must not show hopsum's ports."""
+        if transport - ip > 20 or int.from_bytes(frame[ip + 2 : ip + 4], "big") < 24:
+            return "plain"
+        ports = frame[transport : transport + 4]
+        ours = 2 * wire.UDP_PORT.to_bytes(2, "big")
+        return "malformed" if len(ports) < 4 or ports == ours else "plain"
 
     def _read(self, frame: bytes) -> Packet | None:
         """The packet, or None if this switch cannot take it."""
@@ -318,7 +336,7 @@ class ReferenceSwitch(Switch):
             packet = Packet.read(frame[:40] + bytes(2) + frame[42:])
         except ValueError:
             return None
-        if kind != Kind.INSPECT and not (packet.job and packet.epoch):
+        if kind != Kind.INSPECT and not (packet.job and packet.epoch and packet.weight):
             return None
         return packet
 

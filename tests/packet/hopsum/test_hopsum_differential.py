@@ -105,7 +105,27 @@ def frame_of(rng: random.Random, lane_count: int) -> Frame:
         changed = bytearray(frame)
         changed[rng.choice((*range(14, 64), *range(66, 71)))] = rng.randrange(256)  # not the port
         return port, bytes(changed)
+    if choice == 4:
+        return port, disguised(rng, frame)
     return port, frame
+
+
+def disguised(rng: random.Random, frame: bytes) -> bytes:
+    """A frame of weight 0, behind VLAN tags, or a fragment; ours or plain."""
+    disguise = rng.randrange(3)
+    if disguise == 0:
+        return frame[:54] + bytes(2) + frame[56:]
+    if disguise == 1:
+        tags = rng.choice(("81000005", "88a80005", "88a8000581000006", "81000005" * 3))
+        if rng.random() < 0.5:
+            frame = raw_ipv4(bytes(30), dst_mac=HOST_MAC.to_bytes(6, "big"))
+        return frame[:12] + bytes.fromhex(tags) + frame[12:]
+    return raw_ipv4(
+        rng.choice((b"", b"HS", b"HSHS", frame[34:])),
+        protocol=17,
+        fragment=rng.choice((0x2000, 0x2001, 0x00B9)),
+        dst_mac=HOST_MAC.to_bytes(6, "big"),
+    )
 
 
 @cache

@@ -9,7 +9,7 @@ import pytest
 
 from protocol import wire
 from protocol.outcomes import Outcome
-from protocol.wire import Hop, Kind
+from protocol.wire import Flag, Hop, Kind
 from tests.packet.hopsum.packets import LAST_HOP, Packet, lanes_of
 from tests.packet.hopsum.star import SERVER_PORT, contribution, result, send, star, up
 from tests.packet.hopsum.switches import Switch
@@ -55,6 +55,15 @@ def longer(frame: bytearray) -> bytearray:
     return with_checksum(frame)
 
 
+def tagged(*tags: str) -> Change:
+    """The frame behind VLAN tags, each its EtherType and its control information in hex."""
+
+    def change(frame: bytearray) -> bytearray:
+        return frame[:12] + b"".join(map(bytes.fromhex, tags)) + frame[12:]
+
+    return change
+
+
 CHANGES: dict[str, Change] = {
     "version 0": put(42, 0x01),
     "version 2": put(42, 0x21),
@@ -70,6 +79,7 @@ CHANGES: dict[str, Change] = {
     "reduction 15": put(44, 0xF2),
     "job 0": put(46, 0, 2),
     "epoch 0": put(50, 0, 2),
+    "weight 0": put(54, 0, 2),
     "fewer lanes": put(56, 31, 2),
     "no lanes": put(56, 0, 2),
     "other lanes": put(56, 64, 2),
@@ -79,6 +89,23 @@ CHANGES: dict[str, Change] = {
     "no IPv4 header at all": put(14, 0x44),
     "IPv6 in an IPv4 packet": put(14, 0x65),
     "IPv4 options": with_options,
+    "a first fragment": put(20, 0x2000, 2),
+    "a first fragment that says Don't Fragment": put(20, 0x6000, 2),
+    "a later fragment": put(20, 0x2001, 2),
+    "the last fragment": put(20, 0x1FFF, 2),
+    "a later fragment that says Don't Fragment": put(20, 0x4001, 2),
+    "IPv4 that may be fragmented": put(20, 0x0000, 2),
+    "the reserved IPv4 flag": put(20, 0xC000, 2),
+    "802.1Q": tagged("81000005"),
+    "802.1Q, priority only": tagged("81000000"),
+    "802.1ad": tagged("88a80005"),
+    "802.1ad and 802.1Q": tagged("88a80005", "81000005"),
+    "802.1Q twice": tagged("81000005", "81000006"),
+    "802.1Q and IPv4 options": lambda frame: tagged("81000005")(with_options(frame)),
+    "a first fragment in 802.1Q": lambda frame: tagged("81000005")(put(20, 0x2000, 2)(frame)),
+    "a later fragment in 802.1Q": lambda frame: tagged("81000005")(put(20, 0x2001, 2)(frame)),
+    "half a VLAN tag": lambda frame: tagged("81000005")(frame)[:16],
+    "half an IPv4 header in 802.1Q": lambda frame: tagged("81000005")(frame)[:30],
     "a wrong IPv4 checksum": lambda frame: frame[:25] + bytes([frame[25] ^ 1]) + frame[26:],
     "trailing bytes": lambda frame: frame + bytes(1),
     "lanes missing": lambda frame: frame[:-4],
@@ -125,6 +152,14 @@ def test_malformed(switch: Switch, name: str) -> None:
             8, Packet(LANES, kind=Kind.REPLICATED, hops=(Hop(),)), id="replicated with a stack"
         ),
         pytest.param(8, Packet(LANES, kind=Kind.REPLICATED, job=0), id="replicated of job 0"),
+        pytest.param(
+            8, Packet(LANES, kind=Kind.RESULT, weight=0, hops=(Hop(),)), id="a result of weight 0"
+        ),
+        pytest.param(
+            1,
+            Packet(LANES, weight=0, flags=Flag.BYPASS, hops=(Hop(port=8), LAST_HOP)),
+            id="a bypassed contribution of weight 0",
+        ),
         pytest.param(
             1, Packet(lanes_of(64, 1), hops=(Hop(port=8), LAST_HOP)), id="more lanes than we have"
         ),

@@ -42,6 +42,9 @@ PLAIN_FRAMES = {
     "a later IPv4 fragment that looks like ours": raw_ipv4(
         udp(wire.UDP_PORT), protocol=17, fragment=185
     ),
+    "a later fragment of UDP without payload": raw_ipv4(b"", protocol=17, fragment=185),
+    "the last bytes of a fragmented UDP packet": raw_ipv4(b"HS", protocol=17, fragment=185),
+    "a first fragment": raw_ipv4(udp(53, bytes(1000)), protocol=17, fragment=0x2000),
     "IPv4 options": raw_ipv4(udp(53), protocol=17, options=OPTIONS),
     "full MTU": raw_ipv4(bytes(range(256)) * 5 + bytes(200), protocol=6),
     "empty IPv4": raw_ipv4(b"", protocol=59),
@@ -50,6 +53,11 @@ PLAIN_FRAMES = {
     + bytes.fromhex("02000a000001 8847 0001 0140 45")
     + bytes(60),
     "no payload": HOST_MAC.to_bytes(6, "big") + bytes.fromhex("02000a000001 88b5"),
+}
+PLAIN_FRAMES |= {
+    f"{name} in {tags}": PLAIN_FRAMES[name][:12] + bytes.fromhex(tags) + PLAIN_FRAMES[name][12:]
+    for name in ("ARP", "ping", "UDP next to ours", "IPv4 options", "empty IPv4", "IPv6")
+    for tags in ("81000005", "88a80005", "88a8000581000006", "810000058100000681000007")
 }
 IPV4_FRAMES = [name for name, frame in PLAIN_FRAMES.items() if frame[12:14] == b"\x08\x00"]
 
@@ -70,6 +78,13 @@ def test_routed_with_ttl_and_checksum(switch: Switch, name: str) -> None:
     frame = PLAIN_FRAMES[name]
     assert switch.send(1, frame) == [(6, routed(frame))]
     assert switch.counted() == {Outcome.PLAIN: 1}
+
+
+def test_what_has_a_vlan_tag_is_not_routed(switch: Switch) -> None:
+    switch.insert("l2_forward", {"dst_mac": HOST_MAC}, "forward", port=5)
+    switch.insert("ipv4_route", {"dst_addr": (0x0A000002, 32)}, "route", dst_mac=NEXT_MAC, port=6)
+    for frame in (frame for name, frame in PLAIN_FRAMES.items() if " in 8" in name):
+        assert switch.send(1, frame) == [(5, frame)]
 
 
 def test_the_longest_prefix_wins(switch: Switch) -> None:
