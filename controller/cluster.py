@@ -18,6 +18,7 @@ from typing import Any
 from collectives.network import Network, NetworkError
 from collectives.plan import JobPlan, PlanError
 from controller.allocation import Allocator
+from controller.diagnosis import Progress, cut_off, why_standing_still
 from controller.driver import DriverError
 from controller.job_placement import place_helpers, place_job
 from controller.job_queue import Job, JobBook, JobSpec, JobState
@@ -62,7 +63,7 @@ class Cluster:
         sharing: SharingPolicy | None = None,
     ) -> None:
         self.manager = manager
-        self.nodes = Nodes(manager.network)
+        self.nodes = Nodes(manager.network, now=time.monotonic())
         self.book = JobBook(book)
         self.priorities = FeedbackQueue(priorities or suitable_policy(manager.network))
         self.sharing = sharing or SharingPolicy()
@@ -74,8 +75,12 @@ class Cluster:
         self._trying: set[int] = set()
         self._unrecorded = False
         """Whether the journal has kept an epoch from beginning."""
+        self._progress: dict[int, Progress] = {}
+        self._retrying: asyncio.Task[None] | None = None
         manager.planned = self._planned
+        manager.recovered = self._recovered
         manager.service.heard = self._heard
+        manager.service.why_waiting = lambda number: self.why_waiting(self.book.find(number))
 
     @property
     def network(self) -> Network:
@@ -188,6 +193,7 @@ class Cluster:
         self._summon(job)
 
     def _begin_watch(self, job: Job, back_by: float = math.inf) -> None:
+        self._progress[job.number] = Progress(time.monotonic(), job.round)
         self._watching[job.number] = asyncio.create_task(
             self._watch(job, back_by), name=f"watch job {job.number}"
         )
@@ -199,6 +205,7 @@ class Cluster:
         others hold what it cannot do without, DriverError, TimeoutError.
         """
         if job.spec.among_hosts:
+            self.manager.check_reach(job.hosts)
             self._expect(job)
             return
         view = self.manager.working()
@@ -413,9 +420,35 @@ class Cluster:
             tracker.deliberate = False
             self.manager.service.decide(border, self.manager.plan_of(job.number))
 
+    def why_waiting(self, job: Job) -> str:
+        """Return what a job that is not over waits for, and since when; empty: it goes on."""
+        if job.state is JobState.QUEUED:
+            return self._cut_off(job) or job.reason
+        if job.state.over or job.number not in self._progress:
+            return job.reason
+        return why_standing_still(
+            self.manager.service.tracker(job.number),
+            {node.host: node for node in self.nodes},
+            self._progress[job.number],
+            self.manager.why_waiting(job.number) or self._cut_off(job),
+            time.monotonic(),
+        )
+
+    def _cut_off(self, job: Job) -> str:
+        """Which hosts of a job are out of reach of the others, and why."""
+        apart = cut_off(self.manager.working(), job.hosts)
+        why = self.manager.describe(self.manager.failed)
+        return f"{', '.join(apart)} cut off: {why}" if apart and why else ""
+
+    def _recovered(self) -> None:
+        """Try the queued jobs again: what is back may be what they wait for."""
+        self._retrying = asyncio.create_task(self._start_queued(), name="start queued jobs")
+
     def _note(self, job: Job, tracker: Tracker) -> None:
         rounds = [tracker.agents[worker].round for worker in tracker.plan.workers]
         job.round = max(job.round, min(rounds))
+        if job.number in self._progress:
+            self._progress[job.number].note(job.round, time.monotonic())
 
     def _planned(self, request: PlanRequest, plan: JobPlan, bypassed: frozenset[str]) -> None:
         """Keep what a job's next epoch starts from, in case of a restart."""
@@ -462,6 +495,7 @@ class Cluster:
 
     async def _end(self, job: Job, state: JobState, reason: str = "") -> None:
         """Let a job's agents, rules and slots go; then see which queued jobs fit."""
+        self._progress.pop(job.number, None)
         watch = self._watching.pop(job.number, None)
         if watch is not None and watch is not asyncio.current_task():
             watch.cancel()
@@ -512,7 +546,7 @@ class Cluster:
 
     async def close(self) -> None:
         """Stop watching; the jobs are left as they are."""
-        tasks = list(self._watching.values())
+        tasks = [*self._watching.values(), *([self._retrying] if self._retrying else [])]
         self._watching.clear()
         for task in tasks:
             task.cancel()

@@ -14,6 +14,7 @@ from collectives.network import NetworkError
 from collectives.plan import PlanError
 from controller.certificates import why_not
 from controller.cluster import Cluster
+from controller.diagnosis import link_condition
 from controller.driver import DriverError
 from controller.job_queue import Job, JobError, JobSpec
 from controller.journal import Unrecorded
@@ -96,7 +97,7 @@ class ClusterService(pb_grpc.ClusterServicer):
         finally:
             reading.cancel()
             del self._queues[host]
-            nodes.detach(host)
+            nodes.detach(host, time.monotonic())
             LOGGER.info("[%s] detached", host)
 
     async def _read(self, host: str, request: AsyncIterator[pb.NodeMessage], queue: Queue) -> None:
@@ -166,7 +167,7 @@ class ClusterService(pb_grpc.ClusterServicer):
         now = time.monotonic()
         reply = pb.NodesReply()
         for node in self._cluster.nodes:
-            info = reply.nodes.add(host=node.host, attached=node.attached)
+            info = reply.nodes.add(host=node.host, attached=node.attached, seconds=now - node.since)
             info.jobs.extend(
                 job.number
                 for job in self._cluster.book
@@ -181,9 +182,16 @@ class ClusterService(pb_grpc.ClusterServicer):
         self, request: pb.UseRequest, context: grpc.aio.ServicerContext[pb.UseRequest, pb.UseReply]
     ) -> pb.UseReply:
         """Tell what links carry and who holds which switch's slots."""
-        cluster, reply = self._cluster, pb.UseReply()
-        for (u, v), state in cluster.nodes.state.links(time.monotonic()).items():
-            reply.links.add(sender=u, receiver=v, used=state.used, free=state.free, age=state.age)
+        cluster, reply, now = self._cluster, pb.UseReply(), time.monotonic()
+        for (u, v), state in cluster.nodes.state.links(now).items():
+            reply.links.add(
+                sender=u,
+                receiver=v,
+                used=state.used,
+                free=state.free,
+                age=state.age,
+                health=link_condition(cluster.manager.health, u, v, now),
+            )
         for name, switch in cluster.network.switches.items():
             if switch.aggregates:
                 held = cluster.manager.slots_held(name)
@@ -196,7 +204,7 @@ class ClusterService(pb_grpc.ClusterServicer):
             job=job.number,
             name=job.spec.name,
             state=job.state,
-            reason=job.reason,
+            reason=self._cluster.why_waiting(job),
             epoch=job.epoch,
             workers=job.request.workers,
             servers=job.auxiliary,

@@ -124,7 +124,13 @@ def stats(
     if as_json:
         print_json(
             {
-                s.name: {"state": s.state, "address": s.address, "outcomes": dict(s.outcomes)}
+                s.name: {
+                    "state": s.state,
+                    "seconds": s.seconds,
+                    "health": s.health,
+                    "address": s.address,
+                    "outcomes": dict(s.outcomes),
+                }
                 for s in switches
             }
         )

@@ -212,7 +212,7 @@ def nodes(controller: ControllerOption = None, as_json: JsonOption = False) -> N
     rows = [
         (
             info.host,
-            "attached" if info.attached else "away",
+            f"{'attached' if info.attached else 'away'} for {info.seconds:.0f} s",
             ", ".join(map(str, info.jobs)),
             *_rates(info),
         )
@@ -224,9 +224,8 @@ def nodes(controller: ControllerOption = None, as_json: JsonOption = False) -> N
 
 def _why(info: pb.JobInfo) -> str:
     """Why a job waits, or ended, or sums at fewer switches than it did."""
-    if info.bypassed:
-        return f"bypasses {', '.join(info.bypassed)}"
-    return info.reason
+    bypasses = f"bypasses {', '.join(info.bypassed)}" if info.bypassed else ""
+    return "; ".join(filter(None, (info.reason, bypasses)))
 
 
 def _rates(info: pb.NodeInfo) -> tuple[str, str]:
@@ -314,6 +313,7 @@ def node_dict(info: pb.NodeInfo) -> dict[str, Any]:
     return {
         "host": info.host,
         "attached": info.attached,
+        "seconds": info.seconds,
         "jobs": list(info.jobs),
         "report_age": info.report_age if info.report.interfaces else None,
         "links": [

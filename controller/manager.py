@@ -1,4 +1,8 @@
-"""The job manager: plans jobs, puts their rules on the switches, and hands plans to the agents."""
+"""The job manager: plans jobs, puts their rules on the switches, and hands plans to the agents.
+
+Switches and links that are out of reach (`mark_failed`) are planned around; a job that cannot do
+without one keeps its plan and waits for it, while all others go on.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +11,15 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from math import inf
 
-from collectives.network import Network
+from collectives.network import Network, NetworkError, shorten
 from collectives.plan import JobPlan, PlanError
 from collectives.plan_checker import check_plans
 from controller.allocation import Allocator
+from controller.diagnosis import cut_off, outage, used_elements
+from controller.driver import DriverError
+from controller.health import Element, link_element
 from controller.planners import make_plan
 from controller.planners.request import PlanRequest
 from controller.rules import Loss, SwitchRules, rules_for
@@ -41,6 +49,8 @@ class _Job:
     planner: str
     plan: JobPlan
     bypassed: frozenset[str] = frozenset()
+    avoided: frozenset[Element] = frozenset()
+    """What was out of reach when its plan was made."""
 
 
 def next_request(request: PlanRequest, before: JobPlan) -> PlanRequest:
@@ -56,7 +66,8 @@ def next_request(request: PlanRequest, before: JobPlan) -> PlanRequest:
 class Manager:
     """All jobs on a network. Switches or links that failed are planned around (`fail`).
 
-    Changes are made one after the other, whoever asks for them.
+    Changes are made one after the other, whoever asks for them. `health`: since when switches and
+    links have been out of reach, for `failover` to keep and for people to see.
     """
 
     def __init__(
@@ -68,13 +79,18 @@ class Manager:
     ) -> None:
         self.network = network
         self.service = ControllerService(self._server_restarted, switches=switches)
+        self.service.why_waiting = self.why_waiting
+        self.health = self.service.health
         self.planned: Planned = lambda request, plan, bypassed: None
+        self.recovered: Callable[[], None] = lambda: None
+        """Is called when switches or links are back: what waited for them may be planned."""
         self._install = install
         self._allocator = Allocator(network)
         self._jobs: dict[int, _Job] = {}
         self._losses = tuple(losses)
-        self._failed_nodes: set[str] = set()
-        self._failed_links: set[tuple[str, str]] = set()
+        self._failed: frozenset[Element] = frozenset()
+        self._waiting: set[asyncio.Timeout] = set()
+        """What waits for switches to take rules; it begins anew when one fails (`mark_failed`)."""
         self._changing = asyncio.Lock()
 
     def plan_of(self, job: int) -> JobPlan:
@@ -106,9 +122,36 @@ class Manager:
             if self._allocator.room(switch, job, window) >= trees
         )
 
+    @property
+    def failed(self) -> frozenset[Element]:
+        """The switches and links that are planned around."""
+        return self._failed
+
     def working(self) -> Network:
         """The network without what failed."""
-        return self.network.without(self._failed_nodes, self._failed_links)
+        return _without(self.network, self._failed)
+
+    def working_with(self, elements: Collection[Element]) -> Network:
+        """The working network if these were not planned around."""
+        return _without(self.network, self._failed.difference(elements))
+
+    def lost_to(self, job: int) -> frozenset[Element]:
+        """The failed switches and links that the plan of a job still uses."""
+        return used_elements(self._job(job).plan) & self._failed
+
+    def why_waiting(self, job: int) -> str:
+        """Return which failed switch or link a job waits for, and since when; empty: none."""
+        return self.describe(self.lost_to(job)) if job in self._jobs else ""
+
+    def describe(self, elements: Iterable[Element]) -> str:
+        """Return for how long each of these switches and links has been out of reach."""
+        return outage(self.health, elements, asyncio.get_running_loop().time())
+
+    def check_reach(self, hosts: Iterable[str]) -> None:
+        """Raise PlanError if there is no way between some of these hosts at present."""
+        apart = cut_off(self.working(), hosts)
+        if apart and not cut_off(self.network, hosts):
+            raise PlanError(f"{', '.join(apart)} cut off: {self.describe(self._failed)}")
 
     async def submit(
         self,
@@ -138,11 +181,11 @@ class Manager:
         if request.job in self._jobs:
             raise PlanError(f"job {request.job} is there already")
         known = dict.fromkeys([*self._jobs, request.job], 0) if levels is None else levels()
-        settled = settle(
-            on or self.working(), request, self._allocator, known, planner, self._next_plan
-        )
-        others = [plan for plan in self.plans() if plan.job not in settled.giving_way]
-        check_plans(self.working(), [*others, *settled.giving_way.values(), settled.plan])
+        self.check_reach((*request.workers, *request.servers))
+        # The view may be older than the last failure.
+        view = _without(on or self.network, self._failed)
+        settled = settle(view, request, self._allocator, known, planner, self._next_plan)
+        self._check([*settled.giving_way.values(), settled.plan])
         await self._give_way(settled)
         plan = settled.plan
         self._take_in(_Job(request, planner, plan), task)
@@ -153,7 +196,8 @@ class Manager:
         return plan
 
     def _take_in(self, entry: _Job, task: str) -> Tracker:
-        check_plans(self.working(), [*self.plans(), entry.plan])
+        self._check([entry.plan])
+        entry.avoided = self._failed
         self.planned(entry.request, entry.plan, entry.bypassed)
         self._allocator.take(entry.plan)
         self._jobs[entry.plan.job] = entry
@@ -169,14 +213,25 @@ class Manager:
         `request`: for its next epoch (`next_request`). Where slots that it had are taken by
         others now it gives them up. Raises PlanError.
         """
-        return self._take_in(self._plan_on(request, planner, frozenset(bypassed)), task)
+        entry = self._plan_on(request, planner, frozenset(bypassed), self.working())
+        return self._take_in(entry, task)
 
-    def _plan_on(self, request: PlanRequest, planner: str, bypassed: frozenset[str]) -> _Job:
+    def _check(self, newer: Iterable[JobPlan]) -> None:
+        """Check next plans beside those of all other jobs; PlanError lists every fault.
+
+        Others may use what failed, if they wait for it.
+        """
+        newer = list(newer)
+        jobs = {plan.job for plan in newer}
+        check_plans(self.network, [*(p for p in self.plans() if p.job not in jobs), *newer])
+
+    def _plan_on(
+        self, request: PlanRequest, planner: str, bypassed: frozenset[str], network: Network
+    ) -> _Job:
         """Plan a job that has begun; where there are no slots for it, it gives these up.
 
         Changes nothing. Raises PlanError.
         """
-        network = self.working()
         trial = self._allocator.copy()
         try:
             plan = make_plan(bypassing(network, bypassed), request, trial, planner)
@@ -270,18 +325,38 @@ class Manager:
     ) -> JobPlan:
         entry = self._job(job)
         request = self._next_request(entry, servers)
+        left = entry.bypassed.difference(regain)
         if on is None:
-            newer = self._plan_on(request, entry.planner, entry.bypassed.difference(regain))
+            newer = self._plan_around_failures(entry, request, left)
         else:
             # It need not be: a job keeps its plan if there is none on what is free.
-            left = entry.bypassed.difference(regain)
+            on = _without(on, self._failed)
             plan = self._plan_on_free(request, entry.planner, on, left, recut)
             newer = _Job(request, entry.planner, plan, left)
-        others = [other for other in self.plans() if other.job != job]
-        check_plans(self.working(), [*others, newer.plan])
+        return await self._adopt(entry, request, newer)
+
+    async def _adopt(self, entry: _Job, request: PlanRequest, newer: _Job) -> JobPlan:
+        """Let a job go on under its next plan."""
+        self._check([newer.plan])
         self._take_over(entry, request, newer.plan, newer.bypassed)
         await self._switch_over([newer.plan])
         return newer.plan
+
+    def _plan_around_failures(
+        self, entry: _Job, request: PlanRequest, left: frozenset[str]
+    ) -> _Job:
+        """Plan a job's next epoch without what failed, or with what it waits for.
+
+        Changes nothing. Raises PlanError.
+        """
+        try:
+            return self._plan_on(request, entry.planner, left, self.working())
+        except PlanError:
+            waits_for = used_elements(entry.plan) & self._failed
+            if not waits_for:
+                raise
+            network = _without(self.network, self._failed - waits_for)
+            return self._plan_on(request, entry.planner, left, network)
 
     def _take_over(
         self, entry: _Job, request: PlanRequest, plan: JobPlan, bypassed: frozenset[str]
@@ -289,6 +364,7 @@ class Manager:
         """Make a job's next plan its present one; it still holds what the one before did."""
         self.planned(request, plan, bypassed)
         entry.request, entry.plan, entry.bypassed = request, plan, bypassed
+        entry.avoided = self._failed
         self._allocator.take(plan)
 
     async def _switch_over(self, plans: Iterable[JobPlan]) -> None:
@@ -320,33 +396,72 @@ class Manager:
         self._allocator.release(job)
         self.service.remove(job)
 
+    def mark_failed(self, elements: Iterable[Element]) -> None:
+        """Plan around switches and links from now on; a change under way waits for them no more.
+
+        The jobs that use them keep their plans until `fail`.
+        """
+        newly = frozenset(elements) - self._failed
+        self._failed |= newly
+        for waiting in self._waiting if newly else ():
+            if not waiting.expired():
+                waiting.reschedule(-inf)
+
     async def fail(
         self, nodes: Iterable[str] = (), links: Iterable[tuple[str, str]] = ()
     ) -> list[JobPlan]:
         """Plan around switches and links that are gone: the jobs that used them get a new epoch.
 
-        Raises PlanError, and counts them as working again, if a job cannot do without them.
+        Gives the new plans. A job that cannot do without them keeps its plan, and waits
+        (`lost_to`). Raises DriverError, TimeoutError where switches in reach do not take the rules,
+        but only after all jobs have been planned.
+        """
+        self.mark_failed([*nodes, *(link_element(*link) for link in links)])
+        async with self._changing:
+            plans = []
+            errors: list[Exception] = []
+            for job in [job for job in self._jobs if self.lost_to(job)]:
+                entry = self._job(job)
+                request = self._next_request(entry)
+                try:
+                    newer = self._plan_on(request, entry.planner, entry.bypassed, self.working())
+                except (PlanError, NetworkError) as error:
+                    LOGGER.warning("job %d: no way around: %s", job, error)
+                    continue
+                try:
+                    plans.append(await self._adopt(entry, request, newer))
+                except (DriverError, PlanError, TimeoutError) as error:
+                    errors.append(error)
+            if errors:
+                raise errors[0]
+            if not plans:
+                await self.refresh()
+            return plans
+
+    async def recover(self, elements: Iterable[Element]) -> list[int]:
+        """Use switches and links again that are back; gives the jobs that had to avoid them.
+
+        Raises DriverError, TimeoutError, and counts them as failed still, if switches do not take
+        the rules.
         """
         async with self._changing:
-            before = self._failed_nodes, self._failed_links
-            self._failed_nodes = self._failed_nodes | set(nodes)
-            self._failed_links = self._failed_links | set(links)
+            back = self._failed.intersection(elements)
+            self._failed -= back
             try:
-                return await self._plan_around()
-            except PlanError:
-                self._failed_nodes, self._failed_links = before
+                await self.refresh()
+            except BaseException:
+                self._failed |= back
                 raise
+        self.recovered()
+        return [job for job, entry in self._jobs.items() if entry.avoided & back]
 
-    async def _plan_around(self) -> list[JobPlan]:
-        cut = {frozenset(link) for link in self._failed_links}
-        hit = []
-        for job, entry in self._jobs.items():
-            used = [pair for tree in entry.plan.trees for pair in tree.parents.items()]
-            if any(set(pair) & self._failed_nodes or frozenset(pair) in cut for pair in used):
-                hit.append(job)
-        if not hit:
-            await self.refresh()
-        return [await self._replan(job) for job in hit]
+    def avoided(self, job: int) -> bool:
+        """Whether something is back that was out of reach when the plan of a job was made."""
+        return bool(self._job(job).avoided - self._failed)
+
+    def reconsidered(self, job: int) -> None:
+        """Keep the plan of a job though what it avoided is back."""
+        self._job(job).avoided &= self._failed
 
     async def set_losses(self, losses: Iterable[Loss]) -> None:
         """Make links lose packets at random, from now on."""
@@ -354,14 +469,43 @@ class Manager:
         await self.refresh()
 
     async def refresh(self) -> None:
-        """Bring the switches to what all jobs need."""
-        await self._install(rules_for(self.working(), self.plans(), self._losses))
+        """Bring the switches in reach to what all jobs need.
+
+        One that fails meanwhile is not waited for any longer.
+        """
+        while True:
+            working = self.working()
+            losses = [loss for loss in self._losses if _linked(working, loss.u, loss.v)]
+            rules = rules_for(working, self.plans(), losses)
+            waiting = asyncio.timeout(None)
+            try:
+                async with waiting:
+                    self._waiting.add(waiting)
+                    try:
+                        await self._install(rules)
+                    finally:
+                        self._waiting.remove(waiting)
+                return
+            except TimeoutError:
+                if not waiting.expired():
+                    raise
 
     def _job(self, job: int) -> _Job:
         if job not in self._jobs:
-            known = ", ".join(map(str, self._jobs)) or "none"
+            known = shorten(map(str, self._jobs)) or "none"
             raise PlanError(f"there is no job {job}; jobs: {known}")
         return self._jobs[job]
 
     async def _server_restarted(self, job: int, host: str) -> JobPlan:
         return await self.replan(job)
+
+
+def _without(network: Network, elements: Collection[Element]) -> Network:
+    return network.without(
+        [element for element in elements if isinstance(element, str)],
+        [element for element in elements if not isinstance(element, str)],
+    )
+
+
+def _linked(network: Network, u: str, v: str) -> bool:
+    return any({link.a, link.b} == {u, v} for link in network.links)

@@ -26,12 +26,14 @@ class Node:
     """One host. `heard`: when its process last said something; `report`: its last valid one.
 
     `memory`: bytes of its machine, which all hosts of `machine` share; 0: not known.
+    `since`: when its process came, or when it went; before the first, when the controller began.
     """
 
     host: str
     attached: bool = False
     memory: int = 0
     machine: str = ""
+    since: float = 0.0
     heard: float = 0.0
     report: pb.NodeReport | None = None
     reported: float = 0.0
@@ -40,10 +42,12 @@ class Node:
 class Nodes:
     """The hosts of a network; their reports make up `state`."""
 
-    def __init__(self, network: Network, state: NetworkState | None = None) -> None:
+    def __init__(
+        self, network: Network, state: NetworkState | None = None, now: float = 0.0
+    ) -> None:
         self.state = state or NetworkState(network)
         self._network = network
-        self._nodes = {host: Node(host) for host in network.hosts}
+        self._nodes = {host: Node(host, since=now) for host in network.hosts}
 
     def __iter__(self) -> Iterator[Node]:
         return iter(self._nodes.values())
@@ -70,14 +74,14 @@ class Nodes:
                 f"host {host} has an agent process already, heard of {now - node.heard:.1f} s ago; "
                 "end it first, or start this one on its own host's name"
             )
-        node.attached, node.heard = True, now
+        node.attached, node.heard, node.since = True, now, now
         node.memory, node.machine = memory, machine
         return node
 
-    def detach(self, host: str) -> None:
+    def detach(self, host: str, now: float) -> None:
         """A host's process is gone, and what it has reported says nothing any more."""
         node = self.node(host)
-        node.attached, node.report = False, None
+        node.attached, node.report, node.since = False, None, now
         self.state.forget(host)
 
     def take(self, host: str, report: pb.NodeReport, now: float) -> None:

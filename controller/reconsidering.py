@@ -83,13 +83,17 @@ class Reconsidered:
             self.rate = (round_ - self.round) / (now - self.at)
         self.round, self.at = round_, now
         plan = self.manager.plan_of(self.job)
+        if self.manager.lost_to(self.job):
+            # It waits for what failed (`failover`).
+            return None
         network = self.manager.working()
         own = own_rates(network, plan, elements, self.rate) if elements else {}
         shares = self.state.shares(now, own)
         if not plan.trees:
             return None
         regained = self.manager.regained(self.job)
-        cause = self.replanner.due(round_, shares, now, bool(regained))
+        recovered = self.manager.avoided(self.job)
+        cause = self.replanner.due(round_, shares, now, bool(regained), recovered)
         if cause is None or not elements:
             return None
         view = free_network(network, shares)
@@ -98,10 +102,14 @@ class Reconsidered:
             # Planning takes tenths of a second, in which others are served.
             candidate = await asyncio.to_thread(self.manager.candidate, self.job, view, regained)
         except PlanError:
+            self.manager.reconsidered(self.job)
             return None
-        if self.replanner.worth(_cost(view, plan, elements), _cost(view, candidate, elements)):
+        if self.replanner.worth(
+            round_cost(view, plan, elements), round_cost(view, candidate, elements)
+        ):
             await self.manager.replan(self.job, on=view, regain=regained)
             return cause
+        self.manager.reconsidered(self.job)
         return None
 
     def recut_due(self, now: float) -> bool:
@@ -117,7 +125,7 @@ class Reconsidered:
         self.recut_at = now
         plan = self.manager.plan_of(self.job)
         network = self.manager.working()
-        if not elements:
+        if not elements or self.manager.lost_to(self.job):
             return plan
         rates = predict_plan(network, plan, elements, DataType.INT32).links
         own = {link: 8 * count * self.rate for link, count in rates.items()}
@@ -138,8 +146,8 @@ class Reconsidered:
         return plan
 
 
-def _cost(network: Network, plan: JobPlan, elements: int) -> float:
-    """Seconds of a round; where links have no bandwidth the bytes of it stand for them."""
+def round_cost(network: Network, plan: JobPlan, elements: int) -> float:
+    """Return the seconds of a round of the trees; where links have no bandwidth, its bytes."""
     predicted = predict(network, plan, [(elements, DataType.INT32)])
     limited = any(link.bandwidth is not None for link in network.links)
     return predicted.seconds if limited else predicted.total_bytes

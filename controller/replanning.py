@@ -7,7 +7,7 @@ looks are some time apart; and a new plan is taken only if it is faster by a mar
 swings inside the band, or faster than `hold`, never causes a look; one that swings slower causes
 at most one look a `pause`, and an epoch only for a real gain.
 
-Failed links and switches are no matter of this module: plans around them are made at once.
+Failed links and switches are planned around at once (`failover`), whatever this module says.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ class Cause(StrEnum):
     """Some link has had another share free than it had at the last look, for long enough."""
     SLOTS = "return of slots"
     """Switches that the job had left to others have slots for it again."""
+    RECOVERY = "recovery"
+    """Switches or links that were out of reach when its plan was made are back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +92,18 @@ class Replanner:
         self._since: float | None = None
         """Since when some link has been out of its band."""
 
-    def due(self, iteration: int, shares: Shares, now: float, slots: bool = False) -> Cause | None:
+    def due(
+        self,
+        iteration: int,
+        shares: Shares,
+        now: float,
+        slots: bool = False,
+        recovered: bool = False,
+    ) -> Cause | None:
         """Why the plan is to be looked at now; None: it is not.
 
-        `slots`: there are some again at switches that the job had left.
+        `slots`: there are some again at switches that the job had left. `recovered`: switches or
+        links that its plan had to avoid are back.
         """
         policy = self.policy
         if not self.changed(shares):
@@ -104,6 +114,8 @@ class Replanner:
             return None
         if slots:
             return Cause.SLOTS
+        if recovered:
+            return Cause.RECOVERY
         if self._since is not None and now - self._since >= policy.hold:
             return Cause.CHANGE
         if policy.every and iteration - self._iteration >= policy.every:

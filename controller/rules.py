@@ -58,7 +58,8 @@ def rules_for(
 ) -> dict[str, SwitchRules]:
     """What all switches should hold for the current plan of every job.
 
-    Raises PlanError if a job has two plans, NetworkError for a loss where there is no link.
+    A plan may have parts at switches that the network lacks: its job waits for them. Raises
+    PlanError if a job has two plans, NetworkError for a loss where there is no link.
     """
     entries: dict[str, list[TableEntry]] = {name: [] for name in network.switches}
     groups: dict[str, dict[int, tuple[int, ...]]] = {name: {} for name in network.switches}
@@ -70,6 +71,8 @@ def rules_for(
         jobs.add(plan.job)
         for tree in plan.trees:
             for part in tree.parts.values():
+                if part.switch not in network.switches:
+                    continue
                 entries[part.switch] += _admission(plan, tree, part)
                 if plan.results is Results.REPLICATED:
                     entries[part.switch].append(_replication(plan, tree, part))

@@ -13,9 +13,12 @@ from typing import Protocol
 import grpc
 
 from collectives.messages import network_message, plan_message
+from collectives.network import shorten
 from collectives.plan import JobPlan, PlanError
 from controller.certificates import why_not
+from controller.diagnosis import condition
 from controller.driver import DriverError, State, SwitchTarget
+from controller.health import Health
 from controller.slots import SlotState, slot_message
 from controller.tracker import SILENCE_SECONDS, Outgoing, Tracker
 from protocol import hopsum_pb2 as pb
@@ -89,6 +92,10 @@ class ControllerService(pb_grpc.ControllerServicer):
     ) -> None:
         self.heard: Callable[[Tracker], None] = lambda tracker: None
         """Is told of a job of which there is news, before its agents are."""
+        self.why_waiting: Callable[[int], str] = lambda job: ""
+        """Says what a job waits for, and since when; empty: it goes on."""
+        self.health = Health()
+        """Of switches and links, for people to see."""
         self._jobs: dict[int, _Job] = {}
         self._switches = switches
         self._replan = replan
@@ -170,7 +177,7 @@ class ControllerService(pb_grpc.ControllerServicer):
 
     def _job(self, job: int) -> _Job:
         if job not in self._jobs:
-            known = ", ".join(map(str, self._jobs)) or "none"
+            known = shorten(map(str, self._jobs)) or "none"
             raise ServiceError(f"there is no job {job}; jobs: {known}")
         return self._jobs[job]
 
@@ -193,7 +200,7 @@ class ControllerService(pb_grpc.ControllerServicer):
         asked = first.register
         job = self._jobs.get(asked.job)
         if job is None:
-            known = ", ".join(map(str, self._jobs)) or "none"
+            known = shorten(map(str, self._jobs)) or "none"
             yield _refused(f"there is no job {asked.job}; jobs: {known}")
             return
         host = asked.host
@@ -244,7 +251,10 @@ class ControllerService(pb_grpc.ControllerServicer):
     ) -> pb.StatusReply:
         """Tell where all jobs are."""
         now = time.monotonic()
-        return pb.StatusReply(jobs=[job.tracker.status(now) for job in self._jobs.values()])
+        reply = pb.StatusReply(jobs=[job.tracker.status(now) for job in self._jobs.values()])
+        for job in reply.jobs:
+            job.waits_for = self.why_waiting(job.job)
+        return reply
 
     async def Describe(
         self,
@@ -271,6 +281,7 @@ class ControllerService(pb_grpc.ControllerServicer):
         if self._switches is None:
             await context.abort(grpc.StatusCode.UNIMPLEMENTED, NO_SWITCHES)
         states = self._switches.states()
+        now = time.monotonic()
         reply = pb.SwitchesReply()
         for name, target in self._switches.targets().items():
             status = reply.switches.add(
@@ -278,6 +289,8 @@ class ControllerService(pb_grpc.ControllerServicer):
                 address=target.address,
                 device_id=target.device_id,
                 state=states[name],
+                seconds=self.health.changed_for(name, now) or 0.0,
+                health=condition(self.health, name, now),
             )
             if request.counters and states[name] is State.READY:
                 try:

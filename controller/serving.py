@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+import logging
+from collections.abc import AsyncIterator, Coroutine
 from pathlib import Path
+from typing import Any
 
 from collectives.network import Network
 from controller.cluster import Cluster
 from controller.cluster_service import ClusterService
 from controller.driver import Driver
+from controller.failover import DownLinks, fail_over
 from controller.manager import Manager
-from controller.mending import mend
 from controller.priorities import PriorityPolicy
 from controller.rendezvous import announced
 from controller.replanning import ReplanningPolicy
 from controller.sharing import SharingPolicy
 from protocol.channel import Tls, server_credentials
 from protocol.wire import LANES_DEFAULT
+
+LOGGER = logging.getLogger("hopsum.serving")
 
 READY_SECONDS = 120.0
 """So long the switches may take to hold new rules."""
@@ -36,15 +40,16 @@ async def serve_cluster(
     priorities: PriorityPolicy | None = None,
     replanning: ReplanningPolicy | None = None,
     sharing: SharingPolicy | None = None,
+    down_links: DownLinks | None = None,
 ) -> AsyncIterator[tuple[Cluster, str]]:
     """Drive a network's switches and serve agents and people; gives the address they use.
 
     `book`: the journal of jobs; those that an earlier controller has left there go on.
     `priorities`: how jobs' levels follow from their progress. `replanning`: when plans are looked
-    at again.
-    `sharing`: what one job may hold of a switch. Raises DriverError or TimeoutError where the
-    switches cannot be programmed, ServiceError, ControllerError for TLS files, JobError,
-    JournalError, Unrecorded for the journal.
+    at again. `sharing`: what one job may hold of a switch. `down_links`: where the state of links
+    can be read. Switches that do not answer are planned around, at the start too. Raises
+    DriverError or TimeoutError where the others cannot be programmed, ServiceError,
+    ControllerError for TLS files, JobError, JournalError, Unrecorded for the journal.
     """
     async with contextlib.AsyncExitStack() as stack:
         credentials = None if tls is None else server_credentials(tls)
@@ -55,6 +60,8 @@ async def serve_cluster(
         )
         stack.push_async_callback(cluster.close)
         service = ClusterService(cluster)
+        reoptimize = replanning is not None and not replanning.live
+        _run_beside(stack, fail_over(manager, driver, down_links, reoptimize))
         await cluster.restore()
         bound = await stack.enter_async_context(
             manager.service.serve(address, [service.add_to], credentials)
@@ -62,7 +69,18 @@ async def serve_cluster(
         stack.enter_context(announced(bound))
         # Once more, and first: the end of agents' streams is not the end of their jobs.
         stack.push_async_callback(cluster.close)
-        for work in (service.check(), mend(manager, driver)):
-            task = asyncio.create_task(work)
-            stack.callback(task.cancel)
+        _run_beside(stack, service.check())
         yield cluster, bound
+
+
+def _run_beside(stack: contextlib.AsyncExitStack, work: Coroutine[Any, Any, None]) -> None:
+    """Run something for as long as the controller; what ends it is logged."""
+    task = asyncio.create_task(work)
+    task.add_done_callback(_log_end)
+    stack.callback(task.cancel)
+
+
+def _log_end(task: asyncio.Task[None]) -> None:
+    error = None if task.cancelled() else task.exception()
+    if error is not None:
+        LOGGER.error("%s ended", task.get_coro(), exc_info=error)

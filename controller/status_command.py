@@ -1,14 +1,15 @@
-"""`hopsum status`: jobs and their agents, what links carry, who holds slots; once, or live."""
+"""`hopsum status`: jobs and their agents, switches, links and slots; once, or live."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.markup import escape
 from rich.table import Table
 
 from collectives.units import format_rate
@@ -27,7 +28,7 @@ def status(
     everything: Annotated[bool, typer.Option("--all", help="Every link, idle ones too.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the jobs of the running controller and their agents; its links and slots."""
+    """Show the jobs of the running controller and their agents; its switches, links and slots."""
     queries = ControllerQueries(controller)
     if as_json:
         print_json([job_dict(job) for job in queries.status()])
@@ -48,6 +49,8 @@ def _view(queries: ControllerQueries, everything: bool) -> Iterator[RenderableTy
         yield "no jobs"
     for job in jobs:
         yield f"[bold]job {job.job}, epoch {job.epoch}: {job.state}[/]"
+        if job.waits_for:
+            yield f"[yellow]waits: {escape(job.waits_for)}[/]"
         yield make_table(
             ("host", "role", "state", "round", "silent", "detail"),
             [
@@ -62,25 +65,42 @@ def _view(queries: ControllerQueries, everything: bool) -> Iterator[RenderableTy
                 for agent in job.agents
             ],
         )
+    yield _switches(queries.switches())
     try:
+        away = [node for node in queries.nodes() if not node.attached]
         use = queries.use()
     except NoClusterError:
         return
+    if away:
+        hosts = ", ".join(f"{node.host} ({node.seconds:.0f} s)" for node in away)
+        yield f"[yellow]no agent attached on {hosts}[/]"
     yield from (_links(use, everything), _slots(use))
+
+
+def _switches(switches: Sequence[pb.SwitchStatus]) -> Table:
+    return make_table(
+        ("switch", "state", "since", "health"),
+        [
+            (switch.name, switch.state, f"{switch.seconds:.0f} s", switch.health or "ok")
+            for switch in switches
+        ],
+    )
 
 
 def _links(use: pb.UseReply, everything: bool) -> Table:
     links = sorted(use.links, key=lambda link: -link.used)
     if not everything:
-        links = [link for link in links[:SHOWN_LINKS] if link.used >= 1]
+        busy = links[:SHOWN_LINKS]
+        links = [link for link in links if link.health or (link in busy and link.used >= 1)]
     return make_table(
-        ("link", "used", "free", "reported"),
+        ("link", "used", "free", "reported", "health"),
         [
             (
                 f"{link.sender} -> {link.receiver}",
                 format_rate(link.used),
                 format_rate(link.free) if link.HasField("free") else "unlimited",
                 f"{link.age:.1f} s ago" if link.HasField("age") else "never",
+                link.health or "ok",
             )
             for link in links
         ],
@@ -109,6 +129,7 @@ def job_dict(job: pb.JobStatus) -> dict[str, Any]:
         "job": job.job,
         "epoch": job.epoch,
         "state": job.state,
+        "waits_for": job.waits_for,
         "agents": [
             {
                 "host": agent.host,

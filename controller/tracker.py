@@ -37,6 +37,8 @@ class Agent:
     border: int = 0
     """The last border it has asked for."""
     heard: float = 0.0
+    joined: float = 0.0
+    """When its stream opened."""
 
     @property
     def over(self) -> bool:
@@ -88,6 +90,7 @@ class Tracker:
             why = f"job {self.plan.job} has started; a {agent.role} cannot join it again"
             return [(host, _refused(why))]
         agent.connected, agent.heard, agent.reason = True, now, ""
+        agent.joined = now
         # Its last word, with the report or the reason, comes next: until then it is not over.
         agent.state = max(min(state, pb.RUNNING), pb.PREPARING)
         agent.round = max(agent.round, round_)

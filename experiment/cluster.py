@@ -142,6 +142,7 @@ async def beside_cluster(
             priorities=priorities,
             replanning=replanning,
             sharing=sharing,
+            down_links=emulation.down_links,
         ) as (cluster, bound):
             await _first_of(
                 asyncio.create_task(work(cluster, bound)),

@@ -14,8 +14,8 @@ from typing import Any
 from collectives.network import Network
 from collectives.plan import DataType, JobPlan
 from controller.driver import Driver, State, SwitchTarget
+from controller.failover import fail_over
 from controller.manager import Manager
-from controller.mending import mend
 from controller.rendezvous import announced
 from controller.rules import Loss
 from controller.service import ControllerService
@@ -112,8 +112,8 @@ async def run_job(
         }
         following = asyncio.create_task(_follow(service, tracker, prepared, progress, beside))
         watching = asyncio.create_task(_watch(emulation, processes))
-        mending = asyncio.create_task(mend(manager, driver))
-        tasks = {following, watching, mending}
+        failover = asyncio.create_task(fail_over(manager, driver, emulation.down_links))
+        tasks = {following, watching, failover}
         try:
             done, _ = await asyncio.wait(
                 tasks, timeout=experiment.limit, return_when=asyncio.FIRST_COMPLETED

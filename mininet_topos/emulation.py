@@ -391,6 +391,26 @@ class Emulation:
             counted[u, v] = int(path.read_text())
         return counted
 
+    def down_links(self) -> list[tuple[str, str]]:
+        """Links of switches that carry nothing, as the kernel's interface states have it.
+
+        Read at one end: a virtual Ethernet link is up only if both its ends are.
+        """
+        down = []
+        for link in self.network.links:
+            switch = link.a if link.a in self.network.switches else link.b
+            if switch not in self.network.switches:
+                continue
+            other = link.b if switch == link.a else link.a
+            state = COUNTERS / self.interface(switch, other) / "operstate"
+            try:
+                up = state.read_text().strip() == "up"
+            except OSError:
+                up = False
+            if not up:
+                down.append((link.a, link.b))
+        return down
+
     def _sent_bytes(self, host: str) -> dict[str, int]:
         """Bytes that each of a host's interfaces has sent."""
         shown = json.loads(self.run(host, ["ip", "-json", "-stats", "link", "show"]))

@@ -96,7 +96,7 @@ def test_a_job_goes_on_without_its_spine(run: Run) -> None:
     report = run.finish()
     assert report["retransmissions"] > 0
     assert spine not in report["switches"]
-    assert f"no answer from {spine}: job 1 goes on in epoch 2" in run.log.read_text()
+    assert f"switch {spine} failed: job 1 goes on in epoch 2" in run.log.read_text()
 
 
 def test_what_a_running_job_can_be_asked(run: Run) -> None:

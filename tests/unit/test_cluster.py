@@ -213,6 +213,27 @@ def test_a_job_waits_for_agents_that_come_later(world: World) -> None:
     world.exact("early")
 
 
+def test_a_job_says_which_agent_has_not_joined(world: World) -> None:
+    """One agent is not there, and one is attached but never attends."""
+    world.agents("h1", "h2")
+    deaf = NodeClient(world.address, "h3")
+    try:
+        deaf.open()
+        until(lambda: "h3" in world.attached(), "the agent of h3")
+        world.queries.submit(ring("mute", "h1,h2,h3,h4"))
+        until(lambda: world.queries.job("mute").reason.count("agent") == 2, "the others")
+        assert re.fullmatch(
+            r"agent on h3 attached but has not joined the job for \d+ s, "
+            r"no agent attached on h4 for \d+ s",
+            world.queries.job("mute").reason,
+        )
+        (job,) = world.queries.status()
+        assert "agent on h3 attached but has not joined" in job.waits_for
+        assert world.queries.cancel("mute").reason == "cancelled by its owner"
+    finally:
+        deaf.close()
+
+
 def test_a_job_that_fails_or_is_cancelled_ends_alone(world: World) -> None:
     world.agents("h1", "h2", "h3")
     broken = ring("broken", "h1,h2")
@@ -564,6 +585,8 @@ def test_jobs_go_on_after_a_restart_and_are_exact(world: World) -> None:
     world.exact("before")
     world.queries.submit(ring("long", "h1,h2,h3", rounds=400))
     world.queries.submit(ring("early", "h1,h4"))
+    until(lambda: world.state("long") == "running", "its start")
+    started = world.queries.job("long").started
     for _ in range(2):
         seen = world.queries.job("long").round
         until(lambda seen=seen: world.queries.job("long").round > seen, "rounds")  # type: ignore[misc]
@@ -577,7 +600,8 @@ def test_jobs_go_on_after_a_restart_and_are_exact(world: World) -> None:
         (1, "before"), (2, "long"), (3, "early"),
     ]  # fmt: skip
     world.exact("before")
-    assert world.queries.job("long").started >= world.queries.job("long").submitted
+    # Its time goes on over the restarts, as its agents do.
+    assert world.queries.job("long").started == started
     assert world.state("early") == "waiting"
     until(lambda: {"h1", "h2", "h3"} <= world.attached(), "the agents")
     world.agents("h4")

@@ -214,7 +214,13 @@ def test_jobs_and_status(controller: str) -> None:
 def test_stats(controller: str) -> None:
     data = json.loads(run("stats", "--controller", controller, "--json"))
     assert data["s1"]["outcomes"] == {"aggregated": 12, "stale": 0}
-    assert data["s2"] == {"state": "connecting", "address": "127.0.0.1:s2", "outcomes": {}}
+    assert data["s2"] == {
+        "state": "connecting",
+        "seconds": 0.0,
+        "health": "",
+        "address": "127.0.0.1:s2",
+        "outcomes": {},
+    }
     text = run("stats", "--controller", controller)
     assert "aggregated" in text
     assert "stale" not in text

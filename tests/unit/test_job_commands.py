@@ -21,13 +21,34 @@ class Answers:
         return [
             pb.JobInfo(job=1, name="old", state="running", epoch=2, bypassed=["s1", "s2"]),
             pb.JobInfo(job=2, name="new", state="queued", reason="no slots"),
+            pb.JobInfo(
+                job=3, name="both", state="running", reason="switch s3 away", bypassed=["s4"]
+            ),
         ]
 
     def status(self) -> list[pb.JobStatus]:
-        return []
+        return [pb.JobStatus(job=3, epoch=2, state="running", waits_for="switch s3 away")]
+
+    def switches(self) -> list[pb.SwitchStatus]:
+        return [
+            pb.SwitchStatus(name="s1", state="ready", seconds=71.6),
+            pb.SwitchStatus(name="s3", state="connecting", seconds=12.3, health="unreachable"),
+        ]
+
+    def nodes(self) -> list[pb.NodeInfo]:
+        return [
+            pb.NodeInfo(host="h1", attached=True, seconds=80.0),
+            pb.NodeInfo(host="h5", seconds=12.0),
+        ]
 
     def use(self) -> pb.UseReply:
-        return pb.UseReply(slots=[pb.SlotUse(switch="s1", slots=4096, quota=1024, held={1: 64})])
+        return pb.UseReply(
+            links=[
+                pb.LinkUse(sender="s1", receiver="h1"),
+                pb.LinkUse(sender="s3", receiver="h5", health="switch s3 unreachable"),
+            ],
+            slots=[pb.SlotUse(switch="s1", slots=4096, quota=1024, held={1: 64})],
+        )
 
 
 @pytest.fixture(autouse=True)
@@ -44,11 +65,37 @@ def said(*arguments: str) -> str:
 
 
 def test_a_job_says_where_it_gave_up_slots_and_why_it_waits() -> None:
-    old, new = said("jobs").splitlines()[-3:-1]
+    old, new, both = said("jobs").splitlines()[-4:-1]
     assert "bypasses s1, s2" in old
     assert "no slots" in new
+    assert "switch s3 away; bypasses s4" in both
     shown = json.loads(said("jobs", "--json"))
-    assert [job["bypasses"] for job in shown] == [["s1", "s2"], []]
+    assert [job["bypasses"] for job in shown] == [["s1", "s2"], [], ["s4"]]
+
+
+def test_the_status_tells_what_is_out_of_reach() -> None:
+    lines = [" ".join(line.split()) for line in said("status").splitlines()]
+    assert "waits: switch s3 away" in lines
+    assert any(
+        "s1" in line and "ready" in line and "72 s" in line and "ok" in line for line in lines
+    )
+    assert any(
+        "s3" in line and "connecting" in line and "12 s" in line and "unreachable" in line
+        for line in lines
+    )
+    assert "no agent attached on h5 (12 s)" in lines
+    assert any("s3 -> h5" in line and "switch s3 unreachable" in line for line in lines)
+    # Idle links that work are left out.
+    assert not any("s1 -> h1" in line for line in lines)
+    (job,) = json.loads(said("status", "--json"))
+    assert job["waits_for"] == "switch s3 away"
+
+
+def test_nodes_tell_for_how_long_agents_have_been_there_or_away() -> None:
+    lines = said("nodes").splitlines()
+    assert any("h1" in line and "attached for 80 s" in line for line in lines)
+    assert any("h5" in line and "away for 12 s" in line for line in lines)
+    assert [node["seconds"] for node in json.loads(said("nodes", "--json"))] == [80.0, 12.0]
 
 
 def test_the_status_tells_the_quota_of_slots() -> None:

@@ -22,7 +22,7 @@ def test_a_host_has_one_process_at_a_time() -> None:
     with pytest.raises(NodeError, match="no host 'h9' in star:3; hosts: h1, h2"):
         nodes.attach("h9", 3.0)
     assert nodes.attached == ("h1",)
-    nodes.detach("h1")
+    nodes.detach("h1", 3.0)
     assert not nodes.attached
     nodes.attach("h1", 4.0)
 
@@ -38,7 +38,7 @@ def test_lies_are_refused_and_not_kept(rate: float) -> None:
     assert node.report == report("s1", sent=5.0)
     assert (node.reported, node.heard) == (1.0, 2.0)
     assert nodes.state.link("h1", "s1", 2.0).used == 5.0
-    nodes.detach("h1")
+    nodes.detach("h1", 3.0)
     assert nodes.state.link("h1", "s1", 2.0).age is None
 
 

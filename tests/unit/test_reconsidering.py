@@ -215,3 +215,33 @@ def test_a_jobs_own_load_is_no_reason_for_other_weights() -> None:
 
 def _both(host: str) -> tuple[tuple[str, str], tuple[str, str]]:
     return (host, "s1"), ("s1", host)
+
+
+def test_what_is_back_is_looked_at_and_used_if_that_is_faster() -> None:
+    """A job that waits for what failed is left alone."""
+
+    async def main() -> None:
+        manager, used, other = await submitted(spines())
+        state = NetworkState(manager.network)
+        looking = Reconsidered.begin(manager, state, 1, POLICY, 0.0)
+        await manager.fail([used])
+        assert manager.plan_of(1).epoch == 2
+        # The spine it went to has been busy all the time, so that no change calls for a look.
+        for second in range(1, 11):
+            load(state, other, 0.5, float(second))
+        looking.replanner.looked(0, state.shares(10.0), 10.0)
+        await manager.fail(["l1"])
+        assert manager.lost_to(1) == {"l1"}
+        assert await looking.look(0, 100_000, 20.0) is None
+        await manager.recover(["l1"])
+        assert await looking.look(0, 100_000, 21.0) is None
+        await manager.recover([used])
+        load(state, other, 0.5, 21.5)
+        assert await looking.look(0, 100_000, 22.0) is Cause.RECOVERY
+        plan = manager.plan_of(1)
+        assert used in plan.trees[0].parts
+        assert plan.epoch == 3
+        assert not manager.avoided(1)
+        assert await looking.look(0, 100_000, 40.0) is None
+
+    asyncio.run(main())

@@ -547,8 +547,15 @@ def test_failures_are_planned_around() -> None:
         assert spine not in again.trees[0].parts
         assert spine not in installed[-1]
         other = next(name for name in again.trees[0].parts if name.startswith("s"))
-        with pytest.raises(PlanError, match="no way over switches to server ps from h3, h4"):
-            await manager.fail(links=[("l2", other)])
+        assert await manager.fail(links=[(other, "l2")]) == []
+        assert manager.lost_to(1) == {("l2", other)}
+        assert manager.plan_of(1) == again
+        assert await manager.recover([("l2", other)]) == []
+        assert not manager.lost_to(1)
+        assert await manager.recover([spine]) == [1]
+        assert manager.avoided(1)
+        manager.reconsidered(1)
+        assert not manager.avoided(1)
 
     run_manager(network, test)
 

@@ -1,0 +1,161 @@
+"""Why a job does not get on: which switch, link, host or agent it waits for, and since when.
+
+`stuck` looks into the slots of switches for a single fragment; this says what every list of jobs
+shows. No input or output, no clock of its own: times are seconds of one monotonic clock.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from collectives.network import Network
+from collectives.paths import forwards
+from collectives.plan import JobPlan
+from controller.health import Element, Health, link_element
+from controller.nodes import Node
+from controller.tracker import Tracker
+from protocol import hopsum_pb2 as pb
+
+STALLED_SECONDS = 10.0
+"""A running job that has completed no tensor for so long is said to stand still."""
+SILENT_SECONDS = 5.0
+"""An agent says something every second."""
+SHOWN = 3
+"""So many causes of a kind are named."""
+
+
+def element_name(element: Element) -> str:
+    """Return how people call a switch or a link."""
+    return f"switch {element}" if isinstance(element, str) else f"link {'-'.join(element)}"
+
+
+def outage(health: Health, elements: Iterable[Element], now: float) -> str:
+    """Return which of these switches and links are out of reach or held down, and for how long."""
+    words = []
+    for element in sorted(elements, key=element_name):
+        seconds = health.unreachable_for(element, now)
+        held = health.held_for(element, now)
+        if seconds is not None:
+            words.append(f"{element_name(element)} unreachable for {seconds:.0f} s")
+        elif held:
+            words.append(f"{element_name(element)} held down for flapping, {held:.0f} s more")
+        else:
+            words.append(f"{element_name(element)} is taken in again")
+    return _listed(words)
+
+
+def condition(health: Health, element: Element, now: float) -> str:
+    """Return what is wrong with a switch or link; empty: it is in use."""
+    held = health.held_for(element, now)
+    if held:
+        return f"held down for flapping, {held:.0f} s more"
+    down = health.unreachable_for(element, now)
+    around = "planned around" if element in health.out else ""
+    return around if down is None else f"unreachable{', ' if around else ''}{around}"
+
+
+def link_condition(health: Health, u: str, v: str, now: float) -> str:
+    """Return what is wrong with a link or with a switch at its end; empty: it is in use."""
+    for element in (link_element(u, v), u, v):
+        words = condition(health, element, now)
+        if words:
+            return words if isinstance(element, tuple) else f"{element_name(element)} {words}"
+    return ""
+
+
+def _listed(words: Collection[str]) -> str:
+    more = f", and {len(words) - SHOWN} more" if len(words) > SHOWN else ""
+    return ", ".join([*words][:SHOWN]) + more
+
+
+def used_elements(plan: JobPlan) -> frozenset[Element]:
+    """Return the switches and links that the trees of a plan pass."""
+    pairs = [pair for tree in plan.trees for pair in tree.parents.items()]
+    switches = {part for tree in plan.trees for part in tree.parts}
+    return frozenset({*switches, *(node for pair in pairs for node in pair)}) | {
+        link_element(*pair) for pair in pairs
+    }
+
+
+def cut_off(network: Network, hosts: Iterable[str]) -> tuple[str, ...]:
+    """Return the hosts from which there is no way to most of the others, in the order given."""
+    left = list(dict.fromkeys(hosts))
+    groups: list[set[str]] = []
+    while remaining := [host for host in left if not any(host in group for group in groups)]:
+        groups.append(_reachable(network, remaining[0]) & set(left))
+    largest = max(groups, key=len, default=set())
+    return tuple(host for host in left if host not in largest)
+
+
+def _reachable(network: Network, start: str) -> set[str]:
+    """The nodes to which there is a way from a node, itself included."""
+    neighbours: dict[str, list[str]] = {}
+    for link in network.links:
+        neighbours.setdefault(link.a, []).append(link.b)
+        neighbours.setdefault(link.b, []).append(link.a)
+    found, queue = {start}, deque([start])
+    while queue:
+        node = queue.popleft()
+        if node != start and not forwards(network, node):
+            continue
+        for peer in neighbours.get(node, ()):
+            if peer not in found:
+                found.add(peer)
+                queue.append(peer)
+    return found
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far a job is. `began`: when its agents were told of it; `since`: of its last tensor."""
+
+    began: float
+    round: int = 0
+    since: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.since = self.began
+
+    def note(self, round_: int, now: float) -> None:
+        """Take in how many tensors are summed."""
+        if round_ != self.round:
+            self.round, self.since = round_, now
+
+
+def why_standing_still(
+    tracker: Tracker, nodes: Mapping[str, Node], progress: Progress, outages: str, now: float
+) -> str:
+    """Return what a job waits for that has been planned, and since when; empty: it goes on.
+
+    `outages`: what of the network it lacks.
+    """
+    reasons = [outages, _absent_agents(tracker, nodes, progress.began, now)]
+    if not any(reasons) and tracker.state == "running":
+        seconds = now - progress.since
+        if seconds >= STALLED_SECONDS:
+            reasons.append(f"no tensor completed for {seconds:.0f} s")
+    return "; ".join(filter(None, reasons))
+
+
+def _absent_agents(tracker: Tracker, nodes: Mapping[str, Node], began: float, now: float) -> str:
+    """Which agents of a job are missing, not ready or silent, and for how long."""
+    words = []
+    for agent in tracker.agents.values():
+        if agent.state == pb.FINISHED or tracker.released:
+            continue
+        node = nodes[agent.host]
+        absent = now - max(began, node.since)
+        if not agent.connected and not node.attached:
+            words.append(f"no agent attached on {agent.host} for {absent:.0f} s")
+        elif not agent.connected:
+            what = "come back to" if tracker.started else "joined"
+            words.append(
+                f"agent on {agent.host} attached but has not {what} the job for {absent:.0f} s"
+            )
+        elif now - agent.heard >= SILENT_SECONDS:
+            words.append(f"agent on {agent.host} silent for {now - agent.heard:.0f} s")
+        elif agent.state < pb.READY:
+            words.append(f"agent on {agent.host} preparing for {now - agent.joined:.0f} s")
+    return _listed(words)
