@@ -32,6 +32,19 @@ PlainOption = Annotated[
 HostsOption = Annotated[
     int, typer.Option(help="Hosts attached to each switch of a GraphML file without hosts.")
 ]
+TreeBandwidthOption = Annotated[
+    str | None,
+    typer.Option(
+        help="b: what a tree takes of its links while mtree grows trees, e.g. 1Mbit; default: "
+        "several are tried."
+    ),
+]
+KeepOption = Annotated[
+    float | None,
+    typer.Option(
+        help="Part of the throughput that mtree keeps when it makes its trees lower; default 0.95."
+    ),
+]
 
 
 def print_json(value: object) -> None:

@@ -19,9 +19,11 @@ from collectives.units import format_bytes, format_rate, format_time, parse_rate
 from controller.command_options import (
     HostsOption,
     JsonOption,
+    KeepOption,
     LatencyOption,
     PlainOption,
     RateOption,
+    TreeBandwidthOption,
     UplinkOption,
     print_json,
     print_table,
@@ -37,8 +39,8 @@ from controller.embedding_report import (
 from controller.loaders import load_network
 from controller.placement import Placement, place
 from controller.planners import EMBEDDING
-from controller.planners.answers import NAMES, Answer, answer
-from controller.planners.forest import ForestOptions
+from controller.planners.answers import NAMES, Answer, answer, check_without_mtree
+from controller.planners.forest import KEEP, ForestOptions
 from controller.planners.graph import planning_graph
 from controller.planners.request import Algorithm, EmbeddingOptions, Method, PlanRequest
 from controller.report import explanation, forest_dict, forest_trees, plan_dict, plan_tree
@@ -73,6 +75,8 @@ def plan(
     min_rate: Annotated[
         str | None, typer.Option(help="r: rate of each tree at least, as links' rates.")
     ] = None,
+    tree_bandwidth: TreeBandwidthOption = None,
+    keep: KeepOption = None,
     gap: Annotated[float, typer.Option(min=0, help="Stop so near the bound.")] = 0.001,
     time_limit: Annotated[float, typer.Option(min=0, help="Seconds to plan.")] = 10.0,
     seed: Annotated[int, typer.Option(help="Of everything random.")] = 0,
@@ -131,10 +135,12 @@ def plan(
             max_trees=max_trees,
             max_height=max_height,
             max_delay=_delay(max_delay),
-            min_rate=_least(min_rate),
+            min_rate=_rate("min-rate", min_rate) or Fraction(0),
             gap=gap,
             time_limit=time_limit,
             seed=seed,
+            tree_bandwidth=_rate("tree-bandwidth", tree_bandwidth),
+            keep=KEEP if keep is None else Fraction(str(keep)),
         ),
         method=method,
         max_aggregating=max_aggregating,
@@ -148,6 +154,7 @@ def plan(
                 "delay or rate; leave out --max-height, --max-delay and --min-rate, or use the "
                 "planner multi-tree"
             )
+        check_without_mtree(request.forest, chosen)
         auxiliary = named_servers if isinstance(named_servers, tuple) else None
         wanted = EmbeddingOptions(auxiliary=auxiliary, tensor_bytes=max(1, 4 * elements))
         asked = replace(request, servers=(), embedding=wanted)
@@ -213,13 +220,13 @@ def _place(
     return Placement(workers or hosts, ())
 
 
-def _least(text: str | None) -> Fraction:
+def _rate(option: str, text: str | None) -> Fraction | None:
     if text is None:
-        return Fraction(0)
+        return None
     try:
         return Fraction(str(parse_rate(text)))
     except ValueError as error:
-        raise PlanError(f"min-rate: {error}") from None
+        raise PlanError(f"{option}: {error}") from None
 
 
 def _delay(text: str | None) -> float | None:

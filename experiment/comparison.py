@@ -17,6 +17,7 @@ from collectives.timing.schedules import add_schedule, agents_transport
 from collectives.timing.trees import add_plan
 from collectives.units import parse_rate, parse_size
 from controller.loaders import load_network
+from controller.planners.answers import MTREE
 from experiment.description import Algorithm, Experiment, ExperimentError
 from experiment.prepare import forest_options, host_trees, place_ranks, plan_job, way_to_sum
 from protocol.wire import LANES_DEFAULT
@@ -35,8 +36,8 @@ class Comparison:
 
     Rates in bit/s, times in s. `workers` empty: as many as the network has room for. `algorithms`
     empty: all that the network allows. `block`: bytes that an agent passes on at once, None: as
-    agents do (`agents_transport`). `overhead`: of every message over TCP. The rest as in
-    `Experiment`.
+    agents do (`agents_transport`). `overhead`: of every message over TCP. `planner`: of trees of
+    switches, or of hosts. The rest as in `Experiment`.
     """
 
     topology: str
@@ -48,6 +49,8 @@ class Comparison:
     latency: float | None = None
     servers: int = 1
     planner: str = "multi-hop"
+    tree_bandwidth: float | None = None
+    keep: float | None = None
     lanes: int = LANES_DEFAULT
     window: int | None = None
     dtype: DataType = DataType.FLOAT32
@@ -64,6 +67,11 @@ class Comparison:
         for what, values in (("size", self.sizes), ("workers", self.workers)):
             if any(value < 1 for value in values):
                 raise ExperimentError(f"{what} {min(values)}: expected at least 1")
+        if self.planner != MTREE and (self.tree_bandwidth is not None or self.keep is not None):
+            raise ExperimentError(
+                f"tree-bandwidth and keep: only the planner mtree knows them, not {self.planner}; "
+                "use --planner mtree, or leave them out"
+            )
         if not self.sizes:
             raise ExperimentError("no size: expected one such as 100MB")
 
@@ -125,7 +133,9 @@ def compare(comparison: Comparison) -> Iterator[Compared]:
                 open_window = comparison.window is None
                 _, plans[name], _ = plan_job(network, placement, experiment, open_window)
             elif name == MULTI_TREE:
-                trees = host_trees(network, placement, forest_options(experiment))
+                trees = host_trees(
+                    network, placement, forest_options(experiment), experiment.planner
+                )
         for size in comparison.sizes:
             for name in algorithms:
                 scenario = Scenario(links)
@@ -161,6 +171,7 @@ def _block(size: int | None) -> int | None:
 
 def _experiment(comparison: Comparison, network: Network, workers: int, name: str) -> Experiment:
     """What `hopsum run` would do with this algorithm."""
+    planned = name == Algorithm.IN_NETWORK or (name == MULTI_TREE and comparison.planner == MTREE)
     experiment = Experiment(
         topology=comparison.topology,
         workers=workers,
@@ -168,7 +179,9 @@ def _experiment(comparison: Comparison, network: Network, workers: int, name: st
         lanes=comparison.lanes,
         window=comparison.window,
         servers=comparison.servers,
-        planner=comparison.planner if name == Algorithm.IN_NETWORK else "multi-hop",
+        planner=comparison.planner if planned else "multi-hop",
+        tree_bandwidth=comparison.tree_bandwidth if planned else None,
+        keep=comparison.keep if planned else None,
     )
     return way_to_sum(network, experiment.resolved)
 

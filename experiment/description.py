@@ -11,7 +11,7 @@ from protocol.wire import LANES_DEFAULT, LayoutError, check_lanes
 SERVER_QUEUE = 512
 """Frames that may wait for one link of a host: below the 1000 of Linux's queues."""
 DEFAULT_TREES = 8
-"""Trees at most that the planner multi-tree may use in a run that does not say."""
+"""Trees at most that the planners multi-tree and mtree may use in a run that does not say."""
 
 
 class Algorithm(StrEnum):
@@ -32,7 +32,7 @@ class Algorithm(StrEnum):
     LEVEL_WISE = "level-wise"
     """Level by level on the tree of the network."""
     MULTI_TREE = "multi-tree"
-    """On the trees of the planner of that name: in the switches, or where there are none by TCP."""
+    """On trees of the planner multi-tree or mtree: in switches, or without any by TCP."""
 
     EMBEDDING = "embedding"
     """As the planner of that name: parts of a tensor in the switches, others by TCP among hosts."""
@@ -93,8 +93,9 @@ class Experiment:
     replicated, but unicast for the parameter server. `window` None: what suits the engine and the
     number of trees. `link_rate` (of every link) and `uplink_rate` (of links between switches) go
     over what a file says; None: what it says, else unlimited. `max_trees`, `max_height` (links from
-    a worker to the server) and `min_rate` (of a tree) bind the planner multi-tree. `limit`: give up
-    after so many seconds (virtual ones in simulation).
+    a worker to the server) and `min_rate` (of a tree) bind the planners multi-tree and mtree,
+    `tree_bandwidth` (in bit/s) and `keep` mtree alone (see `ForestOptions`). `limit`: give up after
+    so many seconds (virtual ones in simulation).
     """
 
     topology: str = "fat-tree:4"
@@ -118,6 +119,8 @@ class Experiment:
     max_trees: int | None = None
     max_height: int | None = None
     min_rate: float = 0.0
+    tree_bandwidth: float | None = None
+    keep: float | None = None
     packet_io: PacketIo = PacketIo.FAST
     train: str | None = None
     coordinate: bool = True

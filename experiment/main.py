@@ -18,12 +18,13 @@ from collectives.plan import DataType, PlanError, Results
 from collectives.schedule import ScheduleError
 from collectives.units import parse_rate, parse_time
 from collectives.workload import WorkloadError
+from controller.command_options import KeepOption, TreeBandwidthOption
 from controller.commands import app as controller_commands
 from controller.driver import DriverError
 from controller.job_queue import JobError
 from controller.journal import JournalError, Unrecorded
 from controller.pipeline import PipelineError
-from controller.planners import PLANNERS
+from controller.planners.answers import NAMES
 from controller.service import ServiceError
 from controller.shell import ShellError
 from controller.topologies import is_topology
@@ -168,16 +169,19 @@ def run(
         int | None, typer.Option(help="Fragments in flight; default by engine.")
     ] = None,
     servers: Annotated[int, typer.Option(help="Parameter servers; each roots a tree.")] = 1,
-    planner: Annotated[str, typer.Option(help=f"One of {', '.join(PLANNERS)}.")] = "multi-hop",
+    planner: Annotated[str, typer.Option(help=f"One of {', '.join(NAMES)}.")] = "multi-hop",
     max_trees: Annotated[
-        int | None, typer.Option(help="Trees of the planner multi-tree at most; default 8.")
+        int | None, typer.Option(help="Trees of multi-tree and mtree at most; default 8.")
     ] = None,
     max_height: Annotated[
-        int | None, typer.Option(help="Links from a worker to the server at most (multi-tree).")
+        int | None,
+        typer.Option(help="Links from a worker to the server at most (multi-tree, mtree)."),
     ] = None,
     min_rate: Annotated[
-        str | None, typer.Option(help="Rate of a tree at least, e.g. 1Mbit (multi-tree).")
+        str | None, typer.Option(help="Rate of a tree at least, e.g. 1Mbit (multi-tree, mtree).")
     ] = None,
+    tree_bandwidth: TreeBandwidthOption = None,
+    keep: KeepOption = None,
     packet_io: Annotated[PacketIo, typer.Option(help="Agents' packet path.")] = PacketIo.FAST,
     train: Annotated[
         str | None, typer.Option(help="Train on a data set (`digits`) instead.")
@@ -224,6 +228,8 @@ def run(
         max_trees=max_trees,
         max_height=max_height,
         min_rate=_rate("min-rate", min_rate) or 0.0,
+        tree_bandwidth=_rate("tree-bandwidth", tree_bandwidth),
+        keep=keep,
         packet_io=packet_io,
         train=train,
         coordinate=coordinate,

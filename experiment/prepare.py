@@ -19,9 +19,9 @@ from controller.allocation import Allocator
 from controller.loaders import load_network
 from controller.placement import Placement, place
 from controller.planners import EMBEDDING, make_plan
-from controller.planners.forest import ForestOptions
+from controller.planners.answers import MTREE, host_forest
+from controller.planners.forest import KEEP, ForestOptions
 from controller.planners.graph import planning_graph
-from controller.planners.multi_tree import plan_multi_tree
 from controller.planners.request import Algorithm as PlanAlgorithm
 from controller.planners.request import EmbeddingOptions, PlanRequest
 from experiment.description import (
@@ -140,7 +140,7 @@ def prepare(experiment: Experiment) -> Prepared:
                 "no part in it; expected auto, tree or ring, or algorithm in-network or server"
             )
         if experiment.algorithm is Algorithm.MULTI_TREE:
-            trees = host_trees(network, placement, forest_options(experiment))
+            trees = host_trees(network, placement, forest_options(experiment), experiment.planner)
         prediction = total(
             predict_schedule(
                 network,
@@ -217,12 +217,35 @@ def _vectors_job(
 
 
 def way_to_sum(network: Network, experiment: Experiment) -> Experiment:
-    """The planners multi-tree and embedding and the algorithms of these names are one."""
+    """The planners multi-tree and embedding and the algorithms of these names are one.
+
+    The algorithm multi-tree, on hosts alone, may have its trees from the planner mtree as well.
+    Raises ExperimentError for an algorithm, planner or option that does not suit the network.
+    """
+    chosen = _way_to_sum(network, experiment)
+    if chosen.planner != MTREE:
+        for option in ("tree_bandwidth", "keep"):
+            if getattr(experiment, option) is not None:
+                raise ExperimentError(
+                    f"{option.replace('_', '-')}: only the planner mtree knows it; use --planner "
+                    "mtree, or leave it out"
+                )
+    return chosen
+
+
+def _way_to_sum(network: Network, experiment: Experiment) -> Experiment:
     algorithm = experiment.algorithm
     if algorithm is Algorithm.EMBEDDING or (
         algorithm is Algorithm.IN_NETWORK and experiment.planner == EMBEDDING
     ):
         return replace(experiment, algorithm=Algorithm.EMBEDDING, planner=EMBEDDING)
+    if experiment.planner == MTREE and algorithm in (Algorithm.MULTI_TREE, Algorithm.IN_NETWORK):
+        if network.switches:
+            raise ExperimentError(
+                f"planner {MTREE} on {network.name}: it plans trees of hosts, and this network has "
+                "switches; use --planner multi-tree, or a network of hosts such as torus:4x4"
+            )
+        return replace(experiment, algorithm=Algorithm.MULTI_TREE)
     if algorithm is Algorithm.MULTI_TREE or (
         algorithm is Algorithm.IN_NETWORK and experiment.planner == "multi-tree"
     ):
@@ -231,8 +254,8 @@ def way_to_sum(network: Network, experiment: Experiment) -> Experiment:
     if not network.switches and not algorithm.among_hosts:
         raise ExperimentError(
             f"algorithm {algorithm} with planner {experiment.planner} on {network.name}: it has "
-            "no switches; use a network with switches, --planner multi-tree, or an --algorithm "
-            "such as ring or tree"
+            "no switches; use a network with switches, --planner multi-tree or mtree, or an "
+            "--algorithm such as ring or tree"
         )
     return experiment
 
@@ -251,25 +274,32 @@ def place_ranks(network: Network, workers: int | None, servers: int) -> Placemen
 
 
 def host_trees(
-    network: Network, placement: Placement, options: ForestOptions
+    network: Network,
+    placement: Placement,
+    options: ForestOptions,
+    planner: str = "multi-tree",
 ) -> tuple[SharedTree, ...]:
-    """The trees of the planner multi-tree, for hosts that add and forward; raises PlanError."""
+    """The trees of a planner of `HOST_PLANNERS`, for hosts that add and forward; PlanError."""
     if len(placement.workers) < len(network.hosts):
         raise ExperimentError(
-            f"multi-tree on {network.name}: {len(placement.workers)} workers: expected all "
+            f"{planner} on {network.name}: {len(placement.workers)} workers: expected all "
             f"{len(network.hosts)} hosts, since trees lead through every one; use --workers "
             f"{len(network.hosts)}"
         )
-    return plan_multi_tree(planning_graph(network, placement.workers), options).shared_trees
+    graph = planning_graph(network, placement.workers)
+    return host_forest(graph, options, planner).shared_trees
 
 
 def forest_options(experiment: Experiment) -> ForestOptions:
-    """What the experiment asks of the planner multi-tree."""
+    """What the experiment asks of the planners multi-tree and mtree."""
+    bandwidth, keep = experiment.tree_bandwidth, experiment.keep
     return ForestOptions(
         max_trees=experiment.max_trees or DEFAULT_TREES,
         max_height=experiment.max_height,
         min_rate=Fraction(str(experiment.min_rate)),
         seed=experiment.seed,
+        tree_bandwidth=None if bandwidth is None else Fraction(str(bandwidth)),
+        keep=KEEP if keep is None else Fraction(str(keep)),
     )
 
 

@@ -149,6 +149,8 @@ class Report:
             "packet_io": e.packet_io.value,
             "planner": e.planner,
             "max_trees": e.max_trees,
+            "tree_bandwidth": e.tree_bandwidth,
+            "keep": e.keep,
             "link_rate": e.link_rate,
             "uplink_rate": e.uplink_rate,
             "latency": e.latency,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,12 +20,14 @@ from collectives.schedule_bytes import link_volumes, pair_volumes
 from collectives.schedule_checker import check_schedule
 from collectives.schedule_drawing import schedule_svg
 from collectives.schedule_json import schedule_from_json, schedule_to_json
+from collectives.units import parse_rate
+from controller.command_options import KeepOption, TreeBandwidthOption
 from controller.loaders import load_network
 from controller.placement import Placement, place
 from controller.planners import make_plan
-from controller.planners.forest import ForestOptions
+from controller.planners.answers import HOST_PLANNERS, host_forest
+from controller.planners.forest import KEEP, ForestOptions
 from controller.planners.graph import planning_graph
-from controller.planners.multi_tree import plan_multi_tree
 from controller.planners.request import PlanRequest
 
 WITH_SERVERS = ("server", "in-network")
@@ -45,7 +48,12 @@ def make(
         str | None, typer.Option(help="Rate of every link; `none`: what the file says.")
     ] = "25Mbit",
     servers: Annotated[int, typer.Option(help="For server and in-network.")] = 1,
+    planner: Annotated[
+        str, typer.Option(help=f"Of the trees of multi-tree: {', '.join(HOST_PLANNERS)}.")
+    ] = "multi-tree",
     max_trees: Annotated[int | None, typer.Option(help="For multi-tree.")] = None,
+    tree_bandwidth: TreeBandwidthOption = None,
+    keep: KeepOption = None,
     output: Annotated[
         Path | None, typer.Option(help="Write here; default: standard output.")
     ] = None,
@@ -55,7 +63,12 @@ def make(
     rate = None if link_rate == "none" else link_rate
     network = load_network(topology, link_rate=rate, workers=workers, servers=needed)
     placement = place(network, workers, needed) if needed else _all_work(network, workers)
-    schedule = _make(algorithm, network, placement, elements, max_trees)
+    options = ForestOptions(
+        max_trees=max_trees,
+        tree_bandwidth=_rate("tree-bandwidth", tree_bandwidth),
+        keep=KEEP if keep is None else Fraction(str(keep)),
+    )
+    schedule = _make(algorithm, network, placement, elements, planner, options)
     check_schedule(schedule)
     text = schedule_to_json(schedule)
     if output is None:
@@ -71,8 +84,22 @@ def _all_work(network: Network, workers: int | None) -> Placement:
     return Placement(hosts[:workers], ())
 
 
+def _rate(option: str, text: str | None) -> Fraction | None:
+    if text is None:
+        return None
+    try:
+        return Fraction(str(parse_rate(text)))
+    except ValueError as error:
+        raise ScheduleError(f"{option}: {error}") from None
+
+
 def _make(
-    algorithm: str, network: Network, placement: Placement, elements: int, max_trees: int | None
+    algorithm: str,
+    network: Network,
+    placement: Placement,
+    elements: int,
+    planner: str,
+    options: ForestOptions,
 ) -> Schedule:
     ranks = placement.workers
     match algorithm:
@@ -82,9 +109,7 @@ def _make(
             plan = make_plan(network, PlanRequest(1, 1, ranks, placement.servers))
             return in_network_all_reduce(network, plan, elements)
         case "multi-tree":
-            forest = plan_multi_tree(
-                planning_graph(network, ranks), ForestOptions(max_trees=max_trees)
-            )
+            forest = host_forest(planning_graph(network, ranks), options, planner)
             return multi_tree_all_reduce(ranks, elements, forest.shared_trees)
         case _ if algorithm not in SCHEDULES:
             raise ScheduleError(f"algorithm {algorithm!r}: expected one of {', '.join(ALGORITHMS)}")

@@ -15,6 +15,7 @@ from rich.table import Table
 
 from collectives.plan import DataType
 from collectives.units import format_bytes, format_time, parse_rate, parse_size, parse_time
+from controller.command_options import KeepOption, TreeBandwidthOption
 from experiment.comparison import (
     ALGORITHMS,
     Compared,
@@ -57,7 +58,12 @@ def simulate(
     ] = None,
     latency: Annotated[str | None, typer.Option(help="Latency of every link, e.g. 20us.")] = None,
     servers: Annotated[int, typer.Option(help="Parameter servers; each roots a tree.")] = 1,
-    planner: Annotated[str, typer.Option(help="Planner of in-network trees.")] = "multi-hop",
+    planner: Annotated[
+        str,
+        typer.Option(help="Planner of in-network trees; mtree: of the hosts' trees (multi-tree)."),
+    ] = "multi-hop",
+    tree_bandwidth: TreeBandwidthOption = None,
+    keep: KeepOption = None,
     lanes: Annotated[int, typer.Option(help="Values a packet.")] = 256,
     window: Annotated[int | None, typer.Option(help="Fragments in flight.")] = None,
     dtype: Annotated[DataType, typer.Option(help="Element type.")] = DataType.FLOAT32,
@@ -85,6 +91,8 @@ def simulate(
         latency=_one("latency", latency, parse_time),
         servers=servers,
         planner=planner,
+        tree_bandwidth=_one("tree-bandwidth", tree_bandwidth, parse_rate),
+        keep=keep,
         lanes=lanes,
         window=window,
         dtype=dtype,

@@ -402,7 +402,7 @@ class Emulation:
             if switch not in self.network.switches:
                 continue
             other = link.b if switch == link.a else link.a
-            state = COUNTERS / self.interface(switch, other) / "operstate"
+            state = INTERFACES / self.interface(switch, other) / "operstate"
             try:
                 up = state.read_text().strip() == "up"
             except OSError:

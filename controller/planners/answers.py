@@ -14,16 +14,17 @@ from collectives.plan import JobPlan, PlanError, TreePlan
 from collectives.plan_checker import check_plans
 from controller.allocation import Allocator
 from controller.planners import PLANNERS
-from controller.planners.forest import Forest, RatedTree
+from controller.planners.forest import KEEP, Forest, ForestOptions, RatedTree
 from controller.planners.forest_checker import check_forest
-from controller.planners.graph import planning_graph
+from controller.planners.graph import PlanningGraph, planning_graph
 from controller.planners.mtree import plan_mtree
 from controller.planners.multi_hop import MultiHopAnswer, plan_of_routes, solve_multi_hop
 from controller.planners.multi_tree import plan_multi_tree
 from controller.planners.multi_tree_in_network import pack_in_network, plan_of
 from controller.planners.request import PlanRequest
 
-HOST_PLANNERS = {"multi-tree": plan_multi_tree, "mtree": plan_mtree}
+MTREE = "mtree"
+HOST_PLANNERS = {"multi-tree": plan_multi_tree, MTREE: plan_mtree}
 """Planners for networks of hosts that all work and forward (000)."""
 NAMES = tuple(dict.fromkeys((*PLANNERS, *HOST_PLANNERS)))
 
@@ -67,6 +68,7 @@ def _answer(network: Network, request: PlanRequest, planner: str) -> Answer:
             f"planner {planner} plans networks of hosts only, and {network.name} has switches; "
             f"planners for those: {', '.join(PLANNERS)}"
         )
+    check_without_mtree(request.forest, planner)
     allocator = Allocator(network)
     if planner == "multi-hop":
         _check_for_multi_hop(request)
@@ -78,6 +80,16 @@ def _answer(network: Network, request: PlanRequest, planner: str) -> Answer:
         return Answer(forest, plan_of(network, request, forest, allocator))
     except PlanError as error:
         return Answer(forest, None, str(error))
+
+
+def check_without_mtree(options: ForestOptions, planner: str) -> None:
+    """Raise PlanError for an option that only mtree knows."""
+    if options.tree_bandwidth is not None or options.keep != KEEP:
+        name = "keep" if options.tree_bandwidth is None else "tree_bandwidth"
+        raise PlanError(
+            f"{name}: only the planner mtree knows it, not {planner}; use --planner mtree, or "
+            "leave it out"
+        )
 
 
 def _check_for_multi_hop(request: PlanRequest) -> None:
@@ -101,7 +113,7 @@ def _check_for_multi_hop(request: PlanRequest) -> None:
 
 
 def _of_hosts(network: Network, request: PlanRequest, planner: str) -> Answer:
-    if planner not in HOST_PLANNERS:
+    if planner in PLANNERS and planner not in HOST_PLANNERS:
         raise PlanError(
             f"planner {planner} needs switches, and {network.name} has none; planners for hosts "
             f"only: {', '.join(HOST_PLANNERS)}"
@@ -112,9 +124,19 @@ def _of_hosts(network: Network, request: PlanRequest, planner: str) -> Answer:
             f"{len(request.workers)} workers of {len(network.hosts)} hosts in {network.name}: "
             "without switches every host takes part; leave --workers out"
         )
-    forest = HOST_PLANNERS[planner](graph, request.forest)
-    runs = planner == "multi-tree"
-    return Answer(forest, None, "" if runs else "of trees of hosts it runs those of multi-tree")
+    return Answer(host_forest(graph, request.forest, planner), None)
+
+
+def host_forest(graph: PlanningGraph, options: ForestOptions, planner: str) -> Forest:
+    """Return the trees of a planner for hosts; PlanError for another one, or if it has no plan."""
+    if planner not in HOST_PLANNERS:
+        raise PlanError(
+            f"planner {planner!r} makes no trees of hosts; expected one of "
+            f"{', '.join(HOST_PLANNERS)}"
+        )
+    if planner != MTREE:
+        check_without_mtree(options, planner)
+    return HOST_PLANNERS[planner](graph, options)
 
 
 def job_forest(network: Network, plan: JobPlan, found: MultiHopAnswer) -> Forest:

@@ -12,6 +12,9 @@ from collectives.algorithms.rooted import RootedTree
 from collectives.algorithms.trees import SharedTree
 from controller.planners.graph import Edge, PlanningGraph
 
+KEEP = Fraction(95, 100)
+"""Of the throughput, where mtree makes its trees lower."""
+
 
 class Verdict(StrEnum):
     """How planning ended."""
@@ -129,6 +132,10 @@ class ForestOptions:
     `max_trees`: K. `max_height`: H, in edges from any node to its root; `max_delay`: the same in
     seconds of latency. `min_rate`: r, of each tree, in the units of the capacities. `gap`: stop
     when so near the bound (relative). `time_limit`: seconds.
+
+    Of the planner mtree alone: `tree_bandwidth`: b, what a tree takes of its edges while trees
+    grow, in the units of the capacities (None: several are tried); `keep`: the part of the
+    throughput that must be left when trees are made lower (000 step 2; the paper's rho).
     """
 
     max_trees: int | None = None
@@ -138,3 +145,5 @@ class ForestOptions:
     gap: float = 0.001
     time_limit: float = 10.0
     seed: int = 0
+    tree_bandwidth: Fraction | None = None
+    keep: Fraction = KEEP

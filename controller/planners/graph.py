@@ -98,11 +98,12 @@ def planning_graph(network: Network, workers: Iterable[str] | None = None) -> Pl
         frozenset(chosen),
         frozenset(combining.union(chosen)),
     )
-    _check_connected(graph)
+    check_connected(graph)
     return graph
 
 
-def _check_connected(graph: PlanningGraph) -> None:
+def check_connected(graph: PlanningGraph) -> None:
+    """Raise PlanError for no workers, or workers that have no way to the first one."""
     if not graph.workers:
         raise PlanError(f"{graph.name}: no workers: expected at least one")
     start = min(graph.workers, key=graph.index.__getitem__)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from time import monotonic, perf_counter
 
@@ -28,7 +28,7 @@ from controller.planners.forest import Certificate, Forest, ForestOptions, Verdi
 from controller.planners.graph import PlanningGraph
 from controller.planners.low_packing import LowPacking
 from controller.planners.low_trees import LowTrees
-from controller.planners.mtree import mtree_choice
+from controller.planners.mtree import mtree_choice, tree_bandwidths
 from controller.planners.spanning_trees import (
     Lengths,
     NumberedGraph,
@@ -65,7 +65,7 @@ SMALL = 64
 """Edges of networks where a second search and an integer programme take only seconds."""
 CHOICE_TREES = 120
 """The integer programme's pool: the trees that the searches came across last."""
-ROUNDING = Fraction(1_000_001, 1_000_000)
+ROUNDING = 1 + 1e-6
 """HiGHS proves in floating point, to about this."""
 
 Rates = Mapping[Tree, Fraction]
@@ -152,9 +152,18 @@ class _Planning:
         if sum(self.best.values(), Fraction(0)) < self.certificate.bound and not (
             free and self.good() and self.size > PEELED
         ):
-            self._offer_mtree()
+            self._offer_mtree([None])
+        self._improve()
+        short = sum(self.best.values(), Fraction(0)) < self.certificate.bound
+        if short and len(self.numbered.ends) <= SMALL:
+            self._offer_mtree(tree_bandwidths(self.numbered, self.options)[1:])
+        return self.best, self.certificate
+
+    def _improve(self) -> None:
+        """Offer faster trees than those at hand, by the methods that suit the options."""
         if count_trees(self.numbered) < FEW_TREES + 0.5:
-            return self._enumerated()
+            self._enumerate()
+            return
         if not self.good():
             if not self.limits.none:
                 self._offer_low_trees()
@@ -162,13 +171,13 @@ class _Planning:
                 self._offer_equal_rates()
         if not self.good() and self.most is not None:
             self._search()
-        return self.best, self.certificate
 
-    def _offer_mtree(self) -> None:
-        """Offer document 000's trees, so that no plan is slower than its."""
+    def _offer_mtree(self, bandwidths: Sequence[Fraction | None]) -> None:
+        """Offer document 000's trees, so that no plan of a small network is slower than its."""
         deadline = monotonic() + MTREE_TIME * self.options.time_limit
+        enough = self.certificate.bound * (1 - self.gap)
         try:
-            choice = mtree_choice(self.numbered, self.options, deadline)
+            choice = mtree_choice(self.numbered, self.options, deadline, bandwidths, enough)
         except PlanError:
             return  # it found no tree, or knows no such limits
         if all(self._fits(tree) for tree in choice.rates):
@@ -332,7 +341,7 @@ class _Planning:
         )
         self._tighten(
             "blocks",
-            Fraction(choice.bound) * ROUNDING,
+            choice.bound * ROUNDING,
             f"by branch and bound over the {blocks.count} trees between {len(self.groups)} groups "
             "of nodes, of which every tree holds one",
         )
@@ -354,8 +363,8 @@ class _Planning:
         self.offer(choice.rates)
         return choice
 
-    def _enumerated(self) -> tuple[Rates, Certificate]:
-        """The optimum over all spanning trees, with its own certificate where that says more."""
+    def _enumerate(self) -> None:
+        """Offer the optimum over all spanning trees, with its own certificate if that says more."""
         trees = [tree for tree in all_trees(self.numbered) if self._fits(tree)]
         if not trees:
             raise PlanError(
@@ -369,7 +378,7 @@ class _Planning:
             )
         if self.most is None:
             self.offer(exact_rates(self.numbered, trees))
-            return self.best, self.certificate
+            return
         if self.limits.none:
             self._offer_equal_rates()
         if not self.good() and len(trees) > FEW_CHOICES:
@@ -378,15 +387,15 @@ class _Planning:
             choice = self._choose(trees, nodes=2**31 - 1)
             self._tighten(
                 "enumeration",
-                Fraction(choice.bound) * ROUNDING,
+                choice.bound * ROUNDING,
                 f"by branch and bound over all {len(trees)} trees within the limits",
             )
-        return self.best, self.certificate
 
-    def _tighten(self, kind: str, bound: Fraction, why: str) -> None:
+    def _tighten(self, kind: str, bound: Fraction | float, why: str) -> None:
+        """Take on a bound that says more; a search that had no time knows only an infinite one."""
         if bound < self.certificate.bound:
             text = f"no plan is faster than {float(bound):g}: {why}"
-            self.certificate = Certificate(kind, bound, (), text)
+            self.certificate = Certificate(kind, Fraction(bound), (), text)
 
 
 def peelings_for(numbered: NumberedGraph) -> int:

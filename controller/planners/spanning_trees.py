@@ -1,7 +1,8 @@
 """Spanning trees by edge numbers: minimum trees, heights, roots, and when there can be none.
 
-Document 000 speaks of networks where every node is a worker; so does everything here. Edges are
-numbered in the order of their ends' numbers; a tree is the sorted tuple of its n - 1 edges.
+Document 000 speaks of networks where every node is a worker; so does everything here but for
+helpers: nodes that combine, and that a tree may or may not hold. Edges are numbered in the order of
+their ends' numbers; a tree is the sorted tuple of its edges.
 """
 
 from __future__ import annotations
@@ -69,18 +70,25 @@ class NumberedEdges:
 
 
 class NumberedGraph(NumberedEdges):
-    """A planning graph by numbers; PlanError unless all of its nodes, two or more, are workers."""
+    """A planning graph by numbers, of two workers or more.
 
-    def __init__(self, graph: PlanningGraph) -> None:
-        if not graph.every_node_works:
-            idle = [name for name in graph.nodes if name not in graph.workers]
+    `terminals`: the numbers of the workers. PlanError for a node that is none, unless it combines
+    and `helpers` are allowed.
+    """
+
+    def __init__(self, graph: PlanningGraph, *, helpers: bool = False) -> None:
+        allowed = graph.workers | graph.combines if helpers else graph.workers
+        idle = [name for name in graph.nodes if name not in allowed]
+        if idle:
             raise PlanError(
                 f"{graph.name}: trees of hosts need every node to be a worker; these are none: "
                 f"{shorten(idle)}"
             )
-        if len(graph.nodes) < 2:
+        self.terminals = [i for i, name in enumerate(graph.nodes) if name in graph.workers]
+        if len(self.terminals) < 2:
+            alone = graph.nodes[self.terminals[0]]
             raise PlanError(
-                f"{graph.name}: {graph.nodes[0]} is alone: an all-reduce needs two nodes or more"
+                f"{graph.name}: {alone} is alone: an all-reduce needs two nodes or more"
             )
         self.graph = graph
         keys = sorted(graph.capacity, key=lambda edge: (graph.index[edge[0]], graph.index[edge[1]]))
@@ -130,9 +138,30 @@ class NumberedGraph(NumberedEdges):
                     stack.append((child, node))
         return found
 
+    def nodes_of(self, edges: Iterable[int]) -> list[int]:
+        """Return the nodes of a tree, in order."""
+        return sorted({node for edge in edges for node in self.ends[edge]})
+
+    def joining(self, edges: Sequence[int]) -> Tree:
+        """Return a tree without the branches that hold no worker."""
+        if len(self.terminals) == self.size:
+            return tuple(sorted(edges))
+        links = self.adjacency(edges)
+        degree = [len(near) for near in links]
+        terminals, kept = set(self.terminals), set(edges)
+        loose = [v for v in range(self.size) if degree[v] == 1 and v not in terminals]
+        for node in loose:
+            for edge, peer in links[node]:
+                if edge in kept:
+                    kept.remove(edge)
+                    degree[peer] -= 1
+                    if degree[peer] == 1 and peer not in terminals:
+                        loose.append(peer)
+        return tuple(sorted(kept))
+
     def eccentricities(self, edges: Sequence[int], weights: Sequence[int]) -> list[int]:
-        """How far from each node the farthest one is in a tree."""
-        first = self._distances(edges, weights, 0)
+        """How far from each node of a tree its farthest one is; 0 for nodes that are not in it."""
+        first = self._distances(edges, weights, self.ends[edges[0]][0])
         one = max(range(self.size), key=first.__getitem__)
         from_one = self._distances(edges, weights, one)
         other = max(range(self.size), key=from_one.__getitem__)
@@ -193,14 +222,16 @@ class NumberedGraph(NumberedEdges):
 def check_possible(numbered: NumberedGraph, options: ForestOptions) -> list[int]:
     """The nodes that can be the root of a tree within the options; PlanError if there is none.
 
-    With both limits given, a node listed meets each of them, perhaps not both in one tree.
+    Of a tree that holds all workers. With both limits given, a node listed meets each of them,
+    perhaps not both in one tree.
     """
     _check_options(options)
     graph, names = numbered.graph, numbered.graph.nodes
     usable = [capacity >= options.min_rate for capacity in numbered.capacity]
-    reached = numbered.shortest(0, numbered.hops, usable)
+    terminals = numbered.terminals
+    reached = numbered.shortest(terminals[0], numbered.hops, usable)
     inside = {node for node in range(numbered.size) if reached[node] < float("inf")}
-    if len(inside) < numbered.size:
+    if not inside.issuperset(terminals):
         fastest = max(
             capacity
             for (u, v), capacity in zip(numbered.ends, numbered.capacity, strict=True)
@@ -220,7 +251,10 @@ def check_possible(numbered: NumberedGraph, options: ForestOptions) -> list[int]
     ):
         if limit is None:
             continue
-        far = [max(numbered.shortest(root, weights, usable)) for root in range(numbered.size)]
+        far = []
+        for root in range(numbered.size):
+            distance = numbered.shortest(root, weights, usable)
+            far.append(max(distance[node] for node in terminals))
         best = min(range(numbered.size), key=lambda root: (far[root], root))
         if far[best] > limit:
             raise PlanError(
@@ -244,6 +278,7 @@ def _check_options(options: ForestOptions) -> None:
         ("max_height", height, height is None or height >= 1, "1 or more"),
         ("max_delay", delay, delay is None or 0 <= delay < float("inf"), "0 s or more"),
         ("min_rate", options.min_rate, options.min_rate >= 0, "0 or more"),
+        ("keep", options.keep, 0 < options.keep <= 1, "above 0 to 1"),
         ("gap", options.gap, 0 <= options.gap < 1, "from 0 to below 1"),
         ("time_limit", options.time_limit, options.time_limit > 0, "above 0 s"),
     ):

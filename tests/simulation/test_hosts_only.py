@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from collectives.plan import DataType
-from experiment.description import Algorithm, Experiment
+from experiment.description import Algorithm, Experiment, ExperimentError
 from experiment.prepare import prepare
 from experiment.result import Report
 from experiment.runner import run_experiment
@@ -76,3 +76,24 @@ def test_the_planner_and_the_algorithm_are_one() -> None:
     assert prepared.experiment.planner == "multi-tree"
     assert prepared.plan is not None
     assert prepared.trees == ()
+
+
+def test_a_run_goes_over_the_trees_of_mtree() -> None:
+    trees = run("complete:5", 5, Algorithm.IN_NETWORK, planner="mtree")
+    assert trees.experiment.algorithm is Algorithm.MULTI_TREE
+    assert (trees.experiment.planner, len(prepare(trees.experiment).trees)) == ("mtree", 5)
+    assert seconds(trees) == pytest.approx(trees.predicted.seconds, rel=0.3)
+    whole = run("complete:5", 5, Algorithm.MULTI_TREE, planner="mtree", tree_bandwidth=25e6)
+    assert len(prepare(whole.experiment).trees) == 1
+    assert seconds(trees) < 0.6 * seconds(whole)
+
+
+def test_options_of_mtree_need_its_planner() -> None:
+    for option in ({"tree_bandwidth": 1e6}, {"keep": 0.5}):
+        experiment = Experiment(topology="torus:2x2", workers=4, planner="multi-tree", **option)
+        with pytest.raises(ExperimentError, match="only the planner mtree knows it"):
+            prepare(experiment)
+    with pytest.raises(ExperimentError, match=r"mtree on star:3: .* has switches"):
+        prepare(Experiment(topology="star:3", workers=3, planner="mtree"))
+    with pytest.raises(ExperimentError, match="mtree on torus:3x3: 5 workers"):
+        prepare(Experiment(topology="torus:3x3", workers=5, planner="mtree"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,20 @@ def test_hosts_that_forward_need_no_switch() -> None:
     assert [case.algorithm for case in some] == names[:-1]
     with pytest.raises(ExperimentError, match=r"8 workers: expected all 9 hosts"):
         list(compare(Comparison("torus:3x3", (100_000,), (8,), ("multi-tree",))))
+
+
+def test_trees_of_hosts_by_document_000() -> None:
+    asked = Comparison("complete:5", (400_000,), (), ("multi-tree",), link_rate=1e8)
+    (ours,) = compare(asked)
+    (mtree,) = compare(replace(asked, planner="mtree"))
+    (whole,) = compare(replace(asked, planner="mtree", tree_bandwidth=1e8))
+    # With whole links there is one tree, of the strength 5/2.
+    assert mtree.seconds < 0.6 * whole.seconds
+    assert mtree.seconds == pytest.approx(ours.seconds, rel=0.2)
+    with pytest.raises(ExperimentError, match="only the planner mtree knows them"):
+        replace(asked, keep=1.0)
+    with pytest.raises(ExperimentError, match="this network has switches"):
+        list(compare(Comparison("star:3", (1000,), (), ("multi-tree",), planner="mtree")))
 
 
 @pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS if name != "server"])

@@ -17,7 +17,7 @@ from controller.planners.forest import Forest, ForestOptions, Verdict
 from controller.planners.forest_checker import check_forest
 from controller.planners.graph import PlanningGraph, planning_graph
 from controller.planners.mtree import plan_mtree
-from controller.planners.multi_tree import plan_multi_tree
+from controller.planners.multi_tree import _Planning, plan_multi_tree
 from tests.unit.tree_world import best_of_two, named, network_of, networks, spanning_trees
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "networks"
@@ -241,3 +241,10 @@ def test_no_plan_is_a_plain_verdict() -> None:
     ):
         with pytest.raises(PlanError, match=message):
             plan_multi_tree(graph, options)
+
+
+def test_a_search_without_time_proves_nothing() -> None:
+    planning = _Planning(named("torus:3x3"), ForestOptions(max_trees=2), 0.0)
+    proved = planning.certificate
+    planning._tighten("blocks", float("inf"), "")
+    assert planning.certificate is proved

@@ -141,7 +141,7 @@ def test_hosts_alone_need_no_server() -> None:
     values = planned("--topology", "torus:3x3", "--planner", "mtree", "--max-trees", "3")
     assert values["unit"] == "links"
     assert values["bound"] == 2  # of any number of trees 9 / 4
-    assert values["not_runnable"]
+    assert "not_runnable" not in values
     assert len(values["trees"][0]["parents"]) == 8
     ours = planned("--topology", "torus:3x3", "--workers", "9")
     assert (ours["planner"], ours["throughput"], ours["bound"]) == ("multi-tree", 9 / 4, 9 / 4)
@@ -149,7 +149,11 @@ def test_hosts_alone_need_no_server() -> None:
     assert "hopsum run" not in plan("--topology", "torus:3x3", "--planner", "multi-tree")
     text = plan("--topology", "torus:3x3", "--planner", "mtree")
     assert "2.25 links at most" in text
-    assert "hopsum run cannot run it" in text
+    assert "hopsum run cannot run it" not in text
+    whole = planned("--topology", "complete:7", "--planner", "mtree", "--tree-bandwidth", "1")
+    assert (len(whole["trees"]), whole["throughput"]) == (1, 1)
+    default = planned("--topology", "complete:7", "--planner", "mtree")
+    assert default["throughput"] == pytest.approx(3.5)
 
 
 @pytest.mark.parametrize(
@@ -159,6 +163,11 @@ def test_hosts_alone_need_no_server() -> None:
         (("--topology", "torus:3x3", "--planner", "multi-hop"), "needs switches"),
         (("--topology", "star:3", "--planner", "mtree"), "networks of hosts only"),
         (("--topology", "torus:3x3", "--planner", "mtree", "--workers", "4"), "leave --workers"),
+        (("--topology", "torus:3x3", "--tree-bandwidth", "1"), "only the planner mtree knows it"),
+        (("--topology", "star:3", "--keep", "0.9"), "keep: only the planner mtree knows it"),
+        (("--planner", "embedding", "--keep", "0.9"), "keep: only the planner mtree knows it"),
+        (("--topology", "torus:3x3", "--planner", "mtree", "--keep", "2"), "keep 2: expected"),
+        (("--planner", "mtree", "--tree-bandwidth", "x"), "tree-bandwidth: "),
     ],
 )
 def test_planners_say_what_they_are_for(arguments: tuple[str, ...], message: str) -> None:

@@ -19,7 +19,7 @@ from collectives.algorithms.trees import server_all_reduce, tree_broadcast
 from collectives.flows import tree_flows
 from collectives.network import Network
 from collectives.paths import PlainRoutes
-from collectives.plan import Results, tensor_ranges
+from collectives.plan import PlanError, Results, tensor_ranges
 from collectives.schedule import Schedule, ScheduleError
 from collectives.schedule_bytes import link_volumes
 from collectives.schedule_checker import check_schedule
@@ -212,6 +212,20 @@ def test_schedules_are_made_checked_and_drawn(
     assert found["elements_on_all_links"] == sum(volume for _, _, volume in found["links"])
     assert CLI.invoke(app, ["schedule", "draw", str(file), "--output", str(picture)]).exit_code == 0
     ElementTree.parse(picture)
+
+
+def test_trees_of_document_000_are_a_schedule() -> None:
+    arguments = ["schedule", "make", "--topology", "complete:5", "--algorithm", "multi-tree"]
+    arguments += ["--planner", "mtree"]
+    made = CLI.invoke(app, [*arguments, "--tree-bandwidth", "2.5Mbit"])
+    assert made.exit_code == 0, made.output
+    whole = CLI.invoke(app, [*arguments, "--tree-bandwidth", "25Mbit"])
+    one, many = (schedule_from_json(result.stdout) for result in (whole, made))
+    assert len(set(one.chains)) == 1
+    assert len(set(many.chains)) > 1
+    refused = CLI.invoke(app, [*arguments[:-1], "multi-hop"])
+    assert isinstance(refused.exception, PlanError)
+    assert "makes no trees of hosts" in str(refused.exception)
 
 
 def test_a_file_that_proves_nothing_is_refused(tmp_path: Path) -> None:
