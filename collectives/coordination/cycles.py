@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from dataclasses import replace
 
 from collectives.coordination.failure import CoordinationError
 from collectives.coordination.operators import BitVector, Operator, OrderTable
@@ -25,11 +26,18 @@ class Cycles:
         self.number = 0
         """Of the next vector to contribute."""
         self.vectors = 0
+        self.until: int | None = None
+        """Contribute no vector from this number on, but all before."""
         self._pause = pause
         self._waiting: deque[tuple[int, OrderTable]] = deque()
         self._in_flight: BitVector | None = None
         self._fruitless: BitVector | None = None
         self._again_at = float("-inf")
+
+    @property
+    def finished(self) -> int:
+        """Cycles whose result has been taken."""
+        return self.number - (self._in_flight is not None)
 
     def amend(self, cycle: int, table: OrderTable) -> None:
         """A new version of the table is in force from this cycle."""
@@ -47,14 +55,17 @@ class Cycles:
         self._fruitless = None
         return True
 
-    def contribute(self, ready: Iterable[Operator], now: float) -> Outgoing | None:
+    def contribute(self, ready: Iterable[Operator], iteration: int, now: float) -> Outgoing | None:
         """Contribute what is ready to the next cycle; None if it is not the time."""
         if self._in_flight is not None or not self.table.version:
             return None
-        vector = self.table.vector(ready)
-        # A newer table waits until this cycle is over: then even an empty vector must go.
+        if self.until is not None and self.number >= self.until:
+            return None
+        vector = self.table.vector(ready, iteration)
+        # A newer table, or the end, waits until this cycle is over: then even an empty vector must
+        # go.
         idle = not vector.bits or (vector == self._fruitless and now < self._again_at)
-        if idle and not self._waiting:
+        if idle and not self._waiting and self.until is None:
             return None
         self._in_flight = vector
         self._again_at = now + self._pause
@@ -63,7 +74,10 @@ class Cycles:
         return self.reduction.contribute(self.number - 1, vector)
 
     def finish(self) -> list[Operator] | None:
-        """What starts by the cycle that is over, in order; None if none is."""
+        """What starts by the cycle that is over, in order; None if none is.
+
+        Nothing starts by vectors of different iterations.
+        """
         if self._in_flight is None:
             return None
         result = self.reduction.take_result()
@@ -75,11 +89,17 @@ class Cycles:
                 f"cycle {self.number - 1}: operators come out that this process did not offer; "
                 f"the all-reduce is not a bitwise and of all vectors"
             )
-        self._fruitless = BitVector(vector.length, vector.bits & ~result.bits)
+        if result.bits and result.iteration != vector.iteration:
+            raise CoordinationError(
+                f"cycle {self.number - 1}: operators of iteration {result.iteration} come out, "
+                f"expected {vector.iteration}; the all-reduce mixes its calls"
+            )
+        self._fruitless = replace(vector, bits=vector.bits & ~result.bits)
         return self.table.chosen(result)
 
-    def deadline(self, ready: Iterable[Operator]) -> float:
+    def deadline(self, ready: Iterable[Operator], iteration: int) -> float:
         """When the next vector may go although nothing new is ready; infinity: never by itself."""
         if self._in_flight is not None or self._fruitless is None or not self._fruitless.bits:
             return float("inf")
-        return self._again_at if self.table.vector(ready) == self._fruitless else float("inf")
+        vector = self.table.vector(ready, iteration)
+        return self._again_at if vector == self._fruitless else float("inf")

@@ -1,8 +1,8 @@
 """Frames as bytes, for whatever carries them: field after field, as the dataclasses have them.
 
 Whole numbers are varints (LEB128, seven bits a byte, the lowest first), texts and tuples begin with
-their length, and a message begins with its place in `MESSAGES`. A bit vector is its length and its
-words of 32 bits, big-endian. docs/coordination.md has the layout with an example.
+their length, and a message begins with its place in `MESSAGES`. A bit vector is its length, its
+iteration and its words of 32 bits, big-endian. docs/coordination.md has the layout with an example.
 """
 
 from __future__ import annotations
@@ -212,10 +212,12 @@ def _read_text(reader: _Reader) -> str:
 
 def _write_vector(out: bytearray, vector: BitVector) -> None:
     _write_number(out, vector.length)
+    _write_number(out, vector.iteration)
     out += struct.pack(f">{len(vector.words)}I", *vector.words)
 
 
 def _read_vector(reader: _Reader) -> BitVector:
-    length = reader.number()
+    length, iteration = reader.number(), reader.number()
     count = -(-length // WORD_BITS)
-    return BitVector.from_words(length, struct.unpack(f">{count}I", reader.take(4 * count)))
+    words = struct.unpack(f">{count}I", reader.take(4 * count))
+    return BitVector.from_words(length, words, iteration)

@@ -28,10 +28,12 @@ class Start:
     """Start this collective now; `waited`: seconds since this process was ready for it.
 
     The least `waited` of all processes is what the protocol took; the rest is waiting for others.
+    `iteration`: in which all processes were ready for it.
     """
 
     operator: Operator
     waited: float
+    iteration: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,27 @@ class ProcessRefused(CoordinationError):
     """This process was turned away: its name is taken, or it was started for another tree."""
 
 
+class IterationMismatch(CoordinationError):
+    """The processes do not call for the same operators in an iteration.
+
+    `operator` and `iteration`: the first such found; `processes`: the names of those at fault.
+    Raised at every process: what one has summed, another may lack.
+    """
+
+    def __init__(
+        self, operator: str, iteration: int, processes: tuple[str, ...], reason: str
+    ) -> None:
+        super().__init__(
+            f"operator {operator}, iteration {iteration}: {', '.join(processes)} {reason}; "
+            f"expected every operator once an iteration at every process, or at none: restart all "
+            f"from the last state they have in common"
+        )
+        self.operator = operator
+        self.iteration = iteration
+        self.processes = processes
+        self.reason = reason
+
+
 class ProcessLost(CoordinationError):
     """A process of the group died or never came; `name` is its name."""
 

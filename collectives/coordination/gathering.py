@@ -22,12 +22,13 @@ class Gathering:
 
     def __init__(self, members: Sequence[int]) -> None:
         self._members = frozenset(members)
-        self._open: dict[str, _Collection] = {}
+        self._open: dict[tuple[int, str], _Collection] = {}
         self._table = OrderTable()
 
     def request(self, member: int, version: int, wanted: Iterable[Wanted]) -> list[Wanted]:
         """Take in requests of a member; what all members want now (004 claim 1), merged.
 
+        Requests of different iterations are for different operators, whatever their names.
         A request made before the member had our order table, for an operator that is in it, is
         dropped: when the member gets the table it will set its bit instead.
         """
@@ -35,21 +36,22 @@ class Gathering:
         for want in wanted:
             if version < self._table.version and self._table.find(want.name) is not None:
                 continue
-            collection = self._open.setdefault(want.name, _Collection())
+            key = want.iteration, want.name
+            collection = self._open.setdefault(key, _Collection())
             if member in collection.asked:
                 continue
             collection.asked.add(member)
             collection.variants = _merged(collection.variants, want.variants)
             if collection.asked == self._members:
-                del self._open[want.name]
-                complete.append(Wanted(want.name, tuple(collection.variants)))
+                del self._open[key]
+                complete.append(Wanted(*key, tuple(collection.variants)))
         return complete
 
     def adopt(self, table: OrderTable) -> None:
         """A newer order table passes: what it holds is no longer negotiated."""
         self._table = table
-        for name in [name for name in self._open if table.find(name) is not None]:
-            del self._open[name]
+        for key in [key for key in self._open if table.find(key[1]) is not None]:
+            del self._open[key]
 
 
 def _merged(one: list[Variant], other: Iterable[Variant]) -> list[Variant]:

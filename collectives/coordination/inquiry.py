@@ -1,8 +1,11 @@
-"""Who has not asked for an operator? Questions go down the tree, answers come up joined."""
+"""Who holds up an operator? Questions go down the tree, answers come up joined."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from collectives.coordination.messages import Missing, Probe
 
 
 class Tally:
@@ -24,20 +27,20 @@ class Inquiries:
 
     def __init__(self, members: Sequence[int]) -> None:
         self._members = members
-        self._open: dict[str, tuple[Tally, set[int]]] = {}
+        self._open: dict[Probe, tuple[Tally, set[int]]] = {}
 
-    def begin(self, name: str) -> bool:
+    def begin(self, probe: Probe) -> bool:
         """Ask about an operator; False if that question is under way."""
-        if name in self._open:
+        if probe in self._open:
             return False
-        self._open[name] = Tally(self._members), set()
+        self._open[probe] = Tally(self._members), set()
         return True
 
-    def answer(self, member: int, name: str, ranks: Iterable[int]) -> tuple[int, ...] | None:
+    def answer(self, member: int, answer: Missing) -> Missing | None:
         """Take in who of a member's subtree has not asked; all of them once everybody answered."""
-        tally, missing = self._open.get(name, (Tally(()), set()))
-        missing.update(ranks)
+        tally, missing = self._open.get(answer.probe, (Tally(()), set()))
+        missing.update(answer.ranks)
         if not tally.add(member):
             return None
-        del self._open[name]
-        return tuple(sorted(missing))
+        del self._open[answer.probe]
+        return replace(answer, ranks=tuple(sorted(missing)))

@@ -79,14 +79,16 @@ def steady_state(tree: CoordinationTree, operators: int, costs: Costs) -> Agreem
 
 
 def _agree(group: VirtualGroup, iteration: int, operators: int) -> Agreement:
-    began = group.now
+    for rank in range(len(group.participants)):
+        group.call(group.now, rank, lambda p: p.begin_iteration(iteration, group.now))
+    # The reports of the last iteration's end travel while the processes compute.
+    began = group.settle()
     before = [(p.statistics.sent, p.statistics.received, p.vectors) for p in group.participants]
     events = [len(seen) for seen in group.events]
 
     wanted = [Operator(f"gradient {number}", (1024,), "float32") for number in range(operators)]
 
     def step(participant: Participant) -> None:
-        participant.begin_iteration(iteration, began)
         participant.ready_together(wanted, began)
 
     for rank in range(len(group.participants)):
@@ -108,5 +110,5 @@ def _agree(group: VirtualGroup, iteration: int, operators: int) -> Agreement:
         busiest=max(sent + received for sent, received in totals),
         messages=sum(sent for sent, _ in totals),
         vectors=vectors.pop(),
-        words=len(group.participants[0].table.vector(()).words),
+        words=len(group.participants[0].table.vector((), iteration).words),
     )

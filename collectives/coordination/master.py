@@ -65,17 +65,17 @@ class Master:
 
         Before the table is handed out they start; later they enter the table, and start by it.
         """
-        start: list[str] = []
-        failed: list[tuple[str, str]] = []
+        start: list[tuple[int, str]] = []
+        failed: list[tuple[int, str, str]] = []
         for want in wanted:
             if len(want.variants) > 1:
-                failed.append((want.name, self._mismatch(want)))
+                failed.append((want.iteration, want.name, self._mismatch(want)))
                 continue
             operator = want.variants[0].operator
             if self.table.version or self._hand_out:
                 self._added[want.name] = operator
             else:
-                start.append(want.name)
+                start.append((want.iteration, want.name))
                 if self._collecting:
                     self._added.setdefault(want.name, operator)
         return Response(tuple(start), tuple(failed)) if start or failed else None

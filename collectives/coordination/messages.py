@@ -40,6 +40,7 @@ class Variant:
 class Wanted:
     """All processes of a subtree have asked to start an operator; as one, if all is well."""
 
+    iteration: int
     name: str
     variants: tuple[Variant, ...]
 
@@ -54,10 +55,10 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """Down: start these, in this order; and give these up, for the reason that follows each."""
+    """Down: start these (iteration, name), in this order; and give these up, each for a reason."""
 
-    start: tuple[str, ...]
-    failed: tuple[tuple[str, str], ...] = ()
+    start: tuple[tuple[int, str], ...]
+    failed: tuple[tuple[int, str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,7 @@ class Amended:
 class Contest:
     """Up: back to negotiation for this operator; `late`: because it does not start."""
 
+    iteration: int
     name: str
     version: int
     late: bool
@@ -88,17 +90,71 @@ class Contest:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """Down: who has not asked for this operator?"""
+    """Down: at whom does this operator not wait?
 
+    `count`, unless 0: who has ended the iteration with fewer calls for it?
+    """
+
+    iteration: int
     name: str
+    count: int
 
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """Up: these ranks of the subtree have not; down: these of all have not."""
+    """Up: at these ranks of the subtree; down: at these of all."""
 
+    probe: Probe
+    ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Up: how far a subtree is; down: how far all processes are.
+
+    Iterations below `over` are over at all of them: nothing waits, and nothing will. `rank` calls
+    for nothing more in iterations from `since` to `first` - 1: for `names` in the first of these,
+    for nothing in the others. `first` is 0 if nobody has gone further than is known.
+    """
+
+    over: int
+    since: int
+    first: int
+    rank: int
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Unmatched:
+    """Up: an operator can never start, since a process has ended the iteration without it.
+
+    `count`: or with fewer calls for it, where an operator that was given up is called for anew.
+    """
+
+    iteration: int
+    name: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Misuse:
+    """Up: a process is ready for an operator that it cannot ask for in this iteration."""
+
+    rank: int
+    iteration: int
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """Down: coordination ends everywhere, after vectors 0 to `cycle` - 1; these ranks are why."""
+
+    cycle: int
+    iteration: int
     name: str
     ranks: tuple[int, ...]
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +207,10 @@ Message = (
     | Lost
     | Leave
     | Closed
+    | Progress
+    | Unmatched
+    | Misuse
+    | Mismatch
 )
 
 

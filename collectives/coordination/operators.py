@@ -8,6 +8,10 @@ from functools import cached_property
 
 WORD_BITS = 32
 """A lane of hopsum's packets: vectors can be combined in the switches as they are."""
+_WORD = (1 << WORD_BITS) - 1
+
+NO_MORE = _WORD
+"""Above every iteration number: where a process that has left stands. Numbers do not wrap."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,32 +29,55 @@ class Operator:
 
 @dataclass(frozen=True, slots=True)
 class BitVector:
-    """`length` bits; bit i of `bits` is the operator at place i of the table."""
+    """`length` bits; bit i of `bits` is the operator at place i of the table, in `iteration`.
+
+    Vectors of different iterations have no operator in common: they combine to a vector without
+    bits, of iteration 0.
+    """
 
     length: int
     bits: int = 0
+    iteration: int = 0
 
     def __and__(self, other: BitVector) -> BitVector:
         if self.length != other.length:
             raise ValueError(f"vectors of {self.length} and {other.length} bits")
-        return BitVector(self.length, self.bits & other.bits)
+        if self.iteration != other.iteration:
+            return BitVector(self.length)
+        return BitVector(self.length, self.bits & other.bits, self.iteration)
 
     @property
     def words(self) -> tuple[int, ...]:
         """ceil(length / 32) words of 32 bits, the lowest bits first."""
-        return tuple(
-            self.bits >> low & (1 << WORD_BITS) - 1 for low in range(0, self.length, WORD_BITS)
-        )
+        return tuple(self.bits >> low & _WORD for low in range(0, self.length, WORD_BITS))
+
+    @property
+    def tagged_words(self) -> tuple[int, ...]:
+        """`words`, then the iteration and its complement.
+
+        A bitwise and of such words, made by whoever knows nothing of iterations, leaves the last
+        two complementary if and only if they were the same everywhere.
+        """
+        return (*self.words, self.iteration, self.iteration ^ _WORD)
 
     @classmethod
-    def from_words(cls, length: int, words: Sequence[int]) -> BitVector:
+    def from_tagged_words(cls, length: int, words: Sequence[int]) -> BitVector:
+        """The vector of combined `tagged_words`, without bits if the iterations differed."""
+        if len(words) < 2:
+            raise ValueError(f"{len(words)} words; expected 2 at least, for the iteration")
+        *bits, iteration, complement = (int(word) & _WORD for word in words)
+        if iteration ^ complement != _WORD:
+            bits, iteration = [0] * len(bits), 0
+        return cls.from_words(length, bits, iteration)
+
+    @classmethod
+    def from_words(cls, length: int, words: Sequence[int], iteration: int = 0) -> BitVector:
         """The vector of its words, which may be given as signed integers."""
         expected = -(-length // WORD_BITS)
         if len(words) != expected:
             raise ValueError(f"{len(words)} words for {length} bits; expected {expected}")
-        mask = (1 << WORD_BITS) - 1
-        bits = sum((int(word) & mask) << WORD_BITS * i for i, word in enumerate(words))
-        return cls(length, bits & (1 << length) - 1)
+        bits = sum((int(word) & _WORD) << WORD_BITS * i for i, word in enumerate(words))
+        return cls(length, bits & (1 << length) - 1, iteration)
 
 
 @dataclass(frozen=True)
@@ -75,14 +102,14 @@ class OrderTable:
         place = self._places.get(name)
         return None if place is None else self.operators[place]
 
-    def vector(self, ready: Iterable[Operator]) -> BitVector:
+    def vector(self, ready: Iterable[Operator], iteration: int) -> BitVector:
         """The vector with the bits of those ready operators that are in the table just so."""
         bits = 0
         for operator in ready:
             place = self._places.get(operator.name)
             if place is not None and self.operators[place] == operator:
                 bits |= 1 << place
-        return BitVector(len(self), bits)
+        return BitVector(len(self), bits, iteration)
 
     def chosen(self, vector: BitVector) -> list[Operator]:
         """The operators whose bits are set, in order."""

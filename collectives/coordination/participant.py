@@ -7,23 +7,29 @@ those of the other processes below; when the master has it from everybody the re
 and the order of responses becomes the order table. Later (claims 7-12): bit vectors over the table,
 combined by an AND all-reduce. What the table does not say, or says wrongly, is negotiated up the
 tree again, and the table is amended.
+
+Iteration numbers are each process's own, and go with every request, vector and start: only
+operators of one iteration are joined. A process that ends an iteration reports it; who waits for an
+operator without which another has ended the iteration says so, and coordination ends at all.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from collectives.coordination.cycles import Cycles
 from collectives.coordination.events import CoordinationOptions, Event, GivenUp, Stalled, Start
 from collectives.coordination.failure import (
     CoordinationError,
+    IterationMismatch,
     OperatorError,
     ProcessLost,
     ProcessRefused,
 )
 from collectives.coordination.gathering import Gathering
 from collectives.coordination.inquiry import Inquiries, Tally
+from collectives.coordination.iterations import Iterations, ProgressTracker
 from collectives.coordination.master import Master
 from collectives.coordination.messages import (
     Amended,
@@ -34,17 +40,21 @@ from collectives.coordination.messages import (
     Leave,
     Lost,
     Message,
+    Mismatch,
     Missing,
+    Misuse,
     Probe,
+    Progress,
     Request,
     Response,
     Result,
+    Unmatched,
     Variant,
     Vector,
     Wanted,
 )
 from collectives.coordination.neighbours import Neighbours
-from collectives.coordination.operators import Operator, OrderTable
+from collectives.coordination.operators import NO_MORE, Operator, OrderTable
 from collectives.coordination.reduction import AndAllReduce, RingAnd, TreeAnd
 from collectives.coordination.tree import CoordinationTree
 
@@ -82,7 +92,6 @@ class Participant:
         self.failure: CoordinationError | None = None
         """What ended coordination at this process; every later call raises it."""
         self.closed = False
-        self.iteration = 0
         self._options = options or CoordinationOptions()
         if reduction is None:
             reduction = RingAnd(tree.ring, rank) if tree.ring else TreeAnd(tree, rank)
@@ -106,6 +115,10 @@ class Participant:
         self._table = OrderTable()
         self._spreading = Tally(())
         self._objections: dict[tuple[str, bool], tuple[int, float]] = {}
+        self._iterations = Iterations(rank)
+        self._progress = ProgressTracker(self._members)
+        self._over_here = 0
+        self._ending: Mismatch | None = None
         self._leaving = False
         self._left = Tally(self._members)
         self._events: list[Event] = []
@@ -113,23 +126,56 @@ class Participant:
     # -- the process
 
     def begin_iteration(self, number: int, now: float) -> None:
-        """Publish the number of the iteration that begins (claim 6); it must grow."""
+        """Publish the number of the iteration that begins (claim 6); it must grow.
+
+        Ends the last one. Raises OperatorError if operators of that have not started.
+        """
         self._check_running()
-        if number <= self.iteration:
+        if not self.iteration < number < NO_MORE:
             raise OperatorError(
                 f"process {self.name}: iteration {number} after {self.iteration}; expected a "
-                f"larger number, from 1"
+                f"larger number, from 1 to {NO_MORE - 1}"
             )
-        self.iteration = number
+        self._check_started(f"begins iteration {number}")
+        self._iterations.begin(number)
+        self._stand(number, now)
         if self._master is not None:
             self._master.iteration(number)
             self._amend(now)
         self.advance(now)
 
+    def end_iteration(self, now: float) -> None:
+        """This process calls for no more operators of the iteration; what waits may still start.
+
+        Beginning the next says the same. But where each process waits for an operator that another
+        one lacks, none begins the next: only who says so before it waits learns of the error.
+        Raises OperatorError if no iteration has begun.
+        """
+        self._check_running()
+        if not self.iteration:
+            raise OperatorError(
+                f"process {self.name} ends an iteration before it has begun one; expected "
+                f"begin_iteration before"
+            )
+        self._stand(self.iteration + 1, now)
+        self.advance(now)
+
+    @property
+    def iteration(self) -> int:
+        """The number that was published last; 0: none, and operators may recur."""
+        return self._iterations.number
+
+    @property
+    def over_everywhere(self) -> int:
+        """All iterations below this number are over at all processes, with the same operators."""
+        return self._iterations.over
+
     def ready(self, operator: Operator, now: float) -> None:
         """This process is ready for a collective: it goes onto the request list (claim 12).
 
-        Raises OperatorError if one of that name waits already, the failure if the group has failed.
+        Ready twice for one name in an iteration, or after its end, fails the group, as `failure`
+        says soon. Raises the failure if the group has failed, OperatorError if this process has
+        left, or has published no iteration and one of that name waits already.
         """
         self.ready_together([operator], now)
 
@@ -140,11 +186,15 @@ class Participant:
         for operator in operators:
             if self._leaving:
                 raise OperatorError(f"process {self.name}: {operator.name} after it has left")
-            if operator.name in self._pending:
+            if not self.iteration and operator.name in self._pending:
                 raise OperatorError(
                     f"process {self.name}: operator {operator.name} has not started yet; expected "
                     f"another name, or to wait for it"
                 )
+            misuse = self._iterations.call(operator.name)
+            if misuse is not None:
+                self._misuse(Misuse(self.rank, self.iteration, operator.name, misuse), now)
+                continue
             arisen.append(_Pending(operator, now, now + self._options.stall))
             self._pending[operator.name] = arisen[-1]
         self._place(arisen, now)
@@ -168,13 +218,12 @@ class Participant:
     def leave(self, now: float) -> None:
         """This process needs nothing any more; it stays until `done`."""
         self._check_running()
-        if self._pending:
-            raise OperatorError(
-                f"process {self.name} leaves while {', '.join(self._pending)} have not started"
-            )
+        self._check_started("leaves")
         if not self._leaving:
             self._leaving = True
+            self._stand(NO_MORE, now)
             self._take_leave(self.rank, now)
+            self.advance(now)
 
     @property
     def done(self) -> bool:
@@ -185,13 +234,22 @@ class Participant:
         if self.failure is not None:
             raise self.failure
 
+    def _check_started(self, what: str) -> None:
+        if self._pending:
+            raise OperatorError(
+                f"process {self.name} {what} while {', '.join(self._pending)} have not started"
+            )
+
     # -- frames and time
 
     def receive(self, frame: Frame, now: float) -> None:
         """Take a frame in, of any kind and content."""
         for message in self._near.receive(frame, now):
             if self.failure is None:
-                self._obey(frame.source, message, now)
+                try:
+                    self._obey(frame.source, message, now)
+                except CoordinationError as error:
+                    self._fail(error)
         if self._near.refused is not None and not self.closed:
             self._fail(ProcessRefused(f"process {self.name} is refused: {self._near.refused}"))
         self.advance(now)
@@ -209,7 +267,8 @@ class Participant:
             for pending in [p for p in self._pending.values() if now >= p.late_at]:
                 pending.late_at = now + self._options.stall
                 name = pending.operator.name
-                self._contest(Contest(name, self._table.version, late=True), now)
+                contest = Contest(self.iteration, name, self._table.version, late=True)
+                self._contest(contest, now)
         self.advance(now)
 
     def take_output(self) -> list[Frame]:
@@ -229,7 +288,8 @@ class Participant:
             late = min(pending.late_at for pending in self._pending.values())
             deadline = min(deadline, late)
             if not self._withheld:
-                deadline = min(deadline, self._cycles.deadline(self._ready()))
+                due = self._cycles.deadline(self._ready(), self.iteration)
+                deadline = min(deadline, due)
         return None if deadline == float("inf") else deadline
 
     def _obey(self, peer: int, message: Message, now: float) -> None:
@@ -244,13 +304,21 @@ class Participant:
                 self._have_amended(peer, version, now)
             case Contest():
                 self._contest(message, now)
-            case Probe(name):
-                self._probe(name, now)
-            case Missing(name, ranks):
+            case Probe():
+                self._probe(message, now)
+            case Missing():
                 if peer == self._parent:
-                    self._tell_missing(name, ranks, now)
+                    self._tell_missing(message, now)
                 else:
-                    self._take_missing(peer, name, ranks, now)
+                    self._take_missing(peer, message, now)
+            case Progress():
+                self._take_progress(peer, message, now)
+            case Unmatched():
+                self._take_unmatched(message, now)
+            case Misuse():
+                self._misuse(message, now)
+            case Mismatch():
+                self._end(message, now)
             case Vector() | Result():
                 self._reduce(peer, message, now)
             case Lost(rank, reason):
@@ -283,7 +351,12 @@ class Participant:
 
     def _fail(self, error: CoordinationError) -> None:
         if self.failure is None:
-            self.failure = error
+            # Others fail by the same mismatch and go: that is not news.
+            self.failure = error if self._ending is None else self._mismatch(self._ending)
+
+    def _mismatch(self, ending: Mismatch) -> IterationMismatch:
+        names = tuple(self.tree.names[rank] for rank in ending.ranks)
+        return IterationMismatch(ending.name, ending.iteration, names, ending.reason)
 
     def _take_leave(self, member: int, now: float) -> None:
         if not self._left.add(member):
@@ -310,10 +383,13 @@ class Participant:
                 # Out of the newest table but still in the one in force: wait for the change.
                 if not pending.asked and self._cycles.table.find(operator.name) is None:
                     pending.asked = True
-                    asking.append(Wanted(operator.name, (Variant(operator, 1, self.rank),)))
+                    form = Variant(operator, 1, self.rank)
+                    asking.append(Wanted(self.iteration, operator.name, (form,)))
             elif known != operator and not pending.contested:
                 pending.contested = True
-                self._contest(Contest(operator.name, self._table.version, late=False), now)
+                self._contest(
+                    Contest(self.iteration, operator.name, self._table.version, late=False), now
+                )
         if asking:
             self._gather(self.rank, self._table.version, asking, now)
 
@@ -324,6 +400,8 @@ class Participant:
         if self._master is None:
             self._near.send(self._parent, Request(self._table.version, tuple(complete)), now)
             return
+        if self._ending is not None:
+            return
         response = self._master.complete(complete)
         if response is not None:
             self._respond(response, now)
@@ -331,20 +409,33 @@ class Participant:
 
     def _respond(self, response: Response, now: float) -> None:
         self._near.send_down(response, now)
-        for name in response.start:
-            self._start(name, now)
-        for name, reason in response.failed:
-            self._events.append(GivenUp(self._pending.pop(name).operator, reason))
+        for iteration, name in response.start:
+            self._start(iteration, name, now)
+        for iteration, name, reason in response.failed:
+            self._events.append(GivenUp(self._take_pending(iteration, name).operator, reason))
+            # Everybody may call for it anew.
+            self._iterations.give_up(name)
 
-    def _start(self, name: str, now: float) -> None:
-        pending = self._pending.pop(name)
-        self._events.append(Start(pending.operator, now - pending.since))
+    def _start(self, iteration: int, name: str, now: float) -> None:
+        pending = self._take_pending(iteration, name)
+        self._events.append(Start(pending.operator, now - pending.since, iteration))
+
+    def _take_pending(self, iteration: int, name: str) -> _Pending:
+        pending = self._pending.pop(name, None)
+        if pending is None or iteration != self.iteration:
+            raise CoordinationError(
+                f"process {self.name}, iteration {self.iteration}: {name} of iteration {iteration} "
+                f"starts without this process, which is a defect of hopsum"
+            )
+        return pending
 
     # -- the order table
 
     def _amend(self, now: float) -> None:
         """At the root: hand down the next version of the table, if there is one."""
         assert self._master is not None
+        if self._ending is not None:
+            return
         amendment = self._master.amendment(self._cycles.number)
         if amendment is not None:
             self._take_amendment(amendment, now)
@@ -385,30 +476,99 @@ class Participant:
         elif self._master.contest(contest.name, contest.version):
             self._amend(now)
         elif contest.late:
-            self._probe(contest.name, now)
+            self._probe(Probe(contest.iteration, contest.name, 0), now)
 
-    def _probe(self, name: str, now: float) -> None:
-        """Ask the subtree who has not asked for an operator."""
-        if self._inquiries.begin(name):
-            self._near.send_down(Probe(name), now)
-            own = () if name in self._pending else (self.rank,)
-            self._take_missing(self.rank, name, own, now)
+    def _probe(self, probe: Probe, now: float) -> None:
+        """Ask the subtree who holds up an operator."""
+        if self._inquiries.begin(probe):
+            self._near.send_down(probe, now)
+            if probe.count:
+                missing = self._iterations.went_without(probe)
+            else:
+                missing = not self._waits_for(probe)
+            own = (self.rank,) if missing else ()
+            self._take_missing(self.rank, Missing(probe, own), now)
 
-    def _take_missing(self, member: int, name: str, ranks: Iterable[int], now: float) -> None:
-        missing = self._inquiries.answer(member, name, ranks)
+    def _waits_for(self, probe: Probe) -> bool:
+        return probe.iteration == self.iteration and probe.name in self._pending
+
+    def _take_missing(self, member: int, answer: Missing, now: float) -> None:
+        missing = self._inquiries.answer(member, answer)
         if missing is None:
             return
         if self._master is None:
-            self._near.send(self._parent, Missing(name, missing), now)
-        elif missing:
-            self._tell_missing(name, missing, now)
+            self._near.send(self._parent, missing, now)
+        elif missing.probe.count:
+            reason = "ended it without being ready for it"
+            self._declare(missing.probe.iteration, missing.probe.name, missing.ranks, reason, now)
+        elif missing.ranks:
+            self._tell_missing(missing, now)
 
-    def _tell_missing(self, name: str, ranks: tuple[int, ...], now: float) -> None:
-        self._near.send_down(Missing(name, ranks), now)
-        pending = self._pending.get(name)
-        if pending is not None:
-            names = tuple(self.tree.names[rank] for rank in ranks)
-            self._events.append(Stalled(pending.operator, names))
+    def _tell_missing(self, missing: Missing, now: float) -> None:
+        self._near.send_down(missing, now)
+        if self._waits_for(missing.probe):
+            names = tuple(self.tree.names[rank] for rank in missing.ranks)
+            self._events.append(Stalled(self._pending[missing.probe.name].operator, names))
+
+    # -- iterations
+
+    def _stand(self, iteration: int, now: float) -> None:
+        """Report that this process calls for nothing more in lower iterations."""
+        ended = self._iterations.stand(iteration)
+        if ended is not None:
+            self._over_here = self._iterations.over_here(bool(self._pending))
+            self._take_progress(self.rank, replace(ended, over=self._over_here), now)
+
+    def _report_over(self, now: float) -> None:
+        """Report that nothing waits here any more in an iteration that has ended here."""
+        over = self._iterations.over_here(bool(self._pending))
+        if over > self._over_here:
+            self._over_here = over
+            self._take_progress(self.rank, Progress(over, 0, 0, self.rank, ()), now)
+
+    def _take_progress(self, peer: int, progress: Progress, now: float) -> None:
+        if peer == self._parent:
+            self._adopt_progress(progress, now)
+            return
+        passed = self._progress.report(peer, progress)
+        if passed is None:
+            return
+        if self._master is None:
+            self._near.send(self._parent, passed, now)
+        else:
+            self._adopt_progress(passed, now)
+
+    def _adopt_progress(self, progress: Progress, now: float) -> None:
+        self._near.send_down(progress, now)
+        self._progress.adopt(progress)
+        self._iterations.adopt(progress)
+
+    def _take_unmatched(self, unmatched: Unmatched, now: float) -> None:
+        if self._master is None:
+            self._near.send(self._parent, unmatched, now)
+        else:
+            self._probe(Probe(unmatched.iteration, unmatched.name, unmatched.count), now)
+
+    def _misuse(self, misuse: Misuse, now: float) -> None:
+        if self._master is None:
+            self._near.send(self._parent, misuse, now)
+        else:
+            self._declare(misuse.iteration, misuse.name, (misuse.rank,), misuse.reason, now)
+
+    def _declare(
+        self, iteration: int, name: str, ranks: tuple[int, ...], reason: str, now: float
+    ) -> None:
+        """At the root: end coordination at all, after the same starts.
+
+        No vector of the root's follows, so that no later cycle can end.
+        """
+        if self._ending is None:
+            self._end(Mismatch(self._cycles.number, iteration, name, ranks, reason), now)
+
+    def _end(self, mismatch: Mismatch, now: float) -> None:
+        self._near.send_down(mismatch, now)
+        self._ending = mismatch
+        self._cycles.until = mismatch.cycle
 
     # -- bit vectors
 
@@ -421,13 +581,22 @@ class Participant:
                 pass
         except CoordinationError as error:
             self._fail(error)
+            return
+        ending = self._ending
+        if ending is None:
+            self._report_over(now)
+            unmatched = self._iterations.take_unmatched()
+            if unmatched is not None:
+                self._take_unmatched(unmatched, now)
+        elif self._cycles.finished >= ending.cycle:
+            self._fail(self._mismatch(ending))
 
     def _cycle(self, now: float) -> bool:
         """One step; whether there may be another."""
         chosen = self._cycles.finish()
         if chosen is not None:
             for operator in chosen:
-                self._start(operator.name, now)
+                self._start(self.iteration, operator.name, now)
             if self._master is not None:
                 self._master.started(operator.name for operator in chosen)
             return True
@@ -436,7 +605,7 @@ class Participant:
             return True
         if self._withheld:
             return False
-        outgoing = self._cycles.contribute(self._ready(), now)
+        outgoing = self._cycles.contribute(self._ready(), self.iteration, now)
         for peer, message in outgoing or ():
             self._near.send(peer, message, now)
         return outgoing is not None
@@ -444,7 +613,7 @@ class Participant:
     @property
     def _withheld(self) -> bool:
         """Everybody gets a new table before the last cycle of the old one can end: at the root."""
-        return self._master is not None and self._master.amending
+        return self._master is not None and (self._master.amending or self._ending is not None)
 
     def _ready(self) -> Iterator[Operator]:
         return (pending.operator for pending in self._pending.values())

@@ -154,9 +154,10 @@ class RingAnd:
 class ExternalAnd:
     """The all-reduce is the caller's, such as a job with the bitwise-and reduction in the switches.
 
-    `submit(words)` starts it over ceil(operators / 32) words of 32 bits, at least one; the caller
-    gives the words that come out to `completed`, and calls `Participant.advance` then. Calls are
-    made in the same order and with the same number of words by all processes.
+    `submit(words)` starts it over ceil(operators / 32) + 2 words of 32 bits (the last two say the
+    iteration, see `BitVector.tagged_words`); the caller gives the words that come out to
+    `completed`, and calls `Participant.advance` then. Calls are made in the same order and with the
+    same number of words by all processes.
     """
 
     successors: Sequence[int] = ()
@@ -170,12 +171,12 @@ class ExternalAnd:
     def contribute(self, cycle: int, vector: BitVector) -> Outgoing:
         """Give this process's vector."""
         self._length = vector.length
-        self._submit(vector.words or (0,))
+        self._submit(vector.tagged_words)
         return []
 
     def completed(self, words: Sequence[int]) -> None:
         """The combined words of the last call, signed or unsigned."""
-        self._result = BitVector.from_words(self._length, words if self._length else ())
+        self._result = BitVector.from_tagged_words(self._length, words)
 
     def receive(self, peer: int, message: Vector | Result) -> Outgoing:
         """No process sends vectors."""

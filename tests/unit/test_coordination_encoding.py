@@ -18,14 +18,14 @@ from collectives.coordination.encoding import (
     encode,
     framed,
 )
-from collectives.coordination.messages import Frame, Missing, Vector
+from collectives.coordination.messages import Frame, Missing, Probe, Vector
 from collectives.coordination.operators import BitVector
 
 DOCUMENT = (Path(__file__).resolve().parents[2] / "docs" / "coordination.md").read_text()
 
 numbers = st.integers(0, 2**63)
 vectors = st.integers(0, 100).flatmap(
-    lambda length: st.builds(BitVector, st.just(length), st.integers(0, 2**length - 1))
+    lambda length: st.builds(BitVector, st.just(length), st.integers(0, 2**length - 1), numbers)
 )
 st.register_type_strategy(BitVector, vectors)
 st.register_type_strategy(int, numbers)
@@ -65,7 +65,7 @@ def test_other_bytes_are_an_error_or_a_frame(data: bytes) -> None:
 
 
 def test_the_document_says_the_layout() -> None:
-    frame = Frame(3, 1, 300, 7, 2, 9, Vector(5, BitVector(33, 1 << 32 | 6)))
+    frame = Frame(3, 1, 300, 7, 2, 9, Vector(5, BitVector(33, 1 << 32 | 6, 4)))
     block = re.search(r"^```\n([0-9a-f ]+)\n```$", DOCUMENT, re.MULTILINE)
     assert block is not None
     assert encode(frame) == bytes.fromhex(block[1])
@@ -81,6 +81,6 @@ def test_what_is_wrong_is_said() -> None:
     with pytest.raises(FrameError, match="has no end"):
         decode(b"\xff" * 20)
     with pytest.raises(FrameError, match="number -1"):
-        encode(Frame(0, 1, 1, 1, 1, 0, Missing("a", (-1,))))
+        encode(Frame(0, 1, 1, 1, 1, 0, Missing(Probe(1, "a", 0), (-1,))))
     with pytest.raises(FrameError, match="expected 16777216 at most"):
         Stream().take((MOST_BYTES + 1).to_bytes(4))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collectives.coordination.failure import ProcessLost, ProcessRefused
+from collectives.coordination.failure import CoordinationError, ProcessLost, ProcessRefused
 from collectives.coordination.link import Link, LinkOptions
 from collectives.coordination.messages import Frame, Leave, Probe, Response
 from collectives.coordination.participant import Participant
@@ -44,7 +44,7 @@ def test_a_link_brings_every_message_once_and_in_order(seed: int) -> None:
         assert steps < 3000
         side = random.randrange(2)
         if steps < 60 and random.random() < 0.5:
-            sent[side].append(Probe(f"{side}/{steps}"))
+            sent[side].append(Probe(steps, f"{side}", 0))
             ends[side].send(sent[side][-1], now)
         elif wires[side]:
             frame = wires[side].pop(random.randrange(len(wires[side])))
@@ -188,14 +188,26 @@ def test_foreign_frames_are_counted_and_ignored() -> None:
     begin(group, 1)
     participant = group.participants[0]
     for frame in (
-        Frame(1, 2, 2, 0, 1, 0, Response(("a",))),
-        Frame(17, 0, 2, 0, 1, 0, Response(("a",))),
-        Frame(1, 0, 2, 12345, 9, 0, Response(("a",))),
+        Frame(1, 2, 2, 0, 1, 0, Response(((1, "a"),))),
+        Frame(17, 0, 2, 0, 1, 0, Response(((1, "a"),))),
+        Frame(1, 0, 2, 12345, 9, 0, Response(((1, "a"),))),
     ):
         participant.receive(frame, group.now)
     assert participant.statistics.foreign == 3
     ready(group, "a")
     assert all_started(group) == ["a"]
+
+
+def test_a_start_of_another_iteration_ends_the_coordination() -> None:
+    group = group_of(2)
+    root = group.tree.root
+    begin(group, 3)
+    ready(group, "a", 1 - root)
+    wrong = Response(((2, "a"),))
+    group.call(group.now, root, lambda p: p._near.send(1 - root, wrong, group.now))
+    group.run(group.now + 1)
+    with pytest.raises(CoordinationError, match="iteration 3: a of iteration 2 starts without"):
+        group.participants[1 - root].ready(operator("b"), group.now)
 
 
 @settings(max_examples=60)

@@ -6,6 +6,7 @@ from collectives.coordination.events import GivenUp, Start
 from collectives.coordination.failure import OperatorError
 from collectives.coordination.master import Master
 from collectives.coordination.messages import Variant, Wanted
+from collectives.coordination.operators import NO_MORE
 from collectives.coordination.participant import Participant
 from collectives.coordination.tree import CoordinationTree, balanced_tree
 from collectives.coordination.virtual_group import Costs, VirtualGroup
@@ -162,7 +163,7 @@ def test_different_shapes_are_an_error_at_every_caller_and_all_else_goes_on() ->
 
 def test_an_objection_to_an_older_entry_is_void() -> None:
     def whole(*shape: int) -> list[Wanted]:
-        return [Wanted("a", (Variant(operator("a", *shape), 1, 0),))]
+        return [Wanted(1, "a", (Variant(operator("a", *shape), 1, 0),))]
 
     master = Master(["w0"], forget_after=1)
     master.iteration(1)
@@ -188,13 +189,16 @@ def test_an_objection_to_an_older_entry_is_void() -> None:
 
 def test_calls_that_cannot_be_made() -> None:
     group = group_of(2)
-    begin(group, 4)
     participant = group.participants[0]
+    with pytest.raises(OperatorError, match="w0 ends an iteration before it has begun one"):
+        participant.end_iteration(group.now)
+    begin(group, 4)
     ready(group, "a", 0)
-    with pytest.raises(OperatorError, match="w0: operator a has not started yet"):
-        participant.ready(operator("a"), group.now)
-    with pytest.raises(OperatorError, match="w0: iteration 4 after 4; expected a larger"):
-        participant.begin_iteration(4, group.now)
+    for number in (4, NO_MORE):
+        with pytest.raises(OperatorError, match=f"w0: iteration {number} after 4; expected a larg"):
+            participant.begin_iteration(number, group.now)
+    with pytest.raises(OperatorError, match="w0 begins iteration 5 while a have not started"):
+        participant.begin_iteration(5, group.now)
     with pytest.raises(OperatorError, match="w0 leaves while a have not started"):
         participant.leave(group.now)
     ready(group, "a", 1)
@@ -207,6 +211,16 @@ def test_calls_that_cannot_be_made() -> None:
     group.run(group.now + 0.2)
     assert [p.done for p in group.participants] == [True, True]
     assert [p.failure for p in group.participants] == [None, None]
+
+
+def test_without_iterations_a_name_waits_once() -> None:
+    group = group_of(2)
+    ready(group, "a", 0)
+    with pytest.raises(OperatorError, match="w0: operator a has not started yet"):
+        group.participants[0].ready(operator("a"), group.now)
+    ready(group, "a", 1)
+    ready(group, "a")
+    assert all_started(group) == ["a", "a"]
 
 
 def test_a_process_alone() -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from functools import reduce
+from operator import and_
 from random import Random
 
 import pytest
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 from collectives.coordination.events import CoordinationOptions, GivenUp, Stalled, Start
 from collectives.coordination.failure import CoordinationError
 from collectives.coordination.messages import Result, Vector
-from collectives.coordination.operators import BitVector, OrderTable
+from collectives.coordination.operators import NO_MORE, BitVector, OrderTable
 from collectives.coordination.reduction import AndAllReduce, ExternalAnd, RingAnd, TreeAnd
 from collectives.coordination.tree import balanced_tree
 from collectives.coordination.virtual_group import Costs, VirtualGroup
@@ -33,17 +35,34 @@ def test_words_and_back(length: int, data: st.DataObject) -> None:
     assert BitVector.from_words(length, signed) == vector
 
 
+numbers = st.integers(0, NO_MORE - 1)
+
+
+@given(st.lists(st.tuples(st.integers(0, (1 << 40) - 1), numbers), min_size=1, max_size=5))
+def test_words_of_different_iterations_start_nothing(given: list[tuple[int, int]]) -> None:
+    """Whoever combines the words knows nothing of iterations."""
+    vectors = [BitVector(40, bits, iteration) for bits, iteration in given]
+    words = [
+        reduce(and_, column) for column in zip(*(v.tagged_words for v in vectors), strict=True)
+    ]
+    combined = BitVector.from_tagged_words(40, words)
+    assert combined == reduce(and_, vectors)
+    assert combined.bits == 0 or {v.iteration for v in vectors} == {combined.iteration}
+
+
 def test_words_of_another_length_are_refused() -> None:
     with pytest.raises(ValueError, match="2 words for 32 bits; expected 1"):
         BitVector.from_words(32, (0, 0))
+    with pytest.raises(ValueError, match="1 words; expected 2 at least"):
+        BitVector.from_tagged_words(0, (0,))
     with pytest.raises(ValueError, match="vectors of 3 and 4 bits"):
         BitVector(3) & BitVector(4)
 
 
 def test_a_vector_has_the_bits_of_what_is_in_the_table_just_so() -> None:
     table = OrderTable().amended(1, (), [operator("a"), operator("b"), operator("c")])
-    vector = table.vector([operator("c"), operator("a"), operator("x"), operator("b", 9)])
-    assert vector == BitVector(3, 0b101)
+    vector = table.vector([operator("c"), operator("a"), operator("x"), operator("b", 9)], 7)
+    assert vector == BitVector(3, 0b101, 7)
     assert table.chosen(vector) == [operator("a"), operator("c")]
     amended = table.amended(2, ["a"], [operator("d")])
     assert [o.name for o in amended.operators] == ["b", "c", "d"]
@@ -117,10 +136,10 @@ def test_an_all_reduce_of_the_callers() -> None:
     begin(group, 2)
     ready(group, names[32], 0, 1)
     ready(group, names[32], 2)
-    assert calls == [[(0, 1)]] * 3
+    assert calls == [[(0, 1, 2, 2**32 - 3)]] * 3
     assert started(group, 0) == names
     for rank in range(3):
-        ends[rank].completed((0, 1))
+        ends[rank].completed((0, 1, 2, -3))
         group.call(group.now, rank, lambda p: p.advance(group.now))
     group.run(group.now + 0.1)
     assert all_started(group) == [*names, names[32]]
@@ -132,7 +151,7 @@ def test_an_all_reduce_that_is_no_and_is_noticed() -> None:
     iterate(group, 1, "a", "b")
     begin(group, 2)
     ready(group, "a")
-    end.completed((3,))
+    end.completed((3, 2, -3))
     group.call(group.now, 0, lambda p: p.advance(group.now))
     group.run(group.now + 0.1)
     assert "is not a bitwise and of all vectors" in str(group.participants[0].failure)
