@@ -90,6 +90,7 @@ class Coordinator:
         )
         self._reduction = reduction
         self._events: list[Event] = []
+        self._over = 0
         self._closing = False
         self._ended = False
         self._wakeup = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -114,11 +115,46 @@ class Coordinator:
         self._thread.start()
 
     def begin_iteration(self, number: int) -> None:
-        """Publish the number of the iteration that begins; it must grow."""
+        """Publish the number of the iteration that begins; it must grow.
+
+        Raises OperatorError if operators of the last have not started.
+        """
         self._call(lambda participant, now: participant.begin_iteration(number, now))
 
+    def end_iteration(self) -> None:
+        """Call for no more operators of this iteration; what waits may still start.
+
+        Processes that differ in their operators then fail, each with an IterationMismatch.
+        """
+        self._call(lambda participant, now: participant.end_iteration(now))
+
+    def wait_over(self, timeout: float | None = None) -> None:
+        """Wait until all processes have ended this iteration and all its operators have started.
+
+        Raises TimeoutError after `timeout` seconds.
+        """
+        with self._changed:
+            number = self._participant.iteration
+            over = self._changed.wait_for(
+                lambda: self._is_over(number) or self._participant.failure or self._ended, timeout
+            )
+            if self._is_over(number):
+                return
+            self._check()
+            if not over:
+                raise TimeoutError(
+                    f"process {self._tree.names[self._rank]}: iteration {number} is not over at "
+                    f"all processes after {timeout:g} s"
+                )
+
+    def _is_over(self, number: int) -> bool:
+        return self._participant.over_everywhere > number
+
     def ready(self, *operators: Operator) -> None:
-        """This process is ready for collectives. Raises OperatorError for a name that waits."""
+        """This process is ready for collectives, each once an iteration.
+
+        Twice, or after `end_iteration`, is an IterationMismatch at all processes.
+        """
         self._call(lambda participant, now: participant.ready_together(operators, now))
 
     def combined(self, words: Sequence[int]) -> None:
@@ -270,6 +306,9 @@ class Coordinator:
                 self._flush(connection)
         events = self._participant.take_events()
         self._events += events
+        over, self._over = self._over, self._participant.over_everywhere
+        if over != self._over:
+            self._changed.notify_all()
         if events or self._participant.failure is not None or self._participant.done:
             os.eventfd_write(self._news, 1)
             self._changed.notify_all()

@@ -5,6 +5,10 @@ for each other, or sum what does not belong together. (DistributedDataParallel w
 of its buckets instead.) Here each parameter is an operator of the coordination (004): the first
 iteration is negotiated, later ones go by bit vectors.
 
+An iteration is what lies between two calls of `wait`, on each rank. Gradients of different
+iterations are never summed: if a parameter has a gradient on some ranks and not on others, or twice
+on one, `wait` raises IterationMismatch on every rank, in that iteration.
+
     dist.init_process_group("hopsum")
     gradients = OrderedGradients(model)
     for images, targets in batches:
@@ -17,12 +21,16 @@ iteration is negotiated, later ones go by bit vectors.
 
 from __future__ import annotations
 
+import contextlib
 import threading
+import time
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
+from collectives.coordination.failure import CoordinationError
 from collectives.coordination.operators import Operator
 from collectives.coordination.tree import balanced_tree
 from host_agent.coordination import Coordinator
@@ -33,8 +41,9 @@ class OrderedGradients:
     """The gradients of `model` at this rank of `group` (None: of the default group).
 
     All ranks make one of the same model, whose parameters have the same names, and call `backward`
-    once before each `wait`. While it is open, nobody else makes calls of the group at some ranks
-    and not at others. `order`: the names of the parameters as their sums began since the last wait.
+    once before each `wait`; a parameter without a gradient has none on any rank. While it is open,
+    nobody else makes calls of the group at some ranks and not at others. `order`: the names of the
+    parameters as their sums began since the last wait.
     """
 
     def __init__(self, model: torch.nn.Module, group: HopsumGroup | None = None) -> None:
@@ -50,6 +59,8 @@ class OrderedGradients:
         self._changed = threading.Condition()
         self._arisen = self._summed = 0
         self._failure: Exception | None = None
+        self._raised = False
+        """Whether the caller knows what ended it."""
         self._iteration = 0
         self._coordinator = _coordinator(group)
         self._coordinator.start()
@@ -73,9 +84,20 @@ class OrderedGradients:
                     self.order = []
                 self._arisen += 1
             kind = str(parameter.dtype).removeprefix("torch.")
-            self._coordinator.ready(Operator(name, tuple(parameter.shape), kind))
+            with self._raising():
+                self._coordinator.ready(Operator(name, tuple(parameter.shape), kind))
 
         return ready
+
+    @contextlib.contextmanager
+    def _raising(self) -> Iterator[None]:
+        try:
+            yield
+        except TimeoutError:
+            raise
+        except Exception:
+            self._raised = True
+            raise
 
     def _sum(self) -> None:
         try:
@@ -97,32 +119,48 @@ class OrderedGradients:
     def wait(self, timeout: float | None = None) -> None:
         """Wait until every gradient of this iteration is the mean over all ranks.
 
-        Raises what ended it, such as ProcessLost with the name of a rank, OperatorError for a
-        parameter whose shape differs between ranks; TimeoutError after `timeout` seconds.
+        Returns once all ranks have ended the iteration with the same gradients. Raises what ended
+        it, such as ProcessLost with the name of a rank, IterationMismatch with those of ranks whose
+        gradients are others, OperatorError for a parameter whose shape differs between ranks;
+        TimeoutError after `timeout` seconds, and then it may be called again.
         """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        # What ended the coordination is raised below, unless it does not concern this iteration.
+        with contextlib.suppress(CoordinationError):
+            self._coordinator.end_iteration()
         with self._changed:
-            over = self._changed.wait_for(
+            self._changed.wait_for(
                 lambda: self._failure is not None or self._summed == self._arisen, timeout
             )
-            if self._failure is not None:
-                raise self._failure
-            if not over:
-                missing = self._arisen - self._summed
+            missing = self._arisen - self._summed
+            if missing and self._failure is not None:
+                with self._raising():
+                    raise self._failure
+            if missing:
                 raise TimeoutError(
                     f"{missing} of {self._arisen} gradients are not ready at all ranks after "
                     f"{timeout:g} s"
                 )
+        left = None if deadline is None else max(0.0, deadline - time.monotonic())
+        with self._raising():
+            self._coordinator.wait_over(left)
+        with contextlib.suppress(CoordinationError):
             self._begin()
 
     def close(self) -> None:
-        """Leave; returns when all ranks have."""
+        """Leave; returns when all ranks have. Raises what ended it, unless that has been raised."""
         for hook in self._hooks:
             hook.remove()
-        if self._failure is None:
-            self._coordinator.leave()
-            self._coordinator.wait_done()
-        self._coordinator.close()
-        self._thread.join()
+        try:
+            if not self._raised:
+                with self._raising():
+                    if self._failure is not None:
+                        raise self._failure
+                    self._coordinator.leave()
+                    self._coordinator.wait_done()
+        finally:
+            self._coordinator.close()
+            self._thread.join()
 
 
 def _coordinator(group: HopsumGroup) -> Coordinator:

@@ -152,6 +152,8 @@ class AgreedOrder:
         """Gradients become ready; the participant does what is due."""
         while self._arising and self._arising[0][0] <= now:
             self.participant.ready(self._arising.popleft()[1], now)
+            if not self._arising:
+                self.participant.end_iteration(now)
         if self.participant.deadline is not None and self.participant.deadline <= now:
             self.participant.tick(now)
         self._speak()

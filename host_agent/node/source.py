@@ -125,6 +125,7 @@ class AgreedOrder:
         self._coordinator.begin_iteration(self.workload.step)
         for operator in self._operators or ():
             self._coordinator.ready(operator)
+        self._coordinator.end_iteration()
 
     def _next(self) -> Following:
         operator = self._coordinator.next_start()

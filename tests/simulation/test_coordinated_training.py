@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from collectives.algorithms.catalogue import make_schedule
+from collectives.coordination.failure import IterationMismatch
+from collectives.coordination.operators import Operator
 from collectives.coordination.physical import plan_coordination
 from collectives.network import Network
 from collectives.plan import DataType, JobPlan
@@ -140,7 +142,7 @@ def test_a_ring_sums_in_the_agreed_order_too() -> None:
 
 
 def test_vectors_through_the_switches_cost_a_packet_a_cycle_on_every_link() -> None:
-    """Four operators are one word, so one fragment goes up every link and one comes down."""
+    """Four operators and the iteration are three words: one fragment up every link, one down."""
     network, _ = case()
     plan, vectors = vectors_case()
     run = train(switches=True)
@@ -149,7 +151,7 @@ def test_vectors_through_the_switches_cost_a_packet_a_cycle_on_every_link() -> N
     spec = WorkloadSpec("digits", WORKERS, 0, 1, DataType.FLOAT32, SEED, coordinate=True)
     tensors = [(size, DataType.FLOAT32) for size in spec.step_sizes()]
     sums = predict(network, plan, tensors, rounds=spec.steps).links
-    cycle = predict(network, vectors, [(1, DataType.INT32)]).links
+    cycle = predict(network, vectors, [(3, DataType.INT32)]).links
     assert set(cycle) == set(sums)
     cycles = {(run.links[link] - sums[link]) / size for link, size in cycle.items()}
     (number,) = cycles
@@ -173,6 +175,51 @@ def test_vectors_through_the_switches_outlive_loss_and_new_plans() -> None:
     run = train(faults=faults, switches=True, replans=[Replan(0.02, again, 0.001)])
     check(run)
     assert run.finished_at > 0.02
+
+
+class Forgetful(OperatorTraining):
+    """Leaves an operator out in one step."""
+
+    def begin_step(self) -> list[Operator] | None:
+        operators = super().begin_step()
+        if self.step != 2 or operators is None:
+            return operators
+        self._missing.discard(NAMES[1])
+        return [operator for operator in operators if operator.name != NAMES[1]]
+
+
+@pytest.mark.parametrize("manner", ["tree", "ring", "switches", "schedule"])
+def test_a_worker_that_leaves_an_operator_out_is_named(manner: str) -> None:
+    """And nothing of two steps is summed: the workers' sums would not be what they check."""
+    network, plan = case()
+    vectors = None
+    if manner == "switches":
+        plan, vectors = vectors_case()
+    spec = WorkloadSpec("digits", WORKERS, 0, 1, DataType.FLOAT32, SEED, coordinate=True)
+    tree = plan_coordination(network, [(host, host) for host in plan.workers], fan_out=2)
+    if manner == "ring":
+        tree = replace(tree, ring=(2, 0, 3, 1))
+    trainings = []
+
+    def make(worker: int) -> OperatorTraining:
+        kind = Forgetful if worker == 3 else OperatorTraining
+        trainings.append(kind(spec, worker, plan if manner != "schedule" else None))
+        return trainings[-1]
+
+    name = tree.names[3]
+    with pytest.raises(IterationMismatch, match=f"{NAMES[1]}, iteration 2: {name} ended it with"):
+        if manner == "schedule":
+            simulate_schedule(
+                network,
+                plan.workers,
+                lambda elements: make_schedule("ring", network, plan.workers, elements),
+                maker(),
+                make,
+                tree=tree,
+            )
+        else:
+            simulate_plan(network, plan, maker(), make, tree=tree, vectors=vectors)
+    assert all(training.verdict().wrong == 0 for training in trainings)
 
 
 def test_tensors_in_lock_step_have_no_vectors() -> None:

@@ -17,6 +17,7 @@ import pytest
 
 from collectives.coordination.failure import (
     CoordinationError,
+    IterationMismatch,
     OperatorError,
     ProcessLost,
     ProcessRefused,
@@ -170,6 +171,47 @@ def test_operators_that_differ_are_given_up_and_others_start(group: Group) -> No
     for member in group:
         member.ready(operator("other"))
     assert {member.next_start(PATIENCE).name for member in group} == {"other"}
+
+
+@pytest.mark.parametrize("iteration", [1, 3])
+def test_an_operator_left_out_is_an_error_everywhere(group: Group, iteration: int) -> None:
+    names = ["a", "b", "c"]
+    for member in group:
+        member.start()
+    for step in range(1, iteration + 1):
+        for rank, member in enumerate(group):
+            member.begin_iteration(step)
+            left_out = ["b"] if (step, rank) == (iteration, 4) else []
+            member.ready(*(operator(name) for name in names if name not in left_out))
+            member.end_iteration()
+        if step < iteration:
+            for member in group:
+                assert [member.next_start(PATIENCE).name for _ in names]
+                member.wait_over(PATIENCE)
+    told = []
+    for member in group:
+        with pytest.raises(IterationMismatch, match=f"operator b, iteration {iteration}: w4 ended"):
+            member.wait_over(PATIENCE)
+        started = []
+        with pytest.raises(IterationMismatch) as caught:
+            while True:
+                started.append(member.next_start(PATIENCE).name)
+        told.append((str(caught.value), started))
+    assert told == [told[0]] * len(group)
+    assert "b" not in told[0][1]
+
+
+def test_an_iteration_is_over_when_it_is_everywhere(group: Group) -> None:
+    for rank, member in enumerate(group):
+        member.start()
+        member.begin_iteration(1)
+        if rank:
+            member.end_iteration()
+    with pytest.raises(TimeoutError, match="w2: iteration 1 is not over at all processes after"):
+        group[2].wait_over(0.05)
+    group[0].end_iteration()
+    for member in group:
+        member.wait_over(PATIENCE)
 
 
 def test_nothing_to_start_is_a_timeout_that_names_what_waits(group: Group) -> None:
