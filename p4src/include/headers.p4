@@ -112,14 +112,15 @@ struct headers_t {
     packet_out_t    packet_out;
     packet_in_t     packet_in;
     ethernet_t      ethernet;
-    vlan_tag_t      outer_tag;
-    vlan_tag_t      inner_tag;
     ipv4_t          ipv4;
     ipv4_options_t  ipv4_options;
     udp_t           udp;
     hopsum_t        hopsum;
     hop_t[MAX_HOPS] hops;
     lanes_t         lanes;
+    // Behind the Ethernet header in a packet; here they would shift the lanes off their alignment.
+    vlan_tag_t      outer_tag;
+    vlan_tag_t      inner_tag;
 }
 
 #endif  // HOPSUM_HEADERS_P4_
