@@ -6,9 +6,10 @@ BIN := $(VENV)/bin
 READY := $(VENV)/ready
 TEST ?=
 LANES ?= 256
+FRAMES ?= 1000000
 
 .DEFAULT_GOAL := help
-.PHONY: help setup system build run test bench bench-collectives bench-planning bench-jobs lint format stop clean
+.PHONY: help setup system build run test fuzz bench bench-collectives bench-planning bench-jobs lint format stop clean
 
 help:  ## print this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' Makefile
@@ -41,6 +42,9 @@ run: setup  ## train a classifier on digits with gradients summed in the switche
 
 test: setup  ## all tests this machine allows; TEST=name runs those that match
 	$(BIN)/python -m pytest -n 2 --dist loadgroup $(if $(TEST),-k '$(TEST)')
+
+fuzz: setup  ## agents against mutated frames; FRAMES of each kind of agent and job
+	$(BIN)/python -m pytest -n 2 tests/unit/test_frame_fuzz.py --fuzz-frames $(FRAMES)
 
 bench: setup  ## measure; prints tables, writes out/bench/*.json
 	$(BIN)/python -m benchmarks.run --output out/bench

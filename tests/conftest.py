@@ -43,6 +43,16 @@ def _veth_pair() -> Iterator[tuple[str, str]]:
             subprocess.run(["ip", "link", "delete", a], check=True)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options of long runs."""
+    parser.addoption(
+        "--fuzz-frames",
+        type=int,
+        default=None,
+        help="frames of each test of tests/unit/test_frame_fuzz.py, some millions for a long run",
+    )
+
+
 @pytest.fixture
 def veth() -> Iterator[tuple[str, str]]:
     """A veth pair, up, IPv6 off, gone afterwards; needs root."""
