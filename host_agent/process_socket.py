@@ -1,15 +1,17 @@
 """What a process and the agent of its host say to each other: tensors in, sums out.
 
 Over a Unix stream socket with an abstract name, so that only processes in the host's own network
-namespace reach it. The agent says how many workers the job has. Then the process sends a head
-(what, elements) and the tensor's bytes, the agent a head (ANSWER, elements) and the sum's bytes,
-and so on until the process says GOODBYE. Instead of a sum there may be a reason (REFUSAL, bytes of
-text). Heads are big-endian, tensors as they lie in memory: both ends are one machine.
+namespace reach it. Any user can take that name first, so the process looks who listens: its user
+or root. The agent says how many workers the job has. Then the process sends a head (what, elements)
+and the tensor's bytes, the agent a head (ANSWER, elements) and the sum's bytes, and so on until the
+process says GOODBYE. Instead of a sum there may be a reason (REFUSAL, bytes of text). Heads are
+big-endian, tensors as they lie in memory: both ends are one machine.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import struct
 import time
@@ -25,6 +27,8 @@ TYPES = {3: np.dtype(np.float32), 4: np.dtype(np.int32)}
 """What a tensor's head says its elements are."""
 CODES = {kind: code for code, kind in TYPES.items()}
 RETRY_SECONDS = 0.1
+_CREDENTIALS = struct.Struct("iII")
+"""What SO_PEERCRED gives: process, user, group (unix(7))."""
 
 
 class SumRefused(RuntimeError):
@@ -72,7 +76,19 @@ class AgentSocket:
                         "`hopsum-agent serve` there"
                     ) from None
                 time.sleep(RETRY_SECONDS)
+        self._check_agent()
         (self.workers,) = WORKERS.unpack(self._receive(WORKERS.size))
+
+    def _check_agent(self) -> None:
+        """Raise SumRefused if what listens is neither root's nor this user's."""
+        data = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        process, user, _ = _CREDENTIALS.unpack(data)
+        if user not in (0, os.geteuid()):
+            self._sock.close()
+            raise SumRefused(
+                f"{self._what}: process {process} of user {user} takes the tensors, and no agent "
+                "of root or of this user; end it"
+            )
 
     def _receive(self, size: int) -> bytearray:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 from collections.abc import Iterator
@@ -90,6 +91,20 @@ def test_one_process_a_host(name: str) -> None:
         ):
             AgentSocket(name, JOB, 0.0)
         first.close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to act as another user")
+def test_tensors_are_not_given_to_another_users_process(name: str) -> None:
+    with socket.socket(socket.AF_UNIX) as stranger:
+        stranger.bind(socket_name(name, JOB))
+        # Who listens is who asks the kernel to.
+        os.seteuid(12345)
+        try:
+            stranger.listen()
+        finally:
+            os.seteuid(0)
+        with pytest.raises(SumRefused, match=rf"process {os.getpid()} of user 12345 takes"):
+            AgentSocket(name, JOB, PATIENCE)
 
 
 def test_a_process_that_waits_is_told_that_the_job_has_ended(name: str) -> None:
