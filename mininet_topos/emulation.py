@@ -8,6 +8,7 @@ import logging
 import subprocess
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from math import inf
 from pathlib import Path
 from types import TracebackType
@@ -249,7 +250,7 @@ class Emulation:
 
     def _start_switches(self) -> None:
         for switch in self._net.switches:
-            self._in_starter(lambda switch=switch: switch.start([]))
+            self._in_starter(partial(switch.start, []))
         for switch in self._net.switches:
             switch.wait_until_ready()
 
@@ -364,7 +365,7 @@ class Emulation:
     def start_switch(self, name: str) -> None:
         """Start a switch process that was killed; returns when it answers."""
         switch = self._net.get(name)
-        self._in_starter(lambda: switch.start([]))
+        self._in_starter(partial(switch.start, []))
         switch.wait_until_ready()
 
     def link_bytes(self) -> dict[tuple[str, str], int]:

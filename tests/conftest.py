@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from tests.machine import interface_names, until
+from tests.machine import PATIENCE, interface_names, until
 
 # Nothing is timed in tests: a busy machine must not fail them.
 settings.register_profile("hopsum", deadline=None)
@@ -65,3 +65,9 @@ def other_veth() -> Iterator[tuple[str, str]]:
     """A second one."""
     with _veth_pair() as pair:
         yield pair
+
+
+@pytest.fixture
+def time_to_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a plan of an embedding depend on its search alone, and not on how busy the machine is."""
+    monkeypatch.setattr("controller.embedding.job_planner.PLANNING_SECONDS", PATIENCE)

@@ -23,6 +23,8 @@ from host_agent.workload import Verdict, WorkloadSpec, make_workload
 from simulation.all_reduce import Replan, SimulatedRun, simulate_plan
 from simulation.faults import Faults
 
+pytestmark = pytest.mark.usefixtures("time_to_plan")
+
 LANES = 64
 WORKERS = ("h1", "h2", "h5", "h6")
 NETWORK = make_topology("leaf-spine:2x4x2", Options(25e6, 25e6, slots=256))

@@ -45,6 +45,8 @@ from protocol.channel import ControllerError, Tls, server_credentials
 from tests.machine import PATIENCE as WAIT
 from tests.unit.test_schedule_member import on_loopback
 
+pytestmark = pytest.mark.usefixtures("time_to_plan")
+
 GOING = ("queued", "waiting", "running")
 
 

@@ -13,6 +13,8 @@ from controller.manager import Manager
 from controller.replanning import ReplanningPolicy
 from tests.unit.test_reconsidering import install, load, spines
 
+pytestmark = pytest.mark.usefixtures("time_to_plan")
+
 JOB = JobSpec("a", ("h1", "h3"), ("ps",))
 
 

@@ -22,6 +22,8 @@ from controller.planners.request import Algorithm, EmbeddingOptions, PlanRequest
 from controller.reconsidering import free_network
 from controller.topologies import Options, make_topology
 
+pytestmark = pytest.mark.usefixtures("time_to_plan")
+
 RACKS = make_topology("leaf-spine:2x4x2", Options(1e9, 1e9, slots=256))
 """Two racks of four and a server's host, 4:2 oversubscribed."""
 WORKERS = ("h1", "h2", "h3", "h5", "h6", "h7")

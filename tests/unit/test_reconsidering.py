@@ -17,6 +17,8 @@ from controller.replanning import Cause, ReplanningPolicy
 from controller.rules import SwitchRules
 from controller.state import InterfaceUse, NetworkState
 
+pytestmark = pytest.mark.usefixtures("time_to_plan")
+
 POLICY = ReplanningPolicy(every=0, hold=2.0, pause=4.0)
 RATE = 1e8
 

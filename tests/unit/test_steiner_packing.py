@@ -22,6 +22,7 @@ from controller.planners.forest_checker import forest_faults
 from controller.planners.graph import planning_graph
 from controller.planners.packing_problem import PackingProblem
 from controller.planners.steiner_packing import pack_trees
+from tests.machine import PATIENCE
 
 
 def problem_of(
@@ -87,7 +88,7 @@ def flows_of(problem: PackingProblem, root: str, parents: Mapping[str, str]) -> 
 )
 def test_combination_networks(sizes: tuple[int, int], optimum: Fraction) -> None:
     problem = combination_network(*sizes)
-    forest = pack_trees(problem, ForestOptions(gap=0.0))
+    forest = pack_trees(problem, ForestOptions(gap=0.0, time_limit=PATIENCE))
     check_fits(problem, forest)
     assert forest.throughput == forest.bound == optimum
     assert forest.verdict is Verdict.OPTIMAL
@@ -106,7 +107,7 @@ def test_a_leaf_spine_is_used_to_the_last_link(uplink: float, trees: int) -> Non
 def test_other_networks_keep_to_capacities(spec: str) -> None:
     network = load_network(spec, link_rate=1.0, uplink_rate=0.5)
     problem = problem_of(network, place(network).servers)
-    forest = pack_trees(problem, ForestOptions(time_limit=4.0))
+    forest = pack_trees(problem, ForestOptions(time_limit=PATIENCE))
     check_fits(problem, forest)
     assert forest.throughput > Fraction(1, 2)
 
