@@ -9,7 +9,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from controller.sharing import SharingPolicy
 from controller.state import NetworkState, PortBytes, StateError
 from experiment.description import Engine
 from experiment.pipelines import compile_pipeline, slots_of
-from experiment.result import RunFailed
+from experiment.supervision import Tell, keep_agents, keep_switches
 from mininet_topos.addresses import grpc_address
 from mininet_topos.emulation import Emulation
 from protocol.channel import Tls
@@ -33,10 +34,6 @@ from protocol.channel import Tls
 LOGGER = logging.getLogger("hopsum.cluster")
 
 AGENT = Path(sys.executable).with_name("hopsum-agent")
-WATCH_SECONDS = 0.5
-END_SECONDS = 5.0
-
-Tell = Callable[[str], None]
 
 
 def run_controller(
@@ -122,8 +119,8 @@ async def beside_cluster(
 
     The controller and an agent on every host begin with it and end with it. Several clusters may
     follow each other in one emulation, if they have one `book` (as `serve_cluster`): the switches
-    remember the jobs of all. An agent's process that is killed is started again. Raises RunFailed
-    if one fails.
+    remember the jobs of all. A process of an agent or a switch that ends is started again
+    (`supervision`); it costs its own jobs at most.
     """
     driver = Driver(
         [
@@ -146,62 +143,31 @@ async def beside_cluster(
         ) as (cluster, bound):
             await _first_of(
                 asyncio.create_task(work(cluster, bound)),
-                asyncio.create_task(_keep_agents(emulation, bound, tell)),
+                asyncio.create_task(
+                    keep_agents(emulation, partial(_agent_command, emulation, bound), tell)
+                ),
+                asyncio.create_task(keep_switches(emulation, tell)),
                 asyncio.create_task(_count_ports(emulation, cluster.nodes.state)),
             )
 
 
-async def _keep_agents(emulation: Emulation, address: str, tell: Tell) -> None:
-    network = emulation.network
-
-    def start(host: str) -> None:
-        interface = emulation.interface(host, network.access_switch(host))
-        processes[host] = emulation.popen(
-            host,
-            [
-                str(AGENT), "serve", "--controller", address, "--host", host,
-                "--interface", interface,
-            ],
-        )  # fmt: skip
-
-    processes: dict[str, subprocess.Popen[bytes]] = {}
-    try:
-        for host in network.hosts:
-            start(host)
-        while True:
-            await asyncio.sleep(WATCH_SECONDS)
-            for host, process in list(processes.items()):
-                code = process.poll()
-                if code is None:
-                    continue
-                if code > 0:
-                    raise RunFailed(
-                        f"agent on {host} ended with code {code}:\n{emulation.log_tail(host)}"
-                    )
-                tell(f"agent on {host} ended (code {code}); starting it again")
-                start(host)
-    finally:
-        await asyncio.to_thread(_end, list(processes.values()))
-
-
-def _end(processes: Iterable[subprocess.Popen[bytes]]) -> None:
-    """Ask processes to end, and make those that do not."""
-    for process in processes:
-        process.terminate()
-    until = time.monotonic() + END_SECONDS
-    for process in processes:
-        try:
-            process.wait(max(0.0, until - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+def _agent_command(emulation: Emulation, address: str, host: str) -> list[str]:
+    interface = emulation.interface(host, emulation.network.access_switch(host))
+    return [
+        str(AGENT), "serve", "--controller", address, "--host", host, "--interface", interface,
+    ]  # fmt: skip
 
 
 async def _count_ports(emulation: Emulation, state: NetworkState) -> None:
     """Read the counters of the switches' ports every second (002: what links carry)."""
     while True:
         await asyncio.sleep(REPORT_SECONDS)
-        counted = emulation.link_bytes()
+        try:
+            counted = emulation.link_bytes()
+        except (OSError, subprocess.SubprocessError) as error:
+            # An interface or a host's namespace is gone.
+            LOGGER.warning("the counters of links cannot be read: %s", error)
+            continue
         now = time.monotonic()
         for name in emulation.network.switches:
             ports = [

@@ -44,7 +44,7 @@ QuotaOption = Annotated[
 
 
 def _tell(line: str) -> None:
-    Console(stderr=True).print(line, highlight=False, soft_wrap=True)
+    Console(stderr=True).print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def _policy(priorities: bool) -> PriorityPolicy | None:

@@ -91,6 +91,8 @@ class Emulation:
         self._marking = contextlib.ExitStack()
         self._logs: list[IO[bytes]] = []
         self._processes: list[subprocess.Popen[bytes]] = []
+        self._logged: set[str] = set()
+        """Hosts whose programs have printed something since the network came up."""
 
     # --- up and down
 
@@ -310,10 +312,14 @@ class Emulation:
     def popen(self, host: str, arguments: Sequence[str]) -> subprocess.Popen[bytes]:
         """Start a program in a host's namespace; its output goes to `<log folder>/<host>.log`.
 
+        After what the host's programs before it have printed there.
+
         It is ended with the emulation, if it has not ended by then.
         """
         self._log_folder.mkdir(parents=True, exist_ok=True)
-        log = (self._log_folder / f"{host}.log").open("wb")
+        self._forget_ended()
+        log = (self._log_folder / f"{host}.log").open("ab" if host in self._logged else "wb")
+        self._logged.add(host)
         self._logs.append(log)
         started: list[subprocess.Popen[bytes]] = []
 
@@ -330,6 +336,17 @@ class Emulation:
 
         self._in_starter(start)
         return started[0]
+
+    def _forget_ended(self) -> None:
+        """Close the logs of programs that have ended: some are started again and again."""
+        running = []
+        for process, log in zip(self._processes, self._logs, strict=False):
+            if process.poll() is None:
+                running.append((process, log))
+            else:
+                log.close()
+        self._processes = [process for process, _ in running]
+        self._logs = [log for _, log in running]
 
     def log_tail(self, name: str, lines: int = 15) -> str:
         """The end of what a switch or a host's program printed."""
@@ -364,9 +381,22 @@ class Emulation:
 
     def start_switch(self, name: str) -> None:
         """Start a switch process that was killed; returns when it answers."""
+        self.restart_switch(name)
+        self._net.get(name).wait_until_ready()
+
+    def ended_switches(self) -> dict[str, int]:
+        """The switches whose process has ended by itself, with its exit code."""
+        processes = {s.name: s.process for s in self._net.switches if s.process is not None}
+        codes = {name: process.poll() for name, process in processes.items()}
+        return {name: code for name, code in codes.items() if code is not None}
+
+    def restart_switch(self, name: str) -> None:
+        """Start a switch process that has ended, without waiting until it answers.
+
+        Raises SwitchFailed if its port is taken.
+        """
         switch = self._net.get(name)
         self._in_starter(partial(switch.start, []))
-        switch.wait_until_ready()
 
     def link_bytes(self) -> dict[tuple[str, str], int]:
         """Bytes sent over every link, by direction, as the kernel's interface counters have them.

@@ -76,7 +76,8 @@ class P4Switch(Switch):
                 "`hopsum stop` takes down what a killed run left"
             )
         self.log_path.parent.mkdir(parents=True, exist_ok=True)
-        with self.log_path.open("w") as log:
+        # After what a process before it has printed, if that ended by itself.
+        with self.log_path.open("w" if self.process is None else "a") as log:
             self.process = subprocess.Popen(
                 [*END_WITH_STARTER, *self.switch_command()],
                 stdin=subprocess.DEVNULL,

@@ -80,9 +80,26 @@ class Running:
         assert job["wrong"] == 0
         return job
 
+    def switch(self, name: str) -> int:
+        """The process of a switch."""
+        return process_of("run", f"1@{name}-eth1")
+
     def agent(self, host: str) -> int:
         """The process of a host's agent."""
         return process("serve", host, "--interface")
+
+
+def process_of(*words: str) -> int:
+    """The process whose command line has all these words."""
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                command = (folder / "cmdline").read_bytes().decode().split("\0")
+            except (OSError, UnicodeDecodeError):
+                continue
+            if set(words) <= set(command):
+                return int(folder.name)
+    return 0
 
 
 @pytest.fixture
@@ -158,6 +175,43 @@ def test_one_jobs_end_is_not_the_others(cluster: Callable[..., Running]) -> None
     up.wait_until(up.attached, "all agents")
     submit("doomed", "h1,h2", "1", 3)
     up.finished("doomed")
+
+
+def test_switches_agents_and_links_come_back(cluster: Callable[..., Running]) -> None:
+    """Nobody needs them while they are away, and a job that waits for them says so."""
+    up = cluster("leaf-spine:2x2")
+
+    def health() -> dict[str, tuple[str, str]]:
+        return {switch.name: (switch.state, switch.health) for switch in up.queries.switches()}
+
+    before = up.switch("l2")
+    os.kill(before, signal.SIGKILL)
+    os.kill(up.agent("h3"), signal.SIGKILL)
+    up.wait_until(lambda: "switch l2 ended (code -9); starting it" in up.log.read_text(), "its end")
+    up.wait_until(lambda: up.switch("l2") != before, "another switch process")
+    up.wait_until(lambda: health()["l2"] == ("ready", ""), "the switch's return")
+    up.wait_until(up.attached, "the agent's return")
+    up.queries.submit(make_submission("after", "h1,h3", "h2"))
+    up.finished("after")
+
+    # The rack of h3 and h4 loses its uplinks.
+    uplinks = [f"l2-eth{port}" for port in (3, 4)]
+    for interface in uplinks:
+        subprocess.run(["ip", "link", "set", interface, "down"], check=True)
+    up.wait_until(
+        lambda: sum("planned around" in link.health for link in up.queries.use().links) == 4,
+        "the failure of two links, both ways",
+    )
+    assert health()["l2"] == ("ready", "")
+    up.queries.submit(make_submission("near", "h1", "h2"))
+    up.finished("near")
+    info = up.queries.submit(make_submission("far", "h1,h3", "h2"))
+    assert info.state == "queued"
+    assert "h3 cut off: link l2-s1 unreachable for" in info.reason
+    assert "link l2-s1 unreachable" in " ".join(up.run("jobs").stdout.split())
+    for interface in uplinks:
+        subprocess.run(["ip", "link", "set", interface, "up"], check=True)
+    up.finished("far")
 
 
 def test_a_new_job_takes_the_slots_of_one_that_has_run_for_long(

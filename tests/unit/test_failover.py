@@ -20,26 +20,11 @@ from controller.network_builder import NetworkBuilder
 from controller.placement import place
 from controller.planners.request import PlanRequest
 from controller.rules import Loss, SwitchRules
+from tests.unit.virtual_loop import run_virtual
 
 STEPS = 100_000
 """Turns of the event loop to wait for something; each is a tenth of a second of virtual time."""
 READY, CONNECTING = State.READY, State.CONNECTING
-
-
-class VirtualLoop(asyncio.SelectorEventLoop):
-    """An event loop in which sleeping takes no time: the clock goes on to what is due next."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._now = 0.0
-
-    def time(self) -> float:
-        return self._now
-
-    def _run_once(self) -> None:
-        if not self._ready and self._scheduled:
-            self._now = max(self._now, self._scheduled[0].when())
-        super()._run_once()
 
 
 @dataclass
@@ -105,8 +90,7 @@ def run(topology: str | Network, test: Callable[[World], Awaitable[None]]) -> No
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        runner.run(main())
+    run_virtual(main())
 
 
 def spines(plan: JobPlan) -> set[str]:
@@ -317,8 +301,7 @@ def test_switches_that_are_not_there_at_the_start() -> None:
         assert set(world.installed[-1]) == {"l1", "l2", "s2"}
         task.cancel()
 
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        runner.run(main())
+    run_virtual(main())
 
 
 def test_losses_at_links_that_failed_are_left_out() -> None:

@@ -1,0 +1,139 @@
+"""Supervision of an emulation's processes: one that ends is started again, and never ends others.
+
+A process that keeps ending is started after longer and longer pauses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from mininet_topos.emulation import Emulation
+from mininet_topos.failures import SwitchFailed
+
+WATCH_SECONDS = 0.5
+FIRST_PAUSE = 1.0
+LONGEST_PAUSE = 30.0
+CALM_SECONDS = 60.0
+"""A process that has run for so long is started again at once."""
+
+Tell = Callable[[str], None]
+
+
+@dataclass(slots=True)
+class Backoff:
+    """When a process is to be started again. Times in seconds of one clock, the caller's."""
+
+    started: float
+    """When it was last started."""
+    pause: float = 0.0
+    due: float = math.inf
+    """When it is to be started; infinite while it runs."""
+
+    def ended(self, now: float) -> float:
+        """Take in that it has ended; gives the pause until its start."""
+        if now - self.started >= CALM_SECONDS:
+            self.pause = 0.0
+        pause = self.pause
+        self.due = now + pause
+        self.pause = min(LONGEST_PAUSE, max(FIRST_PAUSE, 2 * pause))
+        return pause
+
+    def start(self, now: float) -> None:
+        """Take in that it is being started."""
+        self.started, self.due = now, math.inf
+
+
+async def supervise(
+    names: Iterable[str],
+    start: Callable[[str], None],
+    ended: Callable[[], Mapping[str, str]],
+    what: str,
+    tell: Tell,
+) -> None:
+    """Keep processes running, for ever; those named run already.
+
+    `start` begins one again, and may raise OSError or SwitchFailed; then it is tried later. `ended`
+    says which have ended, and why. `what`: how messages call them, before their names.
+    """
+    loop = asyncio.get_running_loop()
+    states = {name: Backoff(loop.time()) for name in names}
+    while True:
+        await asyncio.sleep(WATCH_SECONDS)
+        now = loop.time()
+        for name, why in ended().items():
+            state = states[name]
+            if math.isinf(state.due):
+                pause = state.ended(now)
+                when = f" in {pause:.0f} s" if pause else ""
+                tell(f"{what} {name} ended ({why}); starting it again{when}")
+            if now < state.due:
+                continue
+            state.start(now)
+            try:
+                start(name)
+            except (OSError, SwitchFailed) as error:
+                tell(f"{what} {name} could not be started: {error}")
+
+
+async def keep_switches(emulation: Emulation, tell: Tell) -> None:
+    """Start switch processes again that end by themselves; for ever."""
+
+    def ended() -> dict[str, str]:
+        return {
+            name: _why(code, emulation.log_tail(name))
+            for name, code in emulation.ended_switches().items()
+        }
+
+    await supervise(emulation.network.switches, emulation.restart_switch, ended, "switch", tell)
+
+
+async def keep_agents(
+    emulation: Emulation, command: Callable[[str], Sequence[str]], tell: Tell
+) -> None:
+    """Run an agent on every host, again and again, until cancelled; they end with this.
+
+    `command`: of a host's agent.
+    """
+    processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(host: str) -> None:
+        processes[host] = emulation.popen(host, command(host))
+
+    def ended() -> dict[str, str]:
+        codes = {host: process.poll() for host, process in processes.items()}
+        return {
+            host: _why(code, emulation.log_tail(host))
+            for host, code in codes.items()
+            if code is not None
+        }
+
+    try:
+        for host in emulation.network.hosts:
+            start(host)
+        await supervise(emulation.network.hosts, start, ended, "agent on", tell)
+    finally:
+        await asyncio.to_thread(end_processes, list(processes.values()))
+
+
+def _why(code: int, log: str) -> str:
+    """How a process ended; with the end of its log where it says why."""
+    return f"code {code}" if code <= 0 else f"code {code}: {log}"
+
+
+def end_processes(processes: Iterable[subprocess.Popen[bytes]], seconds: float = 5.0) -> None:
+    """Ask processes to end, and kill those that have not after some seconds."""
+    processes = list(processes)
+    for process in processes:
+        process.terminate()
+    until = time.monotonic() + seconds
+    for process in processes:
+        try:
+            process.wait(max(0.0, until - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
