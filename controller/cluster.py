@@ -76,7 +76,7 @@ class Cluster:
         self._unrecorded = False
         """Whether the journal has kept an epoch from beginning."""
         self._progress: dict[int, Progress] = {}
-        self._retrying: asyncio.Task[None] | None = None
+        self._retrying: set[asyncio.Task[None]] = set()
         manager.planned = self._planned
         manager.recovered = self._recovered
         manager.service.heard = self._heard
@@ -99,7 +99,7 @@ class Cluster:
         self.book.check(spec)
         choose = place_helpers if spec.planner == EMBEDDING else place_job
         placed = choose(
-            self.network, spec.workers, spec.servers, self.nodes.attached, self.book.loads()
+            self.network, spec.workers, spec.servers, self.in_reach(), self.book.loads()
         )
         if spec.lanes not in (None, self._lanes):
             raise PlanError(
@@ -271,6 +271,11 @@ class Cluster:
 
     # -- hosts
 
+    def in_reach(self) -> tuple[str, ...]:
+        """Return the hosts that have an agent and a way to most others, in the network's order."""
+        apart = cut_off(self.manager.working(), self.network.hosts)
+        return tuple(host for host in self.nodes.attached if host not in apart)
+
     def attached(self, host: str) -> None:
         """A host's process has come: it attends the jobs in which it is missing."""
         for job in self.book:
@@ -368,7 +373,7 @@ class Cluster:
         """Let other hosts take the place of servers that are lost; why not, by host, or nothing."""
         loads = self.book.loads()
         free = sorted(
-            (host for host in self.nodes.attached if host not in job.hosts),
+            (host for host in self.in_reach() if host not in job.hosts),
             key=lambda host: loads.get(host, 0),
         )
         others = dict(zip(lost, free, strict=False))
@@ -442,7 +447,9 @@ class Cluster:
 
     def _recovered(self) -> None:
         """Try the queued jobs again: what is back may be what they wait for."""
-        self._retrying = asyncio.create_task(self._start_queued(), name="start queued jobs")
+        task = asyncio.create_task(self._start_queued(), name="start queued jobs")
+        self._retrying.add(task)
+        task.add_done_callback(self._retrying.discard)
 
     def _note(self, job: Job, tracker: Tracker) -> None:
         rounds = [tracker.agents[worker].round for worker in tracker.plan.workers]
@@ -546,7 +553,7 @@ class Cluster:
 
     async def close(self) -> None:
         """Stop watching; the jobs are left as they are."""
-        tasks = [*self._watching.values(), *([self._retrying] if self._retrying else [])]
+        tasks = [*self._watching.values(), *self._retrying]
         self._watching.clear()
         for task in tasks:
             task.cancel()

@@ -18,6 +18,8 @@ from controller.reconsidering import round_cost
 LOGGER = logging.getLogger("hopsum.failover")
 
 WATCH_SECONDS = 0.1
+LINK_SECONDS = 0.5
+"""Between two looks at the links: a network has many."""
 RETRY_SECONDS = 5.0
 """After switches have not taken the rules of a change."""
 GAIN = 0.1
@@ -51,12 +53,15 @@ async def fail_over(
     """
     loop = asyncio.get_running_loop()
     adapting: asyncio.Task[bool] | None = None
-    pending, retry_at = False, 0.0
+    pending, retry_at, links_at = False, 0.0, 0.0
     try:
         while True:
             await asyncio.sleep(WATCH_SECONDS)
             now = loop.time()
-            manager.health.update(_reachable(manager, switches, down_links), now)
+            manager.health.update(_reachable_switches(switches), now)
+            if down_links is not None and now >= links_at:
+                manager.health.update(_reachable_links(manager, down_links), now)
+                links_at = now + LINK_SECONDS
             _release_essential(manager)
             lost = manager.health.out - manager.failed
             if lost:
@@ -76,21 +81,19 @@ async def fail_over(
             adapting.cancel()
 
 
-def _reachable(
-    manager: Manager, switches: SwitchStates, down_links: DownLinks | None
-) -> dict[Element, bool]:
-    """Which elements are in reach; a switch that takes its program is neither."""
-    reachable: dict[Element, bool] = {
+def _reachable_switches(switches: SwitchStates) -> dict[Element, bool]:
+    """Which switches are in reach; one that takes its program is neither."""
+    return {
         name: state is not State.CONNECTING
         for name, state in switches.states().items()
         if state in (State.CONNECTING, State.READY, State.REFUSED)
     }
-    if down_links is not None:
-        down = {link_element(*link) for link in down_links()}
-        for link in manager.network.links:
-            element = link_element(link.a, link.b)
-            reachable[element] = element not in down
-    return reachable
+
+
+def _reachable_links(manager: Manager, down_links: DownLinks) -> dict[Element, bool]:
+    down = {link_element(*link) for link in down_links()}
+    links = {link_element(link.a, link.b) for link in manager.network.links}
+    return {link: link not in down for link in links}
 
 
 def _release_essential(manager: Manager) -> None:

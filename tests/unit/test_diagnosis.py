@@ -186,6 +186,29 @@ def test_a_job_whose_hosts_are_cut_off_is_queued_until_they_are_back(algorithm: 
     asyncio.run(main())
 
 
+def test_hosts_in_reach_are_chosen() -> None:
+    async def main() -> None:
+        switches = Switches(RACKS)
+        cluster = switches.cluster
+        for host in RACKS.hosts:
+            cluster.nodes.attach(host, time.monotonic())
+        first = await cluster.submit(JobSpec("a", 2))
+        assert first.request.workers == ("h1", "h2")
+        await switches.fail("l1")
+        assert cluster.in_reach() == ("h3", "h4")
+        second = await cluster.submit(JobSpec("b", 1, ("h4",)))
+        assert second.request.workers == ("h3",)
+        await cluster.cancel(second)
+        await cluster.manager.recover(["l1"])
+        await switches.fail("l2")
+        # They are the least busy, but nobody reaches them.
+        third = await cluster.submit(JobSpec("c", 2))
+        assert third.request.workers == ("h1", "h2")
+        await cluster.close()
+
+    asyncio.run(main())
+
+
 def test_a_running_job_says_which_switch_it_waits_for() -> None:
     async def main() -> None:
         switches = Switches(RACKS)
