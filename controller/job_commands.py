@@ -41,7 +41,8 @@ def submit(
     servers: Annotated[
         str,
         typer.Option(
-            help="How many parameter servers, or their hosts; of an embedding those that may help."
+            help="How many parameter servers (the least busy hosts), or their names; of an "
+            "embedding those that may help."
         ),
     ] = "1",
     elements: Annotated[int, typer.Option(min=0, help="Elements of a tensor.")] = 100_000,

@@ -21,8 +21,9 @@ def place_job(
 ) -> Placement:
     """Choose hosts that have an agent first, then those with the fewest jobs, in network order.
 
-    Names given are kept. Hosts named `ps`, `ps1`, ... serve before others do, and never work unless
-    named. `loads`: jobs a host has a part in. Raises NetworkError as `placement.place`.
+    Names given are kept. Hosts named `ps`, `ps1`, ... serve before others that are as busy, and
+    never work unless named. `loads`: jobs a host has a part in. Raises NetworkError as
+    `placement.place`.
     """
     place(network, workers, servers)
     order = {host: number for number, host in enumerate(network.hosts)}
@@ -35,7 +36,9 @@ def place_job(
         free = [host for host in hosts if host not in serving and host not in marked]
         workers = tuple(sorted(free[:workers], key=order.__getitem__))
     if isinstance(servers, int):
-        free = [host for host in dict.fromkeys((*marked, *hosts)) if host not in workers]
+        free = [host for host in hosts if host not in workers]
+        # A server's link carries a whole tree of every job that it serves: idle hosts go first.
+        free.sort(key=lambda host: (host not in attached, loads.get(host, 0), host not in marked))
         servers = tuple(free[:servers])
     return place(network, workers, servers)
 

@@ -148,11 +148,12 @@ def test_loads_count_jobs_that_go_on() -> None:
 
 def test_places_where_agents_are_and_little_is_done() -> None:
     network = load_network("star:6")
-    hosts = [name for name in network.hosts if name != "ps"]
-    placed = place_job(network, 2, 1, hosts, {})
+    placed = place_job(network, 2, 1, (), {})
     assert (placed.workers, placed.servers) == (("h1", "h2"), ("ps",))
-    placed = place_job(network, 2, 2, hosts, {"h1": 1, "h3": 2})
+    placed = place_job(network, 2, 2, tuple(network.hosts), {"h1": 1, "h3": 2})
     assert (placed.workers, placed.servers) == (("h2", "h4"), ("ps", "h5"))
+    hosts = [name for name in network.hosts if name != "ps"]
+    assert place_job(network, 2, 1, hosts, {}).servers == ("h3",)
     placed = place_job(network, 3, 1, ["h5", "h6"], {"h5": 9})
     assert placed.workers == ("h1", "h5", "h6")
     placed = place_job(network, ("h3",), ("h4",), hosts, {})
@@ -165,6 +166,22 @@ def test_places_where_agents_are_and_little_is_done() -> None:
     ):
         with pytest.raises(NetworkError, match=words):
             place_job(network, workers, servers, hosts, {})
+
+
+def test_the_least_busy_host_serves_when_none_is_named() -> None:
+    """Two jobs share a server only where no host is idle."""
+    network = load_network("star:6")
+    loads: dict[str, int] = {}
+    served = []
+    for _ in range(4):
+        placed = place_job(network, 1, 1, tuple(network.hosts), loads)
+        for host in (*placed.workers, *placed.servers):
+            loads[host] = loads.get(host, 0) + 1
+        served += placed.servers
+    assert served == ["ps", "h3", "h5", "ps"]
+    assert max(loads.values()) == 2
+    named = place_job(network, 1, ("ps",), tuple(network.hosts), loads)
+    assert named.servers == ("ps",)
 
 
 def test_hosts_that_may_help_have_an_agent_and_little_to_do() -> None:
