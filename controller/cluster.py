@@ -35,7 +35,7 @@ from controller.sharing import SharingPolicy
 from controller.task_check import check_workload, workload_of
 from controller.tracker import Tracker
 from protocol import hopsum_pb2 as pb
-from protocol.wire import LANES_DEFAULT
+from protocol.wire import HOPS_DEFAULT, LANES_DEFAULT
 
 LOGGER = logging.getLogger("hopsum.cluster")
 
@@ -61,6 +61,7 @@ class Cluster:
         replanning: ReplanningPolicy | None = None,
         priorities: PriorityPolicy | None = None,
         sharing: SharingPolicy | None = None,
+        max_hops: int = HOPS_DEFAULT,
     ) -> None:
         self.manager = manager
         self.nodes = Nodes(manager.network, now=time.monotonic())
@@ -69,6 +70,7 @@ class Cluster:
         self.sharing = sharing or SharingPolicy()
         self.send: Send = lambda host, command: None
         self._lanes = lanes
+        self._max_hops = max_hops
         self._grace = grace
         self._replanning = replanning or ReplanningPolicy()
         self._watching: dict[int, asyncio.Task[None]] = {}
@@ -134,6 +136,7 @@ class Cluster:
             algorithm=Algorithm.IN_NETWORK if spec.among_hosts else Algorithm(spec.algorithm),
             lanes=self._lanes,
             window=spec.window or WINDOW,
+            max_hops=self._max_hops,
         )
         if spec.among_hosts or request.algorithm is not Algorithm.IN_NETWORK:
             return request
@@ -255,7 +258,8 @@ class Cluster:
         else:
             assert job.plan is not None
             # No pair of job and epoch is used twice.
-            request = next_request(job.request, job.plan)
+            asked = replace(job.request, max_hops=self._max_hops)
+            request = next_request(asked, job.plan)
             tracker = self.manager.readopt(request, job.spec.task, job.spec.planner, job.bypassed)
         # A worker that begins anew now would be at another round than the others.
         tracker.started = job.state is JobState.RUNNING

@@ -22,6 +22,14 @@ ControllerOption = Annotated[
 ]
 WorkersOption = Annotated[int | None, typer.Option(help="Number of workers; default: all hosts.")]
 ServersOption = Annotated[int, typer.Option(help="Parameter servers; each roots a tree.")]
+MaxHopsOption = Annotated[
+    int | None,
+    typer.Option(
+        min=2,
+        help="Entries of a packet's hop stack, one more than switches on a path. Default: 10, or "
+        "what the network needs, as far as --lanes leaves room for.",
+    ),
+]
 RateOption = Annotated[str | None, typer.Option(help="Rate of every link, e.g. 100M.")]
 UplinkOption = Annotated[str | None, typer.Option(help="Rate of links between switches.")]
 LatencyOption = Annotated[str | None, typer.Option(help="Latency of every link, e.g. 20us.")]

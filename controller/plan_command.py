@@ -21,6 +21,7 @@ from controller.command_options import (
     JsonOption,
     KeepOption,
     LatencyOption,
+    MaxHopsOption,
     PlainOption,
     RateOption,
     TreeBandwidthOption,
@@ -43,6 +44,7 @@ from controller.planners.answers import NAMES, Answer, answer, check_without_mtr
 from controller.planners.forest import KEEP, ForestOptions
 from controller.planners.graph import planning_graph
 from controller.planners.request import Algorithm, EmbeddingOptions, Method, PlanRequest
+from controller.planners.stack_depth import stack_depth
 from controller.report import explanation, forest_dict, forest_trees, plan_dict, plan_tree
 from controller.topologies import is_topology
 
@@ -95,6 +97,7 @@ def plan(
     rounds: Annotated[int, typer.Option(min=1, help="All-reduces.")] = 1,
     lanes: Annotated[int, typer.Option(help="Values a packet.")] = 256,
     window: Annotated[int, typer.Option(help="Fragments in flight on a tree.")] = 256,
+    max_hops: MaxHopsOption = None,
     link_rate: RateOption = None,
     uplink_rate: UplinkOption = None,
     latency: LatencyOption = None,
@@ -130,6 +133,7 @@ def plan(
         algorithm=algorithm,
         lanes=lanes,
         window=window,
+        max_hops=stack_depth(loaded, lanes, max_hops),
         results=results,
         forest=ForestOptions(
             max_trees=max_trees,

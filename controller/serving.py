@@ -20,7 +20,7 @@ from controller.rendezvous import announced
 from controller.replanning import ReplanningPolicy
 from controller.sharing import SharingPolicy
 from protocol.channel import Tls, server_credentials
-from protocol.wire import LANES_DEFAULT
+from protocol.wire import HOPS_DEFAULT, LANES_DEFAULT
 
 LOGGER = logging.getLogger("hopsum.serving")
 
@@ -35,6 +35,7 @@ async def serve_cluster(
     address: str,
     *,
     lanes: int = LANES_DEFAULT,
+    max_hops: int = HOPS_DEFAULT,
     tls: Tls | None = None,
     book: Path | None = None,
     priorities: PriorityPolicy | None = None,
@@ -56,7 +57,13 @@ async def serve_cluster(
         await stack.enter_async_context(driver)
         manager = Manager(network, lambda rules: driver.apply(rules, READY_SECONDS), driver)
         cluster = Cluster(
-            manager, lanes, book, replanning=replanning, priorities=priorities, sharing=sharing
+            manager,
+            lanes,
+            book,
+            replanning=replanning,
+            priorities=priorities,
+            sharing=sharing,
+            max_hops=max_hops,
         )
         stack.push_async_callback(cluster.close)
         service = ClusterService(cluster)

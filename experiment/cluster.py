@@ -19,6 +19,7 @@ from controller.cluster import Cluster
 from controller.driver import Driver, SwitchTarget
 from controller.nodes import REPORT_SECONDS
 from controller.pipeline import Pipeline
+from controller.planners.stack_depth import stack_depth
 from controller.priorities import ONE_LEVEL, PriorityPolicy
 from controller.replanning import ReplanningPolicy
 from controller.serving import serve_cluster
@@ -30,6 +31,7 @@ from experiment.supervision import Tell, keep_agents, keep_switches
 from mininet_topos.addresses import grpc_address
 from mininet_topos.emulation import Emulation
 from protocol.channel import Tls
+from protocol.wire import HOPS_DEFAULT
 
 LOGGER = logging.getLogger("hopsum.cluster")
 
@@ -43,6 +45,7 @@ def run_controller(
     address: str,
     tell: Tell,
     *,
+    max_hops: int | None = None,
     tls: Tls | None = None,
     book: Path | None = None,
     priorities: PriorityPolicy | None = None,
@@ -52,12 +55,13 @@ def run_controller(
 
     Switch number n (from 1, in the network's order) has device id n (`mininet_topos.addresses`).
     """
+    hops = stack_depth(network, lanes, max_hops)
     driver = Driver(
         [
             SwitchTarget(name, grpc_address(number), number)
             for number, name in enumerate(network.switches, start=1)
         ],
-        compile_pipeline(engine, lanes, slots_of(network)),
+        compile_pipeline(engine, lanes, slots_of(network), hops),
     )
 
     async def serve() -> None:
@@ -66,6 +70,7 @@ def run_controller(
             driver,
             address,
             lanes=lanes,
+            max_hops=hops,
             tls=tls,
             book=book,
             priorities=priorities,
@@ -84,6 +89,7 @@ def run_emulated_cluster(
     tell: Tell,
     priorities: PriorityPolicy | None = None,
     sharing: SharingPolicy | None = None,
+    max_hops: int | None = None,
 ) -> None:
     """Bring up a network in Mininet with an agent on every host, until interrupted.
 
@@ -94,11 +100,19 @@ def run_emulated_cluster(
         tell(f"{network.name} is up, its controller at {address}")
         await _interrupted()
 
-    pipeline = compile_pipeline(engine, lanes, slots_of(network))
+    hops = stack_depth(network, lanes, max_hops)
+    pipeline = compile_pipeline(engine, lanes, slots_of(network), hops)
     levels = priorities != ONE_LEVEL
     with Emulation(network, engine=engine.value, priorities=levels) as emulation:
         work = beside_cluster(
-            emulation, pipeline, lanes, tell, serve, priorities=priorities, sharing=sharing
+            emulation,
+            pipeline,
+            lanes,
+            tell,
+            serve,
+            max_hops=hops,
+            priorities=priorities,
+            sharing=sharing,
         )
         asyncio.run(work)
 
@@ -110,6 +124,7 @@ async def beside_cluster(
     tell: Tell,
     work: Callable[[Cluster, str], Coroutine[Any, Any, None]],
     *,
+    max_hops: int = HOPS_DEFAULT,
     book: Path | None = None,
     priorities: PriorityPolicy | None = None,
     replanning: ReplanningPolicy | None = None,
@@ -135,6 +150,7 @@ async def beside_cluster(
             driver,
             f"unix:{folder}/controller",
             lanes=lanes,
+            max_hops=max_hops,
             book=book,
             priorities=priorities,
             replanning=replanning,

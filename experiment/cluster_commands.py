@@ -11,6 +11,7 @@ from rich.console import Console
 
 from controller.command_options import (
     HostsOption,
+    MaxHopsOption,
     PlainOption,
     RateOption,
     ServersOption,
@@ -72,6 +73,7 @@ def serve(
     ] = "127.0.0.1:9600",
     engine: EngineOption = Engine.EMBEDDED,
     lanes: LanesOption = 256,
+    max_hops: MaxHopsOption = None,
     link_rate: RateOption = None,
     uplink_rate: UplinkOption = None,
     workers: WorkersOption = None,
@@ -111,6 +113,7 @@ def serve(
         lanes,
         listen,
         _tell,
+        max_hops=max_hops,
         tls=tls if any((tls.authority, tls.certificate, tls.key)) else tls_of_environment(),
         book=jobs,
         priorities=_policy(priorities),
@@ -122,6 +125,7 @@ def cluster(
     network: TopologyArgument,
     engine: EngineOption = Engine.EMBEDDED,
     lanes: LanesOption = 256,
+    max_hops: MaxHopsOption = None,
     link_rate: RateOption = "25Mbit",
     uplink_rate: UplinkOption = None,
     workers: WorkersOption = None,
@@ -139,4 +143,6 @@ def cluster(
         servers=servers,
         plain=plain or (),
     )
-    run_emulated_cluster(loaded, engine, lanes, _tell, _policy(priorities), _sharing(quota))
+    run_emulated_cluster(
+        loaded, engine, lanes, _tell, _policy(priorities), _sharing(quota), max_hops
+    )

@@ -18,6 +18,7 @@ from collectives.timing.trees import add_plan
 from collectives.units import parse_rate, parse_size
 from controller.loaders import load_network
 from controller.planners.answers import MTREE
+from controller.planners.stack_depth import stack_depth
 from experiment.description import Algorithm, Experiment, ExperimentError
 from experiment.prepare import forest_options, host_trees, place_ranks, plan_job, way_to_sum
 from protocol.wire import LANES_DEFAULT
@@ -178,6 +179,7 @@ def _experiment(comparison: Comparison, network: Network, workers: int, name: st
         algorithm=Algorithm(name),
         lanes=comparison.lanes,
         window=comparison.window,
+        max_hops=stack_depth(network, comparison.lanes),
         servers=comparison.servers,
         planner=comparison.planner if planned else "multi-hop",
         tree_bandwidth=comparison.tree_bandwidth if planned else None,

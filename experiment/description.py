@@ -87,15 +87,16 @@ class ExperimentError(ValueError):
 class Experiment:
     """One all-reduce experiment. Rates in bits per second, times in seconds.
 
-    `train`: train on this data set instead of summing random tensors; `rounds` is then the
-    number of epochs, and with `coordinate` a step's gradients are several operators, summed in an
-    order that the workers agree on (else all in one tensor), by `coordination`. `results` None:
+    `train`: train on this data set instead of summing random tensors; `rounds` is then the number
+    of epochs, and with `coordinate` a step's gradients are several operators, summed in an order
+    that the workers agree on (else all in one tensor), by `coordination`. `results` None:
     replicated, but unicast for the parameter server. `window` None: what suits the engine and the
-    number of trees. `link_rate` (of every link) and `uplink_rate` (of links between switches) go
-    over what a file says; None: what it says, else unlimited. `max_trees`, `max_height` (links from
-    a worker to the server) and `min_rate` (of a tree) bind the planners multi-tree and mtree,
-    `tree_bandwidth` (in bit/s) and `keep` mtree alone (see `ForestOptions`). `limit`: give up after
-    so many seconds (virtual ones in simulation).
+    number of trees. `max_hops`: entries of a hop stack, None: what the network needs. `link_rate`
+    (of every link) and `uplink_rate` (of links between switches) go over what a file says; None:
+    what it says, else unlimited. `max_trees`, `max_height` (links from a worker to the server) and
+    `min_rate` (of a tree) bind the planners multi-tree and mtree, `tree_bandwidth` (in bit/s) and
+    `keep` mtree alone (see `ForestOptions`). `limit`: give up after so many seconds (virtual ones
+    in simulation).
     """
 
     topology: str = "fat-tree:4"
@@ -114,6 +115,7 @@ class Experiment:
     seed: int = 1
     lanes: int = LANES_DEFAULT
     window: int | None = None
+    max_hops: int | None = None
     servers: int = 1
     planner: str = "multi-hop"
     max_trees: int | None = None

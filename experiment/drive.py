@@ -9,6 +9,7 @@ from pathlib import Path
 
 from collectives.network import Network
 from controller.driver import Driver, State, SwitchTarget
+from controller.planners.stack_depth import stack_depth
 from controller.rules import rules_for
 from experiment.description import Engine
 from experiment.pipelines import compile_pipeline, slots_of
@@ -21,7 +22,7 @@ async def drive(network: Network, engine: Engine, lanes: int, tell: Callable[[st
     The switches are those of `mn --custom mininet_topos/custom.py`: number n (from 1, in the
     network's order) has device id n. A file a switch marks that it is ready.
     """
-    pipeline = compile_pipeline(engine, lanes, slots_of(network))
+    pipeline = compile_pipeline(engine, lanes, slots_of(network), stack_depth(network, lanes))
     targets = [
         SwitchTarget(name, grpc_address(number), number)
         for number, name in enumerate(network.switches, start=1)

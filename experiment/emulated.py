@@ -16,6 +16,7 @@ from collectives.plan import DataType, JobPlan
 from controller.driver import Driver, State, SwitchTarget
 from controller.failover import fail_over
 from controller.manager import Manager
+from controller.planners.stack_depth import stack_depth
 from controller.rendezvous import announced
 from controller.rules import Loss
 from controller.service import ControllerService
@@ -51,7 +52,9 @@ def run_emulated(prepared: Prepared, progress: Callable[[int, int], None]) -> Me
 
 def driver_for(emulation: Emulation, experiment: Experiment) -> Driver:
     """The driver of all switches of an emulation, for use as a context manager."""
-    pipeline = compile_pipeline(experiment.engine, experiment.lanes, slots_of(emulation.network))
+    hops = stack_depth(emulation.network, experiment.lanes, experiment.max_hops)
+    slots = slots_of(emulation.network)
+    pipeline = compile_pipeline(experiment.engine, experiment.lanes, slots, hops)
     targets = [
         SwitchTarget(name, address, emulation.device_ids[name])
         for name, address in emulation.grpc_addresses.items()

@@ -18,7 +18,7 @@ from collectives.plan import DataType, PlanError, Results
 from collectives.schedule import ScheduleError
 from collectives.units import parse_rate, parse_time
 from collectives.workload import WorkloadError
-from controller.command_options import KeepOption, TreeBandwidthOption
+from controller.command_options import KeepOption, MaxHopsOption, TreeBandwidthOption
 from controller.commands import app as controller_commands
 from controller.driver import DriverError
 from controller.job_queue import JobError
@@ -168,6 +168,7 @@ def run(
     window: Annotated[
         int | None, typer.Option(help="Fragments in flight; default by engine.")
     ] = None,
+    max_hops: MaxHopsOption = None,
     servers: Annotated[int, typer.Option(help="Parameter servers; each roots a tree.")] = 1,
     planner: Annotated[str, typer.Option(help=f"One of {', '.join(NAMES)}.")] = "multi-hop",
     max_trees: Annotated[
@@ -223,6 +224,7 @@ def run(
         seed=seed,
         lanes=lanes,
         window=window,
+        max_hops=max_hops,
         servers=servers,
         planner=planner,
         max_trees=max_trees,

@@ -9,6 +9,7 @@ from pathlib import Path
 from collectives.network import Network
 from controller.pipeline import Pipeline, load_pipeline
 from experiment.description import Engine, ExperimentError
+from protocol.wire import HOPS_DEFAULT
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 PROGRAM = CHECKOUT / "p4src" / "hopsum.p4"
@@ -20,20 +21,23 @@ def slots_of(network: Network) -> int:
     return max((switch.slots for switch in network.switches.values()), default=1)
 
 
-def defines_of(lanes: int, slots: int) -> dict[str, str]:
+def defines_of(lanes: int, slots: int, max_hops: int = HOPS_DEFAULT) -> dict[str, str]:
     """The choices that are made when the program is compiled."""
-    return {"LANES": str(lanes), "SLOTS": str(slots)}
+    defines = {"LANES": str(lanes), "SLOTS": str(slots)}
+    return defines if max_hops == HOPS_DEFAULT else {**defines, "MAX_HOPS": str(max_hops)}
 
 
-def compile_pipeline(engine: Engine, lanes: int, slots: int) -> Pipeline:
+def compile_pipeline(
+    engine: Engine, lanes: int, slots: int, max_hops: int = HOPS_DEFAULT
+) -> Pipeline:
     """Compile hopsum.p4 for an engine; the files lie in `build/` afterwards.
 
     Raises P4Error from the embedded compiler, ExperimentError if p4c is missing or fails.
     """
-    folder = BUILD / f"{engine.value}-{lanes}-{slots}"
+    defines = defines_of(lanes, slots, max_hops)
+    folder = BUILD / "-".join((engine.value, *defines.values()))
     folder.mkdir(parents=True, exist_ok=True)
     p4info = folder / "hopsum.p4info.txtpb"
-    defines = defines_of(lanes, slots)
     if engine is Engine.EMBEDDED:
         return _embedded(folder, p4info, defines, lanes, slots)
     return _bmv2(folder, p4info, defines, lanes, slots)

@@ -24,6 +24,7 @@ from controller.planners.forest import KEEP, ForestOptions
 from controller.planners.graph import planning_graph
 from controller.planners.request import Algorithm as PlanAlgorithm
 from controller.planners.request import EmbeddingOptions, PlanRequest
+from controller.planners.stack_depth import stack_depth
 from experiment.description import (
     DEFAULT_TREES,
     SERVER_QUEUE,
@@ -36,7 +37,7 @@ from experiment.description import (
 from experiment.result import DirectedLink, Predicted
 from host_agent.stream import WorkerOptions
 from host_agent.workload import WorkloadSpec
-from protocol.wire import MAX_HOPS, Reduction, frame_bytes
+from protocol.wire import HOPS_DEFAULT, Reduction, frame_bytes
 
 JOB = 1
 EPOCH = 1
@@ -119,6 +120,8 @@ def prepare(experiment: Experiment) -> Prepared:
         workers=experiment.workers,
     )
     experiment = way_to_sum(network, experiment)
+    depth = stack_depth(network, experiment.lanes, experiment.max_hops)
+    experiment = replace(experiment, max_hops=depth)
     placement = place_ranks(network, experiment.workers, experiment.servers)
     workload = WorkloadSpec(
         kind=experiment.train or "random",
@@ -209,6 +212,7 @@ def _vectors_job(
         request.servers[:1],
         lanes=request.lanes,
         window=VECTORS_WINDOW,
+        max_hops=request.max_hops,
         reduction=Reduction.AND,
     )
     vectors = make_plan(network, asked, allocator)
@@ -323,6 +327,7 @@ def plan_job(
         else PlanAlgorithm(experiment.algorithm.value),
         lanes=experiment.lanes,
         window=experiment.window or 1,
+        max_hops=experiment.max_hops or HOPS_DEFAULT,
         results=experiment.results,
         forest=forest_options(experiment),
         # A relay does not hear of the order that workers agree on.
@@ -350,7 +355,8 @@ def worker_options(prepared: Prepared) -> WorkerOptions:
     experiment, network = prepared.experiment, prepared.network
     options = WorkerOptions(deadline=experiment.limit)
     rates = [link.bandwidth for link in network.links if link.bandwidth]
-    packet = 8 * frame_bytes(experiment.lanes, MAX_HOPS) / min(rates) if rates else 0.0
+    hops = experiment.max_hops or HOPS_DEFAULT
+    packet = 8 * frame_bytes(experiment.lanes, hops) / min(rates) if rates else 0.0
     latency = max((link.latency for link in network.links), default=0.0)
     flows = experiment.workers if experiment.algorithm is Algorithm.SERVER else 1
     window = flows * (experiment.window or 1) * packet
@@ -361,7 +367,7 @@ def worker_options(prepared: Prepared) -> WorkerOptions:
     others = windows if flows > 1 else windows - window
     slow = experiment.world is WorldKind.MININET
     least, probe = (0.25, 0.25) if slow else (options.min_timeout, options.min_probe)
-    first = 2 * MAX_HOPS * (packet + latency) + others
+    first = 2 * hops * (packet + latency) + others
     min_timeout = max(least, 1.5 * windows)
     return replace(
         options,

@@ -146,6 +146,7 @@ class Report:
             "results": None if e.results is None else e.results.value,
             "lanes": e.lanes,
             "window": e.window,
+            "max_hops": e.max_hops,
             "packet_io": e.packet_io.value,
             "planner": e.planner,
             "max_trees": e.max_trees,

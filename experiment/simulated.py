@@ -13,6 +13,7 @@ from host_agent.operator_training import OperatorTraining
 from host_agent.workload import Verdict, Watched, Workload, call_seconds, make_workload
 from p4switch.execute.choose import engine_maker
 from p4switch.v1model.engine import Engine, EngineOptions
+from protocol.wire import HOPS_DEFAULT
 from simulation.all_reduce import SimulatedRun, simulate_plan, simulate_schedule
 from simulation.faults import Faults
 
@@ -21,14 +22,16 @@ QUEUE_DEPTH = 1 << 16
 
 
 @cache
-def _engine_maker(lanes: int, slots: int) -> Callable[[], Engine]:
+def _engine_maker(lanes: int, slots: int, max_hops: int) -> Callable[[], Engine]:
     options = EngineOptions(queue_depth=QUEUE_DEPTH)
-    return engine_maker(PROGRAM, defines=defines_of(lanes, slots), options=options)
+    return engine_maker(PROGRAM, defines=defines_of(lanes, slots, max_hops), options=options)
 
 
 def engine_maker_for(prepared: Prepared) -> Callable[[], Engine]:
     """A maker of engines that run hopsum.p4: native where there is a compiler."""
-    return _engine_maker(prepared.experiment.lanes, slots_of(prepared.network))
+    experiment = prepared.experiment
+    hops = experiment.max_hops or HOPS_DEFAULT
+    return _engine_maker(experiment.lanes, slots_of(prepared.network), hops)
 
 
 def run_simulated(prepared: Prepared, progress: Callable[[int, int], None]) -> Measured:

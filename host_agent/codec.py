@@ -57,9 +57,10 @@ _IDENTITY = {
     "ports": (34, 4),
     "udp_length": (38, 2),
     "version_kind": (42, 1),
-    "reduction_hops": (44, 1),
+    "reduction": (44, 1),
     "job": (46, 2),
     "tree": (48, 1),
+    "hops": (49, 1),
     "lane_count": (56, 2),
 }
 """Offset and size of what makes a frame one of a stream's."""

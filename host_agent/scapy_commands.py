@@ -25,7 +25,7 @@ from host_agent.scapy_layer import (
 )
 from packet_io import InterfaceError
 from packet_io.pcap import read_pcap
-from protocol.wire import LANES_MAX, MAX_CHILDREN, MAX_HOPS, UDP_PORT, Flag, Header
+from protocol.wire import LANES_MAX, MAX_CHILDREN, UDP_PORT, Flag, Header, most_hops
 
 LANES_SHOWN = 8
 Choice = TypeVar("Choice", bound=Enum)
@@ -106,8 +106,9 @@ def make_packet(
 
     Raises CommandError.
     """
-    if len(hops) > MAX_HOPS:
-        raise CommandError(f"{len(hops)} hops: expected at most {MAX_HOPS}")
+    most = most_hops(len(lanes))
+    if len(hops) > most:
+        raise CommandError(f"{len(hops)} hops: expected at most {most} beside {len(lanes)} lanes")
     for name, address in addresses.items():
         _check_address(name, address)
     packet = (

@@ -77,11 +77,11 @@ class Hopsum(Packet):
         BitEnumField("kind", Kind.CONTRIBUTION, 4, {k.value: k.name.lower() for k in Kind}),
         FlagsField("flags", 0, 8, {f.value: f.name.lower() for f in Flag if f.name}),
         BitEnumField("reduction", 0, 4, {r.value: r.name.lower() for r in Reduction}),
-        BitField("hops", None, 4),
+        BitField("reserved", 0, 4),
         ByteField("exponent", 0),
         ShortField("job", 1),
         ByteField("tree", 0),
-        ByteField("reserved", 0),
+        ByteField("hops", None),
         ShortField("epoch", 1),
         ShortField("worker", 0),
         ShortField("weight", 1),
@@ -100,7 +100,7 @@ class Hopsum(Packet):
     def post_build(self, pkt: bytes, pay: bytes) -> bytes:
         """Fill in the counts."""
         if self.hops is None:
-            pkt = pkt[:2] + bytes([pkt[2] & 0xF0 | len(self.stack)]) + pkt[3:]
+            pkt = pkt[:7] + bytes([len(self.stack)]) + pkt[8:]
         if self.lane_count is None:
             pkt = pkt[:14] + len(self.lanes).to_bytes(2, "big") + pkt[16:]
         return pkt + pay

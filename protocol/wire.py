@@ -32,7 +32,10 @@ MTU = 1500
 LANES_DEFAULT = 256
 LANES_STEP = 32
 LANES_MAX = 352
-MAX_HOPS = 10
+HOPS_DEFAULT = 10
+"""Entries of a hop stack that switches are compiled for, unless more are asked for."""
+MAX_HOPS = 255
+"""As many as the header's field can count; `most_hops` says how many lanes leave room for."""
 MAX_CHILDREN = 32
 MAX_PORT = 510
 MAX_WORKERS = 0xFFFF
@@ -96,6 +99,23 @@ def check_lanes(lanes: int) -> int:
             f"from {LANES_STEP} to {LANES_MAX} (frames must fit a {MTU}-byte MTU)"
         )
     return lanes
+
+
+def most_hops(lanes: int) -> int:
+    """Return how many stack entries fit a packet of so many lanes within the MTU."""
+    room = MTU - (frame_bytes(lanes, 0) - ETHERNET_BYTES)
+    return min(MAX_HOPS, room // HOP_BYTES)
+
+
+def check_hops(hops: int, lanes: int) -> int:
+    """Return `hops` if packets of so many lanes have room for such a stack, else LayoutError."""
+    most = most_hops(check_lanes(lanes))
+    if not 2 <= hops <= most:
+        raise LayoutError(
+            f"max-hops: {hops} stack entries are not possible; expected 2 to {most} beside "
+            f"{lanes} lanes in a {MTU}-byte MTU (fewer lanes leave room for more)"
+        )
+    return hops
 
 
 def tos_of_level(level: int) -> int:
@@ -195,11 +215,11 @@ def frame_dtype(lanes: int, hops: int) -> np.dtype[np.void]:
             ("udp_checksum", ">u2"),
             ("version_kind", "u1"),
             ("flags", "u1"),
-            ("reduction_hops", "u1"),
+            ("reduction", "u1"),
             ("exponent", "u1"),
             ("job", ">u2"),
             ("tree", "u1"),
-            ("reserved", "u1"),
+            ("hops", "u1"),
             ("epoch", ">u2"),
             ("worker", ">u2"),
             ("weight", ">u2"),
@@ -264,6 +284,10 @@ def frame_template(
     """
     check_lanes(lanes)
     raw_stack = pack_stack(stack)
+    if len(stack) > most_hops(lanes):
+        raise LayoutError(
+            f"hop stack of {len(stack)} entries: {lanes} lanes leave room for {most_hops(lanes)}"
+        )
     total = frame_bytes(lanes, len(stack)) - ETHERNET_BYTES
     ipv4 = bytearray(
         bytes([0x45, tos])
@@ -283,11 +307,11 @@ def frame_template(
         [
             VERSION << 4 | header.kind,
             header.flags,
-            header.reduction << 4 | len(stack),
+            header.reduction << 4,
             header.exponent,
         ]
     )
-    hopsum += header.job.to_bytes(2, "big") + bytes([header.tree, 0])
+    hopsum += header.job.to_bytes(2, "big") + bytes([header.tree, len(stack)])
     hopsum += header.epoch.to_bytes(2, "big") + header.worker.to_bytes(2, "big")
     hopsum += header.weight.to_bytes(2, "big") + lanes.to_bytes(2, "big")
     hopsum += header.fragment.to_bytes(4, "big")

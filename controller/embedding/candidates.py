@@ -169,6 +169,7 @@ class Candidates:
                 server,
                 self._switch_trees.parents(server, links),
                 lambda switch: slots.get(switch, 0) >= demand.window,
+                demand.max_hops,
             )
             if tree is not None:
                 yield tree

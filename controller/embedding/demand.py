@@ -15,6 +15,7 @@ from fractions import Fraction
 from collectives.network import Network, shorten
 from collectives.paths import forwards
 from collectives.plan import WINDOW_EMBEDDED, PlanError
+from protocol.wire import HOPS_DEFAULT
 
 DirectedLink = tuple[str, str]
 """A link in the direction from its first node to its second."""
@@ -41,7 +42,7 @@ class JobDemand:
     `models`: what it may be exchanged by. `shares`: how much must go over which model (None: any
     mixture of them). `auxiliary`: hosts of no worker of the job that may aggregate (None: lightly
     loaded ones are looked for); without `relays` only as servers of trees of switches. `window`:
-    slots that a tree takes at each switch that sums.
+    slots that a tree takes at each switch that sums. `max_hops`: entries of a hop stack.
     """
 
     job: int
@@ -52,6 +53,7 @@ class JobDemand:
     shares: Mapping[Model, Fraction] | None = None
     auxiliary: tuple[str, ...] | None = None
     window: int = WINDOW_EMBEDDED
+    max_hops: int = HOPS_DEFAULT
     relays: bool = True
 
     @property

@@ -230,7 +230,9 @@ def _check_traffic(
             found = ring(paths, topology.order)
         elif topology.model is Model.IN_NETWORK:
             able = topology.slots_at.__contains__
-            found = in_network_tree(network, demand.workers, topology.root, topology.parents, able)
+            found = in_network_tree(
+                network, demand.workers, topology.root, topology.parents, able, demand.max_hops
+            )
         else:
             found = aggregation_tree(paths, topology.root, topology.parents)
     except NetworkError as error:

@@ -68,6 +68,7 @@ def demand_of(request: PlanRequest) -> JobDemand:
         models=wanted.models,
         auxiliary=wanted.auxiliary,
         window=request.window,
+        max_hops=request.max_hops,
         relays=wanted.relays,
     )
 
@@ -116,7 +117,8 @@ def _next_epoch(
         for server, share in zip(_servers(request, before), shares, strict=True)
     ]
     room = {name: allocator.room(name, request.job, request.window) for name in sums}
-    found = solve_tasks(network, tasks, Limits(ranges=room), seed=request.forest.seed)
+    limits = Limits(None, room, max_switches=request.max_hops - 1, max_hops=request.max_hops)
+    found = solve_tasks(network, tasks, limits, seed=request.forest.seed)
     plan = job_plan(network, request, found.routes, shares, Results.REPLICATED, allocator)
     return replace(plan, host_parts=before.host_parts, period=before.period)
 

@@ -19,7 +19,7 @@ from collectives.paths import PlainRoutes
 from collectives.plan import PlanError, Results
 from controller.embedding.demand import DirectedLink, Model
 from controller.planners.routes import Route, link_loads, make_route
-from protocol.wire import MAX_CHILDREN, MAX_HOPS
+from protocol.wire import HOPS_DEFAULT, MAX_CHILDREN
 
 
 @dataclass(frozen=True)
@@ -156,13 +156,15 @@ def in_network_tree(
     server: str,
     parents: Mapping[str, str],
     sums: Callable[[str], bool],
+    max_hops: int = HOPS_DEFAULT,
 ) -> LogicalTopology | None:
     """A tree of links to `server`, summed at the switches that `sums`; results are copied.
 
-    None where packets could not take it: too many flows at the server, or too many hops.
+    None where packets could not take it: too many flows at the server, or more than `max_hops`
+    entries of a stack.
     """
     tree = RootedTree(server, parents)
-    if max(tree.depths.values()) - 1 > MAX_HOPS - 1:
+    if max(tree.depths.values()) > max_hops:
         return None
     able = {node for node in tree.nodes if node in network.switches and sums(node)}
     route = make_route(network, workers, parents, server, able)

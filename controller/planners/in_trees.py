@@ -24,7 +24,7 @@ from collectives.network import Network
 from collectives.plan import Results
 from controller.planners.routes import LinkLoads, Route, link_loads, make_route
 from controller.planners.steiner import Tree
-from protocol.wire import MAX_CHILDREN, MAX_HOPS
+from protocol.wire import HOPS_DEFAULT, MAX_CHILDREN
 
 SLACK = 1e-9
 """Times within this of each other, relatively, are the same."""
@@ -53,12 +53,14 @@ class Limits:
 
     `max_summing`: how many switches may sum, over all trees (None: all that are able to).
     `ranges`: how many of the trees each switch has slots for; a switch not named has enough.
+    `max_switches` on a way, which is below `max_hops`, the entries of a packet's stack.
     """
 
     max_summing: int | None = None
     ranges: Mapping[str, int] = field(default_factory=dict)
     max_children: int = MAX_CHILDREN
-    max_switches: int = MAX_HOPS - 1
+    max_switches: int = HOPS_DEFAULT - 1
+    max_hops: int = HOPS_DEFAULT
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,7 @@ from controller.planners.multi_hop_heuristic import (
 )
 from controller.planners.request import Algorithm, Method, PlanRequest
 from controller.planners.routes import Route
-from protocol.wire import MAX_CHILDREN, MAX_HOPS
+from protocol.wire import MAX_CHILDREN
 
 _SHORT = Effort(trials=6)
 _CERTAIN = 1e-6
@@ -310,7 +310,8 @@ def _limits(network: Network, request: PlanRequest, allocator: Allocator) -> Lim
         max_summing=request.max_aggregating,
         ranges=ranges,
         # From a host to the server there is one link more than switches.
-        max_switches=MAX_HOPS - 1 if height is None else min(MAX_HOPS, height) - 1,
+        max_switches=(request.max_hops if height is None else min(request.max_hops, height)) - 1,
+        max_hops=request.max_hops,
     )
 
 

@@ -12,7 +12,6 @@ from collectives.network import Network, shorten
 from collectives.plan import PlanError
 from controller.planners.in_trees import Chosen, Problem, TreeTask
 from controller.planners.steiner import SwitchGraph, Tree, candidates
-from protocol.wire import MAX_HOPS
 
 _MANY = 10_000_000
 """Terminals times links from which on candidates that take long are left out."""
@@ -42,15 +41,15 @@ def candidate_trees(network: Network, problem: Problem, task: TreeTask) -> tuple
     if not trees:
         trees = [problem.pruned(numbered, shallow)]
         if _depth(problem, trees[0]) > problem.limits.max_switches:
-            most = problem.limits.max_switches
-            reason = (
-                f"at most {most} fit a packet's stack"
-                if most >= MAX_HOPS - 1
-                else f"a height of {most + 1} allows {most}"
-            )
+            crossed = _depth(problem, trees[0])
+            most, hops = problem.limits.max_switches, problem.limits.max_hops
+            reason = f"a height of {most + 1} allows {most}"
+            if most >= hops - 1:
+                reason = f"{hops} entries of a packet's stack allow {most}; use --max-hops "
+                reason += str(crossed + 1)
             raise PlanError(
-                f"some worker's every way to server {task.server} crosses "
-                f"{_depth(problem, trees[0])} switches; {reason}"
+                f"some worker's every way to server {task.server} crosses {crossed} switches; "
+                f"{reason}"
             )
     latencies = _Latencies(network, problem, task)
     found = [Chosen(tree, summing) for tree in trees]

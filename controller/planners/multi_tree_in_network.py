@@ -22,7 +22,7 @@ from controller.planners.packing_problem import PackingProblem
 from controller.planners.request import Algorithm, PlanRequest
 from controller.planners.routes import make_route
 from controller.planners.steiner_packing import pack_trees
-from protocol.wire import MAX_CHILDREN, MAX_HOPS
+from protocol.wire import MAX_CHILDREN
 
 
 def plan_multi_tree(network: Network, request: PlanRequest, allocator: Allocator) -> JobPlan:
@@ -68,7 +68,9 @@ def pack_in_network(
     PlanError if no tree meets the request, saying why.
     """
     options = request.forest
-    most = MAX_HOPS if options.max_height is None else min(options.max_height, MAX_HOPS)
+    most = request.max_hops
+    if options.max_height is not None:
+        most = min(most, options.max_height)
     trees = MAX_TREES if options.max_trees is None else min(options.max_trees, MAX_TREES)
     problem = packing_problem(network, request, allocator)
     return pack_trees(problem, replace(options, max_height=most, max_trees=trees))

@@ -11,7 +11,7 @@ from collectives.plan import WINDOW_EMBEDDED, JobPlan, Results
 from controller.allocation import Allocator
 from controller.embedding.demand import Model
 from controller.planners.forest import ForestOptions
-from protocol.wire import LANES_DEFAULT, Reduction
+from protocol.wire import HOPS_DEFAULT, LANES_DEFAULT, Reduction
 
 
 class Algorithm(StrEnum):
@@ -57,12 +57,13 @@ class PlanRequest:
 
     `servers`: one tree for each, rooted there. `shares`: the part of the data on each tree (None:
     equal). `results` None: replicated by the switches if they sum, else one packet a worker (the
-    honest parameter server). `window`: fragments in flight on a tree, a power of two. `forest`:
-    what is asked of planners of several trees; the planner multi-hop takes its gap, time limit and
-    seed. `method`: how multi-hop looks for trees. `max_aggregating`: how many switches may sum for
-    the job, None: any number. `before`: the plan of the epoch before, None for a new job; what is
-    fixed for a job's life follows from it (planner embedding). That one chooses its servers itself;
-    with `recut` it chooses weights anew, which hold from a border on.
+    honest parameter server). `window`: fragments in flight on a tree, a power of two. `max_hops`:
+    entries of a hop stack, one more than switches on a path. `forest`: what is asked of planners of
+    several trees; the planner multi-hop takes its gap, time limit and seed. `method`: how multi-hop
+    looks for trees. `max_aggregating`: how many switches may sum for the job, None: any number.
+    `before`: the plan of the epoch before, None for a new job; what is fixed for a job's life
+    follows from it (planner embedding). That one chooses its servers itself; with `recut` it
+    chooses weights anew, which hold from a border on.
     """
 
     job: int
@@ -72,6 +73,7 @@ class PlanRequest:
     algorithm: Algorithm = Algorithm.IN_NETWORK
     lanes: int = LANES_DEFAULT
     window: int = WINDOW_EMBEDDED
+    max_hops: int = HOPS_DEFAULT
     results: Results | None = None
     reduction: Reduction = Reduction.SUM
     shares: tuple[float, ...] | None = None

@@ -7,7 +7,7 @@ from dataclasses import replace
 from collectives.network import Network
 from collectives.plan import JobPlan
 from host_agent.options import WorkerOptions
-from protocol.wire import MAX_HOPS, frame_bytes
+from protocol.wire import HOPS_DEFAULT, frame_bytes
 
 SHARING = 8
 """So many other flows of its kind a job's frames may queue behind before they count as lost.
@@ -21,7 +21,8 @@ LEAST_TIMEOUT = 0.25
 def suitable_options(network: Network, plan: JobPlan) -> WorkerOptions:
     """Options from the rate of the network's slowest link and the windows that may queue there."""
     rates = [link.bandwidth for link in network.links if link.bandwidth]
-    packet = 8 * frame_bytes(plan.lanes, MAX_HOPS) / min(rates) if rates else 0.0
+    hops = max((len(stack) for tree in plan.trees for stack in tree.up), default=0)
+    packet = 8 * frame_bytes(plan.lanes, max(HOPS_DEFAULT, hops)) / min(rates) if rates else 0.0
     flows = max((len(plan.workers) for tree in plan.trees if tree.singles), default=1)
     windows = len(plan.trees) * flows * plan.window * packet
     least = max(LEAST_TIMEOUT, SHARING * windows)

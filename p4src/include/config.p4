@@ -3,6 +3,7 @@
  *
  *   -DLANES=256           32-bit values in a packet: 32 to 352, a multiple of 32
  *   -DSLOTS=4096          aggregation slots: a power of two
+ *   -DMAX_HOPS=10         entries of a hop stack: 2 to 255, and as many as LANES leave room for
  *   -DCPU_PORT=510        the controller's port, as given to the switch
  *   -DPER_LANE_REGISTERS  one register a lane instead of wide words (lanes_*.p4): the same
  *                         packets, but 2 to 3 times slower on BMv2
@@ -18,6 +19,11 @@
 #define SLOTS 4096
 #endif
 
+// A path's switches, and the server's entry. Ten span all Clos networks and dragonflies.
+#ifndef MAX_HOPS
+#define MAX_HOPS 10
+#endif
+
 #ifndef CPU_PORT
 #define CPU_PORT 510
 #endif
@@ -30,8 +36,9 @@
 #error "SLOTS: expected a power of two (slot numbers are masked, never compared)"
 #endif
 
-// Entries of a hop stack. Ten switches span every topology the planner knows.
-#define MAX_HOPS 10
+#if MAX_HOPS < 2 || MAX_HOPS > 255 || 4 * (MAX_HOPS + LANES) > 1452
+#error "MAX_HOPS: expected 2 to 255, and 4 * (MAX_HOPS + LANES) of at most 1452 bytes (the MTU)"
+#endif
 
 // Table sizes. Admission holds an entry for each (job, tree, port) that speaks for a job here.
 #define ADMISSION_SIZE 4096

@@ -87,11 +87,11 @@ header hopsum_t {
     bit<1>      stale;     // a question to the server, no contribution
     bit<1>      overflow;  // a lane of the sum wrapped around
     reduction_t reduction;
-    bit<4>      hops;      // entries of the stack
+    bit<4>      reserved;
     exponent_t  exponent;
     job_t       job;
     tree_t      tree;
-    bit<8>      reserved;
+    bit<8>      hops;      // entries of the stack
     epoch_t     epoch;
     bit<16>     worker;
     weight_t    weight;

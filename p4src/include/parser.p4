@@ -33,7 +33,7 @@ parser HopsumParser(packet_in packet,
     bit<16> bytes_in_front = 0;  // of the Ethernet header
     bit<1> from_controller = 0;
     bit<16> ipv4_bytes;
-    bit<4> hops_left;
+    bit<8> hops_left;
 
     state start {
         transition select(standard_metadata.ingress_port) {

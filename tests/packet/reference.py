@@ -324,12 +324,12 @@ class ReferenceSwitch(Switch):
             return None
         if int.from_bytes(frame[56:58], "big") != self.build.lanes:
             return None
-        kind, reduction, hops = frame[42] & 15, frame[44] >> 4, frame[44] & 15
+        kind, reduction, hops = frame[42] & 15, frame[44] >> 4, frame[49]
         fewest = {Kind.CONTRIBUTION: 2, Kind.RESULT: 1, Kind.REPLICATED: 0, Kind.INSPECT: 0}
         if kind not in fewest or reduction not in (Reduction.SUM, Reduction.AND):
             return None
         stacked = kind in (Kind.CONTRIBUTION, Kind.RESULT)
-        if not fewest[Kind(kind)] <= hops <= (wire.MAX_HOPS if stacked else 0):
+        if not fewest[Kind(kind)] <= hops <= (self.build.max_hops if stacked else 0):
             return None
         try:
             # A UDP checksum is not ours to check.
@@ -348,7 +348,7 @@ class ReferenceSwitch(Switch):
         """The frame without its first entry, where that entry says."""
         short = bytearray(frame[:62] + frame[66:])
         total = len(short) - 14
-        short[44] -= 1
+        short[49] -= 1
         short[16:18] = total.to_bytes(2, "big")
         short[38:40] = (total - 20).to_bytes(2, "big")
         short[40:42] = bytes(2)
@@ -373,8 +373,8 @@ def _rewritten(frame: bytes, packet: Packet) -> bytes:
     """The frame with the header fields and lanes of `packet` (the stack stays)."""
     stack_end = 62 + 4 * len(packet.hops)
     made = bytearray(replace(packet, hops=()).frame())
-    made[44] |= len(packet.hops)
-    made[49] = frame[49]  # reserved
+    made[44] |= frame[44] & 15  # reserved
+    made[49] = len(packet.hops)
     return frame[:42] + bytes(made[42:62]) + frame[62:stack_end] + bytes(made[62:])
 
 

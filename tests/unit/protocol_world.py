@@ -252,7 +252,7 @@ def seen(batches: Sequence[Frames], lanes: int = LANES) -> list[Seen]:
     for batch in batches:
         hops = (batch.shape[1] - frame_bytes(lanes, 0)) // 4
         for record in frame_view(batch, lanes, hops):
-            assert int(record["reduction_hops"]) & 0xF == hops
+            assert int(record["hops"]) == hops
             found.append(
                 Seen(
                     Kind(int(record["version_kind"]) & 0xF),
@@ -306,7 +306,7 @@ def popped(packet: np.void, lanes: int, hops: int) -> Frames:
     after = frame_view(row, lanes, hops - 1)[0]
     for name in packet.dtype.names or ():
         after[name] = packet[name][1:] if name == "stack" else packet[name]
-    after["reduction_hops"] = int(packet["reduction_hops"]) - 1
+    after["hops"] = int(packet["hops"]) - 1
     after["total_length"] = int(packet["total_length"]) - 4
     after["udp_length"] = int(packet["udp_length"]) - 4
     after["ipv4_checksum"] = 0

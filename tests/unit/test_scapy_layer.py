@@ -21,7 +21,7 @@ HOPS = st.lists(
         fan_in=st.integers(0, 32),
         port=st.integers(0, 510),
     ),
-    max_size=wire.MAX_HOPS,
+    max_size=wire.HOPS_DEFAULT,
 )
 HEADERS = st.builds(
     wire.Header,

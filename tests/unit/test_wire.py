@@ -26,8 +26,20 @@ def test_frames_fit_the_mtu_and_carry_their_lengths(lanes: int, hops: int) -> No
     record = wire.frame_view(frame[None, :], lanes, hops)[0]
     assert int(record["total_length"]) == len(frame) - 14
     assert int(record["udp_length"]) == len(frame) - 34
-    assert int(record["reduction_hops"]) & 0xF == hops
+    assert int(record["hops"]) == hops
     assert int(record["lane_count"]) == lanes
+
+
+@pytest.mark.parametrize(("lanes", "most"), [(32, 255), (128, 235), (256, 107), (352, 11)])
+def test_as_many_hops_as_lanes_leave_room_for(lanes: int, most: int) -> None:
+    assert wire.most_hops(lanes) == most == wire.check_hops(most, lanes)
+    frame = wire.frame_template(HERE, THERE, HEADER, [wire.Hop()] * most, lanes)
+    assert len(frame) - wire.ETHERNET_BYTES <= wire.MTU
+    with pytest.raises(wire.LayoutError, match=f"{most}"):
+        wire.frame_template(HERE, THERE, HEADER, [wire.Hop()] * (most + 1), lanes)
+    for hops in (1, most + 1):
+        with pytest.raises(wire.LayoutError, match=f"expected 2 to {most} beside {lanes} lanes"):
+            wire.check_hops(hops, lanes)
 
 
 @pytest.mark.parametrize("lanes", [0, 1, 31, 33, 48, 384, -32])
@@ -39,8 +51,8 @@ def test_impossible_lane_counts(lanes: int) -> None:
 
 
 def test_stacks_have_an_end() -> None:
-    with pytest.raises(wire.LayoutError, match="11 entries: at most 10"):
-        wire.pack_stack([wire.Hop()] * 11)
+    with pytest.raises(wire.LayoutError, match="256 entries: at most 255"):
+        wire.pack_stack([wire.Hop()] * (wire.MAX_HOPS + 1))
 
 
 @pytest.mark.parametrize(

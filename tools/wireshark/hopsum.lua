@@ -29,11 +29,11 @@ local f = {
     bypass = ProtoField.bool("hopsum.flags.bypass", "Bypass", 8, nil, 0x04),
     ecn = ProtoField.bool("hopsum.flags.ecn", "Congestion", 8, nil, 0x08),
     reduction = ProtoField.uint8("hopsum.reduction", "Reduction", base.DEC, REDUCTIONS, 0xF0),
-    hops = ProtoField.uint8("hopsum.hops", "Stack entries", base.DEC, nil, 0x0F),
+    hops = ProtoField.uint8("hopsum.hops", "Stack entries", base.DEC),
     exponent = ProtoField.uint8("hopsum.exponent", "Exponent byte", base.DEC),
     job = ProtoField.uint16("hopsum.job", "Job", base.DEC),
     tree = ProtoField.uint8("hopsum.tree", "Tree", base.DEC),
-    reserved = ProtoField.uint8("hopsum.reserved", "Reserved", base.HEX),
+    reserved = ProtoField.uint8("hopsum.reserved", "Reserved", base.HEX, nil, 0x0F),
     epoch = ProtoField.uint16("hopsum.epoch", "Epoch", base.DEC),
     worker = ProtoField.uint16("hopsum.worker", "Worker", base.DEC),
     weight = ProtoField.uint16("hopsum.weight", "Weight", base.DEC),
@@ -109,7 +109,7 @@ function hopsum.dissector(buffer, packet, root)
     end
     local kind = buffer(0, 1):bitfield(4, 4)
     local flags = buffer(1, 1):uint()
-    local hops = buffer(2, 1):bitfield(4, 4)
+    local hops = buffer(7, 1):uint()
     local exponent = buffer(3, 1):uint()
     local lanes = buffer(14, 2):uint()
 
@@ -125,14 +125,14 @@ function hopsum.dissector(buffer, packet, root)
         flag_item:add_proto_expert_info(overflowed)
     end
     tree:add(f.reduction, buffer(2, 1))
-    tree:add(f.hops, buffer(2, 1))
+    tree:add(f.reserved, buffer(2, 1))
     local exponent_item = tree:add(f.exponent, buffer(3, 1))
     if exponent > 0 then
         exponent_item:append_text(string.format(" (below 2^%d)", exponent - EXPONENT_BIAS))
     end
     tree:add(f.job, buffer(4, 2))
     tree:add(f.tree, buffer(6, 1))
-    tree:add(f.reserved, buffer(7, 1))
+    tree:add(f.hops, buffer(7, 1))
     tree:add(f.epoch, buffer(8, 2))
     tree:add(f.worker, buffer(10, 2))
     tree:add(f.weight, buffer(12, 2))

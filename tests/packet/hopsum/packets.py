@@ -73,7 +73,7 @@ class Packet:
     def read(cls, frame: bytes) -> Packet:
         """What a frame says; ValueError if lengths, checksum or layout are wrong."""
         check_frame(frame)
-        hops = frame[44] & 15
+        hops = frame[49]
         lanes = int.from_bytes(frame[56:58], "big")
         view = wire.frame_view(np.frombuffer(frame, np.uint8)[None, :], lanes, hops)[0]
         return cls(
@@ -86,7 +86,7 @@ class Packet:
             worker=int(view["worker"]),
             weight=int(view["weight"]),
             flags=int(view["flags"]),
-            reduction=int(view["reduction_hops"]) >> 4,
+            reduction=int(view["reduction"]) >> 4,
             exponent=int(view["exponent"]),
             hops=tuple(Hop.unpack(word) for word in view["stack"].tolist()),
             tos=int(view["tos"]),
@@ -102,7 +102,7 @@ def check_frame(frame: bytes) -> None:
     if len(frame) < 62:
         raise ValueError(f"a frame of {len(frame)} bytes has no hopsum header")
     total, udp_length = struct.unpack_from(">16xH20xH", frame)
-    hops, lanes = frame[44] & 15, int.from_bytes(frame[56:58], "big")
+    hops, lanes = frame[49], int.from_bytes(frame[56:58], "big")
     expected = wire.frame_bytes(lanes, hops)
     for what, is_length, should in (
         ("frame", len(frame), expected),

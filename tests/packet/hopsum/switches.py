@@ -17,6 +17,7 @@ from p4switch.ir import ActionChoice, Program, Table
 from p4switch.stf import engine_factory
 from p4switch.v1model.engine import Engine, EngineOptions, KeyMatch, Replica, TableEntry
 from protocol.outcomes import Outcome
+from protocol.wire import HOPS_DEFAULT
 from tests.packet.hopsum.packets import check_frame, is_hopsum
 
 PROGRAM = Path(__file__).parents[3] / "p4src" / "hopsum.p4"
@@ -37,17 +38,20 @@ class Build:
     lanes: int = 32
     per_lane: bool = False
     slots: int = 64
+    max_hops: int = HOPS_DEFAULT
 
     @property
     def defines(self) -> dict[str, str]:
         """For -D."""
         defines = {"LANES": str(self.lanes), "SLOTS": str(self.slots), "CPU_PORT": str(CPU_PORT)}
+        if self.max_hops != HOPS_DEFAULT:
+            defines["MAX_HOPS"] = str(self.max_hops)
         if self.per_lane:
             defines["PER_LANE_REGISTERS"] = "1"
         return defines
 
     def __str__(self) -> str:
-        return f"{'lane' if self.per_lane else 'wide'}{self.lanes}"
+        return f"{'lane' if self.per_lane else 'wide'}{self.lanes}hops{self.max_hops}"
 
 
 class Switch(ABC):

@@ -63,15 +63,15 @@ def test_the_counter_has_a_cell_an_outcome() -> None:
         "HOP_BYTES",
         "LANE_BYTES",
         "MAX_PORT",
-        "MAX_HOPS",
     ],
 )
 def test_numbers(name: str) -> None:
     assert constants()[name] == getattr(wire, name)
 
 
-def test_the_default_number_of_lanes() -> None:
+def test_defaults() -> None:
     assert constants()["LANES"] == wire.LANES_DEFAULT
+    assert constants()["MAX_HOPS"] == wire.HOPS_DEFAULT
 
 
 @pytest.mark.parametrize(
@@ -112,6 +112,18 @@ def test_impossible_choices_are_refused(defines: str) -> None:
     name, _, value = defines.removeprefix("-D").partition("=")
     with pytest.raises(P4Error, match=f"{name}: expected"):
         compile_file(PROGRAM, defines={name: value})
+
+
+@pytest.mark.parametrize("lanes", [32, 96, 128, 256, 352])
+def test_as_many_hops_as_lanes_leave_room_for(lanes: int) -> None:
+    from p4switch.check import compile_file
+    from p4switch.source.position import P4Error
+
+    most = wire.most_hops(lanes)
+    compile_file(PROGRAM, defines={"LANES": str(lanes), "MAX_HOPS": str(most)})
+    for hops in (1, most + 1):
+        with pytest.raises(P4Error, match="MAX_HOPS: expected"):
+            compile_file(PROGRAM, defines={"LANES": str(lanes), "MAX_HOPS": str(hops)})
 
 
 def test_no_statement_that_p4c_compiles_wrongly() -> None:

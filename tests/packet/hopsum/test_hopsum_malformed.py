@@ -12,7 +12,7 @@ from protocol.outcomes import Outcome
 from protocol.wire import Flag, Hop, Kind
 from tests.packet.hopsum.packets import LAST_HOP, Packet, lanes_of
 from tests.packet.hopsum.star import SERVER_PORT, contribution, result, send, star, up
-from tests.packet.hopsum.switches import Switch
+from tests.packet.hopsum.switches import Build, Switch
 
 LANES = lanes_of(32, 1)
 
@@ -70,13 +70,13 @@ CHANGES: dict[str, Change] = {
     "kind 0": put(42, 0x10),
     "kind 5": put(42, 0x15),
     "an inspection from a host": put(42, 0x14),
-    "no hop announced, two there": put(44, 0x00),
-    "one hop announced, two there": put(44, 0x01),
-    "three hops announced, two there": put(44, 0x03),
-    "eleven hops": put(44, 0x0B),
+    "no hop announced, two there": put(49, 0),
+    "one hop announced, two there": put(49, 1),
+    "three hops announced, two there": put(49, 3),
+    "eleven hops": put(49, 11),
     "a result that is not complete": put(42, 0x13),
-    "reduction 2": put(44, 0x22),
-    "reduction 15": put(44, 0xF2),
+    "reduction 2": put(44, 0x20),
+    "reduction 15": put(44, 0xF0),
     "job 0": put(46, 0, 2),
     "epoch 0": put(50, 0, 2),
     "weight 0": put(54, 0, 2),
@@ -177,15 +177,22 @@ def test_malformed_though_its_lengths_agree(switch: Switch, port: int, packet: P
     assert switch.counted() == {Outcome.MALFORMED: 1}
 
 
+@pytest.mark.parametrize("most", [2, wire.HOPS_DEFAULT, 40, wire.MAX_HOPS])
 @pytest.mark.parametrize("port", [1, SERVER_PORT])
-def test_eleven_hops_are_too_many(switch: Switch, port: int) -> None:
+def test_one_hop_more_than_compiled_for_is_too_many(
+    make_switch: Callable[[Build], Switch], port: int, most: int
+) -> None:
+    switch = make_switch(Build(max_hops=most))
     star(switch)
-    stack = tuple(Hop(port=4) for _ in range(10))
+    stack = tuple(Hop(port=4 + (i > 0)) for i in range(most))
     packet = contribution(switch, hops=stack) if port == 1 else result(switch, hops=stack)
-    assert len(send(switch, port, packet)) == 1
+    ((at, left),) = send(switch, port, packet)
+    assert (at, left.hops) == (4, stack[1:])
+    if most == wire.MAX_HOPS:
+        return
     frame = bytearray(packet.frame())
     frame[66:66] = frame[62:66]
-    frame[44] += 1
+    frame[49] += 1
     for offset in (16, 38):
         length = int.from_bytes(frame[offset : offset + 2], "big") + 4
         frame[offset : offset + 2] = length.to_bytes(2, "big")
