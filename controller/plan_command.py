@@ -12,7 +12,7 @@ from rich.console import Console
 
 from collectives.drawing import network_svg
 from collectives.network import Network
-from collectives.plan import DataType, JobPlan, PlanError, Results
+from collectives.plan import WINDOW_EMBEDDED, DataType, JobPlan, PlanError, Results
 from collectives.plan_prediction import predict_plan
 from collectives.prediction import Prediction, predict
 from collectives.units import format_bytes, format_rate, format_time, parse_rate, parse_time
@@ -46,6 +46,7 @@ from controller.planners.graph import planning_graph
 from controller.planners.request import Algorithm, EmbeddingOptions, Method, PlanRequest
 from controller.planners.stack_depth import stack_depth
 from controller.report import explanation, forest_dict, forest_trees, plan_dict, plan_tree
+from controller.sharing import fitting_window
 from controller.topologies import is_topology
 
 
@@ -96,7 +97,10 @@ def plan(
     dtype: Annotated[DataType, typer.Option(help="Element type.")] = DataType.FLOAT32,
     rounds: Annotated[int, typer.Option(min=1, help="All-reduces.")] = 1,
     lanes: Annotated[int, typer.Option(help="Values a packet.")] = 256,
-    window: Annotated[int, typer.Option(help="Fragments in flight on a tree.")] = 256,
+    window: Annotated[
+        int | None,
+        typer.Option(help="Fragments in flight on a tree. Default: 256, or what the slots allow."),
+    ] = None,
     max_hops: MaxHopsOption = None,
     link_rate: RateOption = None,
     uplink_rate: UplinkOption = None,
@@ -132,7 +136,9 @@ def plan(
         placement.servers,
         algorithm=algorithm,
         lanes=lanes,
-        window=window,
+        window=fitting_window(loaded, len(placement.servers), WINDOW_EMBEDDED)
+        if window is None
+        else window,
         max_hops=stack_depth(loaded, lanes, max_hops),
         results=results,
         forest=ForestOptions(

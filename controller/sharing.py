@@ -75,6 +75,17 @@ class SharingPolicy:
                 )
 
 
+def fitting_window(network: Network, trees: int, wanted: int, spare: int = 0) -> int:
+    """Return the largest window, a power of two of at most `wanted`, for a job that is alone.
+
+    `trees` windows and `spare` slots fit the smallest switch that sums; where not even windows of
+    one slot do, it is 1, and such a switch only forwards for some trees.
+    """
+    rooms = [s.slots - spare for s in network.switches.values() if s.aggregates]
+    most = max(1, min([wanted, *(room // max(1, trees) for room in rooms)]))
+    return 1 << most.bit_length() - 1
+
+
 def bypassing(network: Network, switches: Iterable[str]) -> Network:
     """The network as a job sees it that has given up its slots at some switches."""
     names = set(switches)

@@ -17,8 +17,9 @@ BUILD = Path("build")
 
 
 def slots_of(network: Network) -> int:
-    """The register size that the program needs: that of the switch with most slots."""
-    return max((switch.slots for switch in network.switches.values()), default=1)
+    """Return the register size to compile for: a power of two, enough for every switch's slots."""
+    most = max((switch.slots for switch in network.switches.values()), default=1)
+    return 1 << (most - 1).bit_length()
 
 
 def defines_of(lanes: int, slots: int, max_hops: int = HOPS_DEFAULT) -> dict[str, str]:

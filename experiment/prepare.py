@@ -25,6 +25,7 @@ from controller.planners.graph import planning_graph
 from controller.planners.request import Algorithm as PlanAlgorithm
 from controller.planners.request import EmbeddingOptions, PlanRequest
 from controller.planners.stack_depth import stack_depth
+from controller.sharing import fitting_window
 from experiment.description import (
     DEFAULT_TREES,
     SERVER_QUEUE,
@@ -310,13 +311,20 @@ def forest_options(experiment: Experiment) -> ForestOptions:
 def plan_job(
     network: Network, placement: Placement, experiment: Experiment, open_window: bool
 ) -> tuple[PlanRequest, JobPlan, Allocator]:
-    """Ask the planner; where the window is open, all trees' windows fit a worker's queue.
+    """Ask the planner; where the window is open, it suits the switches' slots and the trees.
 
-    The allocator holds what the plan has of the switches.
+    All trees' windows then fit a worker's queue. The allocator holds what the plan has of the
+    switches.
     """
     embedded = experiment.algorithm is Algorithm.EMBEDDING
     if embedded and open_window:
         experiment = replace(experiment, window=min(experiment.window or 1, MIXED_WINDOW))
+    if open_window and experiment.algorithm is not Algorithm.SERVER:
+        in_switches = experiment.coordinated and experiment.coordination is Coordination.SWITCHES
+        vectors = VECTORS_WINDOW if in_switches else 0
+        trees = 1 if embedded else len(placement.servers)
+        fits = fitting_window(network, trees, experiment.window or 1, vectors)
+        experiment = replace(experiment, window=fits)
     request = PlanRequest(
         JOB,
         EPOCH,
