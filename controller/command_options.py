@@ -12,6 +12,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from collectives.algorithms.level_wise import Siblings
+from collectives.algorithms.level_wise_form import FormOptions, Shape
+from collectives.plan import PlanError
+
 TopologyArgument = Annotated[
     str, typer.Argument(help="Name (star:8, leaf-spine:4x4, fat-tree:4, ...) or file.")
 ]
@@ -53,6 +57,28 @@ KeepOption = Annotated[
         help="Part of the throughput that mtree keeps when it makes its trees lower; default 0.95."
     ),
 ]
+
+LevelWiseFormOption = Annotated[
+    Shape,
+    typer.Option(
+        help="Of level-wise: level by level, all ranks on one flat level, or what suits the links."
+    ),
+]
+SiblingsOption = Annotated[
+    Siblings | None,
+    typer.Option(help="How siblings of level-wise exchange; default: what suits the links."),
+]
+
+
+def form_options(form: Shape, siblings: Siblings | None, *, level_wise: bool) -> FormOptions:
+    """Return what is asked of level-wise; PlanError if another algorithm is asked for that."""
+    options = FormOptions(form, siblings)
+    if options != FormOptions() and not level_wise:
+        raise PlanError(
+            "level-wise-form and siblings: only the algorithm level-wise knows them; use "
+            "--algorithm level-wise, or leave them out"
+        )
+    return options
 
 
 def print_json(value: object) -> None:

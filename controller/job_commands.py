@@ -12,12 +12,21 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from collectives.algorithms.catalogue import SCHEDULES
+from collectives.algorithms.catalogue import LEVEL_WISE, SCHEDULES
+from collectives.algorithms.level_wise_form import DEFAULT, FormOptions, Shape
 from collectives.plan import DataType
 from collectives.units import format_rate
 from collectives.workload import DATA_SETS, MOST_WORKERS, WorkloadSpec
 from controller.asking import ControllerQueries
-from controller.command_options import ControllerOption, JsonOption, print_json, print_table
+from controller.command_options import (
+    ControllerOption,
+    JsonOption,
+    LevelWiseFormOption,
+    SiblingsOption,
+    form_options,
+    print_json,
+    print_table,
+)
 from controller.job_queue import JobError, JobState
 from controller.planners import PLANNERS
 from protocol import hopsum_pb2 as pb
@@ -62,6 +71,8 @@ def submit(
     algorithm: Annotated[
         str, typer.Option(help=f"in-network, server, embedding, or {', '.join(SCHEDULES)}.")
     ] = "in-network",
+    level_wise_form: LevelWiseFormOption = Shape.AUTO,
+    siblings: SiblingsOption = None,
     planner: Annotated[
         str | None,
         typer.Option(help=f"One of {', '.join(PLANNERS)}; default multi-hop."),
@@ -94,6 +105,7 @@ def submit(
         kind="process" if from_processes else train or "random",
         seed=seed,
         algorithm=algorithm,
+        form=form_options(level_wise_form, siblings, level_wise=algorithm == LEVEL_WISE),
     )
     submission.planner, submission.window = planner or "", window
     if task is not None:
@@ -114,6 +126,7 @@ def make_submission(
     kind: str = "random",
     seed: int = 1,
     algorithm: str = "in-network",
+    form: FormOptions = DEFAULT,
 ) -> pb.Submission:
     """A job that sums tensors and checks every sum; `workers`, `servers` as the command takes them.
 
@@ -132,7 +145,10 @@ def make_submission(
         seed,
     )
     schedule = algorithm if algorithm in SCHEDULES else None
-    submission.task = json.dumps({"workload": workload.to_json(), "schedule": schedule})
+    task = {"workload": workload.to_json(), "schedule": schedule}
+    if schedule == LEVEL_WISE:
+        task["level_wise"] = form.to_dict()
+    submission.task = json.dumps(task)
     return submission
 
 
@@ -284,8 +300,12 @@ def job_dict(info: pb.JobInfo) -> dict[str, Any]:
 
 
 def verdict_of(info: pb.JobInfo) -> dict[str, Any]:
-    """What the workers found of their sums, all together. JobError if a report has no verdict."""
+    """What the workers found of their sums, all together. JobError if a report has no verdict.
+
+    `level_wise`: how that algorithm exchanged the tensors, if it was the job's.
+    """
     checked = wrong = again = 0
+    forms: dict[str, None] = {}
     for host, text in info.reports.items():
         report = json.loads(text)
         if "verdict" not in report:
@@ -293,7 +313,11 @@ def verdict_of(info: pb.JobInfo) -> dict[str, Any]:
         checked += report["verdict"]["checked"]
         wrong += report["verdict"]["wrong"]
         again += report.get("retransmissions", 0)
-    return {"checked": checked, "wrong": wrong, "retransmissions": again}
+        forms |= dict.fromkeys(report.get("forms", ()))
+    found: dict[str, Any] = {"checked": checked, "wrong": wrong, "retransmissions": again}
+    if forms:
+        found["level_wise"] = list(forms)
+    return found
 
 
 def _clock(seconds: float) -> str | None:

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from collectives.algorithms.catalogue import MULTI_TREE, SCHEDULES, make_schedule
+from collectives.algorithms.catalogue import LEVEL_WISE, MULTI_TREE, SCHEDULES, make_schedule
+from collectives.algorithms.level_wise_form import DEFAULT as LEVEL_WISE_FORM
+from collectives.algorithms.level_wise_form import FormOptions, forms_of
 from collectives.algorithms.trees import SharedTree
 from collectives.network import Network
 from collectives.plan import DataType, JobPlan
@@ -20,7 +22,13 @@ from controller.loaders import load_network
 from controller.planners.answers import MTREE
 from controller.planners.stack_depth import stack_depth
 from experiment.description import Algorithm, Experiment, ExperimentError
-from experiment.prepare import forest_options, host_trees, place_ranks, plan_job, way_to_sum
+from experiment.prepare import (
+    forest_options,
+    host_trees,
+    place_ranks,
+    plan_job,
+    way_to_sum,
+)
 from protocol.wire import LANES_DEFAULT
 
 ELEMENT_BYTES = 4
@@ -52,6 +60,7 @@ class Comparison:
     planner: str = "multi-hop"
     tree_bandwidth: float | None = None
     keep: float | None = None
+    form: FormOptions = LEVEL_WISE_FORM
     lanes: int = LANES_DEFAULT
     window: int | None = None
     dtype: DataType = DataType.FLOAT32
@@ -73,13 +82,21 @@ class Comparison:
                 f"tree-bandwidth and keep: only the planner mtree knows them, not {self.planner}; "
                 "use --planner mtree, or leave them out"
             )
+        if self.form != LEVEL_WISE_FORM and self.algorithms and LEVEL_WISE not in self.algorithms:
+            raise ExperimentError(
+                "level-wise-form and siblings: only the algorithm level-wise knows them; add it, "
+                "or leave them out"
+            )
         if not self.sizes:
             raise ExperimentError("no size: expected one such as 100MB")
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One all-reduce of `size` bytes among `workers`. `hottest`: the link with most bytes."""
+    """One all-reduce of `size` bytes among `workers`. `hottest`: the link with most bytes.
+
+    `form`: how the algorithm level-wise exchanges; empty for the others.
+    """
 
     algorithm: str
     workers: int
@@ -89,6 +106,7 @@ class Compared:
     hottest: tuple[str, str]
     hottest_bytes: float
     timing: Timing = field(repr=False, compare=False)
+    form: str = ""
 
     @property
     def goodput(self) -> float:
@@ -106,6 +124,7 @@ class Compared:
             "total_bytes": round(self.total_bytes),
             "hottest_link": list(self.hottest),
             "hottest_link_bytes": round(self.hottest_bytes),
+            **({"form": self.form} if self.form else {}),
         }
 
 
@@ -141,10 +160,14 @@ def compare(comparison: Comparison) -> Iterator[Compared]:
             for name in algorithms:
                 scenario = Scenario(links)
                 elements = -(-size // ELEMENT_BYTES)
+                forms: tuple[str, ...] = ()
                 if name in plans:
                     add_plan(scenario, plans[name], elements, comparison.dtype)
                 else:
-                    schedule = make_schedule(name, network, placement.workers, elements, trees)
+                    ranks = placement.workers
+                    schedule = make_schedule(name, network, ranks, elements, trees, comparison.form)
+                    if name == LEVEL_WISE:
+                        forms = forms_of(network, ranks, [elements], comparison.form)
                     transport = agents_transport(
                         schedule,
                         ELEMENT_BYTES,
@@ -154,7 +177,8 @@ def compare(comparison: Comparison) -> Iterator[Compared]:
                     add_schedule(scenario, schedule, schedule.names, transport)
                 for traffic in comparison.background:
                     scenario.add_background(traffic)
-                yield _compared(name, len(placement.workers), size, scenario.run())
+                compared = _compared(name, len(placement.workers), size, scenario.run())
+                yield replace(compared, form="; ".join(forms))
 
 
 def _possible(network: Network, workers: int | None) -> tuple[str, ...]:
@@ -162,7 +186,7 @@ def _possible(network: Network, workers: int | None) -> tuple[str, ...]:
     if network.switches:
         return ALGORITHMS
     idle = workers is not None and workers < len(network.hosts)
-    needing = (*PLANS, "level-wise", *([MULTI_TREE] if idle else ()))
+    needing = (*PLANS, *([MULTI_TREE] if idle else ()))
     return tuple(name for name in ALGORITHMS if name not in needing)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from collectives.algorithms.level_wise_form import DEFAULT as LEVEL_WISE_FORM
+from collectives.algorithms.level_wise_form import FormOptions
 from collectives.plan import WINDOW_BMV2, WINDOW_EMBEDDED, DataType, Results
 from protocol.wire import LANES_DEFAULT, LayoutError, check_lanes
 
@@ -95,8 +97,8 @@ class Experiment:
     (of every link) and `uplink_rate` (of links between switches) go over what a file says; None:
     what it says, else unlimited. `max_trees`, `max_height` (links from a worker to the server) and
     `min_rate` (of a tree) bind the planners multi-tree and mtree, `tree_bandwidth` (in bit/s) and
-    `keep` mtree alone (see `ForestOptions`). `limit`: give up after so many seconds (virtual ones
-    in simulation).
+    `keep` mtree alone (see `ForestOptions`), `form` the algorithm level-wise. `limit`: give up
+    after so many seconds (virtual ones in simulation).
     """
 
     topology: str = "fat-tree:4"
@@ -123,6 +125,7 @@ class Experiment:
     min_rate: float = 0.0
     tree_bandwidth: float | None = None
     keep: float | None = None
+    form: FormOptions = LEVEL_WISE_FORM
     packet_io: PacketIo = PacketIo.FAST
     train: str | None = None
     coordinate: bool = True
@@ -153,6 +156,11 @@ class Experiment:
             )
         if self.packet_io is PacketIo.SCAPY and self.world is WorldKind.SIMULATION:
             raise ExperimentError("packet-io scapy: the simulator has no sockets; use mininet")
+        if self.form != LEVEL_WISE_FORM and self.algorithm is not Algorithm.LEVEL_WISE:
+            raise ExperimentError(
+                f"level-wise-form and siblings with algorithm {self.algorithm}: only level-wise "
+                "knows them; use --algorithm level-wise, or leave them out"
+            )
         try:
             check_lanes(self.lanes)
         except LayoutError as error:

@@ -151,6 +151,7 @@ async def _submit(manager: Manager, prepared: Prepared) -> Tracker:
         schedule,
         worker_options(prepared),
         trees=prepared.trees,
+        form=experiment.form,
         coordination=prepared.coordination,
         vectors=None if prepared.vectors is None else prepared.vectors.plan.job,
     ).to_json()

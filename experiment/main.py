@@ -13,12 +13,19 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
+from collectives.algorithms.level_wise_form import FormOptions, Shape
 from collectives.network import NetworkError
 from collectives.plan import DataType, PlanError, Results
 from collectives.schedule import ScheduleError
 from collectives.units import parse_rate, parse_time
 from collectives.workload import WorkloadError
-from controller.command_options import KeepOption, MaxHopsOption, TreeBandwidthOption
+from controller.command_options import (
+    KeepOption,
+    LevelWiseFormOption,
+    MaxHopsOption,
+    SiblingsOption,
+    TreeBandwidthOption,
+)
 from controller.commands import app as controller_commands
 from controller.driver import DriverError
 from controller.job_queue import JobError
@@ -183,6 +190,8 @@ def run(
     ] = None,
     tree_bandwidth: TreeBandwidthOption = None,
     keep: KeepOption = None,
+    level_wise_form: LevelWiseFormOption = Shape.AUTO,
+    siblings: SiblingsOption = None,
     packet_io: Annotated[PacketIo, typer.Option(help="Agents' packet path.")] = PacketIo.FAST,
     train: Annotated[
         str | None, typer.Option(help="Train on a data set (`digits`) instead.")
@@ -232,6 +241,7 @@ def run(
         min_rate=_rate("min-rate", min_rate) or 0.0,
         tree_bandwidth=_rate("tree-bandwidth", tree_bandwidth),
         keep=keep,
+        form=FormOptions(level_wise_form, siblings),
         packet_io=packet_io,
         train=train,
         coordinate=coordinate,
@@ -243,6 +253,8 @@ def run(
         sys.stdout.write(json.dumps(finished.to_dict(), indent=1) + "\n")
     else:
         Console().print(run_table([finished]))
+        for form in finished.forms:
+            Console().print(f"level-wise: {form}", highlight=False, soft_wrap=True)
     for problem in finished.problems:
         _complain("failed", problem)
     if finished.problems:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from collectives.algorithms.catalogue import make_schedule
+from collectives.algorithms.level_wise_form import forms_of
 from collectives.algorithms.trees import SharedTree
 from collectives.coordination.physical import plan_coordination
 from collectives.coordination.tree import CoordinationTree
@@ -72,7 +73,8 @@ class Prepared:
 
     `plan`, and the `request` for it, are None where workers sum among themselves. `trees`: those
     on which they do, of the algorithm multi-tree. `coordination`: the tree by which they agree on
-    an order, if they do; `vectors`: where the switches combine their bit vectors.
+    an order, if they do; `vectors`: where the switches combine their bit vectors. `forms`: how the
+    algorithm level-wise exchanges tensors.
     """
 
     experiment: Experiment
@@ -86,6 +88,7 @@ class Prepared:
     coordination: CoordinationTree | None = None
     vectors: VectorsJob | None = None
     job: int = JOB
+    forms: tuple[str, ...] = ()
 
     def numbered(self, job: int) -> Prepared:
         """The same as job number `job`: one after the other may run on a network that is up."""
@@ -136,6 +139,7 @@ def prepare(experiment: Experiment) -> Prepared:
     sizes, steps = workload.step_sizes(), workload.steps
     request = plan = vectors = None
     trees: tuple[SharedTree, ...] = ()
+    forms: tuple[str, ...] = ()
     in_switches = experiment.coordinated and experiment.coordination is Coordination.SWITCHES
     if experiment.algorithm.among_hosts:
         if in_switches:
@@ -143,12 +147,21 @@ def prepare(experiment: Experiment) -> Prepared:
                 f"coordination switches with algorithm {experiment.algorithm}: the switches have "
                 "no part in it; expected auto, tree or ring, or algorithm in-network or server"
             )
+        if experiment.algorithm is Algorithm.LEVEL_WISE:
+            forms = forms_of(network, placement.workers, sizes, experiment.form)
         if experiment.algorithm is Algorithm.MULTI_TREE:
             trees = host_trees(network, placement, forest_options(experiment), experiment.planner)
         prediction = total(
             predict_schedule(
                 network,
-                make_schedule(experiment.algorithm, network, placement.workers, size, trees),
+                make_schedule(
+                    experiment.algorithm,
+                    network,
+                    placement.workers,
+                    size,
+                    trees,
+                    experiment.form,
+                ),
                 rounds=steps,
             )
             for size in sizes
@@ -185,6 +198,7 @@ def prepare(experiment: Experiment) -> Prepared:
         trees,
         _coordination(network, placement, experiment) if experiment.coordinated else None,
         vectors,
+        forms=forms,
     )
 
 

@@ -57,6 +57,8 @@ class Report:
     """Elements a worker hands in, over all rounds."""
     predicted: Predicted
     measured: Measured | None = None
+    forms: tuple[str, ...] = ()
+    """How the algorithm level-wise exchanges the tensors."""
 
     @property
     def differing_links(self) -> list[DirectedLink]:
@@ -152,6 +154,7 @@ class Report:
             "max_trees": e.max_trees,
             "tree_bandwidth": e.tree_bandwidth,
             "keep": e.keep,
+            "level_wise": {**e.form.to_dict(), "used": list(self.forms)} if self.forms else None,
             "link_rate": e.link_rate,
             "uplink_rate": e.uplink_rate,
             "latency": e.latency,

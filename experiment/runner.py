@@ -27,7 +27,9 @@ def run_experiment(
     what `prepare` raises for a wrong experiment, and what the world raises for a run that fails.
     """
     prepared = prepare(experiment)
-    report = Report(prepared.experiment, prepared.tensor_elements, prepared.predicted)
+    report = Report(
+        prepared.experiment, prepared.tensor_elements, prepared.predicted, forms=prepared.forms
+    )
     if report_path is not None:
         report.write(report_path)
     report = replace(report, measured=_run(prepared, progress))

@@ -10,8 +10,9 @@ from typing import Annotated, Any
 
 import typer
 
-from collectives.algorithms.catalogue import SCHEDULES, make_schedule
+from collectives.algorithms.catalogue import LEVEL_WISE, SCHEDULES, make_schedule
 from collectives.algorithms.in_network import in_network_all_reduce
+from collectives.algorithms.level_wise_form import FormOptions, Shape, forms_of
 from collectives.algorithms.trees import multi_tree_all_reduce, server_all_reduce
 from collectives.network import Network, NetworkError
 from collectives.paths import PlainRoutes
@@ -21,7 +22,13 @@ from collectives.schedule_checker import check_schedule
 from collectives.schedule_drawing import schedule_svg
 from collectives.schedule_json import schedule_from_json, schedule_to_json
 from collectives.units import parse_rate
-from controller.command_options import KeepOption, TreeBandwidthOption
+from controller.command_options import (
+    KeepOption,
+    LevelWiseFormOption,
+    SiblingsOption,
+    TreeBandwidthOption,
+    form_options,
+)
 from controller.loaders import load_network
 from controller.placement import Placement, place
 from controller.planners import make_plan
@@ -54,6 +61,8 @@ def make(
     max_trees: Annotated[int | None, typer.Option(help="For multi-tree.")] = None,
     tree_bandwidth: TreeBandwidthOption = None,
     keep: KeepOption = None,
+    level_wise_form: LevelWiseFormOption = Shape.AUTO,
+    siblings: SiblingsOption = None,
     output: Annotated[
         Path | None, typer.Option(help="Write here; default: standard output.")
     ] = None,
@@ -68,7 +77,12 @@ def make(
         tree_bandwidth=_rate("tree-bandwidth", tree_bandwidth),
         keep=KEEP if keep is None else Fraction(str(keep)),
     )
-    schedule = _make(algorithm, network, placement, elements, planner, options)
+    form = form_options(level_wise_form, siblings, level_wise=algorithm == LEVEL_WISE)
+    schedule = _make(algorithm, network, placement, elements, planner, options, form)
+    if algorithm == LEVEL_WISE:
+        # Standard output is the schedule's.
+        for line in forms_of(network, placement.workers, [elements], form):
+            sys.stderr.write(f"level-wise: {line}\n")
     check_schedule(schedule)
     text = schedule_to_json(schedule)
     if output is None:
@@ -100,6 +114,7 @@ def _make(
     elements: int,
     planner: str,
     options: ForestOptions,
+    form: FormOptions,
 ) -> Schedule:
     ranks = placement.workers
     match algorithm:
@@ -114,7 +129,7 @@ def _make(
         case _ if algorithm not in SCHEDULES:
             raise ScheduleError(f"algorithm {algorithm!r}: expected one of {', '.join(ALGORITHMS)}")
         case _:
-            return make_schedule(algorithm, network, ranks, elements)
+            return make_schedule(algorithm, network, ranks, elements, form=form)
 
 
 @app.command()

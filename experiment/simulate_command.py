@@ -13,9 +13,15 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from collectives.algorithms.level_wise_form import FormOptions, Shape
 from collectives.plan import DataType
 from collectives.units import format_bytes, format_time, parse_rate, parse_size, parse_time
-from controller.command_options import KeepOption, TreeBandwidthOption
+from controller.command_options import (
+    KeepOption,
+    LevelWiseFormOption,
+    SiblingsOption,
+    TreeBandwidthOption,
+)
 from experiment.comparison import (
     ALGORITHMS,
     Compared,
@@ -64,6 +70,8 @@ def simulate(
     ] = "multi-hop",
     tree_bandwidth: TreeBandwidthOption = None,
     keep: KeepOption = None,
+    level_wise_form: LevelWiseFormOption = Shape.AUTO,
+    siblings: SiblingsOption = None,
     lanes: Annotated[int, typer.Option(help="Values a packet.")] = 256,
     window: Annotated[int | None, typer.Option(help="Fragments in flight.")] = None,
     dtype: Annotated[DataType, typer.Option(help="Element type.")] = DataType.FLOAT32,
@@ -93,6 +101,7 @@ def simulate(
         planner=planner,
         tree_bandwidth=_one("tree-bandwidth", tree_bandwidth, parse_rate),
         keep=keep,
+        form=FormOptions(level_wise_form, siblings),
         lanes=lanes,
         window=window,
         dtype=dtype,
@@ -117,6 +126,8 @@ def simulate(
         sys.stdout.write(json.dumps(report, indent=1) + "\n")
     else:
         Console().print(comparison_table(compared))
+        for line in form_lines(compared):
+            Console().print(line, highlight=False, soft_wrap=True)
 
 
 def comparison_table(compared: Sequence[Compared]) -> Table:
@@ -137,6 +148,15 @@ def comparison_table(compared: Sequence[Compared]) -> Table:
             and (after.workers, after.size) != (case.workers, case.size),
         )
     return table
+
+
+def form_lines(compared: Sequence[Compared]) -> list[str]:
+    """Say in which form level-wise exchanged, for every number of workers and size."""
+    return [
+        f"level-wise, {case.workers} workers, {format_bytes(case.size)}: {case.form}"
+        for case in compared
+        if case.form
+    ]
 
 
 def _one(name: str, text: str | None, parse: Callable[[str], _T]) -> _T | None:

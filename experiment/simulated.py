@@ -48,7 +48,12 @@ def run_simulated(prepared: Prepared, progress: Callable[[int, int], None]) -> M
             network,
             workers,
             lambda elements: make_schedule(
-                experiment.algorithm, network, workers, elements, prepared.trees
+                experiment.algorithm,
+                network,
+                workers,
+                elements,
+                prepared.trees,
+                experiment.form,
             ),
             make_engine,
             lambda worker: _workload(prepared, worker, progress),

@@ -9,6 +9,7 @@ from fractions import Fraction
 from typing import Any
 
 from collectives.algorithms.catalogue import MULTI_TREE, SCHEDULES
+from collectives.algorithms.level_wise_form import DEFAULT, FormOptions
 from collectives.algorithms.rooted import RootedTree
 from collectives.algorithms.trees import SharedTree
 from collectives.coordination.tree import CoordinationTree
@@ -26,10 +27,10 @@ class Task:
 
     `schedule`: the algorithm by which the workers sum among themselves, of a plan without trees and
     parts of hosts. `options` None: those that suit the plan (`timing.suitable_options`). `trees`:
-    those of the algorithm multi-tree. `coordination`: the tree over the plan's workers, by index
-    and named like them, by which they agree on an order, where the workload wants that. `vectors`:
-    the job that combines their bit vectors in the switches; None: they go over the tree, or its
-    ring.
+    those of the algorithm multi-tree; `form`: what is asked of level-wise. `coordination`: the tree
+    over the plan's workers, by index and named like them, by which they agree on an order, where
+    the workload wants that. `vectors`: the job that combines their bit vectors in the switches;
+    None: they go over the tree, or its ring.
     """
 
     workload: WorkloadSpec
@@ -38,6 +39,7 @@ class Task:
     trees: tuple[SharedTree, ...] = ()
     coordination: CoordinationTree | None = None
     vectors: int | None = None
+    form: FormOptions = DEFAULT
 
     def to_json(self) -> str:
         """As one line of JSON."""
@@ -52,6 +54,7 @@ class Task:
                 ],
                 "coordination": None if self.coordination is None else asdict(self.coordination),
                 "vectors": self.vectors,
+                "level_wise": self.form.to_dict(),
             }
         )
 
@@ -74,12 +77,14 @@ class Task:
                 ),
                 _coordination(values.get("coordination")),
                 _job(values.get("vectors")),
+                FormOptions.from_dict(values.get("level_wise") or {}),
             )
         except (AttributeError, KeyError, TypeError, ValueError, ZeroDivisionError) as error:
             raise TaskError(
                 f"the job's task cannot be read ({type(error).__name__}: {error}); expected JSON "
                 'with "workload" (a WorkloadSpec as JSON text), and perhaps "schedule" (an '
                 'algorithm), "options" (WorkerOptions), "trees" (root, parents and share of each), '
+                '"level_wise" (form: auto, levels or flat; siblings: ring or hierarchical), '
                 '"coordination" (names, parents and ring of a tree)'
             ) from None
         return task

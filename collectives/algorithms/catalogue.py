@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from collectives.algorithms.halving_doubling import halving_doubling_all_reduce
-from collectives.algorithms.level_wise_form import form_for
+from collectives.algorithms.level_wise_form import DEFAULT, FormOptions, form_for
 from collectives.algorithms.ring import ring_all_reduce
 from collectives.algorithms.rooted import check_ranks
 from collectives.algorithms.trees import (
@@ -19,11 +19,7 @@ from collectives.schedule import Schedule, ScheduleError
 
 _Make = Callable[[Network, Sequence[str], int], Schedule]
 
-
-def _level_wise(network: Network, ranks: Sequence[str], elements: int) -> Schedule:
-    return form_for(network, ranks, elements).all_reduce(ranks, elements)
-
-
+LEVEL_WISE = "level-wise"
 SCHEDULES: Mapping[str, _Make] = {
     "ring": lambda network, ranks, elements: ring_all_reduce(len(ranks), elements),
     "halving-doubling": lambda network, ranks, elements: halving_doubling_all_reduce(
@@ -31,7 +27,9 @@ SCHEDULES: Mapping[str, _Make] = {
     ),
     "tree": lambda network, ranks, elements: tree_all_reduce(ranks, elements),
     "double-tree": lambda network, ranks, elements: double_tree_all_reduce(ranks, elements),
-    "level-wise": _level_wise,
+    LEVEL_WISE: lambda network, ranks, elements: form_for(network, ranks, elements).all_reduce(
+        ranks, elements
+    ),
 }
 MULTI_TREE = "multi-tree"
 """On trees with shares that a planner chose (000); these are not known from the network alone."""
@@ -43,17 +41,20 @@ def make_schedule(
     ranks: Sequence[str],
     elements: int,
     trees: Sequence[SharedTree] = (),
+    form: FormOptions = DEFAULT,
 ) -> Schedule:
     """The algorithm's all-reduce among these hosts; its nodes are named.
 
-    `trees`: of MULTI_TREE. Raises ScheduleError for an unknown name, for ranks that are none,
-    repeated or not connected, or for trees without all ranks; NetworkError where the network does
-    not allow the algorithm.
+    `trees`: of MULTI_TREE; `form`: of LEVEL_WISE. Raises ScheduleError for an unknown name, for
+    ranks that are none, repeated or not connected, or for trees without all ranks; NetworkError
+    where the network does not allow the algorithm.
     """
     if algorithm == MULTI_TREE:
         return multi_tree_all_reduce(ranks, elements, trees)
     if algorithm not in SCHEDULES:
         raise ScheduleError(f"algorithm {algorithm!r}: expected one of {', '.join(SCHEDULES)}")
     check_ranks(ranks)
+    if algorithm == LEVEL_WISE:
+        return form_for(network, ranks, elements, form).all_reduce(ranks, elements)
     schedule = SCHEDULES[algorithm](network, ranks, elements)
     return schedule if schedule.names else schedule.named(ranks)

@@ -1,6 +1,8 @@
 """All-reduce on an arbitrary tree, level by level (003; US 10,956,357).
 
-Ranks are the leaves of a physical tree, symmetric or not; inner nodes only pass on. Under a parent
+Ranks are the leaves of a physical tree, symmetric or not; inner nodes only pass on. One that is a
+rank as well (003, figure 2) is a leaf next to its children, at no distance from where they meet
+(`ranks_as_leaves`). Under a parent
 with p children the sums of the children's branches are combined: every element lies with one leaf
 of each branch, these p leaves exchange it, and one of them keeps it. Each leaf keeps its branch's
 target part of what it held: 1/p, so that it ends with the product of 1 / (number of children) over
@@ -73,16 +75,41 @@ def level_wise_all_reduce(
 ) -> Schedule:
     """Reduce-scatter from the leaves up, then all-gather in exactly the reverse order.
 
-    `ranks` are leaves of the tree; branches without any do not count. In a level of p children a
+    `ranks` are nodes of the tree; branches without any do not count. In a level of p children a
     leaf sends (p - 1) / p of what it holds, each way. `pieces` of the tensor follow each other
-    through the levels; 1: level after level. `parts`: what branches keep, None: 1/p each (003); a
-    ring is best with these. Raises ScheduleError for ranks that are not leaves of the tree, listed
-    twice, or none, for less than one piece, and for parts that do not add up.
+    through the levels; 1: level after level. `parts`: what branches of `ranks_as_leaves` keep,
+    None: 1/p each (003); a ring is best with these. Raises ScheduleError for ranks that are not in
+    the tree, listed twice, or none, for less than one piece, and for parts that do not add up.
     """
     cut = _cut(tree, ranks, elements, siblings, pieces, parts)
     steps = _steps(cut, scatter=True, gather=True)
     whole = Ranges.whole(range(len(ranks)), elements)
     return _schedule(Collective.ALL_REDUCE, ranks, elements, steps, whole, whole)
+
+
+def ranks_as_leaves(tree: RootedTree, ranks: Sequence[str]) -> RootedTree:
+    """Return the tree without branches that hold no rank, and with all ranks as leaves.
+
+    A rank that is an inner node hangs below a node in its place, `inner_name`, before its children.
+    Raises ScheduleError for ranks that are not in the tree, listed twice, or none.
+    """
+    tree.check_ranks(ranks)
+    tree = tree.pruned(ranks)
+    inner = {rank: inner_name(rank) for rank in ranks if tree.children[rank]}
+    if not inner:
+        return tree
+    parents: dict[str, str] = {}
+    for node in (tree.root, *tree.parents):
+        if node in tree.parents:
+            parents[inner.get(node, node)] = inner.get(tree.parents[node], tree.parents[node])
+        if node in inner:
+            parents[node] = inner[node]
+    return RootedTree(inner.get(tree.root, tree.root), parents)
+
+
+def inner_name(rank: str) -> str:
+    """Return the name of the node in a rank's place, to which the rank and its children hang."""
+    return f"branch of {rank}"
 
 
 def pieces_for(
@@ -96,8 +123,7 @@ def pieces_for(
     with which most pieces are equal. Raises ScheduleError for ranks that are not in the tree,
     listed twice, or none.
     """
-    tree.check_ranks(ranks)
-    tree = tree.pruned(ranks)
+    tree = ranks_as_leaves(tree, ranks)
     levels = dict.fromkeys(tree.nodes, 0)
     messages = dict.fromkeys(tree.nodes, 0)
     for node in reversed(tree.upwards):
@@ -166,18 +192,11 @@ def _cut(
     parts: Parts | None,
 ) -> list[_Levels]:
     """The exchanges of every piece; none is empty but that of an empty tensor."""
-    tree.check_ranks(ranks)
+    tree = ranks_as_leaves(tree, ranks)
     check_counts(NAME, len(ranks), elements)
     if pieces < 1:
         raise ScheduleError(f"{NAME}: {pieces} pieces: expected at least one")
     numbers = {name: number for number, name in enumerate(ranks)}
-    tree = tree.pruned(ranks)
-    for node in numbers:
-        if tree.children[node]:
-            raise ScheduleError(
-                f"{NAME}: rank {node} is an inner node of the tree, above "
-                f"{tree.children[node][0]}; expected ranks to be leaves"
-            )
     ends = borders(elements, min(pieces, max(1, elements))).tolist()
     if parts is None:
         parts = equal_parts(tree)

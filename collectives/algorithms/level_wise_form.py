@@ -1,32 +1,33 @@
 """Which form of level-wise all-reduce suits a network: levels, target parts, pieces, exchange.
 
-Four things are chosen, by closed forms alone:
+Four things are chosen, by closed forms alone, unless `FormOptions` say:
 
 - target parts by the rates of the links (`target_parts`); 003's own where links are alike;
 - siblings by ring, which needs the fewest connections; hierarchically where three or more keep
   unequal parts, and where messages are so short that latency decides: a ring's turns add it up;
 - pieces: many where a level above the lowest is the slowest, which waits for the first of them;
 - levels: where no link between switches binds, levels only cost time, and all ranks are siblings:
-  one ring in the order of the tree, which crosses every link once each way. Its all-gather goes
-  around as its reduce-scatter did: back the other way, as between levels, one would take bandwidth
-  from the other that is late (a star in Mininet took a third longer).
+  one ring in the order of the tree, which crosses every link once each way. `Form.describe` says
+  which it is.
+
+Hosts that forward may be inner nodes of the tree and ranks as well (003, figure 2).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from fractions import Fraction
-
-import numpy as np
 
 from collectives.algorithms.level_wise import (
     PIECES_A_LEVEL,
     Siblings,
+    inner_name,
     level_wise_all_reduce,
     pieces_for,
+    ranks_as_leaves,
 )
-from collectives.algorithms.ring import ring_all_reduce
 from collectives.algorithms.rooted import RootedTree, network_tree
 from collectives.algorithms.target_parts import (
     Parts,
@@ -36,7 +37,7 @@ from collectives.algorithms.target_parts import (
     rated_parts,
     time_of,
 )
-from collectives.network import Network, NetworkError
+from collectives.network import Network
 from collectives.schedule import Schedule, check_counts
 
 NAME = "level-wise"
@@ -51,75 +52,155 @@ UNEVEN = Fraction(1, 10)
 share links evenly, so that some pieces come late (in the flow simulator)."""
 
 
+NOT_BOUND = "no link between levels binds; --level-wise-form levels goes level by level"
+
+
+class Shape(StrEnum):
+    """Whether ranks exchange level by level."""
+
+    AUTO = "auto"
+    """Level by level where a link between levels binds, else flat."""
+    LEVELS = "levels"
+    """Level by level, as in 003."""
+    FLAT = "flat"
+    """All ranks as siblings, in the order of the tree."""
+
+
+@dataclass(frozen=True, slots=True)
+class FormOptions:
+    """What is asked of the form; `siblings` None: what suits links and tensor."""
+
+    shape: Shape = Shape.AUTO
+    siblings: Siblings | None = None
+
+    def to_dict(self) -> dict[str, str | None]:
+        """As an object of JSON."""
+        return {"form": self.shape, "siblings": self.siblings}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, str | None]) -> FormOptions:
+        """From the object of JSON; raises ValueError for values that are none of them."""
+        siblings = values.get("siblings")
+        return cls(
+            Shape(values.get("form") or Shape.AUTO),
+            None if siblings is None else Siblings(siblings),
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How to exchange: `tree` has the ranks as its leaves."""
+    """How to exchange: `tree` has the ranks as its leaves.
+
+    `flat`: they hang right under its root, although the network's tree has more levels or another
+    form was possible; `why`: the reason, where that was chosen and not asked for.
+    """
 
     tree: RootedTree
     siblings: Siblings
     pieces: int
     parts: Parts
+    flat: bool = False
+    why: str = ""
+
+    def describe(self) -> str:
+        """Return a line for people: flat or how many levels, siblings, target parts, pieces."""
+        how = "around a ring" if self.siblings is Siblings.RING else "hierarchically"
+        if self.flat:
+            why = f" ({self.why})" if self.why else ""
+            return f"flat{why}: all ranks, in the order of the tree, exchange {how} on one level"
+        levels = len({self.tree.heights[n] for n, c in self.tree.children.items() if len(c) > 1})
+        parts = "equal" if self.parts == equal_parts(self.tree) else "unequal"
+        return (
+            f"{levels} level{'s' * (levels != 1)}: siblings exchange {how}, {parts} target parts, "
+            f"{self.pieces} piece{'s' * (self.pieces != 1)}"
+        )
 
     def all_reduce(self, ranks: Sequence[str], elements: int) -> Schedule:
         """The schedule of this form."""
-        if self == _one_level(self.tree) and self.tree.heights[self.tree.root] == 1:
-            return _ring_in_order(self.tree, ranks, elements)
         return level_wise_all_reduce(
             self.tree, ranks, elements, self.siblings, self.pieces, self.parts
         )
 
 
-def form_for(network: Network, ranks: Sequence[str], elements: int) -> Form:
+DEFAULT = FormOptions()
+
+
+def form_for(
+    network: Network, ranks: Sequence[str], elements: int, options: FormOptions = DEFAULT
+) -> Form:
     """Choose the form for ranks of a network and a tensor of so many elements.
 
-    Raises NetworkError where hosts forward, so that ranks cannot be leaves; ScheduleError for ranks
-    that are none, unknown, listed twice or not connected, and for less than 0 elements.
+    Where hosts forward, ranks may be inner nodes of their tree. Raises NetworkError where there is
+    no way between ranks; ScheduleError for ranks that are none, unknown, listed twice or not
+    connected, and for less than 0 elements.
     """
     check_counts(NAME, len(ranks), elements)
-    if not network.switches:
-        raise NetworkError(
-            f"{NAME} on {network.name}: its hosts forward, and ranks must be leaves of a tree; "
-            "use a network with switches, or another algorithm"
-        )
     tree = network_tree(network, ranks)
-    rates = {
-        node: None if (rate := network.link(node, above).bandwidth) is None else Fraction(rate)
-        for node, above in tree.parents.items()
-    }
+    rates: dict[str, Fraction | None] = {}
+    for node, above in tree.parents.items():
+        rate = network.link(node, above).bandwidth
+        rates[node] = None if rate is None else Fraction(rate)
+    for rank in ranks:
+        if tree.children[rank]:
+            # From an inner node to where its children meet there is no link.
+            rates[inner_name(rank)] = rates.get(rank)
+            rates[rank] = None
     latency = dict.fromkeys(tree.nodes, 0.0)
     for node in reversed(tree.upwards):
         for child in tree.children[node]:
             latency[child] = latency[node] + network.link(child, node).latency
-    return choose_form(tree, rates, ranks, elements, 2 * max(latency.values()))
+    leaves = ranks_as_leaves(tree, ranks)
+    rates = {node: rates[node] for node in leaves.parents}
+    return choose_form(leaves, rates, ranks, elements, 2 * max(latency.values()), options)
+
+
+def forms_of(
+    network: Network, ranks: Sequence[str], sizes: Iterable[int], options: FormOptions = DEFAULT
+) -> tuple[str, ...]:
+    """Describe the forms in which tensors of so many elements are summed, each once."""
+    described = (form_for(network, ranks, size, options).describe() for size in sizes)
+    return tuple(dict.fromkeys(described))
 
 
 def choose_form(
-    tree: RootedTree, rates: Rates, ranks: Sequence[str], elements: int, delay: float = 0.0
+    tree: RootedTree,
+    rates: Rates,
+    ranks: Sequence[str],
+    elements: int,
+    delay: float = 0.0,
+    options: FormOptions = DEFAULT,
 ) -> Form:
     """The same on a tree whose leaves are the ranks.
 
     `rates`: of the links above nodes, bits/s. `delay`: from one rank to another, s, at most.
     """
+    if options.shape is Shape.FLAT:
+        return _one_level(flattened(tree, ranks), options.siblings or Siblings.RING)
+    wanted = options.siblings
     equal = equal_parts(tree)
-    few_peers = most_peers(tree) <= MOST_PEERS
+    few_peers = wanted is Siblings.HIERARCHICAL or most_peers(tree) <= MOST_PEERS
     parts = rated_parts(tree, rates) if few_peers else equal
     slowest = min((rate for rank in ranks if (rate := rates.get(rank))), default=None)
     message = ELEMENT_BITS * elements / len(ranks)
     short = (message / slowest if slowest else 0.0) < delay
-    if short and few_peers:
+    if short and few_peers and wanted is not Siblings.RING:
         return Form(tree, Siblings.HIERARCHICAL, 1, parts)
-    loads = link_loads(tree, parts)
-    least = time_of(loads, rates)
-    at_ranks = time_of({rank: loads[rank] for rank in ranks if rank in loads}, rates)
     by_ring = all(
         len(children) <= 2 or len({parts[child] for child in children}) == 1
         for children in tree.children.values()
     )
+    if wanted is Siblings.RING and not by_ring:
+        parts, by_ring = equal, True
+    loads = link_loads(tree, parts)
+    least = time_of(loads, rates)
+    at_ranks = time_of({rank: loads[rank] for rank in ranks if rank in loads}, rates)
     waiting = least > at_ranks or not by_ring
     pieces = pieces_for(tree, ranks, elements, PIECES_A_LEVEL if waiting else PIECES_BELOW)
-    if not short and _ring_time(rates, len(ranks)) < least * (1 + UNEVEN * uneven_levels(tree)):
-        return _one_level(flattened(tree, ranks))
-    return Form(tree, Siblings.RING if by_ring else Siblings.HIERARCHICAL, pieces, parts)
+    flat = options.shape is Shape.AUTO and wanted is not Siblings.HIERARCHICAL and not short
+    if flat and _ring_time(rates, len(ranks)) < least * (1 + UNEVEN * uneven_levels(tree)):
+        return replace(_one_level(flattened(tree, ranks), Siblings.RING), why=NOT_BOUND)
+    siblings = wanted or (Siblings.RING if by_ring else Siblings.HIERARCHICAL)
+    return Form(tree, siblings, pieces, parts)
 
 
 def flattened(tree: RootedTree, ranks: Sequence[str]) -> RootedTree:
@@ -135,20 +216,8 @@ def flattened(tree: RootedTree, ranks: Sequence[str]) -> RootedTree:
     return RootedTree(tree.root, dict.fromkeys(ordered, tree.root))
 
 
-def _one_level(tree: RootedTree) -> Form:
-    return Form(tree, Siblings.RING, 1, equal_parts(tree))
-
-
-def _ring_in_order(tree: RootedTree, ranks: Sequence[str], elements: int) -> Schedule:
-    """Around the children of the root, twice in the same direction."""
-    numbers = {name: number for number, name in enumerate(ranks)}
-    order = np.array([numbers[name] for name in tree.children[tree.root]])
-    ring = ring_all_reduce(len(ranks), elements)
-    steps = tuple(
-        replace(step, sources=order[step.sources], targets=order[step.targets])
-        for step in ring.steps
-    )
-    return replace(ring, algorithm=NAME, steps=steps)
+def _one_level(tree: RootedTree, siblings: Siblings) -> Form:
+    return Form(tree, siblings, 1, equal_parts(tree), flat=True)
 
 
 def most_peers(tree: RootedTree) -> int:

@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from collectives.algorithms.catalogue import make_schedule
+from collectives.algorithms.catalogue import LEVEL_WISE, make_schedule
 from collectives.algorithms.host_part import host_part_all_reduce
+from collectives.algorithms.level_wise_form import forms_of
 from collectives.decomposition import decompose
 from collectives.network import Network, shorten
 from collectives.plan import HostPart, JobPlan
@@ -356,6 +357,7 @@ class Member:
                 "retransmissions": self._sent_again
                 + sum(e.retransmissions for e in self._exchanges.values()),
                 "outcome": source.workload.outcome(),
+                "forms": _forms(assignment.network, plan, task),
             }
         )
         # Others may still need this worker: a restarted server asks for its last window.
@@ -435,6 +437,14 @@ class Member:
             yield
 
 
+def _forms(network: Network, plan: JobPlan, task: Task) -> list[str]:
+    """Describe how level-wise exchanges the job's tensors; empty for other algorithms."""
+    if task.schedule != LEVEL_WISE:
+        return []
+    sizes = sorted(set(task.workload.tensor_sizes()))
+    return list(forms_of(network, plan.workers, sizes, task.form))
+
+
 def _schedule_maker(
     network: Network, plan: JobPlan, task: Task, part: HostPart | None
 ) -> Callable[[int], Schedule]:
@@ -447,4 +457,6 @@ def _schedule_maker(
             f"job {plan.job}: neither its plan nor its task says how to sum; expected trees or "
             'parts of hosts in the plan, or "schedule" in the task'
         )
-    return lambda elements: make_schedule(algorithm, network, plan.workers, elements, task.trees)
+    return lambda elements: make_schedule(
+        algorithm, network, plan.workers, elements, task.trees, task.form
+    )

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
+from collectives.algorithms.level_wise import Siblings
+from collectives.algorithms.level_wise_form import FormOptions, Shape
 from collectives.plan import DataType
 from experiment.description import Algorithm, Experiment, ExperimentError
 from experiment.prepare import prepare
@@ -97,3 +102,21 @@ def test_options_of_mtree_need_its_planner() -> None:
         prepare(Experiment(topology="star:3", workers=3, planner="mtree"))
     with pytest.raises(ExperimentError, match="mtree on torus:3x3: 5 workers"):
         prepare(Experiment(topology="torus:3x3", workers=5, planner="mtree"))
+
+
+def test_inner_hosts_of_a_tree_sum_level_by_level(tmp_path: Path) -> None:
+    # 003, figure 2: parents that are processors as well.
+    links = {"a": "r", "b": "r", "a1": "a", "a2": "a", "b1": "b", "b2": "b", "b3": "b"}
+    values = {
+        "nodes": [{"id": name, "kind": "host"} for name in ("r", *links)],
+        "edges": [{"source": child, "target": above} for child, above in links.items()],
+    }
+    file = tmp_path / "figure-2.json"
+    file.write_text(json.dumps(values))
+    for form in (FormOptions(Shape.LEVELS, siblings) for siblings in (None, *Siblings)):
+        report = run(str(file), 8, Algorithm.LEVEL_WISE, form=form)
+        assert seconds(report) == pytest.approx(report.predicted.seconds, rel=0.3)
+        assert report.to_dict()["level_wise"] == {**form.to_dict(), "used": list(report.forms)}
+        assert report.forms[0].startswith("2 levels")
+    with pytest.raises(ExperimentError, match="only level-wise knows them"):
+        run(str(file), 8, Algorithm.RING, form=FormOptions(Shape.FLAT))

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from collectives.algorithms.level_wise_form import FormOptions, Shape
 from collectives.network import NetworkError
 from collectives.timing.scenario import Background
 from collectives.units import parse_size
@@ -35,7 +36,8 @@ def test_every_algorithm_on_a_network_of_switches() -> None:
 def test_hosts_that_forward_need_no_switch() -> None:
     compared = list(compare(Comparison("torus:3x3", (100_000,), link_rate=1e8)))
     names = [case.algorithm for case in compared]
-    assert names == ["ring", "halving-doubling", "tree", "double-tree", "multi-tree"]
+    among = ["ring", "halving-doubling", "tree", "double-tree", "level-wise"]
+    assert names == [*among, "multi-tree"]
     assert {case.workers for case in compared} == {9}
     assert min(compared, key=lambda case: case.seconds).algorithm == "multi-tree"
     # Trees of hosts lead through every host.
@@ -173,6 +175,19 @@ def test_the_command_prints_json_and_draws(tmp_path: Path) -> None:
 def test_the_same_comparison_gives_the_same_picture() -> None:
     compared = list(compare(Comparison("star:3", (1000,), algorithms=("ring",))))
     assert comparison_plot(compared) == comparison_plot(compared)
+
+
+def test_the_form_of_level_wise_is_said() -> None:
+    arguments = ["simulate", "--topology", "leaf-spine:2x3", "--workers", "5", "--size", "1MB"]
+    arguments += ["--algorithm", "ring,level-wise"]
+    text = CliRunner().invoke(app, arguments).stdout
+    assert "level-wise, 5 workers, 1 MB: flat (no link between levels binds" in text
+    levels = ["--level-wise-form", "levels", "--siblings", "hierarchical", "--json"]
+    found = json.loads(CliRunner().invoke(app, [*arguments, *levels]).stdout)["results"]
+    assert "form" not in found[0]
+    assert found[1]["form"].startswith("2 levels: siblings exchange hierarchically")
+    with pytest.raises(ExperimentError, match="only the algorithm level-wise knows them"):
+        Comparison("star:3", (1000,), (), ("ring",), form=FormOptions(Shape.FLAT))
 
 
 def test_the_command_prints_a_table() -> None:

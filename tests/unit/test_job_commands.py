@@ -7,8 +7,13 @@ import json
 import pytest
 from typer.testing import CliRunner
 
+from collectives.algorithms.level_wise import Siblings
+from collectives.algorithms.level_wise_form import FormOptions, Shape
 from controller.commands import app
+from host_agent.task import Task, TaskError
 from protocol import hopsum_pb2 as pb
+
+SUBMITTED: list[pb.Submission] = []
 
 
 class Answers:
@@ -16,6 +21,11 @@ class Answers:
 
     def __init__(self, address: str | None) -> None:
         pass
+
+    def submit(self, submission: pb.Submission) -> pb.JobInfo:
+        SUBMITTED.append(submission)
+        report = json.dumps({"verdict": {"checked": 2, "wrong": 0}, "forms": ["flat: ..."]})
+        return pb.JobInfo(job=3, name="mine", state="finished", reports={"h1": report})
 
     def jobs(self) -> list[pb.JobInfo]:
         return [
@@ -104,3 +114,16 @@ def test_the_status_tells_the_quota_of_slots() -> None:
     assert any(
         "4096" in line and "1024" in line and "1: 64" in line for line in output.splitlines()
     )
+
+
+def test_the_form_of_level_wise_is_handed_in_and_said() -> None:
+    options = ["--level-wise-form", "levels", "--siblings", "hierarchical"]
+    shown = json.loads(said("submit", "mine", "--algorithm", "level-wise", *options, "--json"))
+    assert shown["level_wise"] == ["flat: ..."]
+    task = Task.from_mapping(json.loads(SUBMITTED[-1].task))
+    assert task.form == FormOptions(Shape.LEVELS, Siblings.HIERARCHICAL)
+    assert Task.from_mapping(json.loads(task.to_json())) == task
+    refused = CliRunner().invoke(app, ["submit", "mine", *options])
+    assert "only the algorithm level-wise knows them" in str(refused.exception)
+    with pytest.raises(TaskError, match="level_wise"):
+        Task.from_mapping({**json.loads(task.to_json()), "level_wise": {"form": "round"}})

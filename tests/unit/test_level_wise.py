@@ -18,6 +18,7 @@ from collectives.algorithms.level_wise import (
     level_wise_all_reduce,
     level_wise_reduce_scatter,
     pieces_for,
+    ranks_as_leaves,
 )
 from collectives.algorithms.rooted import RootedTree, network_tree
 from collectives.execution import Channel, Execution
@@ -234,10 +235,22 @@ def test_many_ranks_on_an_uneven_tree() -> None:
         check_schedule(schedule)
 
 
-def test_ranks_that_are_no_leaves_are_refused() -> None:
+def test_ranks_above_others_are_leaves_beside_them() -> None:
+    tree = RootedTree("r", {"a": "r", "b": "a", "c": "a", "d": "r"})
+    leaves = ranks_as_leaves(tree, ["a", "b", "r"])
+    assert leaves.root == "branch of r"
+    assert leaves.children["branch of r"] == ("r", "branch of a")
+    assert leaves.children["branch of a"] == ("a", "b")
+    assert ranks_as_leaves(tree, ["b", "d"]) == tree.pruned(["b", "d"])
+    for siblings in Siblings:
+        for ranks in (["a", "b"], ["r", "b", "c"], ["d", "r", "a", "c", "b"]):
+            check_schedule(level_wise_all_reduce(tree, ranks, 100, siblings))
+            check_schedule(level_wise_reduce_scatter(tree, ranks, 100, siblings))
+            check_schedule(level_wise_all_gather(tree, ranks, 100, siblings))
+
+
+def test_ranks_that_are_not_in_the_tree_are_refused() -> None:
     tree = RootedTree("r", {"a": "r", "b": "a"})
-    with pytest.raises(ScheduleError, match=r"rank a is an inner node of the tree, above b"):
-        level_wise_all_reduce(tree, ["a", "b"], 4)
     with pytest.raises(ScheduleError, match=r"ranks c are not connected"):
         level_wise_all_reduce(tree, ["b", "c"], 4)
     with pytest.raises(ScheduleError, match=r"no ranks"):

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectives.algorithms.level_wise import Siblings
+from collectives.algorithms.level_wise import Siblings, ranks_as_leaves
 from collectives.algorithms.level_wise_form import (
+    FormOptions,
+    Shape,
     choose_form,
     flattened,
     form_for,
@@ -18,11 +22,16 @@ from collectives.algorithms.level_wise_form import (
 )
 from collectives.algorithms.rooted import RootedTree
 from collectives.algorithms.target_parts import Rates, equal_parts, link_loads, time_of
-from collectives.network import NetworkError
-from collectives.schedule import ScheduleError
+from collectives.network import Network
+from collectives.paths import PlainRoutes
+from collectives.schedule import Schedule, ScheduleError
+from collectives.schedule_bytes import link_volumes
 from collectives.schedule_checker import check_schedule
 from controller.loaders import load_network
+from controller.network_builder import NetworkBuilder
 
+FIGURE_2 = {"a1": "a", "a2": "a", "b1": "b", "b2": "b", "b3": "b"}
+Row = tuple[int, int, int, int]
 LARGE = 10_000_000
 
 
@@ -98,15 +107,138 @@ def test_where_no_level_binds_there_is_one() -> None:
     assert choose_form(tree, rated(tree, [1] * 4, 2), ranks, LARGE).tree == tree
 
 
-def test_one_level_goes_around_twice_in_the_order_of_the_tree() -> None:
+def turns_of(schedule: Schedule) -> tuple[list[set[Row]], list[set[Row]]]:
+    """The (child, sibling, start, stop) of every turn: of the first half, and of the second."""
+    turns: dict[tuple[int, int], set[Row]] = {}
+    for t in schedule.transfers():
+        ends = (t.source, t.target) if t.combine else (t.target, t.source)
+        turns.setdefault(t.turn, set()).add((*ends, t.start, t.stop))
+    halves: tuple[list[set[Row]], list[set[Row]]] = ([], [])
+    for (step, _), rows in turns.items():
+        halves[not schedule.steps[step].combine].append(rows)
+    return halves
+
+
+def test_a_flat_ring_is_in_the_order_of_the_tree_and_gathers_in_the_reverse_order() -> None:
     tree = RootedTree("r", {"a": "r", "b": "r", "c": "a", "d": "b", "e": "a", "f": "a"})
     ranks = ["f", "d", "e", "c"]
     form = choose_form(tree, dict.fromkeys(tree.parents, Fraction(1)), ranks, LARGE)
+    assert form.flat
     schedule = form.all_reduce(ranks, LARGE)
     check_schedule(schedule)
     assert schedule.algorithm == "level-wise"
-    ways = {(ranks[t.source], ranks[t.target]) for t in schedule.transfers()}
+    ways = {(ranks[t.source], ranks[t.target]) for t in schedule.transfers() if t.combine}
     assert ways == {("c", "e"), ("e", "f"), ("f", "d"), ("d", "c")}
+    scatter, gather = turns_of(schedule)
+    assert len(scatter) == 3
+    assert gather == scatter[::-1]
+
+
+@given(
+    st.lists(st.integers(1, 4), min_size=1, max_size=4),
+    st.integers(0, 1000),
+    st.sampled_from(Shape),
+    st.sampled_from([None, *Siblings]),
+    st.booleans(),
+)
+def test_forms_asked_for_are_proved_and_reversed(
+    sizes: list[int], elements: int, shape: Shape, siblings: Siblings | None, inner: bool
+) -> None:
+    tree, ranks = racks(sizes)
+    if inner:
+        ranks += ["root", "s0"]
+        tree = ranks_as_leaves(tree, ranks)
+    rates = dict.fromkeys(tree.parents, Fraction(1))
+    form = choose_form(tree, rates, ranks, elements, options=FormOptions(shape, siblings))
+    if shape is Shape.LEVELS:
+        assert not form.flat
+        assert form.tree == tree
+    if shape is Shape.FLAT:
+        assert form.flat
+        assert max(form.tree.depths.values()) == 1
+    if siblings is not None:
+        assert form.siblings is siblings
+    schedule = form.all_reduce(ranks, elements)
+    check_schedule(schedule)
+    if form.pieces == 1:
+        scatter, gather = turns_of(schedule)
+        assert len(scatter) == len(gather)
+        # Steps of one height do not wait for each other, so their order may differ.
+        assert set.union(set(), *scatter) == set.union(set(), *gather)
+
+
+def test_the_form_is_said() -> None:
+    tree, ranks = racks([2, 3])
+    rates = rated(tree, [1, 1], 1)
+    # The document's own example, 2 and 3 leaves: uplinks do not bind.
+    said = choose_form(tree, rates, ranks, LARGE).describe()
+    assert said.startswith("flat (no link between levels binds; --level-wise-form levels")
+    levels = choose_form(tree, rates, ranks, LARGE, options=FormOptions(Shape.LEVELS))
+    assert levels.describe().startswith("2 levels: siblings exchange around a ring, equal target")
+    wide, many = racks([4, 2, 1])
+    slow = rated(wide, [2, 1, 1], 4)
+    rings = choose_form(wide, slow, many, LARGE, options=FormOptions(Shape.LEVELS, Siblings.RING))
+    assert rings.parts == equal_parts(wide)
+    free = choose_form(wide, slow, many, LARGE)
+    assert free.describe().startswith("2 levels: siblings exchange hierarchically, unequal target")
+    flat = choose_form(
+        tree, rates, ranks, LARGE, options=FormOptions(Shape.FLAT, Siblings.HIERARCHICAL)
+    )
+    assert flat.describe().startswith("flat: all ranks, in the order of the tree, exchange hier")
+    star = RootedTree("s", dict.fromkeys("abc", "s"))
+    alike = dict.fromkeys("abc", Fraction(1))
+    assert choose_form(star, alike, list("abc"), LARGE).describe().startswith("1 level: ")
+
+
+def figure_2(rate: float = 1e9) -> Network:
+    """003, figure 2: a root, two parents that are processors too, and their 2 and 3 children."""
+    builder = NetworkBuilder("figure 2")
+    for host in ("root", "a", "b", *FIGURE_2):
+        builder.add_host(host)
+    for child, above in {"a": "root", "b": "root", **FIGURE_2}.items():
+        builder.link(child, above, rate)
+    return builder.build()
+
+
+@pytest.mark.parametrize("siblings", Siblings)
+def test_inner_nodes_may_be_processors(siblings: Siblings) -> None:
+    network = figure_2()
+    ranks = ["a1", "root", "a", "b3", "b", "a2", "b1", "b2"]
+    options = FormOptions(Shape.LEVELS, siblings)
+    form = form_for(network, ranks, 720 * 3, options)
+    below = form.tree.children
+    assert form.tree.root == "branch of root"
+    assert set(below["branch of root"]) == {"root", "branch of a", "branch of b"}
+    assert set(below["branch of b"]) == {"b", "b1", "b2", "b3"}
+    schedule = replace(form, pieces=1, parts=equal_parts(form.tree)).all_reduce(ranks, 720)
+    check_schedule(schedule)
+    links = link_volumes(schedule, PlainRoutes(network).path)
+    # Every link carries, each way, what the branch below it does not own, twice.
+    shares = {"a": 3, "b": 3, "a1": 9, "a2": 9, "b1": 12, "b2": 12, "b3": 12}
+    for child, above in {"a": "root", "b": "root", **FIGURE_2}.items():
+        expected = 2 * (720 - 720 // shares[child])
+        assert links[child, above] == links[above, child] == expected
+    # Without the inner ones as ranks they only forward.
+    some = form_for(network, sorted(FIGURE_2), 720, options)
+    assert "branch of a" not in some.tree.nodes
+    check_schedule(some.all_reduce(sorted(FIGURE_2), 720))
+
+
+@pytest.mark.parametrize("spec", ["torus:3x3", "complete:4", "hypercube:3"])
+@pytest.mark.parametrize("shape", Shape)
+def test_hosts_that_forward_are_ranks(spec: str, shape: Shape) -> None:
+    network = load_network(spec, link_rate=1e9)
+    for count in (1, 2, len(network.hosts)):
+        ranks = list(network.hosts)[:count]
+        form = form_for(network, ranks, 5000, FormOptions(shape))
+        check_schedule(form.all_reduce(ranks, 5000))
+
+
+def test_options_as_json() -> None:
+    for options in (FormOptions(), FormOptions(Shape.FLAT, Siblings.HIERARCHICAL)):
+        assert FormOptions.from_dict(json.loads(json.dumps(options.to_dict()))) == options
+    with pytest.raises(ValueError, match="round"):
+        FormOptions.from_dict({"form": "round"})
 
 
 def test_the_one_level_is_in_the_order_of_the_tree() -> None:
@@ -144,5 +276,3 @@ def test_what_cannot_be_is_said() -> None:
         form_for(network, [], 1)
     with pytest.raises(ScheduleError, match=r"there are no hosts nobody"):
         form_for(network, ["nobody"], 1)
-    with pytest.raises(NetworkError, match=r"level-wise on torus.*: its hosts forward"):
-        form_for(load_network("torus:2x2"), ["h1"], 1)

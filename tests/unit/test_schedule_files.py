@@ -214,6 +214,24 @@ def test_schedules_are_made_checked_and_drawn(
     ElementTree.parse(picture)
 
 
+def test_the_form_of_level_wise_may_be_chosen() -> None:
+    arguments = ["schedule", "make", "--topology", "leaf-spine:2x3", "--elements", "360"]
+    arguments += ["--workers", "5"]
+    level_wise = [*arguments, "--algorithm", "level-wise"]
+    flat = CLI.invoke(app, level_wise)
+    assert flat.stderr.startswith("level-wise: flat (no link between levels binds")
+    levels = CLI.invoke(app, [*level_wise, "--level-wise-form", "levels"])
+    assert levels.stderr.startswith("level-wise: 2 levels: siblings exchange around a ring")
+    direct = CLI.invoke(app, [*level_wise, "--level-wise-form", "flat", "--siblings=hierarchical"])
+    turns = [
+        max(t.turn for t in schedule_from_json(result.stdout).transfers())
+        for result in (flat, levels, direct)
+    ]
+    assert turns == [(1, 3), (5, 1), (1, 0)]
+    refused = CLI.invoke(app, [*arguments, "--siblings", "ring"])
+    assert "only the algorithm level-wise knows them" in str(refused.exception)
+
+
 def test_trees_of_document_000_are_a_schedule() -> None:
     arguments = ["schedule", "make", "--topology", "complete:5", "--algorithm", "multi-tree"]
     arguments += ["--planner", "mtree"]

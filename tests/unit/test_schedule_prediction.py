@@ -3,7 +3,6 @@ from __future__ import annotations
 import pytest
 
 from collectives.algorithms.catalogue import SCHEDULES, make_schedule
-from collectives.network import NetworkError
 from collectives.paths import PlainRoutes
 from collectives.schedule import ScheduleError
 from collectives.schedule_bytes import link_volumes
@@ -72,5 +71,3 @@ def test_what_cannot_be_made_is_said() -> None:
         make_schedule("ring", network, [], 4)
     with pytest.raises(ScheduleError, match=r"shares \[\]: expected"):
         make_schedule("multi-tree", network, list(network.hosts), 4)
-    with pytest.raises(NetworkError, match=r"level-wise on torus.*: its hosts forward"):
-        make_schedule("level-wise", network, list(network.hosts), 4)
