@@ -110,7 +110,9 @@ def summary(planned: EmbeddedPlan, real: bool) -> str:
         f"embedding: {planned.time(found.seconds, real)} an iteration on {count} "
         f"{'topology' if count == 1 else 'topologies'} of {found.candidates} candidates, at least "
         f"{planned.time(found.bound, real)} with any weights; in steps of "
-        f"1/{planned.options.units} and with few topologies {found.verdict} (gap {found.gap:.2%}), "
+        f"1/{planned.options.units} and with few topologies {found.verdict} (gap {found.gap:.2%} "
+        f"{'of all topologies' if found.complete else 'of the bound'}, "
+        f"{found.candidates_gap:.2%} of the candidates), "
         f"planned in {format_time(found.spent)} by the {found.method}"
     )
 
@@ -157,6 +159,8 @@ def embedding_dict(
         "seconds_an_iteration": float(found.seconds),
         "bound": found.bound,
         "gap": found.gap,
+        "candidates_gap": found.candidates_gap,
+        "all_topologies_were_candidates": found.complete,
         "busiest": found.busiest,
         "status": found.verdict.value,
         "method": found.method,

@@ -10,7 +10,13 @@ from scipy.sparse import csr_matrix
 from collectives.plan import PlanError
 from controller.embedding.capacities import Capacities, Vector
 from controller.embedding.demand import JobDemand, Model, Resources, lightly_loaded
-from controller.embedding.elastic_tree import Prices, cheapest_tree, rotated_trees
+from controller.embedding.elastic_tree import (
+    Prices,
+    all_trees,
+    cheapest_tree,
+    count_trees,
+    rotated_trees,
+)
 from controller.embedding.logical_topologies import (
     LogicalTopology,
     Paths,
@@ -23,6 +29,8 @@ from controller.embedding.logical_topologies import (
 from controller.embedding.regions import Region, find_regions
 from controller.embedding.switch_trees import SwitchTrees
 
+VARIATIONS = 16
+"""Random prices under which candidates are looked for, where not all topologies are candidates."""
 TREES = 4
 """Trees of switches that are looked at more closely each time."""
 
@@ -116,6 +124,32 @@ class Candidates:
             if costs:
                 cheapest[model] = min(costs)
         return cheapest
+
+    def complete(self, most: int) -> bool:
+        """Make all topologies of the job's models candidates where they are no more than `most`.
+
+        Returns whether all are candidates now. Never with trees of switches, whose number has no
+        such limit; rings are the physical order by definition.
+        """
+        models = self.demand.models
+        count = len(self._hosts) if Model.PARAMETER_SERVER in models else 0
+        trees = Model.AGGREGATION_TREE in models and bool(self._whole.parts)
+        if trees:
+            count += count_trees(self._whole)
+        if count > most:
+            return False
+        if Model.PARAMETER_SERVER in models:
+            for host in self._hosts:
+                self._add_server(host)
+        for root, parents in all_trees(self._whole) if trees else ():
+            self.add(aggregation_tree(self._paths, root, parents))
+        return Model.IN_NETWORK not in models
+
+    def vary(self, prices: Vector, seed: int) -> None:
+        """Add the cheapest topologies under prices near to some, at random."""
+        draw = np.random.default_rng(seed)
+        for _ in range(VARIATIONS):
+            self.price(prices * draw.exponential(size=len(prices)))
 
     def _start(self) -> None:
         models, workers = self.demand.models, self.demand.workers

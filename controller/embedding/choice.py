@@ -16,6 +16,7 @@ from controller.embedding.capacities import Vector
 from controller.embedding.demand import JobDemand, Model
 from controller.embedding.embedding import JobEmbedding, Part
 
+UNLIMITED = 2**31 - 1
 Units = NDArray[np.int64]
 """Units of weight (columns,)."""
 
@@ -38,7 +39,8 @@ class Options:
     Weights are multiples of `penalty` / `steps`: the penalty raises the step, so that there are
     fewer topologies (002). `least_gain`: by how much of the objective each topology beyond a job's
     first must at least lower it. `max_topologies`: of a job. `gap`: relative, from which on an
-    answer is good enough; `time_limit`: seconds of planning.
+    answer is good enough; `time_limit`: seconds of planning; `nodes`: of branch and bound at most,
+    for an effort that does not depend on the machine.
     """
 
     steps: int = 1024
@@ -49,6 +51,7 @@ class Options:
     gap: float = 0.01
     time_limit: float = 10.0
     seed: int = 0
+    nodes: int = UNLIMITED
 
     def __post_init__(self) -> None:
         if self.steps < 1 or not 1 <= self.penalty <= self.steps:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,6 +69,48 @@ def cheapest_tree(whole: Region, distance: Prices) -> tuple[float, Tree]:
     parents: dict[str, str] = {}
     choice.expand(whole, best, parents)
     return float(totals[best]), (whole.hosts[best], parents)
+
+
+def count_trees(whole: Region) -> int:
+    """How many trees there are: one for each root and each choice of the regions' aggregators."""
+    return sum(_count(whole, root) for root in whole.hosts)
+
+
+def _count(region: Region, aggregator: str) -> int:
+    count = 1
+    for part in region.parts:
+        inside = (aggregator,) if aggregator in part.hosts else part.hosts
+        count *= sum(_count(part, chosen) for chosen in inside)
+    return count
+
+
+def all_trees(whole: Region) -> Iterator[Tree]:
+    """Every tree, each once."""
+    for root in whole.hosts:
+        for parents in _hung(whole, root):
+            yield root, parents
+
+
+def _hung(region: Region, aggregator: str) -> Iterator[dict[str, str]]:
+    """All ways to hang a region's workers, and those of its parts, up at an aggregator."""
+    own = {worker: aggregator for worker in region.workers if worker != aggregator}
+    below: list[list[dict[str, str]]] = []
+    for part in region.parts:
+        if aggregator in part.hosts:
+            below.append(list(_hung(part, aggregator)))
+        else:
+            below.append(
+                [
+                    {chosen: aggregator} | parents
+                    for chosen in part.hosts
+                    for parents in _hung(part, chosen)
+                ]
+            )
+    for chosen_ways in product(*below):
+        parents = dict(own)
+        for way in chosen_ways:
+            parents |= way
+        yield parents
 
 
 @dataclass

@@ -52,7 +52,8 @@ class Embedding:
     models, with any weights, takes less (trees of switches: of those that were candidates).
     `objective`: seconds and what further topologies cost; it is not below `programme_bound` for
     any choice of the candidates with this step of the weights and these limits (where only the
-    heuristic ran, `bound`). `method` names who found it; `spent`: seconds of planning.
+    heuristic ran, `bound`). `complete`: all topologies of the jobs' models were candidates.
+    `method` names who found it; `spent`: seconds of planning.
     """
 
     jobs: tuple[JobEmbedding, ...]
@@ -65,10 +66,20 @@ class Embedding:
     method: str
     candidates: int
     spent: float
+    complete: bool = False
 
     @property
     def gap(self) -> float:
-        """How far above the programme's bound, relative to it: 0 is proved optimal."""
+        """How far above what is proved, relative to it: 0 is optimal.
+
+        The bound for any weights, or where all topologies were candidates the programme's.
+        """
+        proved = self.programme_bound if self.complete else self.bound
+        return self.objective / proved - 1 if proved else 0.0
+
+    @property
+    def candidates_gap(self) -> float:
+        """How far above the best choice of the candidates, at most, relative to it."""
         return self.objective / self.programme_bound - 1 if self.programme_bound else 0.0
 
     def job(self, number: int) -> JobEmbedding:

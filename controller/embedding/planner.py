@@ -12,7 +12,7 @@ from collectives.plan import PlanError
 from controller.embedding.candidates import Candidates
 from controller.embedding.capacities import Capacities
 from controller.embedding.choice import Columns, Group, Method, Options, Units, groups_of
-from controller.embedding.demand import JobDemand, Resources, check_demands
+from controller.embedding.demand import JobDemand, Model, Resources, check_demands
 from controller.embedding.embedding import (
     Embedding,
     JobEmbedding,
@@ -27,6 +27,8 @@ from controller.planners.forest import Verdict
 
 LARGEST = 80
 """Workers of all jobs together beyond which the heuristic takes over."""
+EVERY = 400
+"""Topologies of a job, but for trees of switches, up to which all of them become candidates."""
 HEURISTIC_PART = 0.3
 """Of the time limit, at most, that goes by before the programme starts."""
 
@@ -109,6 +111,8 @@ class _Answer:
     bound: float
     programme_bound: float | None
     method: str
+    complete: bool = False
+    """Whether all topologies of the jobs' models were candidates."""
 
 
 def _good_enough(answer: _Answer, options: Options) -> bool:
@@ -144,6 +148,14 @@ def _by_programme(
     answer = _Answer(columns, units, bound, None, method)
     if not integers or _good_enough(answer, options):
         return answer
+    every = [candidates.complete(EVERY) for candidates in jobs]
+    complete = all(every)
+    if not complete:
+        for candidates in jobs:
+            candidates.vary(relaxed.prices, options.seed)
+    columns, relaxed = relax(jobs, groups, options, scale, deadline)
+    units = None if units is None else columns.carried(answer.columns, units)
+    bound = max(bound, relaxed.bound)
     left = max(0.1, deadline - time.monotonic())
     chosen = solve_integers(columns, relaxed, units, scale, left)
     best = units
@@ -151,7 +163,17 @@ def _by_programme(
         units is None or columns.objective(chosen.units, scale) < columns.objective(units, scale)
     ):
         best = chosen.units
-    return _Answer(columns, best, bound, max(bound, chosen.bound), method)
+    return _Answer(columns, best, bound, max(bound, chosen.bound), method, complete)
+
+
+def _least(resources: Resources, demands: Sequence[JobDemand]) -> float:
+    """Seconds that no topology is below: every worker sends its data and receives the sum."""
+    waiting: dict[str, int] = {}
+    for demand in demands:
+        for worker in demand.workers if len(demand.workers) > 1 else ():
+            waiting[worker] = waiting.get(worker, 0) + demand.bits
+    times = [bits / rate for host, bits in waiting.items() if (rate := resources.host_rate(host))]
+    return float(max(times, default=0))
 
 
 def _embedding(
@@ -170,9 +192,18 @@ def _embedding(
     programme_bound = answer.bound if answer.programme_bound is None else answer.programme_bound
     reached = answer.columns.objective(units, scale) if scale else 0.0
     spent = time.monotonic() - started
+    slack = 1e-12 * scale
+    enough = 1 + options.gap
+    least = _least(capacities.resources, [job.demand for job in jobs])
     verdict = Verdict.FEASIBLE
-    if reached <= programme_bound * (1 + options.gap) + 1e-12 * scale:
+    if reached <= (programme_bound if answer.complete else least) * enough + slack:
         verdict = Verdict.OPTIMAL
+    elif reached <= answer.bound * enough + slack:
+        # The bound is one for all topologies but trees of switches.
+        switched = any(Model.IN_NETWORK in job.demand.models for job in jobs)
+        verdict = Verdict.BEST_OF_CANDIDATES if switched else Verdict.OPTIMAL
+    elif reached <= programme_bound * enough + slack:
+        verdict = Verdict.BEST_OF_CANDIDATES
     elif spent >= options.time_limit:
         verdict = Verdict.TIME_LIMIT
     return Embedding(
@@ -182,6 +213,7 @@ def _embedding(
         objective=reached,
         bound=min(answer.bound, scale),
         programme_bound=min(programme_bound, reached),
+        complete=answer.complete,
         verdict=verdict,
         method=answer.method,
         candidates=int(np.size(answer.units)),

@@ -9,7 +9,9 @@
 
 First without integers: under the duals of the rows each job's cheapest topology that is not yet a
 candidate becomes one, until there is none. That end is a bound for all topologies, not only for
-those listed. Then with integers over the candidates that the bound does not rule out.
+those listed. Then with integers over the candidates that the bound does not rule out. Integers may
+want topologies that are not among these, for the relaxed programme does not: before, all topologies
+become candidates where they are few, else some that are cheap under prices nearby.
 """
 
 from __future__ import annotations
@@ -31,12 +33,13 @@ TOLERANCE = 1e-6
 @dataclass(frozen=True)
 class Relaxed:
     """The programme without integers: a bound, the weights (columns,) of jobs' data that it takes,
-    and by how many seconds more a column costs than it is worth (columns,).
+    and by how many seconds more a column costs than it is worth (columns,), by `prices` (rows,).
     """
 
     bound: float
     weights: Vector
     excess: Vector
+    prices: Vector
 
 
 @dataclass(frozen=True)
@@ -80,7 +83,7 @@ def relax(
             or len(Columns(jobs, groups, options)) == len(columns)
             or time.monotonic() > deadline
         ):
-            return columns, Relaxed(bound, weights, np.maximum(excess, 0.0))
+            return columns, Relaxed(bound, weights, np.maximum(excess, 0.0), prices)
 
 
 def _relaxed(columns: Columns, scale: float) -> tuple[float, Vector, Vector, Vector, Vector]:
@@ -135,6 +138,7 @@ def solve_integers(
         time_limit=time_limit,
         gap=options.gap / (1 + options.gap),
         seed=options.seed,
+        nodes=options.nodes,
     )
     gain = options.least_gain
     busiest = programme.add_variable(1.0, lower=max(0.0, relaxed.bound / scale - TOLERANCE))

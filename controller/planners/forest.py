@@ -21,6 +21,8 @@ class Verdict(StrEnum):
 
     OPTIMAL = "optimal"
     """Within the gap asked for of the bound."""
+    BEST_OF_CANDIDATES = "best of the candidates"
+    """No choice of the candidates at hand is better; one of others might be."""
     FEASIBLE = "feasible"
     """The method ends here; `bound` says how far from the optimum it may be."""
     TIME_LIMIT = "time limit"

@@ -11,14 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collectives.network import Network
+from controller.embedding import candidates, planner
 from controller.embedding.candidates import Candidates
 from controller.embedding.capacities import Capacities
 from controller.embedding.choice import Columns, Method, Options, groups_of
 from controller.embedding.demand import JobDemand, Model, Resources, unused
+from controller.embedding.elastic_tree import all_trees, count_trees
 from controller.embedding.embedding import Embedding, JobEmbedding, slots_taken
-from controller.embedding.logical_topologies import Paths
+from controller.embedding.logical_topologies import Paths, aggregation_tree
 from controller.embedding.planner import plan_again, plan_beside, plan_embedding
 from controller.embedding.programme import relax, solve_integers
+from controller.embedding.regions import Region
 from controller.embedding.tidy import tidy
 from controller.planners.forest import Verdict
 from controller.topologies import Options as NetworkOptions
@@ -349,3 +352,78 @@ def test_tidying_keeps_the_busiest_row_and_the_groups() -> None:
         fewer = tidy(columns, units)
         assert fewer.sum() == 32 and np.count_nonzero(fewer) <= np.count_nonzero(units)
         assert columns.loads(fewer).max() <= columns.loads(units).max() * (1 + 1e-6)
+
+
+def few_steps(seed: int) -> tuple[Resources, JobDemand]:
+    """Five of six workers in two racks, links as others leave them."""
+    network = make_topology("leaf-spine:2x3x1", NetworkOptions(1e9, 6e8))
+    chosen = np.random.default_rng(seed).choice(workers_of(network), 5, replace=False)
+    demand = JobDemand(1, tuple(sorted(chosen)), GIGABIT, models=TREES, auxiliary=None)
+    return with_rates(unused(network), seed), demand
+
+
+def best_of_all(resources: Resources, demand: JobDemand, options: Options) -> Fraction:
+    """The least time over all choices of units on all elastic trees."""
+    capacities, paths = Capacities(resources), Paths(resources.network)
+    whole = Candidates(capacities, demand, paths).regions
+    trees = [aggregation_tree(paths, root, parents) for root, parents in all_trees(whole)]
+    trees = [tree for tree in trees if capacities.usable(tree)]
+    weight = Fraction(1, options.units)
+    return min(
+        max(capacities.exact_times([(demand, tree, weight) for tree in choice]))
+        for choice in combinations_with_replacement(trees, options.units)
+    )
+
+
+def test_integers_may_want_trees_that_the_relaxed_programme_does_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    resources, demand = few_steps(40)
+    options = Options(steps=1, gap=0.0, method=Method.EXACT)
+    best = best_of_all(resources, demand, options)
+    answer = plan_embedding(resources, [demand], options)
+    assert answer.seconds == best
+    assert (answer.verdict, answer.complete) == (Verdict.OPTIMAL, True)
+    assert answer.gap == pytest.approx(0, abs=1e-6)
+    # With some of the trees as candidates the best of these is no optimum, and is not called one.
+    monkeypatch.setattr(planner, "EVERY", 0)
+    monkeypatch.setattr(candidates, "VARIATIONS", 0)
+    some = plan_embedding(resources, [demand], options)
+    assert some.seconds > best
+    assert (some.verdict, some.complete) == (Verdict.BEST_OF_CANDIDATES, False)
+    assert some.candidates_gap == pytest.approx(0, abs=1e-6)
+    assert some.gap >= float(some.seconds / best) - 1 - 1e-6
+
+
+@given(st.integers(0, 10_000), st.integers(1, 2))
+@settings(max_examples=10)
+def test_optimal_is_the_best_of_all_trees(seed: int, steps: int) -> None:
+    resources, demand = few_steps(seed)
+    options = Options(steps=steps, gap=0.0, method=Method.EXACT)
+    answer = plan_embedding(resources, [demand], options)
+    assert answer.verdict is Verdict.OPTIMAL
+    assert answer.seconds == best_of_all(resources, demand, options)
+
+
+def test_all_trees_are_as_many_as_counted() -> None:
+    inner = Region(("c", "d"), ("c", "d"), ())
+    part = Region(("b",), ("b", "c", "d"), (inner,))
+    whole = Region(("a",), ("a", "b", "c", "d", "e", "f"), (part, Region((), ("e", "f"), ())))
+    trees = list(all_trees(whole))
+    assert len(trees) == count_trees(whole)
+    assert len({(root, tuple(sorted(parents.items()))) for root, parents in trees}) == len(trees)
+    assert {tuple(sorted({root, *parents})) for root, parents in trees} <= {
+        tuple("abcde"),
+        tuple("abcdf"),
+    }
+
+
+def test_trees_of_switches_are_the_best_of_candidates() -> None:
+    network = racks(3, 3, uplink=2e8, spines=2)
+    demand = JobDemand(1, workers_of(network), GIGABIT, models=IN_NETWORK)
+    answer = plan_embedding(unused(network), [demand], Options(method=Method.EXACT))
+    assert answer.seconds > 1
+    assert answer.verdict is Verdict.BEST_OF_CANDIDATES
+    # Where hosts' own links bind, no other tree could be faster.
+    wide = plan_embedding(unused(racks(3, 3)), [demand], Options(method=Method.EXACT))
+    assert (wide.seconds, wide.verdict) == (1, Verdict.OPTIMAL)
