@@ -464,7 +464,7 @@ class Cluster:
     def _planned(self, request: PlanRequest, plan: JobPlan, bypassed: frozenset[str]) -> None:
         """Keep what a job's next epoch starts from, in case of a restart."""
         job = self.book.find(plan.job)
-        epoch = {
+        epoch: dict[str, Any] = {
             "request": request,
             "plan": plan,
             "epoch": plan.epoch,
