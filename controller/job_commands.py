@@ -145,7 +145,7 @@ def make_submission(
         seed,
     )
     schedule = algorithm if algorithm in SCHEDULES else None
-    task = {"workload": workload.to_json(), "schedule": schedule}
+    task: dict[str, Any] = {"workload": workload.to_json(), "schedule": schedule}
     if schedule == LEVEL_WISE:
         task["level_wise"] = form.to_dict()
     submission.task = json.dumps(task)
