@@ -119,10 +119,11 @@ def _of_hosts(network: Network, request: PlanRequest, planner: str) -> Answer:
             f"only: {', '.join(HOST_PLANNERS)}"
         )
     graph = planning_graph(network, request.workers)
-    if not graph.every_node_works:
+    if planner != MTREE and not graph.every_node_works:
         raise PlanError(
             f"{len(request.workers)} workers of {len(network.hosts)} hosts in {network.name}: "
-            "without switches every host takes part; leave --workers out"
+            f"with planner {planner} every host takes part; leave --workers out, or use the "
+            f"planner {MTREE}"
         )
     return Answer(host_forest(graph, request.forest, planner), None)
 

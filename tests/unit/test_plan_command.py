@@ -150,6 +150,8 @@ def test_hosts_alone_need_no_server() -> None:
     text = plan("--topology", "torus:3x3", "--planner", "mtree")
     assert "2.25 links at most" in text
     assert "hopsum run cannot run it" not in text
+    some = planned("--topology", "torus:3x3", "--planner", "mtree", "--workers", "4")
+    assert all(set(tree["parents"]) < {"h1", "h2", "h3", "h4"} for tree in some["trees"])
     whole = planned("--topology", "complete:7", "--planner", "mtree", "--tree-bandwidth", "1")
     assert (len(whole["trees"]), whole["throughput"]) == (1, 1)
     default = planned("--topology", "complete:7", "--planner", "mtree")
@@ -162,7 +164,8 @@ def test_hosts_alone_need_no_server() -> None:
         (("--planner", "magic"), "there is no planner 'magic'; planners: multi-hop, multi-tree"),
         (("--topology", "torus:3x3", "--planner", "multi-hop"), "needs switches"),
         (("--topology", "star:3", "--planner", "mtree"), "networks of hosts only"),
-        (("--topology", "torus:3x3", "--planner", "mtree", "--workers", "4"), "leave --workers"),
+        (("--topology", "torus:3x3", "--workers", "4"), "leave --workers"),
+        (("--topology", "torus:4x4", "--planner", "mtree", "--workers", "h1,h11"), "no way from"),
         (("--topology", "torus:3x3", "--tree-bandwidth", "1"), "only the planner mtree knows it"),
         (("--topology", "star:3", "--keep", "0.9"), "keep: only the planner mtree knows it"),
         (("--planner", "embedding", "--keep", "0.9"), "keep: only the planner mtree knows it"),
