@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -94,8 +95,8 @@ def test_a_run_goes_over_the_trees_of_mtree() -> None:
 
 
 def test_options_of_mtree_need_its_planner() -> None:
-    for option in ({"tree_bandwidth": 1e6}, {"keep": 0.5}):
-        experiment = Experiment(topology="torus:2x2", workers=4, planner="multi-tree", **option)
+    base = Experiment(topology="torus:2x2", workers=4, planner="multi-tree")
+    for experiment in (replace(base, tree_bandwidth=1e6), replace(base, keep=0.5)):
         with pytest.raises(ExperimentError, match="only the planner mtree knows it"):
             prepare(experiment)
     with pytest.raises(ExperimentError, match=r"mtree on star:3: .* has switches"):

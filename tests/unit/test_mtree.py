@@ -58,7 +58,7 @@ def test_smaller_bandwidths_share_links_that_are_alike(spec: str, best: Fraction
 def test_trees_take_the_bandwidth_asked_for() -> None:
     graph = named("complete:7")
     whole = plan_mtree(graph, ForestOptions(tree_bandwidth=Fraction(1)))
-    assert (len(whole.trees), whole.throughput) == (1, 1)
+    assert len(whole.trees) == whole.throughput == 1
     twelfth = checked(graph, ForestOptions(tree_bandwidth=Fraction(1, 12)))
     assert twelfth.throughput == Fraction(7, 2)
     numbered = NumberedGraph(graph)
