@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -64,12 +65,16 @@ class Link:
 
 @dataclass(frozen=True)
 class Network:
-    """Hosts, switches and links. Raises NetworkError when they do not fit together."""
+    """Hosts, switches and links. Raises NetworkError when they do not fit together.
+
+    `homes`: of a host with several links the neighbour that its agent is attached to.
+    """
 
     name: str
     hosts: Mapping[str, Host]
     switches: Mapping[str, Switch]
     links: tuple[Link, ...]
+    homes: Mapping[str, str] = field(default_factory=dict)
     _ports: dict[tuple[str, int], tuple[str, int]] = field(
         init=False, repr=False, compare=False, default_factory=dict
     )
@@ -165,7 +170,14 @@ class Network:
                 for link in self.links
                 if not {link.a, link.b} & gone and frozenset((link.a, link.b)) not in cut
             ),
+            {host: home for host, home in self.settled_homes().items() if host not in gone},
         )
+
+    def at_home(self) -> Network:
+        """Return the network as trees of jobs see it: hosts have the link of their agent only."""
+        homes = self.settled_homes()
+        other = [(h, p) for h, home in homes.items() for p in self.ports(h).values() if p != home]
+        return self.without(links=other) if other else self
 
     def around(self, nodes: Iterable[str]) -> Network:
         """Return the part of the network that packets to and from these nodes can reach.
@@ -186,13 +198,33 @@ class Network:
         return self.without(gone) if gone else self
 
     def access_switch(self, host: str) -> str:
-        """The node a host is attached to; NetworkError if it has no link or several."""
+        """Return the node that a host's packets of jobs go to and come from.
+
+        Of several links it is the one to `homes[host]`; where that names none, the fastest to a
+        switch, of equally fast ones the first. NetworkError if there is no such link.
+        """
         if host not in self.hosts:
             raise NetworkError(f"there is no host {host!r}; hosts: {shorten(self.hosts)}")
         neighbours = list(self.ports(host).values())
-        if len(neighbours) != 1:
-            raise NetworkError(f"host {host!r} has {len(neighbours)} links; expected one")
-        return neighbours[0]
+        if not neighbours:
+            raise NetworkError(f"host {host!r} has 0 links; expected one or more")
+        home = self.homes.get(host)
+        if home is not None:
+            if home not in neighbours:
+                raise NetworkError(
+                    f"host {host!r} has lost its link to {home}, which its agent uses; others that "
+                    f"it has, to {shorten(neighbours)}, carry plain traffic only"
+                )
+            return home
+        return max(
+            neighbours,
+            key=lambda peer: (peer in self.switches, self.link(host, peer).bandwidth or math.inf),
+        )
+
+    def settled_homes(self) -> dict[str, str]:
+        """Return `homes` with every choice made: agents keep their link when others fail."""
+        several = (host for host in self.hosts if self.switches and len(self.ports(host)) > 1)
+        return {**{host: self.access_switch(host) for host in several}, **self.homes}
 
 
 def shorten(names: Iterable[str], limit: int = 12) -> str:

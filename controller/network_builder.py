@@ -185,4 +185,5 @@ class NetworkBuilder:
                         f"share the {what} address {address}"
                     )
                 owners[address] = host.name
-        return network
+        homes = network.settled_homes()
+        return replace(network, homes=homes) if homes else network

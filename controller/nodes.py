@@ -100,8 +100,10 @@ class Nodes:
         ]
 
     def links(self, host: str) -> list[pb.LinkRate]:
-        """A host's links and their rates, as its process is told."""
-        peers = self._network.ports(host).values()
+        """A host's links and their rates, as its process is told: of several, that of its agent."""
+        peers = list(self._network.ports(host).values())
+        if self._network.switches and len(peers) > 1:
+            peers = [self._network.access_switch(host)]
         return [
             pb.LinkRate(peer=peer, rate=self._network.link(host, peer).bandwidth or 0.0)
             for peer in peers

@@ -198,13 +198,13 @@ def _away(driver: Driver) -> str:
 def _start_agent(
     emulation: Emulation, prepared: Prepared, address: str, host: str, jobs: Sequence[int]
 ) -> subprocess.Popen[bytes]:
-    neighbours = prepared.network.ports(host).values()
+    neighbour = prepared.network.access_switch(host)
     return emulation.popen(
         host,
         [
             str(AGENT), "attend", "--controller", address,
             *(word for job in jobs for word in ("--job", str(job))), "--host", host,
-            "--interface", emulation.interface(host, next(iter(neighbours))),
+            "--interface", emulation.interface(host, neighbour),
             "--packet-io", prepared.experiment.packet_io.value,
         ],
     )  # fmt: skip

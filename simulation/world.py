@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from collectives.network import Network
 from collectives.paths import PlainRoutes, forwards
 from p4switch.v1model.engine import Engine
-from protocol.wire import ETHERNET_BYTES, ETHERTYPE_IPV4, LEVELS, level_of_tos
+from protocol.wire import ETHERNET_BYTES, ETHERTYPE_IPV4, LEVELS, is_hopsum, level_of_tos
 from simulation.events import EventQueue
 from simulation.faults import Faults
 
@@ -285,6 +285,11 @@ class World:
             self.channels[u, v] = channel
             self._out[u][network.port(u, v)] = channel
         self._ways = self._host_routes()
+        self._homes = {
+            host: self._out[host][network.port(host, network.access_switch(host))]
+            for host in network.hosts
+            if self._out[host]
+        }
         for lost in self.faults.lost:
             network.link(lost.source, lost.target)
         for reboot in self.faults.reboots:
@@ -370,12 +375,14 @@ class World:
     def flush(self, host: str) -> None:
         """Send what a host's agent has to send, and wake it when it wants."""
         agent = self.agents[host]
-        only = next(iter(self._out[host].values()))
+        home = self._homes[host]
         ways = self._ways.get(host, {})
         for frames in agent.take_output():
+            # The packets of a job leave by its own link, whatever plain routes say.
+            own = not ways or (bool(self.network.switches) and bool(is_hopsum(frames)[0]))
             for row in frames:
                 frame = row.tobytes()
-                ways.get(frame[_TARGET_IP], only).transmit(frame)
+                (home if own else ways.get(frame[_TARGET_IP], home)).transmit(frame)
         deadline = agent.deadline
         if deadline is None:
             return

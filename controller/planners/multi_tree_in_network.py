@@ -9,13 +9,14 @@ upwards above switches that do not sum, or where more than MAX_CHILDREN flows me
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 
-from collectives.network import Network, NetworkError
+from collectives.network import Network, NetworkError, shorten
 from collectives.plan import JobPlan, PlanError, Results
 from controller.allocation import Allocator
-from controller.planners.forest import Forest
+from controller.planners.forest import Forest, RatedTree
 from controller.planners.graph import planning_graph
 from controller.planners.job_plans import MAX_TREES, check_request, job_plan
 from controller.planners.packing_problem import PackingProblem
@@ -32,6 +33,7 @@ def plan_multi_tree(network: Network, request: PlanRequest, allocator: Allocator
     packing's trees take them on so that the last one ends soonest; else shares follow the rates.
     """
     check_request(network, request)
+    network = network.at_home()
     return plan_of(network, request, pack_in_network(network, request, allocator), allocator)
 
 
@@ -44,12 +46,8 @@ def plan_of(
             "planner multi-tree sums in the switches and copies results there; use --algorithm "
             "in-network and replicated results, or the planner multi-hop"
         )
-    for host in (*request.workers, *request.servers):
-        try:
-            network.access_switch(host)
-        except NetworkError as error:
-            raise PlanError(str(error)) from None
     trees = list(forest.trees)
+    _check_links_of_hosts(network, request, trees)
     shares: tuple[float, ...] = tuple(float(tree.rate / forest.throughput) for tree in trees)
     if request.shares is not None:
         shares = request.shares
@@ -57,6 +55,26 @@ def plan_of(
     sums = {name for name, switch in network.switches.items() if switch.aggregates}
     routes = [make_route(network, request.workers, tree.parents, tree.root, sums) for tree in trees]
     return job_plan(network, request, routes, shares, Results.REPLICATED, allocator)
+
+
+def _check_links_of_hosts(
+    network: Network, request: PlanRequest, trees: Sequence[RatedTree]
+) -> None:
+    """Raise PlanError unless hosts forward nothing and use the links of their agents."""
+    for host in (*request.workers, *request.servers):
+        try:
+            home = network.access_switch(host)
+        except NetworkError as error:
+            raise PlanError(str(error)) from None
+        for tree in trees:
+            below = {node for node, parent in tree.parents.items() if parent == host}
+            above = {tree.parents[host]} if host in tree.parents else set()
+            if not below | above <= {home}:
+                links = len(network.ports(host))
+                raise PlanError(
+                    f"host {host!r} has {links} links, and its agent uses that to {home} only; the "
+                    f"tree at {tree.root} leads over {shorten(sorted(below | above))}"
+                )
 
 
 def pack_in_network(
