@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -195,7 +196,8 @@ def test_switches_agents_and_links_come_back(cluster: Callable[..., Running]) ->
     info = up.queries.submit(make_submission("far", "h1,h3", "h2"))
     assert info.state == "queued"
     assert "h3 cut off: link l2-s1 unreachable for" in info.reason
-    assert "link l2-s1 unreachable" in " ".join(up.run("jobs").stdout.split())
+    shown = json.loads(up.run("jobs", "--json").stdout)
+    assert "link l2-s1 unreachable" in shown[-1]["reason"]
     for interface in uplinks:
         subprocess.run(["ip", "link", "set", interface, "up"], check=True)
     up.finished("far")
