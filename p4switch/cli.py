@@ -25,7 +25,9 @@ app = typer.Typer(
 
 DEFAULT_DROP_PORT = 511
 DEFAULT_SEND_BUFFER = 1 << 18
+DEFAULT_PACKET_BUDGET = 1 << 17
 """As in `EngineOptions`, which is imported late."""
+LARGEST_BUDGET = (1 << 32) - 1
 LEVELS = {
     "trace": logging.DEBUG,
     "debug": logging.DEBUG,
@@ -98,6 +100,15 @@ def run(
     send_buffer: Annotated[
         int, typer.Option(min=1, help="Bytes that the kernel may hold for a port.")
     ] = DEFAULT_SEND_BUFFER,
+    packet_budget: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            max=LARGEST_BUDGET,
+            help="Steps (passes of a control, copies, iterations of loops) that a packet and all "
+            "that is made of it may take; it is dropped and counted then.",
+        ),
+    ] = DEFAULT_PACKET_BUDGET,
     defines: Defines = None,
     includes: Includes = None,
     executor: Executor = None,
@@ -141,7 +152,7 @@ def run(
         wait_for_end = _note_signals()
         with Device(
             ports,
-            _loader(executor, cpu_port, drop_port, priority_queues, send_buffer),
+            _loader(executor, cpu_port, drop_port, priority_queues, send_buffer, packet_budget),
             device_id=device_id,
             address=grpc_server_addr,
             device_config=config,
@@ -223,6 +234,7 @@ def _loader(
     drop_port: int,
     priority_queues: int,
     send_buffer: int,
+    packet_budget: int,
 ) -> Loader:
     from p4switch.control.loading import Loader
     from p4switch.v1model.engine import EngineOptions
@@ -232,6 +244,7 @@ def _loader(
         cpu_port=cpu_port,
         priority_queues=priority_queues,
         send_buffer=send_buffer,
+        packet_budget=packet_budget,
     )
     return Loader(_chosen_executor(executor), options)
 

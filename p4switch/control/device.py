@@ -17,12 +17,19 @@ from p4switch.control.p4info import p4info
 from p4switch.control.plane import DigestSink, FrameSink, Plane, PythonPlane
 from p4switch.control.server import P4RuntimeServer
 from p4switch.control.service import P4RuntimeService
+from p4switch.v1model.engine import EngineStatistics
+from p4switch.v1model.pipeline import TURNS_LIMIT
 from packet_io.port import InterfaceError, open_packet_socket
 
 LARGEST_PORT = 510
 """511 is BMv2's drop port."""
 
 log = logging.getLogger(__name__)
+
+_WHY = {
+    "over_budget": "with their copies they took more steps than --packet-budget allows",
+    "endless_turns": f"resubmitted or recirculated more than {TURNS_LIMIT} times",
+}
 
 
 class PortError(ValueError):
@@ -98,6 +105,9 @@ class Device:
 
     def close(self) -> None:
         """Stop packets and P4Runtime and close the ports."""
+        if self._plane is not None:
+            self._plane.interrupt()
+            log_drops(self._plane.statistics())
         if self.server is not None:
             self.server.close()
         elif self.service is not None:
@@ -119,6 +129,13 @@ class Device:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def log_drops(statistics: EngineStatistics) -> None:
+    """Say what the program made the switch drop that it should not have."""
+    for what in ("over_budget", "endless_turns"):
+        if statistics.extra.get(what):
+            log.warning("%s: %d packets dropped (%s)", what, statistics.extra[what], _WHY[what])
 
 
 def _make_plane(

@@ -11,7 +11,7 @@ from os import close, dup, eventfd, eventfd_read, eventfd_write
 from p4switch.control.plane import DigestSink, FrameSink, Plane
 from p4switch.execute.native.engine import NativeEngine
 from p4switch.execute.native.loop import PacketLoop
-from p4switch.v1model.engine import ControlError, Engine
+from p4switch.v1model.engine import ControlError, Engine, EngineStatistics
 
 RECORD_SECONDS = 0.01
 """Between looks for the digests and log messages that native code has made."""
@@ -51,6 +51,17 @@ class NativePlane(Plane):
                 self._loop.add_port(number, packet_socket)
             self._loop.start()
         eventfd_write(self._wake, 1)
+
+    def interrupt(self) -> None:
+        """See `Plane`."""
+        loop = self._loop  # whoever replaces it drops what is under way as well
+        if loop is not None:
+            loop.engine.interrupt()
+
+    def statistics(self) -> EngineStatistics:
+        """See `Plane`."""
+        with self._changing:
+            return EngineStatistics() if self._loop is None else self._loop.engine.statistics()
 
     def inject(self, frame: bytes) -> None:
         """See `Plane`."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from os import close, eventfd, eventfd_read, eventfd_write
 
-from p4switch.v1model.engine import ControlError, Digest, Engine, Packet
+from p4switch.v1model.engine import ControlError, Digest, Engine, EngineStatistics, Packet
 
 FrameSink = Callable[[Sequence[bytes]], None]
 DigestSink = Callable[[Sequence[Digest]], None]
@@ -61,6 +61,14 @@ class Plane(ABC):
         """Run packets through another engine from now on; the ports stay open."""
 
     @abstractmethod
+    def interrupt(self) -> None:
+        """Drop all packets from now on, those under way too; does not wait. For the end."""
+
+    @abstractmethod
+    def statistics(self) -> EngineStatistics:
+        """Counts of what happened inside the engine in use."""
+
+    @abstractmethod
     def inject(self, frame: bytes) -> None:
         """Take in a frame at the CPU port; FAILED_PRECONDITION if there is none."""
 
@@ -94,8 +102,19 @@ class PythonPlane(Plane):
 
     def use(self, engine: Engine) -> None:
         """See `Plane`."""
-        self._engine = engine
+        previous, self._engine = self._engine, engine
+        if previous is not None and previous is not engine:
+            previous.interrupt()
         eventfd_write(self._wake, 1)
+
+    def interrupt(self) -> None:
+        """See `Plane`."""
+        if self._engine is not None:
+            self._engine.interrupt()
+
+    def statistics(self) -> EngineStatistics:
+        """See `Plane`."""
+        return self._engine.statistics() if self._engine is not None else EngineStatistics()
 
     def inject(self, frame: bytes) -> None:
         """See `Plane`."""
@@ -109,6 +128,7 @@ class PythonPlane(Plane):
     def close(self) -> None:
         """See `Plane`."""
         self._closed = True
+        self.interrupt()
         eventfd_write(self._wake, 1)
         self._thread.join()
 

@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from p4switch import ir
+from p4switch.execute.cycles import multiplies
 from p4switch.execute.packets import PacketIn, PacketOut
 from p4switch.execute.translate import BoundExtern, ExitSignal, RejectSignal, Translator
 from p4switch.execute.values import ParserFault, new_namespace
@@ -44,6 +45,7 @@ class Interpreter(ControlState):
     def __init__(self, program: Program, options: EngineOptions | None = None) -> None:
         super().__init__(program, options)
         self._externs = Externs(program, self.options)
+        self._externs.counts_steps = multiplies(program)
         self._profiles = [
             ProfileRuntime(
                 hash=self._externs.selector_hash(state.instance)
@@ -73,6 +75,10 @@ class Interpreter(ControlState):
             self.now_us = now_us
             return self._pipeline.run(packets, now_us)
 
+    def interrupt(self) -> None:
+        """See `Engine`."""
+        self._externs.interrupted = True
+
     def take_digests(self) -> list[Digest]:
         """See `Engine`."""
         with self.lock:
@@ -100,6 +106,10 @@ class Interpreter(ControlState):
         """A value set's runtime."""
         number = next(i for i, v in enumerate(self.program.value_sets) if v is value_set)
         return self._value_sets[number]
+
+    def step(self) -> None:
+        """Count a step of the packet in hand; raises BudgetSpent when it has none left."""
+        self._externs.step()
 
     def length_changed(self, bits: int) -> None:
         """A header became valid or invalid: BMv2's packet length register follows."""
@@ -232,6 +242,7 @@ class _Blocks:
             packet.now_us,
             truncate=packet.truncate,
             turns=packet.turns,
+            work=packet.work,
         )
 
     def preserve(self, source: PacketState, target: PacketState, field_list: int) -> None:

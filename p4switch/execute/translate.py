@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from p4switch import ir
+from p4switch.execute.cycles import has_cycle
 from p4switch.execute.expressions import ExpressionWriter
 from p4switch.execute.values import (
     ClassWriter,
@@ -77,6 +78,9 @@ class Host(Protocol):
     def value_set_runtime(self, value_set: ir.ValueSet) -> Object:
         """The value set: has `contains(values)`."""
 
+    def step(self) -> None:
+        """Count a step of the packet in hand; raises BudgetSpent when it has none left."""
+
     def length_changed(self, bits: int) -> None:
         """A header became valid (positive) or invalid by setValid or setInvalid."""
 
@@ -120,6 +124,7 @@ class Translator:
             RejectSignal=RejectSignal,
             ParserFault=ParserFault,
             length_changed=host.length_changed,
+            step=host.step,
         )
 
     # --- names
@@ -189,6 +194,8 @@ class Translator:
         start = self._state(block, "start")
         body.add(f"state = {start}")
         body.add(f"for _ in range({PARSER_STATES_LIMIT}):")
+        if has_cycle(block):
+            body.add("    step()")
         body.add("    state = state()")
         body.add("    if state is None: return")
         body.add("raise ParserFault('ParserTimeout')")
@@ -358,6 +365,7 @@ class Translator:
         body.depth += 1
         self.statements(body, statement.condition_code)
         body.add(f"if not {self.expressions.text(statement.condition)}: break")
+        body.add("step()")
         body.updates.append(statement.update)
         self.statements(body, statement.body)
         body.updates.pop()

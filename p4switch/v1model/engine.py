@@ -112,12 +112,18 @@ class EngineOptions:
 
     `queue_depth`: packets an egress queue (a port and priority) holds, tail-drop beyond it. BMv2
     has 64, too few for a burst of a hundred sums that a batch can complete for one port.
+
+    `packet_budget`: steps that a packet which comes in may take, its copies, resubmissions and
+    recirculations included; whatever is left of it then is dropped and counted. A step is a pass
+    through ingress or egress, a copy, an iteration of a loop, or a state of a parser with loops.
+    Nothing is counted in programs that have no `for`, clone, resubmit or recirculate: they end.
     """
 
     drop_port: int = 511
     cpu_port: int | None = None
     queue_depth: int = 1024
     priority_queues: int = 8
+    packet_budget: int = 1 << 17
     send_buffer: int = 1 << 18
     """Bytes that the kernel may hold for a port: some hundred frames. Beyond them the egress queues
     fill. Where the interface's own queues have priorities, it must be more than those may hold: a
@@ -128,7 +134,11 @@ class EngineOptions:
 
 @dataclass(slots=True)
 class EngineStatistics:
-    """What became of packets inside the engine, apart from the program's own counters."""
+    """What became of packets inside the engine, apart from the program's own counters.
+
+    `extra`, without those that are 0: `over_budget` (packets and copies dropped for want of steps,
+    see `EngineOptions`), `endless_turns`, `failed_assertions`, `lost_digests`.
+    """
 
     queue_drops: int = 0
     parser_errors: int = 0
@@ -156,6 +166,10 @@ class Engine(ABC):
         The batch goes through ingress first and then, queue by queue, through egress.
         `now_us`: the clock for ingress_global_timestamp and meters, microseconds.
         """
+
+    @abstractmethod
+    def interrupt(self) -> None:
+        """Drop what is being processed, now, and all packets from then on; does not wait."""
 
     @abstractmethod
     def take_digests(self) -> list[Digest]:

@@ -80,11 +80,19 @@ def signed_from(kind: Type, value: int) -> int | bool:
     return value
 
 
+class BudgetSpent(Exception):
+    """The packet in hand has no steps left."""
+
+
 class Externs:
     """Registers, counters, meters and the rest of one engine's externs."""
 
     def __init__(self, program: ir.Program, options: EngineOptions) -> None:
         self.options = options
+        self.interrupted = False
+        """No packet has any steps left."""
+        self.counts_steps = True
+        """Whether packets have a budget at all: not in programs that end by themselves."""
         self.statistics = EngineStatistics()
         self.packet: PacketState
         """The packet in hand; the pipeline sets it."""
@@ -365,6 +373,18 @@ class Externs:
             log.info("%s", line)
 
         return BoundExtern(log_message)
+
+    def step(self) -> None:
+        """Count a step of the packet in hand; raises BudgetSpent when it has none left."""
+        work = self.packet.work
+        if self.interrupted or (self.counts_steps and work.steps >= self.options.packet_budget):
+            raise BudgetSpent
+        work.steps += 1
+
+    def count_over_budget(self) -> None:
+        """A packet, or a copy that was to be made, is dropped for want of steps."""
+        if not self.interrupted:
+            self.count("over_budget")
 
     def count(self, event: str) -> None:
         """Add one to a number in `statistics.extra`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 INSTANCE_NORMAL = 0
@@ -27,6 +27,13 @@ class FieldListRequest:
     """`resubmit...` or `recirculate...`: the field list to preserve (None: nothing)."""
 
     field_list: int | None
+
+
+@dataclass(slots=True)
+class Work:
+    """What a packet that came in and all that was made of it have cost so far, in steps."""
+
+    steps: int = 0
 
 
 @dataclass(slots=True)
@@ -55,6 +62,8 @@ class PacketState:
     recirculate: FieldListRequest | None = None
     turns: int = 0
     """How often it was resubmitted or recirculated."""
+    work: Work = field(default_factory=Work)
+    """Shared with its copies."""
 
     def limit(self, length: int) -> None:
         """`truncate(length)`; of several calls the smallest counts."""

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from p4switch.v1model.engine import EngineOptions, Packet, Replica
-from p4switch.v1model.externs import Externs
+from p4switch.v1model.externs import BudgetSpent, Externs
 from p4switch.v1model.packet import (
     INSTANCE_EGRESS_CLONE,
     INSTANCE_INGRESS_CLONE,
@@ -101,7 +101,11 @@ class Pipeline:
             for packet in batch:
                 again: PacketState | None = packet
                 while again is not None:
-                    again = self._ingress(again)
+                    try:
+                        again = self._ingress(again)
+                    except BudgetSpent:
+                        self._externs.count_over_budget()
+                        again = None
             self._drain(out)
             batch, self._recirculated = self._recirculated, []
         return out
@@ -131,6 +135,7 @@ class Pipeline:
     def _ingress(self, packet: PacketState) -> PacketState | None:
         """Ingress and what follows it; the packet to resubmit, if it is."""
         self._externs.packet = packet
+        self._externs.step()
         ingress_port = self._get(packet, "ingress_port")
         error = self._blocks.parse(packet)
         if error:
@@ -166,9 +171,14 @@ class Pipeline:
         copy.now_us = self._now_us
         copy.ingress_length = packet.ingress_length
         copy.turns = packet.turns
+        copy.work = packet.work
         self._set(copy, "ingress_port", ingress_port)
         self._externs.packet = copy
-        self._blocks.parse(copy)
+        try:
+            self._blocks.parse(copy)
+        except BudgetSpent:
+            self._externs.count_over_budget()
+            return
         clean = self._blocks.fresh(packet.data)
         copy.metadata, copy.standard = clean.metadata, clean.standard
         self._enqueue_clones(packet, copy, request, INSTANCE_INGRESS_CLONE)
@@ -203,6 +213,7 @@ class Pipeline:
         copy = self._blocks.fresh(data)
         copy.now_us = self._now_us
         copy.turns = packet.turns + 1
+        copy.work = packet.work
         if request.field_list is not None:
             self._blocks.preserve(packet, copy, request.field_list)
         self._set(copy, "instance_type", instance_type)
@@ -212,7 +223,13 @@ class Pipeline:
     # --- queues
 
     def _replicate(self, packet: PacketState, replicas: Sequence[Replica]) -> None:
+        self._externs.packet = packet
         for replica in replicas:
+            try:
+                self._externs.step()
+            except BudgetSpent:
+                self._externs.count_over_budget()
+                return
             copy = self._blocks.twin(packet, with_metadata=True)
             self._set(copy, "egress_rid", replica.instance)
             self._enqueue(replica.port, copy)
@@ -243,12 +260,16 @@ class Pipeline:
             for port in sorted(busy):
                 queue = self._queues[port]
                 while (taken := queue.take()) is not None:
-                    self._egress(port, *taken, out)
+                    try:
+                        self._egress(port, *taken, out)
+                    except BudgetSpent:
+                        self._externs.count_over_budget()
 
     # --- egress
 
     def _egress(self, port: int, packet: PacketState, depth: int, out: list[Packet]) -> None:
         self._externs.packet = packet
+        self._externs.step()
         self._set(packet, "egress_global_timestamp", self._now_us & (1 << 48) - 1)
         self._set(packet, "deq_timedelta", 0)
         self._set(packet, "deq_qdepth", depth)
@@ -260,6 +281,7 @@ class Pipeline:
         if packet.clone is not None:
             request, packet.clone = packet.clone, None
             self._clone_egress(packet, request)
+            self._externs.packet = packet
         if self._get(packet, "egress_spec") == self._options.drop_port:
             return
         self._blocks.compute(packet)

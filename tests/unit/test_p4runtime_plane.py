@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from p4switch.check import compile_program
+from p4switch.control.device import log_drops
 from p4switch.control.plane import Plane, PythonPlane
 from p4switch.execute.interpreter import Interpreter
 from p4switch.source.parser import parse_text
@@ -26,7 +27,7 @@ TEXT = """
 #include <v1model.p4>
 header h_t { bit<8> a; bit<8> b; }
 struct headers_t { h_t h; }
-struct metadata_t {}
+struct metadata_t { bit<8> rounds; }
 struct seen_t { bit<8> b; bit<9> port; }
 parser P(packet_in p, out headers_t h, inout metadata_t m, inout standard_metadata_t s) {
     state start { p.extract(h.h); transition accept; }
@@ -36,6 +37,7 @@ control I(inout headers_t h, inout metadata_t m, inout standard_metadata_t s) {
     apply {
         digest<seen_t>(1, {h.h.b, s.ingress_port});
         log_msg("b is {}", {h.h.b});
+        for (bit<8> i = 0; i < h.h.a; i = i + 1) { m.rounds = m.rounds + 1; }
         h.h.a = ANSWER;
         s.egress_spec = CPU_PORT;
     }
@@ -76,7 +78,7 @@ class Rig:
 
     def engine(self, answer: int) -> Engine:
         checked = compile_program(parse_text(program(answer)))
-        options = EngineOptions(cpu_port=CPU_PORT)
+        options = EngineOptions(cpu_port=CPU_PORT, packet_budget=100)
         if self.kind == "interpreter":
             return Interpreter(checked, options)
         from p4switch.execute.native.engine import NativeEngine
@@ -133,6 +135,34 @@ def test_messages_of_the_program_are_logged(
         assert messages.get(timeout=PATIENCE) == "b is 66"
     finally:
         logging.getLogger("p4switch").removeHandler(listener)
+
+
+def test_what_is_dropped_over_its_budget_is_counted_and_logged(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert rig.plane.statistics().extra == {}
+    rig.plane.use(rig.engine(7))
+    for rounds in (99, 98, 200):  # and a pass of ingress, and one of egress
+        rig.plane.inject(bytes([rounds, 2]))
+    rig.plane.inject(b"\1\3")
+    assert rig.frames.get(timeout=PATIENCE) == b"\7\2"
+    assert rig.frames.get(timeout=PATIENCE) == b"\7\3"
+    assert rig.plane.statistics().extra == {"over_budget": 2}
+    log_drops(rig.plane.statistics())
+    assert "over_budget: 2 packets dropped" in caplog.text
+    assert "--packet-budget" in caplog.text
+
+
+def test_an_interrupted_plane_takes_in_nothing(rig: Rig) -> None:
+    rig.plane.interrupt()
+    rig.plane.use(rig.engine(7))
+    rig.plane.inject(b"\1\2")
+    assert rig.frames.get(timeout=PATIENCE) == b"\7\2", "there was no engine to interrupt"
+    rig.plane.interrupt()
+    rig.plane.inject(b"\1\2")
+    rig.plane.use(rig.engine(8))
+    rig.plane.inject(b"\1\3")
+    assert rig.frames.get(timeout=PATIENCE) == b"\x08\3"
 
 
 def test_another_engine_takes_over(rig: Rig) -> None:

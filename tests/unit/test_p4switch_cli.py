@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from typer.testing import CliRunner
 
 from p4switch.cli import _note_signals, app, parse_defines
 from p4switch.control.bundle import is_bundle
+from packet_io.port import open_packet_socket
 from tests.machine import PATIENCE
 
 ROUTER = Path(__file__).parents[1] / "packet" / "programs" / "router.p4"
@@ -148,6 +150,59 @@ def test_a_switch_with_bmv2s_flags_starts_and_ends_cleanly(
         _, errors = process.communicate(timeout=PATIENCE)
         assert process.returncode == 0
     assert "--thrift-port is ignored" in errors
+
+
+LOOP = """
+#include <core.p4>
+#include <v1model.p4>
+header op_t { bit<96> addresses; bit<16> ether_type; bit<32> sum; }
+struct headers_t { op_t op; }
+struct meta_t { }
+parser P(packet_in packet, out headers_t hdr, inout meta_t meta,
+         inout standard_metadata_t s) {
+    state start { packet.extract(hdr.op); transition accept; }
+}
+control N(inout headers_t hdr, inout meta_t meta) { apply { } }
+control I(inout headers_t hdr, inout meta_t meta, inout standard_metadata_t s) {
+    apply {
+        for (bit<8> i = 0; i <= 255; i = i + 1) { hdr.op.sum = hdr.op.sum ^ 5; }
+    }
+}
+control E(inout headers_t hdr, inout meta_t meta, inout standard_metadata_t s) { apply { } }
+control D(packet_out packet, in headers_t hdr) { apply { packet.emit(hdr.op); } }
+V1Switch(P(), N(), I(), E(), N(), D()) main;
+"""
+
+
+def cpu_ticks(process: subprocess.Popen[str]) -> int:
+    """Processor time that a process has used."""
+    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
+
+
+@pytest.mark.parametrize("executor", ["native", "interpreter"])
+def test_a_packet_that_loops_does_not_keep_a_switch_from_ending(
+    tmp_path: Path, veth: tuple[str, str], executor: str
+) -> None:
+    if executor == "native" and shutil.which("cc") is None:
+        pytest.skip("needs a C compiler")
+    program = tmp_path / "loop.p4"
+    program.write_text(LOOP)
+    address = f"unix:{tmp_path}/p4rt"
+    flags = ("-i", f"1@{veth[0]}", "--grpc-server-addr", address, "--packet-budget", "4294967295")
+    with running(program.as_posix(), *flags, "--executor", executor) as process:
+        wait_for(address)
+        sender = open_packet_socket(veth[1])
+        before = cpu_ticks(process)
+        for _ in range(300):
+            sender.send(bytes(12) + b"\x88\xb5" + bytes(50))
+        sender.close()
+        while cpu_ticks(process) < before + 2:
+            assert process.poll() is None
+        process.terminate()
+        _, errors = process.communicate(timeout=PATIENCE)
+        assert process.returncode == 0
+    assert "over_budget" not in errors
 
 
 def test_a_signal_before_the_wait_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:

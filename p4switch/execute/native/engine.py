@@ -36,6 +36,9 @@ ENTRY_ACTION, ENTRY_MEMBER, ENTRY_GROUP = range(3)
 """tables.h"""
 
 
+LARGEST_BUDGET = (1 << 32) - 1
+
+
 class Slots:
     """Small numbers for what the control plane knows by other ids."""
 
@@ -80,6 +83,7 @@ class NativeEngine(ControlState):
             self.options.drop_port,
             self.options.queue_depth,
             self.options.priority_queues,
+            min(self.options.packet_budget, LARGEST_BUDGET),
             self.options.seed & (1 << 64) - 1,
         )
         if not self.switch:
@@ -148,6 +152,11 @@ class NativeEngine(ControlState):
         self.log_messages()
         return result
 
+    def interrupt(self) -> None:
+        """See `Engine`."""
+        if self.switch:
+            self.library.interrupt(self.switch)
+
     def take_digests(self) -> list[Digest]:
         """See `Engine`."""
         with self.lock:
@@ -185,10 +194,10 @@ class NativeEngine(ControlState):
 
     def statistics(self) -> EngineStatistics:
         """See `Engine`."""
-        values = (ctypes.c_uint64 * 5)()
+        values = (ctypes.c_uint64 * 6)()
         with self.lock:
             self.library.statistics(self.switch, values)
-        names = ("endless_turns", "failed_assertions", "lost_digests")
+        names = ("endless_turns", "failed_assertions", "lost_digests", "over_budget")
         extra = {name: value for name, value in zip(names, values[2:], strict=True) if value}
         return EngineStatistics(values[0], values[1], extra)
 

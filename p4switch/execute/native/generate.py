@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from p4switch import ir
+from p4switch.execute.cycles import multiplies
 from p4switch.execute.native.externs import NO_FIELD_LIST
 from p4switch.execute.native.layout import Layout, TableLayout
 from p4switch.execute.native.statements import Statements
@@ -107,6 +108,7 @@ def _row_fields(unit: Unit, members: list[ir.ExternInstance]) -> Iterator[str]:
 def _numbers(unit: Unit) -> Iterator[str]:
     layout = unit.layout
     yield f"#define ALIGNED {int(unit.aligned)}"
+    yield f"#define COUNTS_STEPS {int(multiplies(unit.program))}"
     yield f"#define TABLE_COUNT {len(layout.tables)}"
     yield f"#define PROFILE_COUNT {len(layout.profiles)}"
     yield f"#define COUNTER_COUNT {len(layout.counters)}"

@@ -24,7 +24,7 @@ class BatchResult(ctypes.Structure):
 _WORDS = POINTER(c_uint64)
 
 FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
-    "create": (c_void_p, (c_uint32, c_uint32, c_uint32, c_uint64)),
+    "create": (c_void_p, (c_uint32, c_uint32, c_uint32, c_uint32, c_uint64)),
     "destroy": (None, (c_void_p,)),
     "process": (
         c_int,
@@ -40,6 +40,7 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
             POINTER(BatchResult),
         ),
     ),
+    "interrupt": (None, (c_void_p,)),
     "log": (None, (c_void_p, c_uint32)),
     "table_insert": (
         c_int,

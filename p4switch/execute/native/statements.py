@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from p4switch import ir
+from p4switch.execute.cycles import has_cycle
 from p4switch.execute.native import visit
 from p4switch.execute.native.tables import Tables
 from p4switch.execute.native.types import (
@@ -217,6 +218,7 @@ class Statements(Tables):
             self.statements(statement.condition_code)
             condition = self.scalar(statement.condition)
             self.line(f"if (!{condition}) break;")
+            self.line("STEP")
             self._updates.append(statement.update)
             self.statements(statement.body)
             self._updates.pop()
@@ -296,6 +298,7 @@ class Statements(Tables):
             self.line(f"state_{state.name}: __attribute__((unused));")
             if self._counts_states:
                 self.reject(f"states++ == {PARSER_STATES_LIMIT}", "ParserTimeout")
+                self.line("STEP")
             with self.block(""):
                 self.statements(state.body)
                 if isinstance(state.transition, ir.Goto):
@@ -412,28 +415,3 @@ class Statements(Tables):
         for group in sorted(self.register_groups):
             head.append(f"    row{group} *const restrict R{group} = sw->registers.g{group};")
         return "\n".join([*head, *self.lines, "}"])
-
-
-def has_cycle(block: ir.Block) -> bool:
-    """Whether a parser's states can come back to one of them."""
-    done: set[str] = set()
-    active: set[str] = set()
-
-    def visit_state(name: str) -> bool:
-        if name in done or name not in block.states:
-            return False
-        if name in active:
-            return True
-        active.add(name)
-        transition = block.states[name].transition
-        targets = (
-            [transition.state]
-            if isinstance(transition, ir.Goto)
-            else [state for _, state in transition.cases]
-        )
-        found = any(visit_state(target) for target in targets)
-        active.remove(name)
-        done.add(name)
-        return found
-
-    return visit_state("start")

@@ -10,7 +10,8 @@
 
 EXPORT void p4_destroy(p4_switch *sw);
 
-EXPORT p4_switch *p4_create(u32 drop_port, u32 queue_depth, u32 priorities, u64 seed) {
+EXPORT p4_switch *p4_create(u32 drop_port, u32 queue_depth, u32 priorities, u32 packet_budget,
+                            u64 seed) {
     hashes_start();
     p4_switch *sw = calloc(1, sizeof *sw);
     if (!sw) return NULL;
@@ -19,6 +20,9 @@ EXPORT p4_switch *p4_create(u32 drop_port, u32 queue_depth, u32 priorities, u64 
     sw->drop_port = drop_port;
     sw->queue_depth = queue_depth;
     sw->priorities = priorities < LARGEST_PRIORITIES ? priorities : LARGEST_PRIORITIES;
+    sw->packet_budget = packet_budget;
+    atomic_init(&sw->budget, packet_budget);
+    atomic_init(&sw->interrupted, 0);
     sw->random = seed;
     sw->out = &sw->batch;
     pthread_mutex_init(&sw->gate, NULL);
@@ -52,6 +56,10 @@ EXPORT void p4_destroy(p4_switch *sw) {
     for (packet *p = sw->free_packets, *next; p; p = next) {
         next = p->next;
         free(p);
+    }
+    for (family *shared = sw->free_families, *next; shared; shared = next) {
+        next = shared->next;
+        free(shared);
     }
     for (u32 i = 0; i < TABLE_COUNT; i++) table_destroy(&sw->tables[i]);
     for (u32 i = 0; i < PROFILE_COUNT; i++) {
@@ -98,6 +106,7 @@ EXPORT int p4_process(p4_switch *sw, u32 count, const u16 *ports, const u64 *off
     sw->out = &sw->batch;
     sw->batch.used = sw->batch.count = 0;
     sw->out_of_memory = 0;
+    if (atomic_load(&sw->interrupted)) count = 0;
     for (u32 i = 0; i < count; i++) {
         packet *p = packet_arrives(sw, ports[i], NULL, bytes + offsets[i], lengths[i]);
         if (p) ingress_packet(sw, p);
@@ -108,6 +117,12 @@ EXPORT int p4_process(p4_switch *sw, u32 count, const u16 *ports, const u64 *off
     int failed = sw->out_of_memory;
     switch_unlock(sw);
     return failed ? -1 : 0;
+}
+
+/* Drops what is under way, and all packets from then on. Does not wait for the lock. */
+EXPORT void p4_interrupt(p4_switch *sw) {
+    atomic_store(&sw->interrupted, 1);
+    atomic_store(&sw->budget, 0);
 }
 
 /* Whether a packet loop records log_msg. */
@@ -339,6 +354,7 @@ EXPORT void p4_statistics(p4_switch *sw, u64 *values) {
     values[2] = sw->statistics.endless_turns;
     values[3] = sw->statistics.failed_assertions;
     values[4] = sw->digests.lost;
+    values[5] = sw->statistics.over_budget;
     switch_unlock(sw);
 }
 

@@ -368,6 +368,7 @@ static void loop_receive(packet_loop *l, u32 port) {
         if (count < 0 && errno != EAGAIN && errno != EINTR) lp->counts.rx_errors++;
         return;
     }
+    if (atomic_load(&sw->interrupted)) return;
     sw->now = loop_now(l);
     for (int i = 0; i < count; i++) {
         u32 length = l->receive[i].msg_len;
@@ -400,11 +401,18 @@ static void loop_take_injected(packet_loop *l) {
     loop_keep_queued(l);
 }
 
+/* Packets may cost something again, unless the switch was interrupted for good. */
+static void loop_allow(p4_switch *sw) {
+    atomic_store(&sw->budget, sw->packet_budget);
+    if (atomic_load(&sw->interrupted)) atomic_store(&sw->budget, 0);
+}
+
 /* Runs until p4_loop_stop. 0, or the errno of what ended it. */
 EXPORT int p4_loop_run(packet_loop *l) {
     struct epoll_event events[BATCH];
     p4_switch *sw = l->sw;
     int failed = 0;
+    loop_allow(sw);
     while (!atomic_load(&l->stopping)) {
         int retries = 0;
         switch_lock(sw);
@@ -447,10 +455,13 @@ EXPORT int p4_loop_run(packet_loop *l) {
         }
     }
     atomic_store(&l->stopping, 0);
+    loop_allow(sw);
     return failed;
 }
 
+/* What is under way is dropped: a batch could take long. */
 EXPORT void p4_loop_stop(packet_loop *l) {
+    atomic_store(&l->sw->budget, 0);
     atomic_store(&l->stopping, 1);
     loop_wake(l);
 }

@@ -49,6 +49,10 @@ UNUSED static packet *dequeue(p4_switch *sw, u32 port) {
 /* A copy to each replica; the original is used up. */
 UNUSED static void replicate(p4_switch *sw, packet *p, const replication *to) {
     for (u32 i = 0; to && i < to->count; i++) {
+        if (spend(sw, p)) {
+            count_over_budget(sw);
+            break;
+        }
         packet *copy = packet_twin(sw, p);
         if (!copy) break;
         std_set_egress_rid(copy, to->replicas[i].instance);
@@ -58,6 +62,13 @@ UNUSED static void replicate(p4_switch *sw, packet *p, const replication *to) {
 }
 
 /* --- ingress */
+
+/* A packet has no steps left. NULL: nothing goes on. */
+UNUSED static packet *packet_over(p4_switch *sw, packet *p) {
+    count_over_budget(sw);
+    packet_free(sw, p);
+    return NULL;
+}
 
 INLINE void parse_packet(p4_switch *sw, packet *p) {
     memset(&p->headers, 0, sizeof p->headers);
@@ -73,24 +84,34 @@ UNUSED static void send_clones(p4_switch *sw, const packet *original, packet *co
 }
 
 /* The clone is the packet as it came to ingress, parsed again, with metadata of its own. */
-UNUSED static void clone_at_ingress(p4_switch *sw, const packet *p, u64 ingress_port) {
+UNUSED static void clone_at_ingress(p4_switch *sw, packet *p, u64 ingress_port) {
     const replication *session =
         p->clone_session < CLONE_SESSIONS ? sw->sessions[p->clone_session] : NULL;
     packet *copy = session ? packet_new(sw) : NULL;
     if (!copy) return;
     packet_reset(copy, p->owner, p->data, p->length);
+    if (family_join(sw, p, copy)) {
+        packet_free(sw, copy);
+        return;
+    }
     copy->input_length = p->input_length;
     copy->turns = p->turns;
     std_set_ingress_port(copy, ingress_port);
     parse_packet(sw, copy);
+    if (SPENT(copy)) {
+        packet_over(sw, copy);
+        return;
+    }
     copy->clones = copy->resubmits = copy->recirculates = 0;
     memset(&copy->std, 0, sizeof copy->std);
     memset(&copy->meta, 0, sizeof copy->meta);
     send_clones(sw, p, copy, session, INSTANCE_INGRESS_CLONE);
 }
 
-/* The packet for another turn from the parser on; its metadata is new but for the list. */
-UNUSED static packet *packet_again(p4_switch *sw, const packet *p, buffer *owner, const u8 *data,
+/* The packet for another turn from the parser on; its metadata is new but for the list. What `p`
+
+   may still cost is the new packet's: `p` is at its end. */
+UNUSED static packet *packet_again(p4_switch *sw, packet *p, buffer *owner, const u8 *data,
                                    u32 length, u32 field_list, u32 instance_type) {
     if (p->turns >= TURNS_LIMIT) {
         sw->statistics.endless_turns++;
@@ -100,6 +121,7 @@ UNUSED static packet *packet_again(p4_switch *sw, const packet *p, buffer *owner
     if (!again) return NULL;
     packet_reset(again, owner, data, length);
     again->turns = p->turns + 1;
+    family_pass_on(p, again);
     copy_field_list(field_list, &again->meta, &p->meta);
     std_set_instance_type(again, instance_type);
     std_set_packet_length(again, length);
@@ -110,12 +132,16 @@ UNUSED static packet *packet_again(p4_switch *sw, const packet *p, buffer *owner
 UNUSED static packet *ingress_once(p4_switch *sw, packet *p) {
     frame *f = sw->frame;
     u64 ingress_port = std_get_ingress_port(p);
+    if (spend(sw, p)) return packet_over(sw, p);
     parse_packet(sw, p);
+    if (SPENT(p)) return packet_over(sw, p);
     if (UNLIKELY(p->parser_error)) sw->statistics.parser_errors++;
     std_set_parser_error(p, p->parser_error);
     run_verify(sw, p, f);
+    if (SPENT(p)) return packet_over(sw, p);
     std_set_checksum_error(p, p->checksum_error);
     run_ingress(sw, p, f);
+    if (SPENT(p)) return packet_over(sw, p);
 
     if (UNLIKELY(p->clones)) {
         p->clones = 0;
@@ -151,7 +177,7 @@ INLINE void ingress_packet(p4_switch *sw, packet *p) {
 /* --- egress */
 
 /* The clone is the packet as it is at the end of egress; it goes through egress anew. */
-UNUSED static void clone_at_egress(p4_switch *sw, const packet *p) {
+UNUSED static void clone_at_egress(p4_switch *sw, packet *p) {
     const replication *session =
         p->clone_session < CLONE_SESSIONS ? sw->sessions[p->clone_session] : NULL;
     if (!session) return;
@@ -193,7 +219,7 @@ INLINE int append_payload(p4_switch *sw, const packet *p) {
 }
 
 /* The deparsed frame starts over; its bytes are the end of the output. */
-UNUSED static void recirculate_packet(p4_switch *sw, const packet *p, size_t start) {
+UNUSED static void recirculate_packet(p4_switch *sw, packet *p, size_t start) {
     output *o = sw->out;
     u32 length = (u32)(o->used - start);
     buffer *b = malloc(sizeof *b + length);
@@ -212,12 +238,20 @@ UNUSED static void recirculate_packet(p4_switch *sw, const packet *p, size_t sta
 UNUSED static void egress_packet(p4_switch *sw, packet *p, u32 port) {
     frame *f = sw->frame;
     output *o = sw->out;
+    if (spend(sw, p)) {
+        packet_over(sw, p);
+        return;
+    }
     std_set_egress_global_timestamp(p, sw->now);
     std_set_deq_timedelta(p, sw->now - p->enqueued);
     std_set_egress_port(p, port);
     std_set_egress_spec(p, sw->drop_port + 1);
     std_set_packet_length(p, p->current_length);
     run_egress(sw, p, f);
+    if (SPENT(p)) {
+        packet_over(sw, p);
+        return;
+    }
 
     if (UNLIKELY(p->clones)) {
         p->clones = 0;
@@ -231,6 +265,11 @@ UNUSED static void egress_packet(p4_switch *sw, packet *p, u32 port) {
     size_t start = sw->emit_start = o->used;
     sw->emitted = 0;
     run_deparser(sw, p, f);
+    if (SPENT(p)) {  /* there, or while checksums were computed */
+        o->used = start;
+        packet_over(sw, p);
+        return;
+    }
     if (UNLIKELY(append_payload(sw, p))) {
         sw->out_of_memory = 1;
         o->used = start;

@@ -23,6 +23,9 @@ enum {
 /* Bytes that several packets share. */
 typedef struct { u32 users, size; u8 bytes[]; } buffer;
 
+/* What a packet that came in and all that was made of it have cost, from its first copy on. */
+typedef struct family { struct family *next; u32 users, steps; } family;
+
 typedef struct packet {
     struct packet *next;
     buffer *owner;             /* of `data`; NULL where the caller of the batch owns them */
@@ -33,6 +36,11 @@ typedef struct packet {
     u32 current_length;        /* BMv2's packet length register: follows setValid, setInvalid */
     u32 turns;                 /* how often it was resubmitted or recirculated */
     u32 truncate_to;           /* bytes, when `truncates` */
+#if COUNTS_STEPS
+    u32 steps;                 /* what it has cost, while it has no `family` */
+    family *family;
+    u8 spent;                  /* it has no steps left */
+#endif
     u64 enqueued;              /* microseconds */
     u32 parser_error;
     u32 clone_session;
@@ -72,7 +80,7 @@ typedef struct {
 typedef struct { u32 count; u64 *rows; } value_set;
 
 typedef struct {
-    u64 queue_drops, parser_errors, endless_turns, failed_assertions;
+    u64 queue_drops, parser_errors, endless_turns, failed_assertions, over_budget;
 } switch_statistics;
 
 struct packet_loop;
@@ -92,7 +100,11 @@ typedef struct p4_switch {
     u64 now;                   /* microseconds */
     u64 random;
     u32 drop_port, queue_depth, priorities, logs;
+    u32 packet_budget;
+    atomic_uint budget;        /* packet_budget, or 0 to drop what is under way */
+    atomic_int interrupted;
     packet *free_packets;
+    family *free_families;
     packet *again, **again_last; /* recirculated packets */
     queue queues[PORTS][LARGEST_PRIORITIES];
     u64 busy_ports[PORTS / 64];
@@ -135,8 +147,73 @@ INLINE void buffer_release(buffer *b) {
     if (b && --b->users == 0) free(b);
 }
 
+/* --- steps: only in programs whose packets could go round for ever (cycles.py, multiplies) */
+
+#if COUNTS_STEPS
+
+/* The count that a packet shares with its copies; NULL without memory. */
+UNUSED static family *family_of(p4_switch *sw, packet *p) {
+    family *shared = p->family;
+    if (shared) return shared;
+    shared = sw->free_families;
+    if (shared) sw->free_families = shared->next;
+    else shared = malloc(sizeof *shared);
+    if (!shared) { sw->out_of_memory = 1; return NULL; }
+    *shared = (family){NULL, 1, p->steps};
+    return p->family = shared;
+}
+
+/* Lets `copy`, whose `family` is not set yet, cost what is left of `p`; -1 without memory. */
+INLINE int family_join(p4_switch *sw, packet *p, packet *copy) {
+    copy->family = family_of(sw, p);
+    if (UNLIKELY(!copy->family)) return -1;
+    copy->family->users++;
+    return 0;
+}
+
+INLINE void family_leave(p4_switch *sw, packet *p) {
+    if (!p->family || --p->family->users) return;
+    p->family->next = sw->free_families;
+    sw->free_families = p->family;
+}
+
+/* What `p` may still cost is `again`'s. */
+INLINE void family_pass_on(packet *p, packet *again) {
+    again->steps = p->steps;
+    again->family = p->family;
+    p->family = NULL;
+}
+
+/* Counts a step of a packet; whether it had none left. */
+INLINE int spend(p4_switch *sw, packet *p) {
+    u32 *steps = p->family ? &p->family->steps : &p->steps;
+    if (UNLIKELY(*steps >= atomic_load_explicit(&sw->budget, memory_order_relaxed))) return 1;
+    ++*steps;
+    return 0;
+}
+
+#define SPENT(p) UNLIKELY((p)->spent)
+/* In the program's functions: ends the packet that has no steps left. */
+#define STEP if (UNLIKELY(spend(sw, p))) return p->spent = 1;
+
+#else
+
+#define family_join(sw, p, copy) 0
+#define family_leave(sw, p) ((void)0)
+#define family_pass_on(p, again) ((void)0)
+#define spend(sw, p) 0
+#define SPENT(p) 0
+#define STEP
+
+#endif
+
+UNUSED static void count_over_budget(p4_switch *sw) {
+    if (atomic_load_explicit(&sw->budget, memory_order_relaxed)) sw->statistics.over_budget++;
+}
+
 INLINE void packet_free(p4_switch *sw, packet *p) {
     buffer_release(p->owner);
+    family_leave(sw, p);
     p->next = sw->free_packets;
     sw->free_packets = p;
 }
@@ -152,10 +229,15 @@ INLINE void packet_reset(packet *p, buffer *owner, const u8 *data, u32 length) {
 }
 
 /* A copy with its metadata, without what is asked for at the end of a pipeline. */
-UNUSED static packet *packet_twin(p4_switch *sw, const packet *source) {
+UNUSED static packet *packet_twin(p4_switch *sw, packet *source) {
     packet *p = packet_new(sw);
     if (!p) return NULL;
     memcpy(p, source, sizeof *p);
+    if (family_join(sw, source, p)) {
+        p->owner = NULL;
+        packet_free(sw, p);
+        return NULL;
+    }
     p->clones = p->resubmits = p->recirculates = p->checksum_error = 0;
     if (p->owner) p->owner->users++;
     return p;
