@@ -89,16 +89,17 @@ class ExperimentError(ValueError):
 class Experiment:
     """One all-reduce experiment. Rates in bits per second, times in seconds.
 
-    `train`: train on this data set instead of summing random tensors; `rounds` is then the number
-    of epochs, and with `coordinate` a step's gradients are several operators, summed in an order
-    that the workers agree on (else all in one tensor), by `coordination`. `results` None:
-    replicated, but unicast for the parameter server. `window` None: what suits the engine and the
-    number of trees. `max_hops`: entries of a hop stack, None: what the network needs. `link_rate`
-    (of every link) and `uplink_rate` (of links between switches) go over what a file says; None:
-    what it says, else unlimited. `max_trees`, `max_height` (links from a worker to the server) and
-    `min_rate` (of a tree) bind the planners multi-tree and mtree, `tree_bandwidth` (in bit/s) and
-    `keep` mtree alone (see `ForestOptions`), `form` the algorithm level-wise. `limit`: give up
-    after so many seconds (virtual ones in simulation).
+    `worker_names`: the workers, if they are not the first hosts. `train`: train on this data set
+    instead of summing random tensors; `rounds` is then the number of epochs, and with `coordinate`
+    a step's gradients are several operators, summed in an order that the workers agree on (else all
+    in one tensor), by `coordination`. `results` None: replicated, but unicast for the parameter
+    server. `window` None: what suits the engine and the number of trees. `max_hops`: entries of a
+    hop stack, None: what the network needs. `link_rate` (of every link) and `uplink_rate` (of links
+    between switches) go over what a file says; None: what it says, else unlimited. `max_trees`,
+    `max_height` (links from a worker to the server) and `min_rate` (of a tree) bind the planners
+    multi-tree and mtree, `tree_bandwidth` (in bit/s) and `keep` mtree alone (see `ForestOptions`),
+    `form` the algorithm level-wise. `limit`: give up after so many seconds (virtual ones in
+    simulation).
     """
 
     topology: str = "fat-tree:4"
@@ -118,6 +119,7 @@ class Experiment:
     lanes: int = LANES_DEFAULT
     window: int | None = None
     max_hops: int | None = None
+    worker_names: tuple[str, ...] = ()
     servers: int = 1
     planner: str = "multi-hop"
     max_trees: int | None = None
@@ -137,6 +139,11 @@ class Experiment:
             value = getattr(self, name)
             if value < least:
                 raise ExperimentError(f"{name} {value}: expected at least {least}")
+        names = self.worker_names
+        if names and (len(names) != self.workers or len(set(names)) != self.workers):
+            raise ExperimentError(
+                f"workers {', '.join(names)}: expected {self.workers} different hosts"
+            )
         for name in ("max_trees", "max_height"):
             bound = getattr(self, name)
             if bound is not None and bound < 1:

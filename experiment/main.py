@@ -131,6 +131,15 @@ def _rate(option: str, text: str | None) -> float | None:
         raise ExperimentError(f"{option}: {error}") from None
 
 
+def _names(workers: str) -> tuple[str, ...]:
+    """The names of hosts, none if it is a number."""
+    try:
+        int(workers)
+    except ValueError:
+        return tuple(name.strip() for name in workers.split(",") if name.strip())
+    return ()
+
+
 def _seconds(text: str | None) -> float | None:
     if text is None:
         return None
@@ -145,7 +154,7 @@ def run(
     topology: Annotated[
         str, typer.Option(help="Name (star:8, leaf-spine:4x4, fat-tree:4, ...) or file.")
     ] = "fat-tree:4",
-    workers: Annotated[int, typer.Option(help="Number of workers.")] = 8,
+    workers: Annotated[str, typer.Option(help="Number of workers, or their names: h1,h2.")] = "8",
     elements: Annotated[int, typer.Option(help="Elements of a tensor.")] = 1_000_000,
     rounds: Annotated[int, typer.Option(help="All-reduces, or epochs with --train.")] = 3,
     algorithm: Annotated[Algorithm, typer.Option(help="Who sums.")] = Algorithm.IN_NETWORK,
@@ -216,9 +225,11 @@ def run(
     """Run all-reduce of random tensors (or a training) and check every element and byte."""
     if link_rate is None and is_topology(topology):
         link_rate = "25Mbit"
+    names = _names(workers)
     experiment = Experiment(
         topology=topology,
-        workers=workers,
+        workers=len(names) or int(workers),
+        worker_names=names,
         elements=elements,
         rounds=rounds,
         algorithm=algorithm,

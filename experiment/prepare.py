@@ -10,7 +10,7 @@ from collectives.algorithms.level_wise_form import forms_of
 from collectives.algorithms.trees import SharedTree
 from collectives.coordination.physical import plan_coordination
 from collectives.coordination.tree import CoordinationTree
-from collectives.network import Network
+from collectives.network import Network, shorten
 from collectives.plan import JobPlan
 from collectives.plan_checker import check_plans
 from collectives.plan_prediction import predict_plan
@@ -121,12 +121,13 @@ def prepare(experiment: Experiment) -> Prepared:
         uplink_rate=experiment.uplink_rate,
         latency=latency,
         servers=experiment.servers,
-        workers=experiment.workers,
+        workers=None if experiment.worker_names else experiment.workers,
     )
     experiment = way_to_sum(network, experiment)
     depth = stack_depth(network, experiment.lanes, experiment.max_hops)
     experiment = replace(experiment, max_hops=depth)
-    placement = place_ranks(network, experiment.workers, experiment.servers)
+    named = experiment.worker_names or experiment.workers
+    placement = place_ranks(network, named, experiment.servers)
     workload = WorkloadSpec(
         kind=experiment.train or "random",
         workers=experiment.workers,
@@ -279,14 +280,23 @@ def _way_to_sum(network: Network, experiment: Experiment) -> Experiment:
     return experiment
 
 
-def place_ranks(network: Network, workers: int | None, servers: int) -> Placement:
+def place_ranks(network: Network, workers: int | tuple[str, ...] | None, servers: int) -> Placement:
     """Workers, and servers where there are switches: elsewhere every host may work.
 
-    `workers` None: as many as there is room for. Raises ExperimentError, NetworkError.
+    `workers`: a number, names, or None: as many as there is room for. Raises ExperimentError,
+    NetworkError.
     """
     if network.switches:
         return place(network, workers, servers)
     hosts = tuple(network.hosts)
+    if isinstance(workers, tuple):
+        strange = [name for name in workers if name not in hosts]
+        if strange:
+            raise ExperimentError(
+                f"worker {strange[0]!r}: there is no such host in {network.name}; "
+                f"hosts: {shorten(hosts)}"
+            )
+        return Placement(workers, ())
     if workers is not None and workers > len(hosts):
         raise ExperimentError(f"{network.name}: {workers} workers: expected 1 to {len(hosts)}")
     return Placement(hosts[:workers], ())
@@ -299,12 +309,6 @@ def host_trees(
     planner: str = "multi-tree",
 ) -> tuple[SharedTree, ...]:
     """The trees of a planner of `HOST_PLANNERS`, for hosts that add and forward; PlanError."""
-    if planner != MTREE and len(placement.workers) < len(network.hosts):
-        raise ExperimentError(
-            f"{planner} on {network.name}: {len(placement.workers)} workers: expected all "
-            f"{len(network.hosts)} hosts, since trees lead through every one; use --workers "
-            f"{len(network.hosts)}, or --planner {MTREE}"
-        )
     graph = planning_graph(network, placement.workers)
     return host_forest(graph, options, planner).shared_trees
 

@@ -16,7 +16,7 @@ from controller.allocation import Allocator
 from controller.planners import PLANNERS
 from controller.planners.forest import KEEP, Forest, ForestOptions, RatedTree
 from controller.planners.forest_checker import check_forest
-from controller.planners.graph import PlanningGraph, planning_graph
+from controller.planners.graph import PlanningGraph, planning_graph, without_forwarders
 from controller.planners.mtree import plan_mtree
 from controller.planners.multi_hop import MultiHopAnswer, plan_of_routes, solve_multi_hop
 from controller.planners.multi_tree import plan_multi_tree
@@ -119,17 +119,14 @@ def _of_hosts(network: Network, request: PlanRequest, planner: str) -> Answer:
             f"only: {', '.join(HOST_PLANNERS)}"
         )
     graph = planning_graph(network, request.workers)
-    if planner != MTREE and not graph.every_node_works:
-        raise PlanError(
-            f"{len(request.workers)} workers of {len(network.hosts)} hosts in {network.name}: "
-            f"with planner {planner} every host takes part; leave --workers out, or use the "
-            f"planner {MTREE}"
-        )
     return Answer(host_forest(graph, request.forest, planner), None)
 
 
 def host_forest(graph: PlanningGraph, options: ForestOptions, planner: str) -> Forest:
-    """Return the trees of a planner for hosts; PlanError for another one, or if it has no plan."""
+    """Return the trees of a planner for hosts; PlanError for another one, or if it has no plan.
+
+    Hosts that do not work have no part in them.
+    """
     if planner not in HOST_PLANNERS:
         raise PlanError(
             f"planner {planner!r} makes no trees of hosts; expected one of "
@@ -137,7 +134,7 @@ def host_forest(graph: PlanningGraph, options: ForestOptions, planner: str) -> F
         )
     if planner != MTREE:
         check_without_mtree(options, planner)
-    return HOST_PLANNERS[planner](graph, options)
+    return HOST_PLANNERS[planner](without_forwarders(graph), options)
 
 
 def job_forest(network: Network, plan: JobPlan, found: MultiHopAnswer) -> Forest:

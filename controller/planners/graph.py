@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 
@@ -115,3 +115,23 @@ def check_connected(graph: PlanningGraph) -> None:
     cut_off = sorted(graph.workers - reached, key=graph.index.__getitem__)
     if cut_off:
         raise PlanError(f"{graph.name}: no way from {start} to {shorten(cut_off)}")
+
+
+def without_forwarders(graph: PlanningGraph) -> PlanningGraph:
+    """Return the graph without nodes that only forward; PlanError if that cuts off workers.
+
+    Trees of hosts lead over hosts that add: the edges of others stay unused.
+    """
+    kept = graph.workers | graph.combines
+    if len(kept) == len(graph.nodes):
+        return graph
+    inside = {edge for edge in graph.capacity if kept.issuperset(edge)}
+    left = replace(
+        graph,
+        name=f"{graph.name} without hosts that only forward",
+        nodes=tuple(name for name in graph.nodes if name in kept),
+        capacity={edge: rate for edge, rate in graph.capacity.items() if edge in inside},
+        latency={edge: delay for edge, delay in graph.latency.items() if edge in inside},
+    )
+    check_connected(left)
+    return left

@@ -35,7 +35,7 @@ from controller.bounds.bidirected_cut import bidirected_cut
 from controller.bounds.few_trees import bound_of_few
 from controller.bounds.strength import strength
 from controller.planners.forest import Certificate, Forest, ForestOptions, Verdict
-from controller.planners.graph import PlanningGraph, check_connected
+from controller.planners.graph import PlanningGraph, without_forwarders
 from controller.planners.spanning_trees import (
     NumberedGraph,
     Tree,
@@ -64,7 +64,7 @@ def plan_mtree(graph: PlanningGraph, options: ForestOptions) -> Forest:
     can meet the options, or the method finds none.
     """
     started, deadline = perf_counter(), monotonic() + options.time_limit
-    graph = _who_combine(graph)
+    graph = without_forwarders(graph)
     numbered = NumberedGraph(graph, helpers=True)
     check_possible(numbered, options)
     certificate = _certificate(graph, options)
@@ -80,23 +80,6 @@ def plan_mtree(graph: PlanningGraph, options: ForestOptions) -> Forest:
     if choice.throughput >= enough:
         verdict = Verdict.OPTIMAL
     return Forest("mtree", tuple(trees), certificate, verdict, perf_counter() - started)
-
-
-def _who_combine(graph: PlanningGraph) -> PlanningGraph:
-    """Return the network without nodes that only forward; PlanError if that cuts off workers."""
-    kept = graph.workers | graph.combines
-    if len(kept) == len(graph.nodes):
-        return graph
-    inside = {edge for edge in graph.capacity if kept.issuperset(edge)}
-    left = replace(
-        graph,
-        name=f"{graph.name} without hosts that only forward",
-        nodes=tuple(name for name in graph.nodes if name in kept),
-        capacity={edge: rate for edge, rate in graph.capacity.items() if edge in inside},
-        latency={edge: delay for edge, delay in graph.latency.items() if edge in inside},
-    )
-    check_connected(left)
-    return left
 
 
 def _certificate(graph: PlanningGraph, options: ForestOptions) -> Certificate:

@@ -1,0 +1,70 @@
+"""Trees of hosts among some of a network's: planned, run and timed, over these hosts only."""
+
+from __future__ import annotations
+
+import pytest
+from typer.testing import CliRunner
+
+from collectives.plan import PlanError
+from controller.loaders import load_network
+from controller.planners.answers import HOST_PLANNERS, answer
+from controller.planners.request import PlanRequest
+from experiment.comparison import Comparison, compare
+from experiment.description import Algorithm, Experiment, ExperimentError
+from experiment.main import app
+from experiment.runner import run_experiment
+
+BLOCK = ("h2", "h3", "h6", "h7")
+"""A square of a 4x4 torus."""
+
+
+def experiment(planner: str, *names: str) -> Experiment:
+    return Experiment(
+        "torus:4x4",
+        workers=len(names) or 5,
+        worker_names=names,
+        elements=4000,
+        rounds=1,
+        algorithm=Algorithm.MULTI_TREE,
+        planner=planner,
+    )
+
+
+@pytest.mark.parametrize("planner", list(HOST_PLANNERS))
+@pytest.mark.parametrize("names", [BLOCK, ()])
+def test_runs_over_the_workers_only(planner: str, names: tuple[str, ...]) -> None:
+    report = run_experiment(experiment(planner, *names))
+    assert not report.problems
+    assert report.measured is not None
+    used = {host for link, size in report.measured.links.items() if size for host in link}
+    assert used == set(names or ("h1", "h2", "h3", "h4", "h5"))
+
+
+@pytest.mark.parametrize("planner", list(HOST_PLANNERS))
+def test_plans_fit_the_links_between_workers(planner: str) -> None:
+    torus = load_network("torus:4x4", link_rate=1.0)
+    forest = answer(torus, PlanRequest(1, 1, BLOCK, ()), planner).forest
+    # A cycle of four: two of its spanning trees share each of three links of four.
+    assert forest.throughput == forest.bound == pytest.approx(4 / 3, rel=0.01)
+    assert {node for tree in forest.trees for node in tree.nodes} == set(BLOCK)
+    with pytest.raises(PlanError, match="without hosts that only forward: no way from h1 to h6"):
+        answer(torus, PlanRequest(1, 1, ("h1", "h6"), ()), planner)
+
+
+def test_workers_by_name_at_the_command_line() -> None:
+    asked = ["run", "--topology", "torus:3x3", "--elements", "500", "--rounds", "1", "--json"]
+    asked += ["--planner", "multi-tree", "--workers"]
+    done = CliRunner().invoke(app, [*asked, "h1,h2,h5"], catch_exceptions=False)
+    assert done.exit_code == 0
+    with pytest.raises(ExperimentError, match="'h77': there is no such host"):
+        CliRunner().invoke(app, [*asked, "h1,h77"], catch_exceptions=False)
+    with pytest.raises(ExperimentError, match="h1, h1: expected 2 different hosts"):
+        CliRunner().invoke(app, [*asked, "h1,h1"], catch_exceptions=False)
+
+
+def test_a_comparison_times_some_hosts() -> None:
+    (timed,) = compare(
+        Comparison("torus:3x3", sizes=(100_000,), workers=(6,), algorithms=("multi-tree",))
+    )
+    assert timed.workers == 6
+    assert timed.seconds > 0
