@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from collectives.json_text import parse_json
 from collectives.schedule import Collective, Ranges, Schedule, ScheduleError, Step, make_step
 
 MOST_NODES = 1 << 16
@@ -54,7 +55,7 @@ def schedule_from_json(text: str) -> Schedule:
     The form is checked; that it does its collective is for `schedule_checker.check_schedule`.
     """
     try:
-        values = json.loads(text)
+        values = parse_json(text)
     except ValueError as error:
         raise ScheduleError(f"schedule: not JSON: {error}") from None
     file = _Fields("schedule", values)
@@ -136,7 +137,10 @@ class _Fields:
 
     def number(self, name: str, default: int | None = None) -> int:
         """A whole number."""
-        return int(self.get(name, int, "a whole number", default))
+        value = int(self.get(name, int, "a whole number", default))
+        if abs(value) >= 1 << 62:
+            raise ScheduleError(f"{self._where}: {name} {_short(value)}: expected below 2^62")
+        return value
 
     def rows(self, name: str, width: int, expected: str) -> Any:
         """A table of whole numbers, shape (n, width)."""

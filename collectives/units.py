@@ -9,6 +9,7 @@ _NUMBER = r"\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*"
 _RATE = re.compile(_NUMBER + r"([kKMGT]?)(?:bit(?:/s)?|bps|b/s)?\s*")
 _TIME = re.compile(_NUMBER + r"(s|ms|us|µs|ns)?\s*")
 _SIZE = re.compile(_NUMBER + r"([kKMGT]?)(i?)B?\s*")
+MOST_BYTES = 1e15
 _RATE_STEPS = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 _TIME_STEPS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 
@@ -16,29 +17,36 @@ _TIME_STEPS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 def parse_rate(value: str | float) -> float:
     """Bits per second of a number or a text such as `100M`; ValueError if it is none above 0."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
-        rate = float(value)
+        rate = _float(value)
     else:
         match = _RATE.fullmatch(str(value))
         if not match:
             raise ValueError(f"rate {value!r}: expected bits per second such as 1e8, 100M or 1Gbit")
         rate = float(match[1]) * _RATE_STEPS[match[2]]
     if not 0 < rate < float("inf"):
-        raise ValueError(f"rate {value!r}: expected above 0 bit/s")
+        raise ValueError(f"rate {value!r:.40}: expected above 0 bit/s, and finite")
     return rate
 
 
 def parse_time(value: str | float, unit: str = "s") -> float:
     """Seconds of a number (in `unit`) or a text such as `5ms`; ValueError if it is none."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
-        seconds = float(value) * _TIME_STEPS[unit]
+        seconds = _float(value) * _TIME_STEPS[unit]
     else:
         match = _TIME.fullmatch(str(value))
         if not match:
             raise ValueError(f"time {value!r}: expected a time such as 0.005, 5ms or 20us")
         seconds = float(match[1]) * _TIME_STEPS[match[2] or unit]
     if not 0 <= seconds < float("inf"):
-        raise ValueError(f"time {value!r}: expected 0 s or more")
+        raise ValueError(f"time {value!r:.40}: expected 0 s or more, and finite")
     return seconds
+
+
+def _float(value: float) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
 
 
 def parse_size(value: str | int) -> int:
@@ -49,10 +57,12 @@ def parse_size(value: str | int) -> int:
     step = _RATE_STEPS[match[2]]
     if match[3]:
         step = 1024.0 ** round(math.log(step, 1000))
-    size = round(float(match[1]) * step)
-    if size < 1:
-        raise ValueError(f"size {value!r}: expected at least 1 byte")
-    return size
+    size = float(match[1]) * step
+    if not 0.5 < size <= MOST_BYTES:
+        raise ValueError(
+            f"size {value!r:.40}: expected at least 1 byte, and at most {MOST_BYTES:.0e}"
+        )
+    return round(size)
 
 
 def format_rate(rate: float | None) -> str:

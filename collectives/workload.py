@@ -163,9 +163,9 @@ class WorkloadSpec:
                 checked = self.elements * VERDICT_BYTES[self.dtype]
                 return kept + checked + TENSOR_BYTES * self.rounds
             case "digits":
-                # It checks its sums with the gradients of all.
-                gradients = ELEMENT_BYTES * Digits.PARAMETERS * (self.workers + 8)
-                return gradients + TENSOR_BYTES * self.tensors
+                # It checks its sums with the gradients of all; of several operators it keeps them.
+                gradients = 16 + (self.workers if self.coordinate else 0)
+                return gradients * ELEMENT_BYTES * Digits.PARAMETERS + TENSOR_BYTES * self.tensors
             case _:
                 return 0
 

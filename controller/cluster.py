@@ -464,14 +464,11 @@ class Cluster:
     def _planned(self, request: PlanRequest, plan: JobPlan, bypassed: frozenset[str]) -> None:
         """Keep what a job's next epoch starts from, in case of a restart."""
         job = self.book.find(plan.job)
-        epoch: dict[str, Any] = {
-            "request": request,
-            "plan": plan,
-            "epoch": plan.epoch,
-            "bypassed": tuple(sorted(bypassed)),
-        }
+        left = tuple(sorted(bypassed))
         try:
-            self.book.keep(replace(job, **epoch))
+            self.book.keep(
+                replace(job, request=request, plan=plan, epoch=plan.epoch, bypassed=left)
+            )
         except Unrecorded as error:
             self._unrecorded = True
             # A controller that was restarted would use the epoch again, for another plan.
@@ -479,8 +476,7 @@ class Cluster:
                 f"job {plan.job}: epoch {plan.epoch} cannot begin without a record: {error}; it is "
                 "tried again, so make room there"
             ) from None
-        for name, value in epoch.items():
-            setattr(job, name, value)
+        job.request, job.plan, job.epoch, job.bypassed = request, plan, plan.epoch, left
 
     def _heard(self, tracker: Tracker) -> None:
         """Keep that a job has started, or is done, before its agents know."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -103,9 +102,3 @@ def make_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Tabl
     for row in rows:
         table.add_row(*(str(cell) for cell in row))
     return table
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a file, and the folders to it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")

@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 from collectives.drawing import network_svg
+from collectives.output import write_file
 from collectives.plan import PlanError
 from collectives.units import format_rate, format_time
 from controller import doctor as examination
@@ -27,15 +28,20 @@ from controller.command_options import (
     WorkersOption,
     print_json,
     print_table,
-    write_text,
 )
 from controller.job_commands import app as job_commands
+from controller.job_queue import LAST_JOB
 from controller.loaders import load_network, node_link, save_network
 from controller.plan_command import plan
 from controller.shell import run_shell
 from controller.slots import SlotState
 from controller.status_command import status
 from controller.stuck import job_slots
+
+MOST_SLOTS = 1 << 20
+"""More than a switch has."""
+MOST_ID = (1 << 64) - 1
+"""Of P4Runtime's 64 bits."""
 
 app = typer.Typer(help="Networks, plans, switches and jobs.")
 
@@ -68,7 +74,7 @@ def topology(
     if save is not None:
         save_network(loaded, save)
     if svg is not None:
-        write_text(svg, network_svg(loaded))
+        write_file(svg, network_svg(loaded))
     if as_json:
         print_json(node_link(loaded))
         return
@@ -147,9 +153,11 @@ def stats(
 @app.command()
 def slots(
     switch: Annotated[str, typer.Argument(help="Name of the switch.")],
-    first: Annotated[int, typer.Option(help="First slot.")] = 0,
-    count: Annotated[int, typer.Option(help="How many.")] = 16,
-    job: Annotated[int | None, typer.Option(help="All slots of this job instead.")] = None,
+    first: Annotated[int, typer.Option(min=0, max=MOST_SLOTS, help="First slot.")] = 0,
+    count: Annotated[int, typer.Option(min=1, max=MOST_SLOTS, help="How many.")] = 16,
+    job: Annotated[
+        int | None, typer.Option(min=0, max=LAST_JOB, help="All slots of this job instead.")
+    ] = None,
     values: Annotated[bool, typer.Option(help="Also the values, in JSON.")] = False,
     controller: ControllerOption = None,
     as_json: JsonOption = False,
@@ -215,7 +223,7 @@ def _slot_dict(state: SlotState, values: bool) -> Mapping[str, Any]:
 
 @app.command("why-stuck")
 def why_stuck(
-    job: Annotated[int, typer.Argument(help="Number of the job.")] = 1,
+    job: Annotated[int, typer.Argument(min=0, max=LAST_JOB, help="Number of the job.")] = 1,
     controller: ControllerOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -242,9 +250,16 @@ def why_stuck(
 @app.command()
 def shell(
     switch: Annotated[str, typer.Argument(help="Name of a switch, or its host:port.")],
-    device_id: Annotated[int, typer.Option(help="Where the switch is given by address.")] = 1,
+    device_id: Annotated[
+        int, typer.Option(min=0, max=MOST_ID, help="Where the switch is given by address.")
+    ] = 1,
     election_id: Annotated[
-        int, typer.Option(help="Below 10 it reads beside the controller; above, it takes over.")
+        int,
+        typer.Option(
+            min=0,
+            max=MOST_ID,
+            help="Below 10 it reads beside the controller; above, it takes over.",
+        ),
     ] = 1,
     controller: ControllerOption = None,
 ) -> None:

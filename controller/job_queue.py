@@ -141,7 +141,7 @@ class JobBook:
 
     def __init__(self, file: Path | None = None) -> None:
         self._jobs: dict[int, Job] = {}
-        self._journal = None if file is None else Journal(file)
+        self._journal = None if file is None else Journal(file, "number")
         self._late: dict[int, Record] = {}
         """By job, what is still to be recorded: the disk was full, say."""
         self._many_lines = MANY_LINES

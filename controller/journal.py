@@ -29,10 +29,11 @@ class Unrecorded(RuntimeError):
 
 
 class Journal:
-    """The records of `file`, which is made when there is none."""
+    """The records of `file`, which is made when there is none. `key`: the first of a record."""
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, key: str = "") -> None:
         self.file = file
+        self._begin = f'{{"{key}'.encode()
         self.lines = 0
         self._whole: int | None = None
         """Bytes of whole records: what is behind them is the rest of one. None: not known."""
@@ -64,7 +65,9 @@ class Journal:
         """Raise JournalError unless this is the beginning of a record, and not another's file."""
         # A file system may have grown the file before it had what was written: then zeros follow.
         begun = rest.rstrip(b"\0")
-        if b'{"'.startswith(begun[:2]) and (number > 1 or not _is_json(begun)):
+        if self._begin.startswith(begun[: len(self._begin)]) and (
+            number > 1 or not _is_json(begun)
+        ):
             return
         raise self._wrong(number, rest)
 

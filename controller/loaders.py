@@ -31,9 +31,11 @@ from typing import Any, TypeVar
 
 import networkx as nx
 
+from collectives.json_text import parse_json
 from collectives.network import DEFAULT_SLOTS, Network, NetworkError
+from collectives.output import write_file
 from collectives.units import parse_rate, parse_time
-from controller.network_builder import NetworkBuilder
+from controller.network_builder import MAX_HOSTS, MAX_SLOTS, NetworkBuilder
 from controller.topologies import (
     Options,
     is_topology,
@@ -81,12 +83,17 @@ def load_network(
         )
     except ValueError as error:
         raise NetworkError(str(error)) from None
+    for name, count, least in (("workers", workers, 1), ("servers", servers, 0)):
+        if count is not None and not least <= count <= MAX_HOSTS:
+            raise NetworkError(f"{name} {count}: expected {least} to {MAX_HOSTS}")
+    if not 0 <= hosts_per_switch <= MAX_HOSTS:
+        raise NetworkError(f"hosts per switch {hosts_per_switch}: expected 0 to {MAX_HOSTS}")
     if is_topology(spec):
         return make_topology(spec, options)
     path = Path(spec)
-    if not path.is_file():
+    if not _is_file(path):
         raise NetworkError(
-            f"{spec!r} is neither a file nor the name of a topology; names are:\n"
+            f"{spec!r:.200} is neither a file nor the name of a topology; names are:\n"
             f"{known_topologies()}"
         )
     builder = _read(path, options, hosts_per_switch)
@@ -95,6 +102,14 @@ def load_network(
     if workers is not None:
         _add_missing_servers(builder, workers, servers)
     return set_plain(builder, options.plain).build()
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        # A name that is too long, say.
+        return False
 
 
 def _read(path: Path, options: Options, hosts_per_switch: int) -> NetworkBuilder:
@@ -148,11 +163,13 @@ def _add_missing_servers(builder: NetworkBuilder, workers: int, servers: int) ->
 
 def _from_json(builder: NetworkBuilder, text: str) -> None:
     try:
-        data = json.loads(text)
+        data = parse_json(text)
     except json.JSONDecodeError as error:
         raise NetworkError(
             f"line {error.lineno}, column {error.colno}: neither JSON nor GraphML: {error.msg}"
         ) from None
+    except ValueError as error:
+        raise NetworkError(str(error)) from None
     if isinstance(data, dict) and isinstance(data.get("nodes"), list):
         edges = data.get("edges", data.get("links"))
         if not isinstance(edges, list):
@@ -186,14 +203,18 @@ def _from_nodes(
     for i, node in enumerate(nodes):
         if "id" not in node:
             raise NetworkError(f"nodes[{i}]: no `id`")
+        if not isinstance(node["id"], (str, int)):
+            raise NetworkError(f"nodes[{i}]: id {node['id']!r:.40}: expected a name")
         name = str(node["id"])
         match node.get("kind"):
             case "switch":
                 aggregates, slots = node.get("aggregates", True), node.get("slots", builder.slots)
                 if not isinstance(aggregates, bool):
                     raise NetworkError(f"node {name}: aggregates {aggregates!r}: expected a bool")
-                if not isinstance(slots, int) or slots < 1:
-                    raise NetworkError(f"node {name}: slots {slots!r}: expected 1 or more")
+                if type(slots) is not int or not 1 <= slots <= MAX_SLOTS:
+                    raise NetworkError(
+                        f"node {name}: slots {slots!r:.40}: expected 1 to {MAX_SLOTS}"
+                    )
                 builder.add_switch(name, aggregates, slots)
             case "host":
                 ip = node.get("ip")
@@ -301,8 +322,6 @@ def _from_graphml(builder: NetworkBuilder, text: str, hosts_per_switch: int) -> 
             [{**data, "source": a, "target": b} for a, b, data in edges],
         )
         return
-    if hosts_per_switch < 0:
-        raise NetworkError(f"hosts per switch: {hosts_per_switch}: expected 0 or more")
     names: dict[Any, str] = {}
     for number, (node, data) in enumerate(nodes.items(), 1):
         names[node] = _short_name(
@@ -377,8 +396,7 @@ def node_link(network: Network) -> dict[str, Any]:
 
 def save_network(network: Network, path: Path) -> None:
     """Write the network as node-link JSON."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(node_link(network), indent=1) + "\n", encoding="utf-8")
+    write_file(path, json.dumps(node_link(network), indent=1) + "\n")
 
 
 def network_from_node_link(data: Mapping[str, Any]) -> Network:

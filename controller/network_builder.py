@@ -27,6 +27,12 @@ LOGGER = logging.getLogger("hopsum.network")
 MAX_HOSTS = 250 * 256
 """As many addresses 10.0.x.y as the rule gives."""
 
+MAX_NAME = 63
+MAX_PORT = 0xFFFF
+MAX_SLOTS = 1 << 20
+MAX_SWITCHES = 1 << 16
+MAX_LINKS = 1 << 19
+
 
 def host_ip(number: int) -> str:
     """The IPv4 address of host `number` (from 1); NetworkError beyond MAX_HOSTS."""
@@ -60,6 +66,8 @@ class NetworkBuilder:
 
     def add_switch(self, name: str, aggregates: bool = True, slots: int | None = None) -> str:
         """Add a switch and return its name; NetworkError if the name is taken."""
+        if len(self.switches) >= MAX_SWITCHES:
+            raise NetworkError(f"network {self.name}: more than {MAX_SWITCHES} switches")
         self._claim(name)
         self.switches[name] = Switch(name, aggregates, self.slots if slots is None else slots)
         return name
@@ -81,6 +89,10 @@ class NetworkBuilder:
         return host_ip(number)
 
     def _claim(self, name: str) -> None:
+        if not 0 < len(name) <= MAX_NAME or not name.isprintable():
+            raise NetworkError(
+                f"node {name!r:.80}: expected a name of 1 to {MAX_NAME} printable characters"
+            )
         if name in self._taken:
             raise NetworkError(f"node {name!r} is named twice; every host and switch needs a name")
         self._taken[name] = set()
@@ -112,6 +124,8 @@ class NetworkBuilder:
             self._widen(pair, bandwidth, latency)
             return
         where = f"link {a}-{b}"
+        if len(self.links) >= MAX_LINKS:
+            raise NetworkError(f"network {self.name}: more than {MAX_LINKS} links")
         link = Link(
             a,
             b,
@@ -153,12 +167,17 @@ class NetworkBuilder:
                 wanted += 1
         elif wanted in taken:
             raise NetworkError(f"{where}: port {wanted} of {node} is taken")
-        if wanted < first:
-            raise NetworkError(f"{where}: port {wanted} of {node}: expected {first} or more")
+        if not first <= wanted <= MAX_PORT:
+            raise NetworkError(f"{where}: port {wanted} of {node}: expected {first} to {MAX_PORT}")
         return wanted
 
     def add_servers(self, count: int, switches: list[str]) -> None:
         """Add server hosts (`ps`, or `ps1`, `ps2`, ... if several), on the switches in turn."""
+        if len(self.hosts) + count > MAX_HOSTS:
+            raise NetworkError(
+                f"network {self.name}: {count} servers beside {len(self.hosts)} hosts: at most "
+                f"{MAX_HOSTS} hosts have an address"
+            )
         for i in range(count):
             name = self.add_host("ps" if count == 1 else f"ps{i + 1}")
             self.link(name, switches[i % len(switches)])

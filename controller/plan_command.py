@@ -12,10 +12,12 @@ from rich.console import Console
 
 from collectives.drawing import network_svg
 from collectives.network import Network
+from collectives.output import write_file
 from collectives.plan import WINDOW_EMBEDDED, DataType, JobPlan, PlanError, Results
 from collectives.plan_prediction import predict_plan
 from collectives.prediction import Prediction, predict
 from collectives.units import format_bytes, format_rate, format_time, parse_rate, parse_time
+from collectives.workload import MOST_ELEMENTS, MOST_TENSORS
 from controller.command_options import (
     HostsOption,
     JsonOption,
@@ -28,7 +30,6 @@ from controller.command_options import (
     UplinkOption,
     print_json,
     print_table,
-    write_text,
 )
 from controller.embedding_report import (
     embedding_dict,
@@ -93,9 +94,11 @@ def plan(
     results: Annotated[
         Results | None, typer.Option(help="How results come down; default by algorithm.")
     ] = None,
-    elements: Annotated[int, typer.Option(min=1, help="Elements of the tensor.")] = 1_000_000,
+    elements: Annotated[
+        int, typer.Option(min=1, max=MOST_ELEMENTS, help="Elements of the tensor.")
+    ] = 1_000_000,
     dtype: Annotated[DataType, typer.Option(help="Element type.")] = DataType.FLOAT32,
-    rounds: Annotated[int, typer.Option(min=1, help="All-reduces.")] = 1,
+    rounds: Annotated[int, typer.Option(min=1, max=MOST_TENSORS, help="All-reduces.")] = 1,
     lanes: Annotated[int, typer.Option(help="Values a packet.")] = 256,
     window: Annotated[
         int | None,
@@ -117,7 +120,7 @@ def plan(
     as_json: JsonOption = False,
 ) -> None:
     """Plan a job: trees, rates and their bound, what each switch does, bytes on each link."""
-    named_workers, named_servers = _hosts(workers), _hosts(servers)
+    named_workers, named_servers = _hosts("workers", workers), _hosts("servers", servers)
     loaded = load_network(
         topology,
         link_rate=link_rate,
@@ -156,7 +159,9 @@ def plan(
         max_aggregating=max_aggregating,
     )
     rated = _with_rates(topology, loaded)
-    chosen = planner or ("multi-hop" if loaded.switches else "multi-tree")
+    chosen = planner
+    if chosen is None:
+        chosen = "multi-hop" if loaded.switches else "multi-tree"
     if chosen == EMBEDDING:
         if max_height is not None or max_delay is not None or min_rate is not None:
             raise PlanError(
@@ -171,7 +176,7 @@ def plan(
         planned = plan_embedded(rated, asked)
         if draw is not None:
             # Of parts among hosts no tree is drawn: they go by plain routes.
-            write_text(draw, network_svg(loaded, planned.plan))
+            write_file(draw, network_svg(loaded, planned.plan))
         predicted = predict_plan(loaded, planned.plan, elements, dtype, rounds)
         reasons = explain_embedding(planned, rated is loaded) if explain else None
         if as_json:
@@ -190,7 +195,7 @@ def plan(
     if found.plan is not None:
         prediction = predict(loaded, found.plan, [(elements, dtype)], rounds)
     if draw is not None:
-        write_text(draw, network_svg(loaded, found.plan, trees=_drawn(found)))
+        write_file(draw, network_svg(loaded, found.plan, trees=_drawn(found)))
     reasons = explanation(graph, found.forest, request, rated) if explain else None
     if as_json:
         unit = "bit/s" if rated is loaded else "links"
@@ -206,14 +211,17 @@ def plan(
     _show(Shown(loaded, rated is loaded, found, prediction, reasons, top))
 
 
-def _hosts(text: str | None) -> int | tuple[str, ...] | None:
+def _hosts(role: str, text: str | None) -> int | tuple[str, ...] | None:
     """A number of hosts, or their names."""
     if text is None:
         return None
     try:
         return int(text)
     except ValueError:
-        return tuple(name.strip() for name in text.split(",") if name.strip())
+        names = tuple(name.strip() for name in text.split(","))
+    if not all(names):
+        raise PlanError(f"{role} {text!r:.40}: expected a number, or names of hosts as h1,h2")
+    return names
 
 
 def _place(

@@ -17,7 +17,7 @@ from itertools import combinations, pairwise, product
 import networkx as nx
 
 from collectives.network import DEFAULT_SLOTS, Network, NetworkError, shorten
-from controller.network_builder import NetworkBuilder
+from controller.network_builder import MAX_HOSTS, MAX_LINKS, NetworkBuilder
 
 MAX_DIMENSIONS = 12
 DRAWS = 100
@@ -127,6 +127,8 @@ def _torus(builder: NetworkBuilder, sizes: list[int], options: Options) -> None:
 
 
 def _complete(builder: NetworkBuilder, sizes: list[int], options: Options) -> None:
+    if sizes[0] * (sizes[0] - 1) > 2 * MAX_LINKS:
+        raise NetworkError(f"complete:{sizes[0]}: more than {MAX_LINKS} links")
     names = [builder.add_host() for _ in range(sizes[0])]
     for a, b in combinations(names, 2):
         builder.link(a, b)
@@ -156,6 +158,8 @@ def _random_regular(builder: NetworkBuilder, sizes: list[int], options: Options)
             f"{spec}: expected a degree from 2 to below the number of hosts, and an even number "
             "of link ends (one of the two even)"
         )
+    if count > MAX_HOSTS or count * degree > 2 * MAX_LINKS:
+        raise NetworkError(f"{spec}: expected at most {MAX_HOSTS} hosts, and {MAX_LINKS} links")
     for attempt in range(DRAWS):
         graph = nx.random_regular_graph(degree, count, seed=seed * DRAWS + attempt)
         if nx.is_connected(graph):

@@ -25,11 +25,12 @@ from controller.sharing import SharingPolicy
 from experiment.cluster import run_controller, run_emulated_cluster
 from experiment.description import Engine
 from protocol.channel import Tls, tls_of_environment
+from protocol.wire import LANES_MAX, LANES_STEP
 
 app = typer.Typer(help="The controller as a long-running process.", no_args_is_help=True)
 
 EngineOption = Annotated[Engine, typer.Option(help="Switch that runs the P4.")]
-LanesOption = Annotated[int, typer.Option(help="Values a packet.")]
+LanesOption = Annotated[int, typer.Option(min=LANES_STEP, max=LANES_MAX, help="Values a packet.")]
 PrioritiesOption = Annotated[
     bool,
     typer.Option(

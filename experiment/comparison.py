@@ -19,7 +19,7 @@ from collectives.timing.schedules import add_schedule, agents_transport
 from collectives.timing.trees import add_plan
 from collectives.units import parse_rate, parse_size
 from controller.loaders import load_network
-from controller.planners.answers import MTREE
+from controller.planners.answers import MTREE, NAMES
 from controller.planners.stack_depth import stack_depth
 from experiment.description import Algorithm, Experiment, ExperimentError
 from experiment.prepare import (
@@ -74,6 +74,10 @@ class Comparison:
                 raise ExperimentError(
                     f"algorithm {name!r}: expected some of {', '.join(ALGORITHMS)}"
                 )
+        if self.planner not in NAMES:
+            raise ExperimentError(
+                f"there is no planner {self.planner!r:.40}; planners: {', '.join(NAMES)}"
+            )
         for what, values in (("size", self.sizes), ("workers", self.workers)):
             if any(value < 1 for value in values):
                 raise ExperimentError(f"{what} {min(values)}: expected at least 1")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from collectives.drawing import network_svg
+from collectives.output import check_writable, write_file
 from collectives.plan import DataType
 from experiment import page
 from experiment.description import Algorithm, Experiment, WorldKind
@@ -78,9 +79,9 @@ def run_demo(
     experiments: Sequence[Experiment], run: Callable[[Experiment], Report], folder: Path
 ) -> Demo:
     """Run the experiments, train alone for comparison, and write report, plots and page."""
+    check_writable(folder / "report.json")
     alone = train_alone(experiments[0].seed, experiments[0].rounds)
     demo = Demo(tuple(run(experiment) for experiment in experiments), alone.accuracy())
-    folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / "report.json", demo.to_dict())
     plots = {
         "time.png": _time_plot(demo),
@@ -88,8 +89,8 @@ def run_demo(
         "loss.png": _loss_plot(demo, alone.losses),
     }
     for name, data in plots.items():
-        (folder / name).write_bytes(data)
-    (folder / "index.html").write_text(_page(demo, plots))
+        write_file(folder / name, data)
+    write_file(folder / "index.html", _page(demo, plots))
     return demo
 
 

@@ -8,10 +8,17 @@ from enum import StrEnum
 from collectives.algorithms.level_wise_form import DEFAULT as LEVEL_WISE_FORM
 from collectives.algorithms.level_wise_form import FormOptions
 from collectives.plan import WINDOW_BMV2, WINDOW_EMBEDDED, DataType, Results
+from collectives.workload import MOST_ELEMENTS, MOST_TENSORS, MOST_WORKERS
+from controller.planners import EMBEDDING
+from controller.planners.answers import HOST_PLANNERS, NAMES
+from controller.planners.forest import MOST_SEED
 from protocol.wire import LANES_DEFAULT, LayoutError, check_lanes
 
 SERVER_QUEUE = 512
 """Frames that may wait for one link of a host: below the 1000 of Linux's queues."""
+DEFAULT_PLANNER = "multi-hop"
+MOST_WINDOW = 1 << 16
+"""Fragments; switches have fewer slots."""
 DEFAULT_TREES = 8
 """Trees at most that the planners multi-tree and mtree may use in a run that does not say."""
 
@@ -121,7 +128,7 @@ class Experiment:
     max_hops: int | None = None
     worker_names: tuple[str, ...] = ()
     servers: int = 1
-    planner: str = "multi-hop"
+    planner: str = DEFAULT_PLANNER
     max_trees: int | None = None
     max_height: int | None = None
     min_rate: float = 0.0
@@ -135,10 +142,16 @@ class Experiment:
     limit: float = 600.0
 
     def __post_init__(self) -> None:
-        for name, least in (("workers", 1), ("elements", 0), ("rounds", 1), ("servers", 1)):
+        for name, least, most in (
+            ("workers", 1, MOST_WORKERS),
+            ("elements", 0, MOST_ELEMENTS),
+            ("rounds", 1, MOST_TENSORS),
+            ("servers", 1, MOST_WORKERS),
+            ("seed", 0, MOST_SEED),
+        ):
             value = getattr(self, name)
-            if value < least:
-                raise ExperimentError(f"{name} {value}: expected at least {least}")
+            if not least <= value <= most:
+                raise ExperimentError(f"{name} {value}: expected {least} to {most}")
         names = self.worker_names
         if names and (len(names) != self.workers or len(set(names)) != self.workers):
             raise ExperimentError(
@@ -148,10 +161,26 @@ class Experiment:
             bound = getattr(self, name)
             if bound is not None and bound < 1:
                 raise ExperimentError(f"{name} {bound}: expected at least 1")
+        if self.planner not in NAMES:
+            raise ExperimentError(
+                f"there is no planner {self.planner!r:.40}; planners: {', '.join(NAMES)}"
+            )
+        own = {Algorithm.EMBEDDING: (EMBEDDING,), Algorithm.MULTI_TREE: tuple(HOST_PLANNERS)}
+        alone = self.algorithm in own or self.algorithm.among_hosts
+        if alone and self.planner not in (DEFAULT_PLANNER, *own.get(self.algorithm, ())):
+            raise ExperimentError(
+                f"algorithm {self.algorithm} with planner {self.planner}, which would have no part "
+                "in it; leave the planner or the algorithm out"
+            )
+        if not self.limit > 0:
+            raise ExperimentError(f"limit {self.limit}: expected seconds, above 0")
         if not 0 <= self.loss < 1:
             raise ExperimentError(f"loss {self.loss}: expected a probability from 0 to below 1")
-        if self.window is not None and (self.window < 1 or self.window & (self.window - 1)):
-            raise ExperimentError(f"window {self.window}: expected a power of two")
+        window = self.window
+        if window is not None and (not 1 <= window <= MOST_WINDOW or window & (window - 1)):
+            raise ExperimentError(
+                f"window {window}: expected a power of two, at most {MOST_WINDOW}"
+            )
         if self.train not in (None, "digits"):
             raise ExperimentError(f"train {self.train!r}: expected `digits`")
         if self.train and self.dtype is not DataType.FLOAT32:

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from collectives.algorithms.level_wise_form import FormOptions, Shape
 from collectives.network import NetworkError
+from collectives.output import OutputError
 from collectives.plan import DataType, PlanError, Results
 from collectives.schedule import ScheduleError
 from collectives.units import parse_rate, parse_time
@@ -35,8 +36,8 @@ from controller.planners.answers import NAMES
 from controller.service import ServiceError
 from controller.shell import ShellError
 from controller.topologies import is_topology
+from experiment.cluster_commands import EngineOption, LanesOption, cluster
 from experiment.cluster_commands import app as long_running_controller
-from experiment.cluster_commands import cluster
 from experiment.description import (
     Algorithm,
     Coordination,
@@ -58,6 +59,7 @@ from mininet_topos.loader import why_unavailable
 from p4switch.source.position import P4Error
 from packet_io.private_files import UnsafePathError
 from protocol.channel import ControllerError
+from protocol.wire import LayoutError
 from simulation.world import SimulationError
 
 app = typer.Typer(
@@ -85,6 +87,8 @@ WRONG_INPUT = (
     P4Error,
     NumbersError,
     WorkloadError,
+    OutputError,
+    LayoutError,
 )
 FAILURES = (
     RunFailed,
@@ -331,8 +335,8 @@ def demo(
 @app.command()
 def drive(
     topology: Annotated[str, typer.Argument(help="Name or file, as given to `mn`.")],
-    engine: Annotated[Engine, typer.Option(help="Switch that runs the P4.")] = Engine.EMBEDDED,
-    lanes: Annotated[int, typer.Option(help="Values a packet.")] = 256,
+    engine: EngineOption = Engine.EMBEDDED,
+    lanes: LanesOption = 256,
 ) -> None:
     """Hold the switches of a running `mn --custom mininet_topos/custom.py` at plain forwarding."""
     import asyncio

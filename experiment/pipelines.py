@@ -9,7 +9,7 @@ from pathlib import Path
 from collectives.network import Network
 from controller.pipeline import Pipeline, load_pipeline
 from experiment.description import Engine, ExperimentError
-from protocol.wire import HOPS_DEFAULT
+from protocol.wire import HOPS_DEFAULT, check_hops
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 PROGRAM = CHECKOUT / "p4src" / "hopsum.p4"
@@ -33,8 +33,10 @@ def compile_pipeline(
 ) -> Pipeline:
     """Compile hopsum.p4 for an engine; the files lie in `build/` afterwards.
 
-    Raises P4Error from the embedded compiler, ExperimentError if p4c is missing or fails.
+    Raises P4Error from the embedded compiler, ExperimentError if p4c is missing or fails,
+    LayoutError for lanes that no packet has.
     """
+    check_hops(max_hops, lanes)
     defines = defines_of(lanes, slots, max_hops)
     folder = BUILD / "-".join((engine.value, *defines.values()))
     folder.mkdir(parents=True, exist_ok=True)

@@ -37,6 +37,7 @@ from experiment.description import (
     WorldKind,
 )
 from experiment.result import DirectedLink, Predicted
+from host_agent.memory import too_much
 from host_agent.stream import WorkerOptions
 from host_agent.workload import WorkloadSpec
 from protocol.wire import HOPS_DEFAULT, Reduction, frame_bytes
@@ -137,6 +138,13 @@ def prepare(experiment: Experiment) -> Prepared:
         seed=experiment.seed,
         coordinate=experiment.coordinated,
     )
+    # All workers are on this machine, in either world.
+    needed = experiment.workers * workload.worker_bytes
+    why = too_much(
+        needed, f"{experiment.elements} elements at each of {experiment.workers} workers"
+    )
+    if why is not None:
+        raise ExperimentError(f"{why}; use fewer elements, rounds or workers")
     sizes, steps = workload.step_sizes(), workload.steps
     request = plan = vectors = None
     trees: tuple[SharedTree, ...] = ()

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from collectives.output import write_file
 from experiment.description import Coordination, Experiment, WorldKind
 from host_agent.workload import Verdict
 
@@ -204,8 +205,5 @@ class Report:
 
 
 def write_json(path: Path, values: Any) -> None:
-    """Save JSON where nobody ever sees half of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(json.dumps(values, indent=1) + "\n")
-    partial.replace(path)
+    """Save JSON. Raises OutputError."""
+    write_file(path, json.dumps(values, indent=1) + "\n")

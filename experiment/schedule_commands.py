@@ -15,6 +15,7 @@ from collectives.algorithms.in_network import in_network_all_reduce
 from collectives.algorithms.level_wise_form import FormOptions, Shape, forms_of
 from collectives.algorithms.trees import multi_tree_all_reduce, server_all_reduce
 from collectives.network import Network, NetworkError
+from collectives.output import write_file
 from collectives.paths import PlainRoutes
 from collectives.schedule import Schedule, ScheduleError
 from collectives.schedule_bytes import link_volumes, pair_volumes
@@ -22,6 +23,7 @@ from collectives.schedule_checker import check_schedule
 from collectives.schedule_drawing import schedule_svg
 from collectives.schedule_json import schedule_from_json, schedule_to_json
 from collectives.units import parse_rate
+from collectives.workload import MOST_ELEMENTS, MOST_WORKERS
 from controller.command_options import (
     KeepOption,
     LevelWiseFormOption,
@@ -50,15 +52,19 @@ def make(
     ] = "star:8",
     algorithm: Annotated[str, typer.Option(help=f"One of {', '.join(ALGORITHMS)}.")] = "ring",
     workers: Annotated[int | None, typer.Option(help="Ranks; default all hosts.")] = None,
-    elements: Annotated[int, typer.Option(help="Elements of the tensor.")] = 1000,
+    elements: Annotated[
+        int, typer.Option(min=0, max=MOST_ELEMENTS, help="Elements of the tensor.")
+    ] = 1000,
     link_rate: Annotated[
         str | None, typer.Option(help="Rate of every link; `none`: what the file says.")
     ] = "25Mbit",
-    servers: Annotated[int, typer.Option(help="For server and in-network.")] = 1,
+    servers: Annotated[
+        int, typer.Option(min=1, max=MOST_WORKERS, help="For server and in-network.")
+    ] = 1,
     planner: Annotated[
         str, typer.Option(help=f"Of the trees of multi-tree: {', '.join(HOST_PLANNERS)}.")
     ] = "multi-tree",
-    max_trees: Annotated[int | None, typer.Option(help="For multi-tree.")] = None,
+    max_trees: Annotated[int | None, typer.Option(min=1, help="For multi-tree.")] = None,
     tree_bandwidth: TreeBandwidthOption = None,
     keep: KeepOption = None,
     level_wise_form: LevelWiseFormOption = Shape.AUTO,
@@ -88,7 +94,7 @@ def make(
     if output is None:
         sys.stdout.write(text + "\n")
     else:
-        output.write_text(text + "\n")
+        write_file(output, text + "\n")
 
 
 def _all_work(network: Network, workers: int | None) -> Placement:
@@ -143,7 +149,7 @@ def check(
     """Prove that a schedule does its collective: every contribution once, nothing left out."""
     schedule = _read(file)
     check_schedule(schedule)
-    found = _facts(schedule, load_network(topology, link_rate=None) if topology else None)
+    found = _facts(schedule, None if topology is None else load_network(topology))
     if as_json:
         sys.stdout.write(json.dumps(found) + "\n")
         return
@@ -183,7 +189,7 @@ def draw(
     output: Annotated[Path, typer.Option(help="Write the picture (SVG) here.")],
 ) -> None:
     """Draw a schedule: nodes as lines, turns from left to right, transfers as arrows."""
-    output.write_text(schedule_svg(_read(file)) + "\n")
+    write_file(output, schedule_svg(_read(file)) + "\n")
 
 
 def _read(file: Path) -> Schedule:

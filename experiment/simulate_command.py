@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from collectives.algorithms.level_wise_form import FormOptions, Shape
+from collectives.output import check_writable, write_file
 from collectives.plan import DataType
 from collectives.units import format_bytes, format_time, parse_rate, parse_size, parse_time
 from controller.command_options import (
@@ -109,12 +110,13 @@ def simulate(
         overhead=_one("overhead", overhead, parse_time) or 0.0,
         background=tuple(parse_background(text) for text in background or ()),
     )
+    if plot is not None:
+        check_writable(plot)
     compared = list(compare(comparison))
     if plot is not None:
         from experiment.comparison_plot import comparison_plot
 
-        plot.parent.mkdir(parents=True, exist_ok=True)
-        plot.write_bytes(comparison_plot(compared))
+        write_file(plot, comparison_plot(compared))
     if as_json:
         report = {
             "topology": topology,
@@ -169,5 +171,14 @@ def _one(name: str, text: str | None, parse: Callable[[str], _T]) -> _T | None:
 
 
 def _each(name: str, text: str | None, parse: Callable[[str], _T]) -> tuple[_T, ...]:
-    values = (_one(name, part.strip(), parse) for part in (text or "").split(",") if part.strip())
+    parts = [] if text is None else _parts(name, text)
+    values = (_one(name, part, parse) for part in parts)
     return tuple(value for value in values if value is not None)
+
+
+def _parts(name: str, text: str) -> list[str]:
+    """What is between the commas; ExperimentError where there is nothing."""
+    parts = [part.strip() for part in text.split(",")]
+    if not all(parts):
+        raise ExperimentError(f"{name} {text!r:.40}: expected one or several, with commas between")
+    return parts

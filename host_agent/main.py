@@ -179,8 +179,12 @@ def send(
 def sniff(
     interface: Annotated[str | None, typer.Option(help="Network interface; or --read.")] = None,
     read: Annotated[Path | None, typer.Option(help="Read this pcap file instead.")] = None,
-    count: Annotated[int | None, typer.Option(min=1, help="End after so many.")] = None,
-    timeout: Annotated[float | None, typer.Option(min=0, help="End after so many seconds.")] = None,
+    count: Annotated[
+        int | None, typer.Option(min=1, max=sys.maxsize, help="End after so many.")
+    ] = None,
+    timeout: Annotated[
+        float | None, typer.Option(min=0, max=1e9, help="End after so many seconds.")
+    ] = None,
     show: Annotated[bool, typer.Option("--show", help="Print every field.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="A line of JSON each.")] = False,
 ) -> None:

@@ -24,6 +24,10 @@ app = typer.Typer(
 )
 
 DEFAULT_DROP_PORT = 511
+MOST_PORT = 511
+"""Of bit<9>."""
+MOST_DEVICE_ID = (1 << 64) - 1
+MOST_SEND_BUFFER = 1 << 30
 DEFAULT_SEND_BUFFER = 1 << 18
 DEFAULT_PACKET_BUDGET = 1 << 17
 """As in `EngineOptions`, which is imported late."""
@@ -84,21 +88,27 @@ def run(
     no_p4: Annotated[
         bool, typer.Option("--no-p4", help="Start without a program; a controller pushes one.")
     ] = False,
-    device_id: Annotated[int, typer.Option(help="P4Runtime device id.")] = 1,
+    device_id: Annotated[
+        int, typer.Option(min=0, max=MOST_DEVICE_ID, help="P4Runtime device id.")
+    ] = 1,
     grpc_server_addr: Annotated[
         str | None, typer.Option(help="Where to speak P4Runtime, e.g. 0.0.0.0:9559; else not.")
     ] = None,
     cpu_port: Annotated[
-        int | None, typer.Option(help="Port number of packet-in and packet-out.")
+        int | None,
+        typer.Option(min=0, max=MOST_PORT, help="Port number of packet-in and packet-out."),
     ] = None,
     drop_port: Annotated[
-        int, typer.Option(help="Port number that drops packets.")
+        int, typer.Option(min=0, max=MOST_PORT, help="Port number that drops packets.")
     ] = DEFAULT_DROP_PORT,
     priority_queues: Annotated[
         int, typer.Option(min=1, max=8, help="Queues of each egress port; the highest goes first.")
     ] = 8,
     send_buffer: Annotated[
-        int, typer.Option(min=1, help="Bytes that the kernel may hold for a port.")
+        int,
+        typer.Option(
+            min=1, max=MOST_SEND_BUFFER, help="Bytes that the kernel may hold for a port."
+        ),
     ] = DEFAULT_SEND_BUFFER,
     packet_budget: Annotated[
         int,
@@ -168,6 +178,9 @@ def run(
             wait_for_end()
     except (P4Error, PortError, AddressError, UnsafePathError) as error:
         fail(str(error))
+    except OSError as error:
+        # Its capture files, and what it keeps of compiled programs.
+        fail(str(error))
 
 
 def _note_signals() -> Callable[[], None]:
@@ -204,8 +217,11 @@ def _start_logging(level: str, file: Path | None) -> None:
     if file is None:
         handler = logging.StreamHandler()
     else:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        handler = logging.FileHandler(file)
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            handler = logging.FileHandler(file)
+        except OSError as error:
+            fail(f"--log-file {file}: cannot be written: {error.strerror}")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logger = logging.getLogger("p4switch")
     logger.addHandler(handler)
@@ -260,8 +276,15 @@ def _write_p4info(config: bytes, path: Path) -> None:
     from p4switch.control.p4info import p4info_text
     from p4switch.source.parser import parse_text
 
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(p4info_text(compile_program(parse_text(config.decode()))))
+    _write(path, p4info_text(compile_program(parse_text(config.decode()))).encode())
+
+
+def _write(path: Path, content: bytes) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    except OSError as error:
+        fail(f"{path}: cannot be written: {error.strerror}")
 
 
 @app.command("compile")
@@ -294,8 +317,7 @@ def compile_command(
         fail(str(error))
     for path, content in ((output, config), (p4runtime_files, information.encode())):
         if path is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
+            _write(path, content)
 
 
 @app.command()

@@ -268,7 +268,7 @@ class _Run:
         for line in lines:
             run = getattr(self, f"_do_{line.command}", None)
             if run is None:
-                raise StfError(f"{line.where}: unknown command {line.command!r}")
+                raise StfError(f"{line.where}: unknown command {line.command!r:.80}")
             try:
                 run(line)
             except (StfError, ControlError, ValueError) as error:
@@ -511,9 +511,16 @@ def _meter_config(rates: Sequence[str]) -> MeterConfig:
     return MeterConfig(round(float(cir) * 1e6), int(cburst), round(float(pir) * 1e6), int(pburst))
 
 
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise StfError(f"{path}: cannot be read: {error}") from None
+
+
 def run_stf(engine_factory: EngineFactory, program: Program, stf_path: Path) -> list[str]:
     """Run an STF file on a fresh engine; what failed, one message each. StfError: cannot run."""
-    lines = parse_lines(stf_path.read_text(encoding="utf-8"), stf_path.name)
+    lines = parse_lines(_text_of(stf_path), stf_path.name)
     run = _Run(engine_factory(program))
     run.run(lines)
     return run.failures
@@ -521,7 +528,7 @@ def run_stf(engine_factory: EngineFactory, program: Program, stf_path: Path) -> 
 
 def prepare(engine: Engine, stf_path: Path) -> list[Packet]:
     """Do all that an STF file asks of the control plane; return its packets, not sent."""
-    lines = parse_lines(stf_path.read_text(encoding="utf-8"), stf_path.name)
+    lines = parse_lines(_text_of(stf_path), stf_path.name)
     checks = ("packet", "expect", "check_counter", "check_register")
     _Run(engine).run([line for line in lines if line.command not in checks])
     words = [line.rest.split() for line in lines if line.command == "packet"]

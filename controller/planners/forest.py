@@ -7,13 +7,18 @@ from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
 from functools import cached_property
+from math import inf
 
 from collectives.algorithms.rooted import RootedTree
 from collectives.algorithms.trees import SharedTree
+from collectives.plan import PlanError
 from controller.planners.graph import Edge, PlanningGraph
 
 KEEP = Fraction(95, 100)
 """Of the throughput, where mtree makes its trees lower."""
+MOST_GAP = 1e6
+MOST_SEED = (1 << 31) - 1
+"""Of the solver."""
 
 
 class Verdict(StrEnum):
@@ -149,3 +154,19 @@ class ForestOptions:
     seed: int = 0
     tree_bandwidth: Fraction | None = None
     keep: Fraction = KEEP
+
+    def __post_init__(self) -> None:
+        for name, least, most in (
+            ("max_trees", 1, None),
+            ("max_height", 1, None),
+            ("max_delay", 0, None),
+            ("min_rate", 0, None),
+            ("gap", 0, MOST_GAP),
+            ("time_limit", 0, None),
+            ("seed", 0, MOST_SEED),
+        ):
+            value = getattr(self, name)
+            # Written so that a NaN is refused.
+            if value is not None and not least <= value <= (inf if most is None else most):
+                more = f"{least} or more" if most is None else f"{least} to {most}"
+                raise PlanError(f"{name} {value}: expected {more}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -47,10 +48,11 @@ class PortName:
     def parse(cls, text: str) -> PortName:
         """From `PORT@INTERFACE`. Raises PortError."""
         number, at, interface = text.partition("@")
-        if not at or not number.isdigit() or not interface:
-            raise PortError(f"port {text!r}: expected PORT@INTERFACE, as in 1@veth1")
-        if int(number) > LARGEST_PORT:
-            raise PortError(f"port {text!r}: numbers are 0..{LARGEST_PORT}")
+        if not at or not re.fullmatch("[0-9]+", number) or not interface:
+            raise PortError(f"port {text!r:.80}: expected PORT@INTERFACE, as in 1@veth1")
+        # Python refuses to make a number of thousands of digits.
+        if len(number) > 9 or int(number) > LARGEST_PORT:
+            raise PortError(f"port {text!r:.80}: numbers are 0..{LARGEST_PORT}")
         return cls(int(number), interface)
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+SHOWN_COLUMNS = 160
+"""Of a source line, around the place that an error is about."""
+
 
 @dataclass(frozen=True, slots=True)
 class Position:
@@ -44,8 +47,11 @@ class P4Error(Exception):
     def __str__(self) -> str:
         text = f"{self.position}: {self.kind}: {self.message}"
         if self.source_line is not None:
-            caret = " " * (max(self.position.column, 1) - 1) + "^"
-            text += f"\n    {self.source_line.expandtabs(1)}\n    {caret}"
+            line, at = self.source_line.expandtabs(1), max(self.position.column, 1) - 1
+            if len(line) > SHOWN_COLUMNS:
+                first = max(0, at - SHOWN_COLUMNS // 2)
+                line, at = line[first : first + SHOWN_COLUMNS], at - first
+            text += f"\n    {line}\n    {' ' * at}^"
         return text
 
 

@@ -26,7 +26,7 @@ SMALL = Experiment(topology="star:3", workers=3, elements=3000, rounds=2, lanes=
 @pytest.mark.parametrize(
     ("choices", "message"),
     [
-        ({"workers": 0}, "workers 0: expected at least 1"),
+        ({"workers": 0}, "workers 0: expected 1 to 65535"),
         ({"loss": 1.0}, r"loss 1\.0: expected a probability"),
         ({"window": 48}, "window 48: expected a power of two"),
         ({"lanes": 100}, "lanes: 100 is not possible; expected a multiple of 32 from 32 to 352"),

@@ -1,0 +1,47 @@
+"""Files that commands write: reports, networks, pictures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+class OutputError(ValueError):
+    """A file that cannot be written; the message names it, and says why."""
+
+
+def write_file(path: Path, content: str | bytes) -> None:
+    """Write a file, and the folders to it, so that nobody ever sees half of it.
+
+    What is there and is no file, such as /dev/stdout, is written to as it is. Raises OutputError.
+    """
+    data = content.encode() if isinstance(content, str) else content
+    try:
+        target = path.resolve()
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if target.exists() and not target.is_file():
+            target.write_bytes(data)
+            return
+        partial = target.with_name(target.name + ".partial")
+        partial.write_bytes(data)
+        partial.replace(target)
+    except (OSError, RuntimeError) as error:
+        # RuntimeError: symbolic links in a circle.
+        raise OutputError(f"{path}: cannot be written: {_reason(error)}") from None
+
+
+def check_writable(path: Path) -> None:
+    """Raise OutputError for a file that could not be written later, when the work is done."""
+    try:
+        target = path.resolve()
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if target.is_dir():
+            raise OutputError(f"{path}: expected the name of a file, found a folder")
+        if not target.exists():
+            target.touch()
+            target.unlink()
+    except (OSError, RuntimeError) as error:
+        raise OutputError(f"{path}: cannot be written: {_reason(error)}") from None
+
+
+def _reason(error: OSError | RuntimeError) -> str:
+    return str(getattr(error, "strerror", None) or error)
