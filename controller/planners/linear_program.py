@@ -147,6 +147,13 @@ class LinearProgram:
         """Solve; SolverError if HiGHS gives up for reasons of its own."""
         self._solver.run()
         end = self._solver.getModelStatus()
+        if _ENDS.get(end) is Status.INFEASIBLE:
+            # The presolve of HiGHS 1.15.1 calls some small integer programmes infeasible that are
+            # not: an answer of that kind holds only if the solver itself gives it.
+            self._solver.setOptionValue("presolve", "off")
+            self._solver.run()
+            self._solver.setOptionValue("presolve", "choose")
+            end = self._solver.getModelStatus()
         if end not in _ENDS:
             raise SolverError(f"HiGHS ended with {self._solver.modelStatusToString(end)}")
         status = _ENDS[end]
