@@ -82,7 +82,7 @@ def test_hosts_that_are_cut_off_are_no_matter_to_a_job_elsewhere(
 
 
 @pytest.mark.parametrize(("planner", "method"), WAYS)
-@settings(max_examples=15)
+@settings(max_examples=30)
 @given(seed=st.integers(0, 10**9))
 def test_a_plan_follows_from_the_piece_with_the_job(
     planner: str, method: Method, seed: int

@@ -71,7 +71,7 @@ def test_lengths_are_those_of_the_best_of_all_trees(
         assert terminals <= set(nx.descendants(reached, root)) | {root}
 
 
-@settings(max_examples=60)
+@settings(max_examples=300)
 @given(networks(), st.data())
 def test_cuts_never_pay_more_than_the_shortest_tree(
     network: tuple[int, dict[tuple[int, int], int]], data: st.DataObject
