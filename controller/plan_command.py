@@ -42,7 +42,7 @@ from controller.loaders import load_network
 from controller.placement import Placement, place
 from controller.planners import EMBEDDING
 from controller.planners.answers import NAMES, Answer, answer, check_without_mtree
-from controller.planners.forest import KEEP, ForestOptions
+from controller.planners.forest import ForestOptions, keep_of
 from controller.planners.graph import planning_graph
 from controller.planners.request import Algorithm, EmbeddingOptions, Method, PlanRequest
 from controller.planners.stack_depth import stack_depth
@@ -153,7 +153,7 @@ def plan(
             time_limit=time_limit,
             seed=seed,
             tree_bandwidth=_rate("tree-bandwidth", tree_bandwidth),
-            keep=KEEP if keep is None else Fraction(str(keep)),
+            keep=keep_of(keep),
         ),
         method=method,
         max_aggregating=max_aggregating,

@@ -20,6 +20,7 @@ from controller.command_options import (
     WorkersOption,
 )
 from controller.loaders import load_network
+from controller.planners.stack_depth import stack_depth
 from controller.priorities import ONE_LEVEL, PriorityPolicy
 from controller.sharing import SharingPolicy
 from experiment.cluster import run_controller, run_emulated_cluster
@@ -114,7 +115,7 @@ def serve(
         lanes,
         listen,
         _tell,
-        max_hops=max_hops,
+        max_hops=stack_depth(loaded, lanes, max_hops),
         tls=tls if any((tls.authority, tls.certificate, tls.key)) else tls_of_environment(),
         book=jobs,
         priorities=_policy(priorities),
@@ -145,5 +146,11 @@ def cluster(
         plain=plain or (),
     )
     run_emulated_cluster(
-        loaded, engine, lanes, _tell, _policy(priorities), _sharing(quota), max_hops
+        loaded,
+        engine,
+        lanes,
+        _tell,
+        _policy(priorities),
+        _sharing(quota),
+        stack_depth(loaded, lanes, max_hops),
     )

@@ -230,6 +230,8 @@ def run(
     if link_rate is None and is_topology(topology):
         link_rate = "25Mbit"
     names = _names(workers)
+    if not names and not workers.strip().lstrip("+-").isdecimal():
+        raise ExperimentError(f"workers {workers!r:.40}: expected a number, or names of hosts")
     experiment = Experiment(
         topology=topology,
         workers=len(names) or int(workers),

@@ -21,7 +21,7 @@ from controller.loaders import load_network
 from controller.placement import Placement, place
 from controller.planners import EMBEDDING, make_plan
 from controller.planners.answers import MTREE, host_forest
-from controller.planners.forest import KEEP, ForestOptions
+from controller.planners.forest import ForestOptions, keep_of
 from controller.planners.graph import planning_graph
 from controller.planners.request import Algorithm as PlanAlgorithm
 from controller.planners.request import EmbeddingOptions, PlanRequest
@@ -330,7 +330,7 @@ def forest_options(experiment: Experiment) -> ForestOptions:
         min_rate=Fraction(str(experiment.min_rate)),
         seed=experiment.seed,
         tree_bandwidth=None if bandwidth is None else Fraction(str(bandwidth)),
-        keep=KEEP if keep is None else Fraction(str(keep)),
+        keep=keep_of(keep),
     )
 
 

@@ -17,6 +17,7 @@ from collectives.algorithms.trees import multi_tree_all_reduce, server_all_reduc
 from collectives.network import Network, NetworkError
 from collectives.output import write_file
 from collectives.paths import PlainRoutes
+from collectives.plan import PlanError
 from collectives.schedule import Schedule, ScheduleError
 from collectives.schedule_bytes import link_volumes, pair_volumes
 from collectives.schedule_checker import check_schedule
@@ -35,7 +36,7 @@ from controller.loaders import load_network
 from controller.placement import Placement, place
 from controller.planners import make_plan
 from controller.planners.answers import HOST_PLANNERS, host_forest
-from controller.planners.forest import KEEP, ForestOptions
+from controller.planners.forest import ForestOptions, keep_of
 from controller.planners.graph import planning_graph
 from controller.planners.request import PlanRequest
 
@@ -81,9 +82,14 @@ def make(
     options = ForestOptions(
         max_trees=max_trees,
         tree_bandwidth=_rate("tree-bandwidth", tree_bandwidth),
-        keep=KEEP if keep is None else Fraction(str(keep)),
+        keep=keep_of(keep),
     )
     form = form_options(level_wise_form, siblings, level_wise=algorithm == LEVEL_WISE)
+    if planner not in HOST_PLANNERS:
+        raise PlanError(
+            f"planner {planner!r:.40} makes no trees of hosts; expected one of "
+            f"{', '.join(HOST_PLANNERS)}"
+        )
     schedule = _make(algorithm, network, placement, elements, planner, options, form)
     if algorithm == LEVEL_WISE:
         # Standard output is the schedule's.

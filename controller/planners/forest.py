@@ -21,6 +21,15 @@ MOST_SEED = (1 << 31) - 1
 """Of the solver."""
 
 
+def keep_of(keep: float | None) -> Fraction:
+    """Return the part of the throughput to keep, KEEP for None; PlanError out of (0, 1]."""
+    if keep is None:
+        return KEEP
+    if not 0 < keep <= 1:
+        raise PlanError(f"keep {keep:g}: expected above 0 to 1")
+    return Fraction(str(keep))
+
+
 class Verdict(StrEnum):
     """How planning ended."""
 
@@ -157,7 +166,7 @@ class ForestOptions:
 
     def __post_init__(self) -> None:
         for name, least, most in (
-            ("max_trees", 1, None),
+            ("max_trees", 0, None),  # a quota may leave none; planners that need one refuse 0
             ("max_height", 1, None),
             ("max_delay", 0, None),
             ("min_rate", 0, None),

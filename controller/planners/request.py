@@ -73,7 +73,6 @@ class PlanRequest:
     algorithm: Algorithm = Algorithm.IN_NETWORK
     lanes: int = LANES_DEFAULT
     window: int = WINDOW_EMBEDDED
-    max_hops: int = HOPS_DEFAULT
     results: Results | None = None
     reduction: Reduction = Reduction.SUM
     shares: tuple[float, ...] | None = None
@@ -83,6 +82,7 @@ class PlanRequest:
     embedding: EmbeddingOptions = field(default_factory=EmbeddingOptions)
     before: JobPlan | None = None
     recut: bool = False
+    max_hops: int = HOPS_DEFAULT
 
 
 Planner = Callable[[Network, PlanRequest, Allocator], JobPlan]

@@ -272,12 +272,10 @@ def check_possible(numbered: NumberedGraph, options: ForestOptions) -> list[int]
 
 
 def _check_options(options: ForestOptions) -> None:
-    trees, height, delay = options.max_trees, options.max_height, options.max_delay
+    """Raise PlanError for what trees of hosts refuse beyond `ForestOptions` itself."""
+    trees = options.max_trees
     for name, value, fits, wanted in (
         ("max_trees", trees, trees is None or trees >= 1, "1 or more"),
-        ("max_height", height, height is None or height >= 1, "1 or more"),
-        ("max_delay", delay, delay is None or 0 <= delay < float("inf"), "0 s or more"),
-        ("min_rate", options.min_rate, options.min_rate >= 0, "0 or more"),
         ("keep", options.keep, 0 < options.keep <= 1, "above 0 to 1"),
         ("gap", options.gap, 0 <= options.gap < 1, "from 0 to below 1"),
         ("time_limit", options.time_limit, options.time_limit > 0, "above 0 s"),

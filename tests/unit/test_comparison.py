@@ -40,11 +40,11 @@ def test_hosts_that_forward_need_no_switch() -> None:
     assert names == [*among, "multi-tree"]
     assert {case.workers for case in compared} == {9}
     assert min(compared, key=lambda case: case.seconds).algorithm == "multi-tree"
-    # Trees of hosts lead through every host.
+    # Some hosts may not be joined by links of their own: only who asks gets their trees.
     some = compare(Comparison("torus:3x3", (100_000,), (8,), link_rate=1e8))
     assert [case.algorithm for case in some] == names[:-1]
-    with pytest.raises(ExperimentError, match=r"8 workers: expected all 9 hosts"):
-        list(compare(Comparison("torus:3x3", (100_000,), (8,), ("multi-tree",))))
+    (trees,) = compare(Comparison("torus:3x3", (100_000,), (8,), ("multi-tree",), link_rate=1e8))
+    assert trees.seconds < min(case.seconds for case in compared[:-1])
 
 
 def test_trees_of_hosts_by_document_000() -> None:

@@ -136,10 +136,6 @@ def test_the_command_prints_json(
         (["--planner", "magic"], "there is no planner 'magic'"),
         (["--topology", "torus:2x2", "--workers", "3"], "it has no switches; use"),
         (
-            ["--topology", "torus:2x2", "--workers", "3", "--planner", "multi-tree"],
-            "3 workers: expected all 4 hosts",
-        ),
-        (
             ["--topology", "torus:2x2", "--workers", "5", "--algorithm", "ring"],
             "5 workers: expected 1 to 4",
         ),

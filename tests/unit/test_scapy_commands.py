@@ -81,8 +81,11 @@ def test_bad_values_flags_and_addresses() -> None:
         scapy_commands.make_packet(header, [], [1], {**ADDRESSES, "dst_mac": "nonsense"})
     with pytest.raises(scapy_commands.CommandError, match=r"src_ip '10.0.1': expected"):
         scapy_commands.make_packet(header, [], [1], {**ADDRESSES, "src_ip": "10.0.1"})
-    with pytest.raises(scapy_commands.CommandError, match="11 hops: expected at most 10"):
-        scapy_commands.make_packet(header, [scapy_commands.parse_hop("")] * 11, [1], ADDRESSES)
+    with pytest.raises(
+        scapy_commands.CommandError, match="12 hops: expected at most 11 beside 352"
+    ):
+        hops = [scapy_commands.parse_hop("")] * 12
+        scapy_commands.make_packet(header, hops, [1] * 352, ADDRESSES)
 
 
 @pytest.fixture
