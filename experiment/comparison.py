@@ -186,7 +186,7 @@ def compare(comparison: Comparison) -> Iterator[Compared]:
 
 
 def _possible(network: Network, workers: int | None) -> tuple[str, ...]:
-    """All algorithms, or where hosts forward those that need no switch, nor hosts without work."""
+    """All algorithms, or where hosts forward those that need no switch, nor links of workers."""
     if network.switches:
         return ALGORITHMS
     idle = workers is not None and workers < len(network.hosts)
