@@ -60,10 +60,11 @@ bench-jobs: setup  ## completion times of many jobs: with priorities, without, a
 bench-collectives: setup  ## the flow simulator and PyTorch's gloo beside real runs in Mininet
 	$(BIN)/python -m benchmarks.run flow-level collectives --output out/bench
 
-lint: setup  ## ruff and mypy --strict
+lint: setup  ## ruff, mypy --strict, and who may import whom
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --quiet
 
 format: setup
 	$(BIN)/ruff check --fix --quiet .

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks.veth import veth_pairs
-from collectives.network import Host, Link, Network
 from collectives.plan import DataType, JobPlan, Results, TreePlan
 from host_agent.stream import WorkerOptions
 from host_agent.worker import Worker
+from network.model import Host, Link, Network
 from packet_io import FramePort, Frames, PacketPort
 from protocol.wire import (
     HOP_BYTES,
@@ -134,6 +134,6 @@ def fast_port(interface: str) -> FramePort:
 
 def scapy_port(interface: str) -> FramePort:
     """The Scapy path's port."""
-    from host_agent.scapy_io import ScapyPort
+    from host_agent.io.scapy_io import ScapyPort
 
     return ScapyPort(interface)

@@ -17,15 +17,15 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from cli.experiment.description import Algorithm, Experiment, WorldKind
+from cli.experiment.emulated import READY_SECONDS, driver_for, run_job
+from cli.experiment.event_loop import run_async
+from cli.experiment.prepare import Prepared, prepare
+from cli.experiment.result import RunFailed
+from cli.experiment.runner import no_progress
 from collectives.plan import DataType
-from controller.driver import Driver
-from controller.rules import rules_for
-from experiment.description import Algorithm, Experiment, WorldKind
-from experiment.emulated import READY_SECONDS, driver_for, run_job
-from experiment.event_loop import run_async
-from experiment.prepare import Prepared, prepare
-from experiment.result import RunFailed
-from experiment.runner import no_progress
+from controller.dataplane.driver import Driver
+from controller.dataplane.rules import rules_for
 from host_agent.workload import Verdict, call_seconds
 from mininet_topos.emulation import Emulation
 

@@ -1,15 +1,15 @@
 """Agreeing on an operator: tree of controllers beside a central coordinator, in virtual time.
 
 The state machines are real, their messages modelled: one takes a process 1 us (o), and 5 us on the
-way (L). The model is collectives.coordination.virtual_group's; the formulas are those of
-collectives.coordination.latency: 2 (n - 1) o + 2 L, and for a full tree 2 d (f o + L).
+way (L). The model is coordination.virtual_group's; the formulas are those of
+coordination.latency: 2 (n - 1) o + 2 L, and for a full tree 2 d (f o + L).
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from collectives.coordination.latency import (
+from coordination.latency import (
     Agreement,
     central_time,
     negotiation,
@@ -18,8 +18,8 @@ from collectives.coordination.latency import (
     steady_state,
     tree_time,
 )
-from collectives.coordination.tree import CoordinationTree, balanced_tree
-from collectives.coordination.virtual_group import Costs
+from coordination.tree import CoordinationTree, balanced_tree
+from coordination.virtual_group import Costs
 
 COSTS = Costs(overhead=1_000, latency=5_000)
 """Nanoseconds."""

@@ -12,13 +12,13 @@ from time import process_time
 from typing import Any
 
 from benchmarks.report import Rows, arguments, run_benchmarks
-from collectives.network import Network
-from controller.embedding.choice import Method, Options
-from controller.embedding.demand import JobDemand, Model, Resources, unused
-from controller.embedding.embedding import Embedding
-from controller.embedding.planner import plan_embedding
-from controller.topologies import Options as NetworkOptions
-from controller.topologies import make_topology
+from network.model import Network
+from network.topologies import Options as NetworkOptions
+from network.topologies import make_topology
+from planning.embedding.choice import Method, Options
+from planning.embedding.embedding_plan import Embedding
+from planning.embedding.planner import plan_embedding
+from planning.model.demand import JobDemand, Model, Resources, unused
 
 SECOND = (125_000_000,)
 """Bytes that take a second at 1 Gbit/s, the rate of every host's link."""

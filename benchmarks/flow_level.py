@@ -10,17 +10,17 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
+from cli.experiment.description import Algorithm, Experiment, WorldKind
+from cli.experiment.emulated import driver_for, run_job
+from cli.experiment.event_loop import run_async
+from cli.experiment.prepare import Prepared, prepare
+from cli.experiment.result import Measured
+from cli.experiment.runner import no_progress
 from collectives.plan import DataType
-from collectives.timing.routes import LinkArrays
-from collectives.timing.scenario import Scenario
-from collectives.timing.trees import add_plan
-from experiment.description import Algorithm, Experiment, WorldKind
-from experiment.emulated import driver_for, run_job
-from experiment.event_loop import run_async
-from experiment.prepare import Prepared, prepare
-from experiment.result import Measured
-from experiment.runner import no_progress
 from mininet_topos.emulation import Emulation
+from timing.routes import LinkArrays
+from timing.scenario import Scenario
+from timing.trees import add_plan
 
 GOAL = 0.15
 """How far apart measured and simulated seconds may be, as a share of the simulated."""

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from cli.experiment.description import Algorithm, Experiment, WorldKind
+from cli.experiment.prepare import prepare
+from cli.experiment.result import Report
+from cli.experiment.runner import run_experiment
 from collectives.plan import DataType
-from collectives.tcp_segments import SEGMENT_BYTES, SEGMENT_HEADER_BYTES
-from experiment.description import Algorithm, Experiment, WorldKind
-from experiment.prepare import prepare
-from experiment.result import Report
-from experiment.runner import run_experiment
 from protocol.wire import LANE_BYTES, frame_bytes
+from timing.tcp_segments import SEGMENT_BYTES, SEGMENT_HEADER_BYTES
 
 CASES = (
     ("fat-tree:4", 8, 25e6, 1_000_000),

@@ -25,28 +25,28 @@ from typing import Any
 from rich.console import Console
 
 from benchmarks.report import Rows, arguments, run_benchmarks
-from collectives.network import Network
+from cli.experiment.cluster import beside_cluster
+from cli.experiment.description import Engine
+from cli.experiment.pipelines import compile_pipeline, slots_of
+from cli.experiment.result import RunFailed
+from cli.job_commands import make_submission, verdict_of
 from collectives.plan import JobPlan
-from collectives.timing.routes import LinkArrays
-from controller.allocation import Allocator
-from controller.asking import ControllerQueries
-from controller.cluster import WINDOW, Cluster
-from controller.job_commands import make_submission, verdict_of
-from controller.job_queue import JobState
-from controller.loaders import load_network
-from controller.planners import make_plan
-from controller.planners.request import Algorithm, PlanRequest
-from controller.priorities import ONE_LEVEL, PriorityPolicy, suitable_policy
-from controller.replanning import ReplanningPolicy
-from experiment.cluster import beside_cluster
-from experiment.description import Engine
-from experiment.pipelines import compile_pipeline, slots_of
-from experiment.result import RunFailed
+from controller.api.client import ControllerQueries
+from controller.jobs.cluster import WINDOW, Cluster
+from controller.jobs.job_queue import JobState
+from controller.jobs.priorities import ONE_LEVEL, PriorityPolicy, suitable_policy
+from controller.jobs.replanning import ReplanningPolicy
 from mininet_topos.emulation import Emulation
 from mininet_topos.loader import why_unavailable
+from network.loaders import load_network
+from network.model import Network
+from planning.model.allocation import Allocator
+from planning.model.request import Algorithm, PlanRequest
+from planning.registry import make_plan
 from protocol import hopsum_pb2 as pb
 from protocol.wire import LANES_DEFAULT
 from simulation.job_mix import fluid_job, simulate_jobs
+from timing.routes import LinkArrays
 
 ELEMENT_BYTES = 4
 WATCH_SECONDS = 0.1

@@ -19,12 +19,12 @@ from collectives.algorithms.level_wise_form import Form, form_for
 from collectives.algorithms.ring import ring_all_reduce
 from collectives.algorithms.rooted import RootedTree, network_tree
 from collectives.algorithms.target_parts import equal_parts
-from collectives.network import Network
 from collectives.schedule import Schedule
-from collectives.timing.routes import TCP, LinkArrays
-from collectives.timing.scenario import Scenario
-from collectives.timing.schedules import add_schedule
-from controller.network_builder import NetworkBuilder
+from network.builder import NetworkBuilder
+from network.model import Network
+from timing.routes import TCP, LinkArrays
+from timing.scenario import Scenario
+from timing.schedules import add_schedule
 
 HOST_RATE = 10e9
 LATENCY = 5e-6

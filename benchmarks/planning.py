@@ -14,13 +14,13 @@ from typing import Any
 
 from benchmarks.report import Rows, arguments, run_benchmarks
 from collectives.plan import PlanError
-from controller.bounds.strength import strength
-from controller.loaders import load_network
-from controller.planners.forest import Forest, ForestOptions
-from controller.planners.forest_checker import check_forest
-from controller.planners.graph import PlanningGraph, planning_graph
-from controller.planners.mtree import plan_mtree
-from controller.planners.multi_tree import plan_multi_tree
+from network.loaders import load_network
+from planning.bounds.strength import strength
+from planning.model.forest import Forest, ForestOptions
+from planning.model.forest_checker import check_forest
+from planning.model.graph import PlanningGraph, planning_graph
+from planning.spanning.mtree import plan_mtree
+from planning.spanning.multi_tree import plan_multi_tree
 
 WIDE_AREA = tuple(
     f"examples/networks/{name}.json" for name in ("abilene", "attmpls", "b4", "nsfnet")

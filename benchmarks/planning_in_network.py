@@ -17,16 +17,16 @@ from typing import Any
 import networkx as nx
 
 from benchmarks.report import Rows, arguments, run_benchmarks
-from collectives.network import Network
 from collectives.plan import PlanError
-from controller.bounds.bidirected_cut import bidirected_cut
-from controller.loaders import load_network
-from controller.placement import place
-from controller.planners.graph import PlanningGraph
-from controller.planners.in_trees import Limits, TreeTask
-from controller.planners.multi_hop import MultiHopAnswer, solve_tasks
-from controller.planners.request import Method
-from controller.planners.soar import soar
+from network.loaders import load_network
+from network.model import Network
+from planning.bounds.bidirected_cut import bidirected_cut
+from planning.model.graph import PlanningGraph
+from planning.model.placement import place
+from planning.model.request import Method
+from planning.steiner.in_trees import Limits, TreeTask
+from planning.steiner.multi_hop import MultiHopAnswer, solve_tasks
+from planning.steiner.soar import soar
 
 UNLIMITED = 1 << 20
 """A fan-in that no switch reaches: the model of the published planners."""

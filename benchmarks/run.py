@@ -20,7 +20,7 @@ from mininet_topos.loader import why_unavailable
 def switch(seconds: float, folder: Path) -> Rows:
     """The embedded switch, and BMv2 where it is, with both lane counts of the goals."""
     from benchmarks.switch_rate import measure
-    from experiment.description import Engine
+    from cli.experiment.description import Engine
 
     rows = [measure(Engine.EMBEDDED, lanes, seconds, folder) for lanes in (256, 32)]
     if shutil.which("simple_switch_grpc") and shutil.which("p4c"):

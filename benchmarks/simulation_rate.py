@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from cli.experiment.description import Experiment
+from cli.experiment.prepare import prepare, worker_options
+from cli.experiment.simulated import engine_maker_for
 from collectives.plan import DataType
-from experiment.description import Experiment
-from experiment.prepare import prepare, worker_options
-from experiment.simulated import engine_maker_for
 from host_agent.workload import make_workload
 from simulation.all_reduce import simulate_plan
 

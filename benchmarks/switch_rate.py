@@ -21,18 +21,18 @@ from typing import Any
 import numpy as np
 
 from benchmarks.veth import veth_pairs
-from collectives.network import Network
+from cli.experiment.description import Engine
+from cli.experiment.event_loop import run_async
+from cli.experiment.pipelines import compile_pipeline, slots_of
 from collectives.plan import JobPlan
-from controller.driver import Driver, SwitchTarget
-from controller.loaders import load_network
-from controller.placement import place
-from controller.planners import make_plan
-from controller.planners.request import PlanRequest
-from controller.rules import rules_for
-from experiment.description import Engine
-from experiment.event_loop import run_async
-from experiment.pipelines import compile_pipeline, slots_of
+from controller.dataplane.driver import Driver, SwitchTarget
+from controller.dataplane.rules import rules_for
+from network.loaders import load_network
+from network.model import Network
 from packet_io import Frames, PacketPort
+from planning.model.placement import place
+from planning.model.request import PlanRequest
+from planning.registry import make_plan
 from protocol.wire import Address, Header, Kind, frame_template, frame_view
 
 CHILDREN = 8

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from collectives.network import Network
 from collectives.plan import JobPlan, Results, TreePlan
+from network.model import Network
 
 
 @dataclass(frozen=True, slots=True)

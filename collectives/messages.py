@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from fractions import Fraction
 
-from collectives.network import Host, Link, Network, Switch
 from collectives.plan import HostPart, JobPlan, Results, SwitchPart, TreePlan
+from network.model import Host, Link, Network, Switch
 from protocol import hopsum_pb2 as pb
 from protocol.wire import Hop, Reduction
 

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from collectives.algorithms.rooted import RootedTree
-from collectives.network import Network, NetworkError, shorten
 from collectives.plan import JobPlan, PlanError, Results, SwitchPart, TreePlan
 from collectives.schedule import ScheduleError
+from network.model import Network, NetworkError, shorten
 from protocol.wire import (
     MAX_CHILDREN,
     Hop,

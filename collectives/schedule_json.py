@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from collectives.json_text import parse_json
 from collectives.schedule import Collective, Ranges, Schedule, ScheduleError, Step, make_step
+from files.json_text import parse_json
 
 MOST_NODES = 1 << 16
 """Of a schedule in a file: who checks one needs memory for every pair of them."""

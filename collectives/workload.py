@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass, fields
 from math import prod
 from typing import Any, ClassVar
 
-from collectives.json_text import parse_json
 from collectives.plan import DataType
+from files.json_text import parse_json
 
 RANDOM = "random"
 DIGITS = "digits"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from host_agent.controller_client import ControllerClient
+from host_agent.io.controller_client import ControllerClient
 from host_agent.node.member import PeerGone as PeerGone
 from host_agent.node.members import Members
 from host_agent.task import Task as Task

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from collectives.network import Network
+from network.model import Network
 from protocol.wire import (
     ETHERNET_BYTES,
     HEADER_BYTES,

@@ -44,9 +44,9 @@ def attend(
     """Attend a controller and play this host's part in its job."""
     from host_agent.agent import PeerGone
     from host_agent.agent import attend as attend_job
-    from host_agent.controller_client import ControllerClient
     from host_agent.failure import JobFailed
-    from host_agent.tcp_collective import PeerLost
+    from host_agent.io.controller_client import ControllerClient
+    from host_agent.io.tcp_collective import PeerLost
     from packet_io import FramePort, InterfaceError, PacketPort
     from packet_io.private_files import UnsafePathError
     from protocol.channel import ControllerError
@@ -56,7 +56,7 @@ def attend(
     try:
         port: FramePort
         if packet_io == "scapy":
-            from host_agent.scapy_io import ScapyPort
+            from host_agent.io.scapy_io import ScapyPort
 
             port = ScapyPort(interface)
         elif packet_io == "fast":
@@ -144,7 +144,7 @@ def send(
     show: Annotated[bool, typer.Option("--show", help="Print every field.")] = False,
 ) -> None:
     """Send a packet made by hand (needs root)."""
-    from host_agent import scapy_commands as packets
+    from host_agent.io import scapy_commands as packets
     from packet_io import InterfaceError
     from protocol.wire import Header, Kind, Reduction
 
@@ -189,7 +189,7 @@ def sniff(
     as_json: Annotated[bool, typer.Option("--json", help="A line of JSON each.")] = False,
 ) -> None:
     """Print the hopsum packets on an interface (needs root), or of a capture."""
-    from host_agent import scapy_commands as packets
+    from host_agent.io import scapy_commands as packets
     from packet_io import InterfaceError
     from packet_io.pcap import PcapError
 

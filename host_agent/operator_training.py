@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from collectives.coordination.operators import Operator
 from collectives.plan import JobPlan
 from collectives.schedule import part
+from coordination.operators import Operator
 from host_agent.digits import Digits, DigitsTraining
 from host_agent.workload import Judged, Tensor, Verdict, WorkloadSpec, judge
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from collectives.network import Network
 from collectives.plan import JobPlan, PlanError, Results, TreePlan
 from host_agent.codec import (
     UNUSUAL_UPWARD,
@@ -28,6 +27,7 @@ from host_agent.codec import (
     workers_of,
 )
 from host_agent.job import check_job, check_same_job
+from network.model import Network
 from protocol.wire import (
     REPLICATED_IP,
     REPLICATED_MAC,

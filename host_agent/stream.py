@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from collectives.network import Network
 from collectives.plan import JobPlan, TreePlan
 from host_agent.codec import (
     UNUSUAL_DOWNWARD,
@@ -32,6 +31,7 @@ from host_agent.options import WorkerStatistics as WorkerStatistics
 from host_agent.recovery import NEVER, Progress, Recovery, low_high
 from host_agent.segment import Segment
 from host_agent.timeout import RoundTrip
+from network.model import Network
 from protocol.wire import Flag, Header, Kind, serial_newer
 
 _IDLE = -1

@@ -12,7 +12,7 @@ from collectives.algorithms.catalogue import MULTI_TREE, SCHEDULES
 from collectives.algorithms.level_wise_form import DEFAULT, FormOptions
 from collectives.algorithms.rooted import RootedTree
 from collectives.algorithms.trees import SharedTree
-from collectives.coordination.tree import CoordinationTree
+from coordination.tree import CoordinationTree
 from host_agent.options import WorkerOptions
 from host_agent.workload import WorkloadSpec
 

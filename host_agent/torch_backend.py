@@ -31,8 +31,8 @@ import torch.distributed as dist
 from collectives.algorithms.ring import ring_all_gather, ring_all_reduce, ring_broadcast
 from collectives.execution import Execution, channels
 from collectives.schedule import Schedule
-from host_agent.process_socket import CODES, AgentSocket
-from host_agent.tcp_collective import TcpCollective
+from host_agent.io.process_socket import CODES, AgentSocket
+from host_agent.io.tcp_collective import TcpCollective
 
 NAME = "hopsum"
 ADDRESS = "HOPSUM_ADDRESS"

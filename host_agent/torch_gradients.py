@@ -30,10 +30,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from collectives.coordination.failure import CoordinationError
-from collectives.coordination.operators import Operator
-from collectives.coordination.tree import balanced_tree
-from host_agent.coordination import Coordinator
+from coordination.failure import CoordinationError
+from coordination.operators import Operator
+from coordination.tree import balanced_tree
+from host_agent.io.coordination import Coordinator
 from host_agent.torch_backend import HopsumError, HopsumGroup
 
 

@@ -7,7 +7,6 @@ from itertools import zip_longest
 
 import numpy as np
 
-from collectives.network import Network
 from collectives.plan import JobPlan, PlanError, tensor_ranges
 from host_agent.codec import TREE_AT, Frames
 from host_agent.failure import CallError, JobFailed
@@ -16,6 +15,7 @@ from host_agent.numbers import exponent_codes, worker_bits
 from host_agent.recovery import Progress
 from host_agent.segment import Call, Segment, Tensor
 from host_agent.stream import Stream, WorkerOptions, WorkerStatistics
+from network.model import Network
 from protocol.wire import Reduction, frame_bytes, serial_newer
 
 TURN_FRAMES = 8

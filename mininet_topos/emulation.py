@@ -14,8 +14,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
-from collectives.network import Network, NetworkError
-from collectives.paths import PlainRoutes, forwards
 from mininet_topos.failures import EmulationError
 from mininet_topos.lifetime import END_WITH_STARTER
 from mininet_topos.loader import load_mininet
@@ -34,6 +32,8 @@ from mininet_topos.shaping import (
     route_lines,
     shaping_lines,
 )
+from network.model import Network, NetworkError
+from network.paths import PlainRoutes, forwards
 
 LOGGER = logging.getLogger("hopsum.emulation")
 

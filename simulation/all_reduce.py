@@ -6,20 +6,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 
-from collectives.coordination.messages import Frame
-from collectives.coordination.participant import Participant
-from collectives.coordination.reduction import AndAllReduce
-from collectives.coordination.tree import CoordinationTree
-from collectives.network import Network
 from collectives.plan import DataType, JobPlan
 from collectives.schedule import Schedule
-from controller.rules import SwitchRules, rules_for
+from controller.dataplane.rules import SwitchRules, rules_for
+from coordination.messages import Frame
+from coordination.participant import Participant
+from coordination.reduction import AndAllReduce
+from coordination.tree import CoordinationTree
 from host_agent.operator_training import OperatorTraining
 from host_agent.server import Server
 from host_agent.server_set import ServerSet
 from host_agent.stream import WorkerOptions
 from host_agent.worker import Worker
 from host_agent.workload import Interval, Judged, Workload, reduce_seconds
+from network.model import Network
 from p4switch.v1model.engine import Engine
 from protocol.wire import Address
 from simulation.coordination import AgreedOrder, FrameTimes, LockStep, Source

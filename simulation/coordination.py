@@ -6,16 +6,16 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from collectives.coordination.encoding import framed
-from collectives.coordination.events import GivenUp, Start
-from collectives.coordination.failure import OperatorError
-from collectives.coordination.messages import Frame
-from collectives.coordination.operators import Operator
-from collectives.coordination.participant import Participant
-from collectives.network import Network
-from collectives.paths import PlainRoutes
+from coordination.encoding import framed
+from coordination.events import GivenUp, Start
+from coordination.failure import OperatorError
+from coordination.messages import Frame
+from coordination.operators import Operator
+from coordination.participant import Participant
 from host_agent.operator_training import OperatorTraining
 from host_agent.workload import Judged, Tensor, Workload
+from network.model import Network
+from network.paths import PlainRoutes
 
 READY_SECONDS = 1e-4
 """Between two gradients of a step that become ready at one worker."""

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from collectives.plan import JobPlan
-from collectives.timing.max_min import Floats, Usage
-from collectives.timing.priority import priority_rates
-from collectives.timing.routes import LinkArrays
-from collectives.timing.trees import tree_routes
-from controller.nodes import REPORT_SECONDS
-from controller.priorities import FeedbackQueue, PriorityPolicy
+from controller.jobs.priorities import FeedbackQueue, PriorityPolicy
+from controller.telemetry.nodes import REPORT_SECONDS
+from timing.max_min import Floats, Usage
+from timing.priority import priority_rates
+from timing.routes import LinkArrays
+from timing.trees import tree_routes
 
 _BUSIEST = "busiest"
 """The host that stands for all of a job: their counters do not differ in a fluid."""

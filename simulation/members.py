@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from collectives.coordination.reduction import ExternalAnd
 from collectives.execution import Execution
 from collectives.plan import JobPlan
 from collectives.schedule import Schedule
+from coordination.reduction import ExternalAnd
 from host_agent.worker import Worker
 from host_agent.workload import Interval
 from protocol.wire import Address

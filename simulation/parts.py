@@ -10,13 +10,13 @@ import numpy as np
 from collectives.algorithms.host_part import host_part_all_reduce
 from collectives.decomposition import decompose
 from collectives.execution import Execution
-from collectives.network import Network
 from collectives.plan import DataType, HostPart, JobPlan
 from collectives.schedule import Schedule
 from host_agent.segment import Tensor
 from host_agent.server_set import ServerSet
 from host_agent.worker import Worker
 from host_agent.workload import Interval
+from network.model import Network
 from protocol.wire import Address
 from simulation.coordination import Source
 from simulation.members import earlier

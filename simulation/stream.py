@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collectives.execution import Channel, Execution
-from collectives.network import Network
-from collectives.tcp_segments import SEGMENT_BYTES
+from network.model import Network
 from protocol.wire import ETHERNET_BYTES, ETHERTYPE_IPV4, IPV4_BYTES, Address, ipv4_checksum
+from timing.tcp_segments import SEGMENT_BYTES
 
 Frames = NDArray[np.uint8]
 

@@ -70,4 +70,4 @@ def other_veth() -> Iterator[tuple[str, str]]:
 @pytest.fixture
 def time_to_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a plan of an embedding depend on its search alone, and not on how busy the machine is."""
-    monkeypatch.setattr("controller.embedding.job_planner.PLANNING_SECONDS", PATIENCE)
+    monkeypatch.setattr("planning.embedding.job_planner.PLANNING_SECONDS", PATIENCE)

@@ -14,8 +14,8 @@ from collectives.algorithms.trees import (
     multi_tree_all_reduce,
     tree_all_reduce,
 )
-from collectives.network import Network
 from collectives.schedule import Schedule, ScheduleError
+from network.model import Network
 
 _Make = Callable[[Network, Sequence[str], int], Schedule]
 

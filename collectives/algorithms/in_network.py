@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collectives.flows import TreeFlows, tree_flows
-from collectives.network import Network
 from collectives.plan import JobPlan, Results, TreePlan, tensor_ranges
 from collectives.schedule import (
     Collective,
@@ -13,6 +12,7 @@ from collectives.schedule import (
     check_counts,
     make_step,
 )
+from network.model import Network
 
 _Pair = tuple[str, str]
 

@@ -37,8 +37,8 @@ from collectives.algorithms.target_parts import (
     rated_parts,
     time_of,
 )
-from collectives.network import Network
 from collectives.schedule import Schedule, check_counts
+from network.model import Network
 
 NAME = "level-wise"
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
-from collectives.network import Network, shorten
-from collectives.paths import PlainRoutes
 from collectives.schedule import ScheduleError
+from network.model import Network, shorten
+from network.paths import PlainRoutes
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from collectives.execution import Execution, channels
-from collectives.network import Network
 from collectives.schedule import Schedule
+from host_agent.io.tcp_collective import BASE_PORT, TcpCollective
 from host_agent.segment import Tensor
-from host_agent.tcp_collective import BASE_PORT, TcpCollective
 from host_agent.worker import Worker
+from network.model import Network
 
 PORTS = 8192
 """Jobs' TCP ports are the BASE_PORT and those after it, by job number and part."""

@@ -18,11 +18,11 @@ from collectives.algorithms.catalogue import LEVEL_WISE, make_schedule
 from collectives.algorithms.host_part import host_part_all_reduce
 from collectives.algorithms.level_wise_form import forms_of
 from collectives.decomposition import decompose
-from collectives.network import Network, shorten
 from collectives.plan import HostPart, JobPlan
 from collectives.schedule import Schedule
-from host_agent.controller_client import AgentLost, AllDone, Assignment, ControllerClient
-from host_agent.controller_client import PlanChanged as PlanChanged
+from host_agent.io.controller_client import AgentLost, AllDone, Assignment, ControllerClient
+from host_agent.io.controller_client import PlanChanged as PlanChanged
+from host_agent.io.loop import Machine
 from host_agent.memory import too_much
 from host_agent.node.exchange import (
     Exchange,
@@ -37,12 +37,12 @@ from host_agent.node.source import AgreedOrder, Following, LockStep, Source, coo
 from host_agent.node.timing import suitable_options
 from host_agent.node.vectors import SwitchedVectors, VectorQueues
 from host_agent.operator_training import OperatorTraining
-from host_agent.runner import Machine
 from host_agent.segment import Tensor
 from host_agent.server_set import ServerSet
 from host_agent.task import Task, TaskError
 from host_agent.worker import Worker
 from host_agent.workload import PROCESS, VECTORS, Interval, make_workload
+from network.model import Network, shorten
 from protocol.channel import ControllerError
 from protocol.wire import tos_of_level
 

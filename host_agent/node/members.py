@@ -7,12 +7,12 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
-from host_agent.controller_client import ControllerClient
+from host_agent.io.controller_client import ControllerClient
+from host_agent.io.loop import Loop
 from host_agent.node.member import Member
 from host_agent.node.operation_pool import OperationPool
 from host_agent.node.traffic_priority import TrafficPriority
 from host_agent.node.vectors import VectorQueues
-from host_agent.runner import Loop
 from packet_io import FramePort
 
 LOGGER = logging.getLogger("hopsum-agent")

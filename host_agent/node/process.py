@@ -9,7 +9,7 @@ import threading
 import numpy as np
 
 from collectives.plan import JobPlan
-from host_agent.process_socket import (
+from host_agent.io.process_socket import (
     ANSWER,
     CODES,
     GOODBYE,

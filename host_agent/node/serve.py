@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable
 
-from host_agent.controller_client import ControllerClient
+from host_agent.io.controller_client import ControllerClient
 from host_agent.node.bandwidth import Counted, read_counters, used_between
 from host_agent.node.client import NodeClient
 from host_agent.node.members import Members

@@ -5,16 +5,16 @@ from __future__ import annotations
 import threading
 from typing import Protocol
 
-from collectives.coordination.operators import Operator
-from collectives.coordination.tree import CoordinationTree
-from collectives.network import Network
-from host_agent.coordination import Coordinator
+from coordination.operators import Operator
+from coordination.tree import CoordinationTree
+from host_agent.io.coordination import Coordinator
+from host_agent.io.tcp_collective import BASE_PORT
 from host_agent.node.exchange import PORTS
 from host_agent.node.vectors import VectorQueue
 from host_agent.operator_training import OperatorTraining
 from host_agent.segment import Tensor
-from host_agent.tcp_collective import BASE_PORT
 from host_agent.workload import Judged, Workload
+from network.model import Network
 
 COORDINATION_PORTS = 4096
 """Jobs' ports for coordination, after those of their schedules."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from collectives.network import Network
 from collectives.plan import JobPlan
 from host_agent.options import WorkerOptions
+from network.model import Network
 from protocol.wire import HOPS_DEFAULT, frame_bytes
 
 SHARING = 8

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from host_agent.codec import JOB_START, Frames
-from host_agent.runner import Machine
+from host_agent.io.loop import Machine
 from protocol.wire import tos_of_level
 
 TURN_FRAMES = 8

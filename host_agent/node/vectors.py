@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from collectives.coordination.reduction import ExternalAnd
 from collectives.plan import JobPlan
+from coordination.reduction import ExternalAnd
 from host_agent.segment import Tensor
 from host_agent.workload import Judged, Verdict
 

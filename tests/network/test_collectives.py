@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from benchmarks.collectives import Case, gloo_missing, measure
+from cli.experiment.description import Algorithm, Experiment, WorldKind
+from cli.experiment.prepare import prepare
+from cli.experiment.result import Report
+from cli.experiment.runner import run_experiment
 from collectives.plan import DataType
-from experiment.description import Algorithm, Experiment, WorldKind
-from experiment.prepare import prepare
-from experiment.result import Report
-from experiment.runner import run_experiment
 from tests.machine import PATIENCE, until
 from tests.network.processes import process
 

@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from collectives.network import Network
-from controller.asking import ControllerQueries
-from controller.loaders import load_network
+from controller.api.client import ControllerQueries
 from mininet_topos.emulation import Emulation
+from network.loaders import load_network
+from network.model import Network
 from protocol.channel import Tls
 from tests.machine import PATIENCE, interface_names, until
 

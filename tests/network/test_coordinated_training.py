@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from collectives.plan import DataType, fragment_count
-from controller.asking import ControllerQueries
-from controller.rendezvous import find_controller
+from controller.api.client import ControllerQueries
+from controller.api.rendezvous import find_controller
 from host_agent.operator_training import NAMES
 from host_agent.workload import WorkloadSpec
 from protocol.channel import ControllerError

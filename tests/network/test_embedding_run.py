@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from cli.experiment.description import Algorithm, Experiment, WorldKind
+from cli.experiment.prepare import prepare
+from cli.experiment.runner import run_experiment
 from collectives.plan import DataType
-from controller.embedding.demand import Model
-from controller.loaders import save_network
-from controller.topologies import Options, make_topology
-from experiment.description import Algorithm, Experiment, WorldKind
-from experiment.prepare import prepare
-from experiment.runner import run_experiment
+from network.loaders import save_network
+from network.topologies import Options, make_topology
+from planning.model.demand import Model
 
 
 @pytest.fixture

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from controller.asking import ControllerQueries
-from controller.rendezvous import find_controller
-from experiment.main import app
+from cli.main import app
+from controller.api.client import ControllerQueries
+from controller.api.rendezvous import find_controller
 from tests.machine import PATIENCE
 from tests.network.processes import process
 

@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from controller.asking import ControllerQueries
-from controller.job_commands import job_dict, make_submission
-from controller.loaders import load_network, save_network
-from controller.priorities import PriorityPolicy
-from experiment.main import app
+from cli.job_commands import job_dict, make_submission
+from cli.main import app
+from controller.api.client import ControllerQueries
+from controller.jobs.priorities import PriorityPolicy
+from network.loaders import load_network, save_network
 from protocol.channel import ControllerError
 from tests.machine import PATIENCE
 from tests.network.processes import process, processes

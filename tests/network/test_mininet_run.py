@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
+from cli.experiment.description import Algorithm, Engine, Experiment, PacketIo, WorldKind
+from cli.experiment.prepare import prepare
+from cli.experiment.result import Report, RunFailed
+from cli.experiment.runner import run_experiment
 from collectives.plan import DataType
-from experiment.description import Algorithm, Engine, Experiment, PacketIo, WorldKind
-from experiment.prepare import prepare
-from experiment.result import Report, RunFailed
-from experiment.runner import run_experiment
 from mininet_topos.emulation import Emulation
 from mininet_topos.failures import EmulationError
 from mininet_topos.record import state_folder

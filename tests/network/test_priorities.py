@@ -10,17 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from collectives.network import Network
-from controller.asking import ControllerQueries
-from controller.cluster import Cluster
-from controller.job_commands import job_dict, make_submission
-from controller.job_queue import JobState
-from controller.loaders import load_network
-from controller.priorities import ONE_LEVEL, PriorityPolicy
-from experiment.cluster import beside_cluster
-from experiment.description import Engine
-from experiment.pipelines import compile_pipeline, slots_of
+from cli.experiment.cluster import beside_cluster
+from cli.experiment.description import Engine
+from cli.experiment.pipelines import compile_pipeline, slots_of
+from cli.job_commands import job_dict, make_submission
+from controller.api.client import ControllerQueries
+from controller.jobs.cluster import Cluster
+from controller.jobs.job_queue import JobState
+from controller.jobs.priorities import ONE_LEVEL, PriorityPolicy
 from mininet_topos.emulation import Emulation
+from network.loaders import load_network
+from network.model import Network
 from protocol.wire import LANES_DEFAULT, LEVELS
 
 ROUNDS, ELEMENTS = 5, 50_000

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.job_commands import make_submission
+from cli.job_commands import make_submission
 from tests.machine import PATIENCE
 from tests.network.test_many_jobs import Running
 

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 import host_agent.torch_backend as backend
-from collectives.coordination.failure import IterationMismatch
+from coordination.failure import IterationMismatch
 from host_agent.torch_gradients import OrderedGradients
 from tests.unit.torch_models import check_training_together
 

@@ -16,17 +16,17 @@ from pathlib import Path
 
 import pytest
 
-from controller.driver import Driver, DriverError, State, SwitchTarget
-from controller.loaders import load_network
-from controller.pipeline import Pipeline, load_pipeline
-from controller.placement import place
-from controller.planners import make_plan
-from controller.planners.request import PlanRequest
-from controller.rules import Loss, SwitchRules, TableEntry, rules_for
+from controller.dataplane.driver import Driver, DriverError, State, SwitchTarget
+from controller.dataplane.pipeline import Pipeline, load_pipeline
+from controller.dataplane.rules import Loss, SwitchRules, TableEntry, rules_for
+from network.loaders import load_network
 from p4switch.check.program import compile_file
 from p4switch.control.bundle import make_bundle
 from p4switch.control.p4info import p4info_text
 from packet_io.port import open_packet_socket
+from planning.model.placement import place
+from planning.model.request import PlanRequest
+from planning.registry import make_plan
 from protocol.outcomes import Outcome
 from tests.machine import PATIENCE as WAIT
 from tests.machine import loopback, own_port

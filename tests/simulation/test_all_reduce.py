@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 
 from collectives.algorithms.ring import ring_all_reduce
-from collectives.network import Network
 from collectives.plan import DataType, JobPlan, Results
-from controller.loaders import load_network
-from controller.placement import place
-from controller.planners import make_plan
-from controller.planners.request import Algorithm, PlanRequest
 from host_agent.stream import WorkerOptions
 from host_agent.workload import WorkloadSpec, make_workload
+from network.loaders import load_network
+from network.model import Network
 from p4switch.execute.choose import engine_maker
 from p4switch.v1model.engine import Engine
+from planning.model.placement import place
+from planning.model.request import Algorithm, PlanRequest
+from planning.registry import make_plan
 from simulation.all_reduce import SimulatedRun, simulate_plan, simulate_schedule
 from simulation.faults import Cut, Faults, Reboot
 from simulation.world import SimulationError

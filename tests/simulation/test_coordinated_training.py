@@ -10,26 +10,26 @@ from pathlib import Path
 import pytest
 
 from collectives.algorithms.catalogue import make_schedule
-from collectives.coordination.failure import IterationMismatch
-from collectives.coordination.operators import Operator
-from collectives.coordination.physical import plan_coordination
-from collectives.network import Network
 from collectives.plan import DataType, JobPlan
 from collectives.plan_checker import check_plans
-from collectives.prediction import predict
-from controller.allocation import Allocator
-from controller.loaders import load_network
-from controller.placement import place
-from controller.planners import make_plan
-from controller.planners.request import PlanRequest
+from coordination.failure import IterationMismatch
+from coordination.operators import Operator
+from coordination.physical import plan_coordination
 from host_agent.digits import train_alone
 from host_agent.operator_training import NAMES, OperatorTraining
 from host_agent.workload import WorkloadSpec, make_workload
+from network.loaders import load_network
+from network.model import Network
 from p4switch.execute.choose import engine_maker
 from p4switch.v1model.engine import Engine, EngineOptions
+from planning.model.allocation import Allocator
+from planning.model.placement import place
+from planning.model.request import PlanRequest
+from planning.registry import make_plan
 from protocol.wire import Reduction
 from simulation.all_reduce import Replan, SimulatedRun, simulate_plan, simulate_schedule
 from simulation.faults import Faults
+from timing.prediction import predict
 
 PROGRAM = Path(__file__).resolve().parents[2] / "p4src" / "hopsum.p4"
 WORKERS = 4

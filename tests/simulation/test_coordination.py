@@ -9,8 +9,10 @@ from random import Random
 import numpy as np
 import pytest
 
-from collectives.coordination.events import GivenUp, Start
-from collectives.coordination.latency import (
+from collectives.plan import JobPlan
+from controller.dataplane.rules import rules_for
+from coordination.events import GivenUp, Start
+from coordination.latency import (
     central_time,
     negotiation,
     ring,
@@ -18,25 +20,23 @@ from collectives.coordination.latency import (
     steady_state,
     tree_time,
 )
-from collectives.coordination.messages import Frame
-from collectives.coordination.operators import Operator
-from collectives.coordination.participant import Participant
-from collectives.coordination.physical import plan_coordination
-from collectives.coordination.reduction import ExternalAnd
-from collectives.coordination.tree import balanced_tree
-from collectives.coordination.virtual_group import Costs, VirtualGroup
-from collectives.plan import JobPlan
-from controller.loaders import load_network
-from controller.placement import place
-from controller.planners import make_plan
-from controller.planners.request import PlanRequest
-from controller.rules import rules_for
+from coordination.messages import Frame
+from coordination.operators import Operator
+from coordination.participant import Participant
+from coordination.physical import plan_coordination
+from coordination.reduction import ExternalAnd
+from coordination.tree import balanced_tree
+from coordination.virtual_group import Costs, VirtualGroup
 from host_agent.server import Server
 from host_agent.server_set import ServerSet
 from host_agent.stream import WorkerOptions
 from host_agent.worker import Worker
+from network.loaders import load_network
 from p4switch.execute.choose import engine_maker
 from p4switch.v1model.engine import Engine
+from planning.model.placement import place
+from planning.model.request import PlanRequest
+from planning.registry import make_plan
 from protocol.wire import Reduction
 from simulation.install import install
 from simulation.world import Agent, Frames, World

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import pytest
 
+from cli.experiment.comparison import ELEMENT_BYTES, Comparison, compare
+from cli.experiment.description import Algorithm, Experiment
+from cli.experiment.runner import run_experiment
 from collectives.plan import DataType
-from experiment.comparison import ELEMENT_BYTES, Comparison, compare
-from experiment.description import Algorithm, Experiment
-from experiment.runner import run_experiment
 
 
 @dataclass(frozen=True)

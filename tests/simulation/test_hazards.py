@@ -9,15 +9,15 @@ from dataclasses import replace
 
 import pytest
 
-from collectives.network import Network
 from collectives.plan import DataType, JobPlan
-from controller.allocation import Allocator
-from controller.loaders import load_network
-from controller.placement import place
-from controller.planners import make_plan
-from controller.planners.request import PlanRequest
 from host_agent.stream import WorkerOptions
 from host_agent.workload import WorkloadSpec, make_workload
+from network.loaders import load_network
+from network.model import Network
+from planning.model.allocation import Allocator
+from planning.model.placement import place
+from planning.model.request import PlanRequest
+from planning.registry import make_plan
 from protocol.wire import next_epoch
 from simulation.all_reduce import Replan, SimulatedRun, simulate_plan
 from simulation.faults import Cut, Faults, Lost, Reboot

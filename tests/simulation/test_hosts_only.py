@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from cli.experiment.description import Algorithm, Experiment, ExperimentError
+from cli.experiment.prepare import prepare
+from cli.experiment.result import Report
+from cli.experiment.runner import run_experiment
 from collectives.algorithms.level_wise import Siblings
 from collectives.algorithms.level_wise_form import FormOptions, Shape
 from collectives.plan import DataType
-from experiment.description import Algorithm, Experiment, ExperimentError
-from experiment.prepare import prepare
-from experiment.result import Report
-from experiment.runner import run_experiment
 
 ELEMENTS = 60_000
 

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from collectives.timing.routes import LinkArrays
-from controller.loaders import load_network
-from controller.planners import make_plan
-from controller.priorities import ONE_LEVEL, PriorityPolicy
+from controller.jobs.priorities import ONE_LEVEL, PriorityPolicy
+from network.loaders import load_network
+from planning.registry import make_plan
 from simulation.job_mix import fluid_job, simulate_jobs
 from tests.simulation.test_all_reduce import LANES
 from tests.simulation.test_priorities import RATE, both, requests
+from timing.routes import LinkArrays
 
 WHO_HAS_A_ROUND = PriorityPolicy(early_iterations=1, thresholds=(), starved=None)
 """The long job soon has one, of many; the short one's is its last."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from experiment.description import Algorithm, Experiment
-from experiment.prepare import prepare
-from experiment.simulated import run_simulated
+from cli.experiment.description import Algorithm, Experiment
+from cli.experiment.prepare import prepare
+from cli.experiment.simulated import run_simulated
 
 
 def spent(experiment: Experiment) -> tuple[float, int]:

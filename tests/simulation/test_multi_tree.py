@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from cli.experiment.description import Experiment
+from cli.experiment.prepare import prepare
+from cli.experiment.result import Report
+from cli.experiment.runner import run_experiment
 from collectives.plan import DataType
-from experiment.description import Experiment
-from experiment.prepare import prepare
-from experiment.result import Report
-from experiment.runner import run_experiment
 
 # Frames as small as these fill the pipe in a tensor that is quick to simulate.
 BASE = {

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from cli.experiment.description import Algorithm, Experiment
+from cli.experiment.runner import run_experiment
 from collectives.algorithms.level_wise import pieces_for
 from collectives.algorithms.rooted import network_tree
-from collectives.timing import costs
-from controller.loaders import load_network
-from experiment.description import Algorithm, Experiment
-from experiment.runner import run_experiment
+from network.loaders import load_network
+from timing import costs
 
 TOPOLOGY, RATE, UPLINK, ELEMENTS = "leaf-spine:4x2", 1e8, 5e7, 160_000
 

@@ -7,19 +7,19 @@ from fractions import Fraction
 
 import pytest
 
-from collectives.network import Network
+from cli.experiment.description import Algorithm, Experiment
+from cli.experiment.prepare import Prepared, prepare
+from cli.experiment.result import Report
+from cli.experiment.runner import run_experiment
+from cli.experiment.simulated import engine_maker_for
 from collectives.plan import DataType, HostPart, JobPlan, PlanError, TreePlan
-from controller.allocation import Allocator
-from controller.planners import EMBEDDING, make_plan
-from controller.planners.request import PlanRequest
-from controller.topologies import Options, make_topology
-from experiment.description import Algorithm, Experiment
-from experiment.prepare import Prepared, prepare
-from experiment.result import Report
-from experiment.runner import run_experiment
-from experiment.simulated import engine_maker_for
 from host_agent.job import check_same_job
 from host_agent.workload import Verdict, WorkloadSpec, make_workload
+from network.model import Network
+from network.topologies import Options, make_topology
+from planning.model.allocation import Allocator
+from planning.model.request import PlanRequest
+from planning.registry import EMBEDDING, make_plan
 from simulation.all_reduce import Replan, SimulatedRun, simulate_plan
 from simulation.faults import Faults
 

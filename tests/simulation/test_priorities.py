@@ -9,20 +9,20 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from collectives.network import Host, Link, Network
 from collectives.plan import JobPlan
 from collectives.plan_checker import check_plans
-from controller.allocation import Allocator
-from controller.loaders import load_network
-from controller.planners import make_plan
-from controller.planners.request import PlanRequest
-from controller.rules import SwitchRules, rules_for
-from controller.sharing import bypassing, preempt
+from controller.dataplane.rules import SwitchRules, rules_for
+from controller.jobs.sharing import bypassing, preempt
 from host_agent.node.traffic_priority import TrafficPriority
 from host_agent.server import Server
 from host_agent.server_set import ServerSet
 from host_agent.stream import WorkerOptions
 from host_agent.worker import Worker
+from network.loaders import load_network
+from network.model import Host, Link, Network
+from planning.model.allocation import Allocator
+from planning.model.request import PlanRequest
+from planning.registry import make_plan
 from protocol.wire import LEVELS, Address, Header, Kind, frame_template, tos_of_level
 from simulation.faults import Faults
 from simulation.install import install, read_outcomes, update

@@ -19,17 +19,17 @@ import pytest
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
-from collectives.network import Network
 from collectives.plan import JobPlan, PlanError
 from collectives.plan_checker import check_plans
-from controller.loaders import load_network
-from controller.manager import Manager, next_request
-from controller.planners.request import PlanRequest
-from controller.rules import SwitchRules, rules_for
+from controller.dataplane.rules import SwitchRules, rules_for
+from controller.jobs.manager import Manager, next_request
 from host_agent.node.traffic_priority import TrafficPriority
 from host_agent.server_set import ServerSet
 from host_agent.stream import WorkerOptions
 from host_agent.worker import Worker
+from network.loaders import load_network
+from network.model import Network
+from planning.model.request import PlanRequest
 from simulation.faults import Faults
 from simulation.install import install, update
 from simulation.world import World

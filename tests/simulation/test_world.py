@@ -7,9 +7,9 @@ from collectives.algorithms.ring import ring_all_reduce
 from collectives.algorithms.trees import tree_broadcast
 from collectives.execution import Channel as StreamChannel
 from collectives.execution import Execution
-from collectives.network import Host, Link, Network
 from collectives.plan import DataType
 from host_agent.workload import WorkloadSpec, make_workload
+from network.model import Host, Link, Network
 from protocol.wire import Address
 from simulation.coordination import LockStep
 from simulation.events import EventQueue

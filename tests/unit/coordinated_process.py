@@ -9,10 +9,10 @@ import json
 import sys
 from itertools import count
 
-from collectives.coordination.failure import ProcessLost
-from collectives.coordination.operators import Operator
-from collectives.coordination.tree import balanced_tree
-from host_agent.coordination import Coordinator
+from coordination.failure import ProcessLost
+from coordination.operators import Operator
+from coordination.tree import balanced_tree
+from host_agent.io.coordination import Coordinator
 from tests.machine import PATIENCE
 
 rank = int(sys.argv[1])

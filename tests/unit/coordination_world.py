@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from random import Random
 
-from collectives.coordination.events import CoordinationOptions, GivenUp, Start
-from collectives.coordination.link import LinkOptions
-from collectives.coordination.messages import Frame
-from collectives.coordination.operators import Operator
-from collectives.coordination.participant import Participant
-from collectives.coordination.tree import CoordinationTree
-from collectives.coordination.virtual_group import Costs, VirtualGroup
+from coordination.events import CoordinationOptions, GivenUp, Start
+from coordination.link import LinkOptions
+from coordination.messages import Frame
+from coordination.operators import Operator
+from coordination.participant import Participant
+from coordination.tree import CoordinationTree
+from coordination.virtual_group import Costs, VirtualGroup
 
 OPTIONS = CoordinationOptions(
     LinkOptions(heartbeat=0.5, silence=5.0, join=20.0, resend=1.2), cycle=0.03, stall=60.0

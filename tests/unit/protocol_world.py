@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from collectives.network import Host, Link, Network
-from collectives.network import Switch as SwitchNode
 from collectives.plan import JobPlan, SwitchPart, TreePlan
 from host_agent.codec import Frames
 from host_agent.server import Server
 from host_agent.worker import Worker
+from network.model import Host, Link, Network
+from network.model import Switch as SwitchNode
 from protocol.wire import (
     Address,
     Flag,

@@ -7,10 +7,10 @@ from collections import Counter
 import pytest
 
 from benchmarks.collectives import CASES, Case, Timed, gloo_missing, rows
-from collectives.paths import PlainRoutes, path_links
-from controller.loaders import load_network
-from controller.placement import place
-from experiment.description import Algorithm
+from cli.experiment.description import Algorithm
+from network.loaders import load_network
+from network.paths import PlainRoutes, path_links
+from planning.model.placement import place
 
 CASE = Case("star:8", 8, 50e6)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.flow_level import CASES, Case, row, simulated_seconds
-from experiment.comparison import Comparison, compare
-from experiment.description import Algorithm, Experiment
-from experiment.prepare import prepare
-from experiment.result import Measured
+from cli.experiment.comparison import Comparison, compare
+from cli.experiment.description import Algorithm, Experiment
+from cli.experiment.prepare import prepare
+from cli.experiment.result import Measured
 from host_agent.workload import Verdict
 
 CASE = Case("star:5", 4)

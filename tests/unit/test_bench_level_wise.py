@@ -21,7 +21,7 @@ from benchmarks.level_wise import (
     worst_cut,
 )
 from collectives.algorithms.rooted import RootedTree, network_tree
-from collectives.timing.routes import TCP
+from timing.routes import TCP
 
 ON_WIRE = TCP.packet / TCP.payload + TCP.answer
 

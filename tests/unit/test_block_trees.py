@@ -7,12 +7,12 @@ import networkx as nx
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from controller.bounds.strength import strength
-from controller.planners.block_trees import BlockTrees
-from controller.planners.forest import ForestOptions
-from controller.planners.graph import PlanningGraph
-from controller.planners.spanning_trees import NumberedGraph
-from controller.planners.tree_choice import Choice
+from planning.bounds.strength import strength
+from planning.model.forest import ForestOptions
+from planning.model.graph import PlanningGraph
+from planning.spanning.block_trees import BlockTrees
+from planning.spanning.spanning_trees import NumberedGraph
+from planning.spanning.tree_choice import Choice
 from tests.unit.tree_world import best_of_two, network_of, networks
 
 FEW = 30

@@ -9,8 +9,8 @@ import pytest
 
 from collectives.messages import plan_from
 from collectives.plan import HostPart, JobPlan
-from controller.loaders import load_network
-from controller.tracker import Outgoing, Tracker
+from controller.jobs.tracker import Outgoing, Tracker
+from network.loaders import load_network
 from protocol import hopsum_pb2 as pb
 
 NETWORK = load_network("star:4")

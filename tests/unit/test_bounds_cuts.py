@@ -12,16 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collectives.plan import PlanError
-from controller.bounds.bidirected_cut import bidirected_cut
-from controller.bounds.cut_proof import CutCertificate, CutWeights, Ways
-from controller.bounds.minimum_cut import Cut, FlowNetwork
-from controller.bounds.relay import relay_bound
-from controller.bounds.steiner_cut import steiner_cut
-from controller.bounds.strength import strength
-from controller.planners.forest import Certificate
-from controller.planners.graph import PlanningGraph, planning_graph
-from controller.planners.linear_program import LinearProgram, Solution, SolverError, Status
-from controller.topologies import Options, make_topology
+from network.topologies import Options, make_topology
+from planning.bounds.bidirected_cut import bidirected_cut
+from planning.bounds.cut_proof import CutCertificate, CutWeights, Ways
+from planning.bounds.minimum_cut import Cut, FlowNetwork
+from planning.bounds.relay import relay_bound
+from planning.bounds.steiner_cut import steiner_cut
+from planning.bounds.strength import strength
+from planning.model.forest import Certificate
+from planning.model.graph import PlanningGraph, planning_graph
+from planning.model.linear_program import LinearProgram, Solution, SolverError, Status
 
 
 def graph_of(

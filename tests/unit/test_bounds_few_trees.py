@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.bounds.few_trees import bound_of_few, fractions_below, largest_determinant
-from controller.bounds.strength import strength
-from controller.loaders import load_network
-from controller.planners.forest import Certificate, ForestOptions
-from controller.planners.graph import PlanningGraph, planning_graph
-from controller.planners.spanning_trees import NumberedGraph
-from controller.planners.tree_choice import exact_rates
-from controller.planners.tree_enumeration import all_trees
+from network.loaders import load_network
+from planning.bounds.few_trees import bound_of_few, fractions_below, largest_determinant
+from planning.bounds.strength import strength
+from planning.model.forest import Certificate, ForestOptions
+from planning.model.graph import PlanningGraph, planning_graph
+from planning.spanning.spanning_trees import NumberedGraph
+from planning.spanning.tree_choice import exact_rates
+from planning.spanning.tree_enumeration import all_trees
 from tests.unit.tree_world import best_of_two, named, network_of, networks
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "networks"

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collectives.plan import PlanError
-from controller.bounds.link_bytes import link_bytes
-from controller.planners.graph import PlanningGraph, planning_graph
-from controller.topologies import Options, make_topology
+from network.topologies import Options, make_topology
+from planning.bounds.link_bytes import link_bytes
+from planning.model.graph import PlanningGraph, planning_graph
 
 
 def with_server(spec: str, *, plain: bool = False) -> PlanningGraph:

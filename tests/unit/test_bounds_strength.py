@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collectives.plan import PlanError
-from controller.bounds.strength import strength
-from controller.planners.forest import Certificate
-from controller.planners.graph import PlanningGraph
+from planning.bounds.strength import strength
+from planning.model.forest import Certificate
+from planning.model.graph import PlanningGraph
 
 
 def graph_of(edges: Iterable[tuple[int, int, Fraction | int]], count: int = 0) -> PlanningGraph:

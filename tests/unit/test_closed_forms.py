@@ -14,17 +14,17 @@ from collectives.algorithms.catalogue import MULTI_TREE, SCHEDULES, make_schedul
 from collectives.algorithms.rooted import network_tree
 from collectives.algorithms.trees import SharedTree, server_all_reduce
 from collectives.closed_forms import Fabric, Load, fat_tree, leaf_spine, star
-from collectives.network import Network
-from collectives.paths import PlainRoutes
 from collectives.plan import DataType, fragment_count
-from collectives.prediction import predict
 from collectives.schedule import Schedule
-from collectives.schedule_bytes import link_volumes
-from controller.loaders import load_network
-from controller.placement import place
-from controller.planners import make_plan
-from controller.planners.request import PlanRequest
+from network.loaders import load_network
+from network.model import Network
+from network.paths import PlainRoutes
+from planning.model.placement import place
+from planning.model.request import PlanRequest
+from planning.registry import make_plan
 from protocol.wire import frame_bytes
+from timing.prediction import predict
+from timing.schedule_bytes import link_volumes
 
 Form = Callable[[Fabric, int], Load]
 ODD = [0, 1, 2, 7, 97, 240, 1009]

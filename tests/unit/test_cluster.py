@@ -19,26 +19,27 @@ from typing import Any
 
 import pytest
 
-from collectives.network import Network
+from cli.job_commands import job_dict, make_submission
 from collectives.plan import DataType, JobPlan
-from controller.asking import ControllerQueries, NoClusterError
-from controller.cluster import Cluster
-from controller.cluster_service import ClusterService
-from controller.driver import DriverError
-from controller.job_commands import job_dict, make_submission
-from controller.job_queue import JobSpec
-from controller.loaders import load_network
-from controller.manager import Manager
-from controller.reconsidering import Reconsidered, free_network
-from controller.replanning import ReplanningPolicy
-from controller.rules import SwitchRules
-from controller.service import ControllerService
-from controller.sharing import SharingPolicy
-from controller.state import StateError
-from host_agent.controller_client import ControllerClient
+from controller.api.client import ControllerQueries, NoClusterError
+from controller.api.cluster_service import ClusterService
+from controller.api.service import ControllerService
+from controller.dataplane.driver import DriverError
+from controller.dataplane.rules import SwitchRules
+from controller.jobs.agents import AgentRegistry
+from controller.jobs.cluster import Cluster
+from controller.jobs.job_queue import JobSpec
+from controller.jobs.manager import Manager
+from controller.jobs.reoptimizer import Reconsidered, free_network
+from controller.jobs.replanning import ReplanningPolicy
+from controller.jobs.sharing import SharingPolicy
+from controller.telemetry.state import StateError
+from host_agent.io.controller_client import ControllerClient
 from host_agent.node.bandwidth import Counted
 from host_agent.node.client import NodeClient
 from host_agent.node.serve import NodeServer
+from network.loaders import load_network
+from network.model import Network
 from packet_io.port import MemoryPort
 from protocol import hopsum_pb2 as pb
 from protocol.channel import ControllerError, Tls, server_credentials
@@ -127,9 +128,8 @@ class World:
         service = ClusterService(cluster)
         await cluster.restore()
         credentials = None if self._tls is None else server_credentials(self._tls)
-        async with cluster.manager.service.serve(
-            self.address, [service.add_to], credentials
-        ) as bound:
+        agents = ControllerService(cluster.manager.agents, cluster.manager.server_restarted)
+        async with agents.serve(self.address, [service.add_to], credentials) as bound:
             self.address = bound
             self._up.set()
             await self._stop.wait()
@@ -311,7 +311,7 @@ def test_weights_change_at_borders(
         return plan
 
     monkeypatch.setattr(Reconsidered, "recut", recut)
-    monkeypatch.setattr("controller.cluster.WATCH_SECONDS", 0.01)
+    monkeypatch.setattr("controller.jobs.cluster.WATCH_SECONDS", 0.01)
     policy = ReplanningPolicy(every=every, pause=0.0)
     world = World(tmp_path, "torus:3x3", link_rate=1e8, replanning=policy)
     try:
@@ -566,7 +566,7 @@ def test_a_new_job_takes_slots_from_one_that_has_run_for_long() -> None:
         assert new.state == "waiting"
         assert (old.bypassed, new.bypassed) == (("s1",), ())
         assert cluster.manager.slots_held("s1") == {3: 64}
-        tracker = cluster.manager.service.tracker(1)
+        tracker = cluster.manager.agents.tracker(1)
         assert tracker.plan.epoch == 2
         assert not tracker.plan.trees[0].parts["s1"].aggregate
         await cluster.cancel(new)
@@ -624,7 +624,7 @@ def test_a_controller_that_dies_as_a_job_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The end is written down before the agents know of it, who leave then."""
-    monkeypatch.setattr("controller.cluster.WATCH_SECONDS", 3600.0)
+    monkeypatch.setattr("controller.jobs.cluster.WATCH_SECONDS", 3600.0)
     with contextlib.closing(World(tmp_path)) as world:
         world.agents("h1", "h2")
         world.queries.submit(ring("short", "h1,h2"))
@@ -658,7 +658,7 @@ def test_a_worker_that_does_not_come_back_after_a_restart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock()
-    monkeypatch.setattr("controller.cluster.time", clock)
+    monkeypatch.setattr("controller.jobs.cluster.time", clock)
     with contextlib.closing(World(tmp_path)) as world:
         world.agents("h1", "h2", "h3")
         in_network(world, "long", "h1,h2", "h3")
@@ -769,7 +769,7 @@ def test_nothing_is_left_of_a_job_whose_rules_switches_refuse(world: World) -> N
 
 def test_a_controller_of_one_run_has_no_cluster(tmp_path: Path) -> None:
     async def main() -> None:
-        async with ControllerService().serve(f"unix:{tmp_path}/c") as address:
+        async with ControllerService(AgentRegistry()).serve(f"unix:{tmp_path}/c") as address:
             queries = ControllerQueries(address)
             assert await asyncio.to_thread(queries.jobs) == []
             with pytest.raises(NoClusterError, match="`hopsum cluster`"):

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from controller.priorities import ONE_LEVEL, PriorityPolicy
-from experiment import cluster_commands
-from experiment.main import app
+from cli import cluster_commands
+from cli.main import app
+from controller.jobs.priorities import ONE_LEVEL, PriorityPolicy
 
 
 @pytest.mark.parametrize(

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from collectives.plan import PlanError
-from controller import job_queue, journal
-from controller.cluster import Cluster
-from controller.job_queue import Job, JobSpec, JobState
-from controller.journal import Unrecorded
-from controller.loaders import load_network
-from controller.manager import Manager
-from controller.rules import SwitchRules
+from controller.dataplane.rules import SwitchRules
+from controller.jobs import job_queue, journal
+from controller.jobs.cluster import Cluster
+from controller.jobs.job_queue import Job, JobSpec, JobState
+from controller.jobs.journal import Unrecorded
+from controller.jobs.manager import Manager
+from network.loaders import load_network
 from protocol import hopsum_pb2 as pb
 
 
@@ -88,7 +88,7 @@ def test_an_epoch_begins_only_when_it_is_recorded(tmp_path: Path, disk: Disk) ->
         with pytest.raises(PlanError, match=r"epoch 2 cannot begin without a record: .*No space"):
             await cluster.manager.replan(1)
         assert cluster.manager.plan_of(1) is before
-        assert cluster.manager.service.tracker(1).plan is before
+        assert cluster.manager.agents.tracker(1).plan is before
         assert (job.epoch, job.plan) == (1, before)
         disk.full = False
         await cluster.manager.replan(1)
@@ -162,13 +162,13 @@ def test_what_happens_all_the_same_is_recorded_later(tmp_path: Path, disk: Disk)
         sent: list[str] = []
         cluster.send = lambda host, command: sent.append(f"{host} {command.WhichOneof('message')}")
         job = await cluster.submit(spec("a"))
-        tracker = cluster.manager.service.tracker(1)
+        tracker = cluster.manager.agents.tracker(1)
         disk.full = True
         for host in ("h1", "h2", "ps"):
             tracker.register(host, 0.0)
             tracker.receive(host, pb.AgentMessage(ready=pb.Ready()), 0.0)
         # As the service does before it sends anything to an agent.
-        cluster.manager.service.heard(tracker)
+        cluster.manager.agents.heard(tracker)
         assert job.state is JobState.RUNNING
         assert recorded(tmp_path / "jobs").state is JobState.WAITING
         cluster.book.catch_up()
@@ -218,7 +218,7 @@ def test_a_job_that_was_being_started_has_another_epoch_after_a_restart(tmp_path
 def test_a_journal_that_cannot_be_shortened_goes_on(
     tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("controller.job_queue.MANY_LINES", 10)
+    monkeypatch.setattr("controller.jobs.job_queue.MANY_LINES", 10)
 
     async def main() -> None:
         cluster = new_cluster(tmp_path / "jobs")

@@ -7,10 +7,10 @@ import time
 
 import pytest
 
-from controller.cluster import Cluster
-from controller.job_queue import JobSpec
-from controller.manager import Manager
-from controller.replanning import ReplanningPolicy
+from controller.jobs.cluster import Cluster
+from controller.jobs.job_queue import JobSpec
+from controller.jobs.manager import Manager
+from controller.jobs.replanning import ReplanningPolicy
 from tests.unit.test_reconsidering import install, load, spines
 
 pytestmark = pytest.mark.usefixtures("time_to_plan")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
-from controller.cluster import Cluster
-from controller.job_queue import JobSpec, JobState
-from controller.loaders import load_network
-from controller.manager import Manager
-from controller.rules import SwitchRules
+from controller.dataplane.rules import SwitchRules
+from controller.jobs.cluster import Cluster
+from controller.jobs.job_queue import JobSpec, JobState
+from controller.jobs.manager import Manager
+from network.loaders import load_network
 
 
 class Switches:

@@ -13,21 +13,22 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from collectives.drawing import TREE_COLOURS, network_svg, positions
-from collectives.network import NetworkError
+from cli import doctor, shell
+from cli.controller_commands import app
+from cli.reports.network_drawing import TREE_COLOURS, network_svg, positions
 from collectives.plan import PlanError
-from controller import doctor, shell
-from controller.asking import ControllerQueries
-from controller.commands import app
-from controller.driver import DriverError, State, SwitchTarget
-from controller.loaders import load_network
-from controller.placement import place
-from controller.planners import make_plan
-from controller.planners.request import PlanRequest
-from controller.rendezvous import announced, find_controller
-from controller.service import ControllerService
-from controller.slots import SlotState
-from controller.tracker import Tracker
+from controller.api.client import ControllerQueries
+from controller.api.rendezvous import announced, find_controller
+from controller.api.service import ControllerService
+from controller.dataplane.driver import DriverError, State, SwitchTarget
+from controller.dataplane.slots import SlotState
+from controller.jobs.agents import AgentRegistry
+from controller.jobs.tracker import Tracker
+from network.loaders import load_network
+from network.model import NetworkError
+from planning.model.placement import place
+from planning.model.request import PlanRequest
+from planning.registry import make_plan
 from protocol.channel import ControllerError
 from protocol.outcomes import Outcome
 from tests.machine import PATIENCE as WAIT
@@ -186,8 +187,9 @@ def controller(tmp_path: Path) -> Iterator[str]:
     stop: dict[str, Any] = {}
 
     async def main() -> None:
-        service = ControllerService(switches=FakeSwitches())
-        service.add(Tracker(network, plan))
+        agents = AgentRegistry()
+        agents.add(Tracker(network, plan))
+        service = ControllerService(agents, switches=FakeSwitches())
         stop["event"], stop["loop"] = asyncio.Event(), asyncio.get_running_loop()
         async with service.serve(f"unix:{tmp_path}/c.sock"):
             up.set()

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from cli.experiment.comparison import ALGORITHMS, Comparison, compare, parse_background
+from cli.experiment.description import Algorithm, Experiment, ExperimentError
+from cli.experiment.prepare import prepare
+from cli.main import app
+from cli.reports.comparison_plot import comparison_plot
 from collectives.algorithms.level_wise_form import FormOptions, Shape
-from collectives.network import NetworkError
-from collectives.timing.scenario import Background
-from collectives.units import parse_size
-from experiment.comparison import ALGORITHMS, Comparison, compare, parse_background
-from experiment.comparison_plot import comparison_plot
-from experiment.description import Algorithm, Experiment, ExperimentError
-from experiment.main import app
-from experiment.prepare import prepare
+from network.model import NetworkError
+from network.units import parse_size
+from timing.scenario import Background
 
 
 def test_every_algorithm_on_a_network_of_switches() -> None:

@@ -8,17 +8,17 @@ from typing import cast
 
 import pytest
 
-from collectives.coordination.failure import ProcessLost
-from collectives.coordination.physical import plan_coordination
-from collectives.network import Network
 from collectives.plan import DataType
-from controller.loaders import load_network
+from coordination.failure import ProcessLost
+from coordination.physical import plan_coordination
 from host_agent.agent import Task, attend
-from host_agent.controller_client import ControllerClient
+from host_agent.io.controller_client import ControllerClient
 from host_agent.node.source import AgreedOrder, coordinator_of
 from host_agent.operator_training import NAMES, OperatorTraining
 from host_agent.stream import WorkerOptions
 from host_agent.workload import WorkloadSpec
+from network.loaders import load_network
+from network.model import Network
 from packet_io.port import MemoryPort
 from tests.machine import PATIENCE
 from tests.unit.test_schedule_member import RANKS, Client, Controller, on_loopback

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectives.coordination.encoding import (
+from coordination.encoding import (
     MESSAGES,
     MOST_BYTES,
     FrameError,
@@ -18,8 +18,8 @@ from collectives.coordination.encoding import (
     encode,
     framed,
 )
-from collectives.coordination.messages import Frame, Missing, Probe, Vector
-from collectives.coordination.operators import BitVector
+from coordination.messages import Frame, Missing, Probe, Vector
+from coordination.operators import BitVector
 
 DOCUMENT = (Path(__file__).resolve().parents[2] / "docs" / "coordination.md").read_text()
 

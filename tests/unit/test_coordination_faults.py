@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collectives.coordination.failure import CoordinationError, ProcessLost, ProcessRefused
-from collectives.coordination.link import Link, LinkOptions
-from collectives.coordination.messages import Frame, Leave, Probe, Response
-from collectives.coordination.participant import Participant
-from collectives.coordination.tree import CoordinationTree, balanced_tree
-from collectives.coordination.virtual_group import Costs, VirtualGroup
+from coordination.failure import CoordinationError, ProcessLost, ProcessRefused
+from coordination.link import Link, LinkOptions
+from coordination.messages import Frame, Leave, Probe, Response
+from coordination.participant import Participant
+from coordination.tree import CoordinationTree, balanced_tree
+from coordination.virtual_group import Costs, VirtualGroup
 from tests.unit.coordination_world import OPTIONS, operator, random_tree
 from tests.unit.test_coordination_negotiation import (
     all_started,

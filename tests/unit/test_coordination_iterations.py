@@ -14,12 +14,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from collectives.coordination.events import Start
-from collectives.coordination.failure import IterationMismatch, ProcessLost
-from collectives.coordination.operators import NO_MORE
-from collectives.coordination.participant import Participant
-from collectives.coordination.reduction import ExternalAnd
-from collectives.coordination.virtual_group import Costs, VirtualGroup
+from coordination.events import Start
+from coordination.failure import IterationMismatch, ProcessLost
+from coordination.operators import NO_MORE
+from coordination.participant import Participant
+from coordination.reduction import ExternalAnd
+from coordination.virtual_group import Costs, VirtualGroup
 from tests.unit.coordination_world import OPTIONS, costs, operator, random_tree, rough
 from tests.unit.test_coordination_negotiation import all_started, begin, group_of, iterate, ready
 

@@ -2,14 +2,14 @@ from __future__ import annotations
 
 import pytest
 
-from collectives.coordination.events import GivenUp, Start
-from collectives.coordination.failure import OperatorError
-from collectives.coordination.master import Master
-from collectives.coordination.messages import Variant, Wanted
-from collectives.coordination.operators import NO_MORE
-from collectives.coordination.participant import Participant
-from collectives.coordination.tree import CoordinationTree, balanced_tree
-from collectives.coordination.virtual_group import Costs, VirtualGroup
+from coordination.events import GivenUp, Start
+from coordination.failure import OperatorError
+from coordination.master import Master
+from coordination.messages import Variant, Wanted
+from coordination.operators import NO_MORE
+from coordination.participant import Participant
+from coordination.tree import CoordinationTree, balanced_tree
+from coordination.virtual_group import Costs, VirtualGroup
 from tests.unit.coordination_world import OPTIONS, operator
 
 

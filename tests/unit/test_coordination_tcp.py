@@ -15,16 +15,16 @@ from random import Random
 
 import pytest
 
-from collectives.coordination.failure import (
+from coordination.failure import (
     CoordinationError,
     IterationMismatch,
     OperatorError,
     ProcessLost,
     ProcessRefused,
 )
-from collectives.coordination.operators import Operator
-from collectives.coordination.tree import CoordinationTree, balanced_tree
-from host_agent.coordination import OPTIONS, Address, Coordinator
+from coordination.operators import Operator
+from coordination.tree import CoordinationTree, balanced_tree
+from host_agent.io.coordination import OPTIONS, Address, Coordinator
 from tests.machine import PATIENCE, loopback
 
 PATIENT = replace(OPTIONS, links=replace(OPTIONS.links, silence=1000.0))

@@ -7,16 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectives.coordination.failure import TreeError
-from collectives.coordination.physical import distances_between, plan_coordination, virtual_ring
-from collectives.coordination.tree import (
+from coordination.failure import TreeError
+from coordination.physical import distances_between, plan_coordination, virtual_ring
+from coordination.tree import (
     CoordinationTree,
     balanced_tree,
     capacity,
     least_height,
 )
-from collectives.network import Network
-from controller.loaders import load_network
+from network.loaders import load_network
+from network.model import Network
 
 
 def names(count: int) -> list[str]:

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectives.coordination.events import CoordinationOptions, GivenUp, Stalled, Start
-from collectives.coordination.failure import CoordinationError
-from collectives.coordination.messages import Result, Vector
-from collectives.coordination.operators import NO_MORE, BitVector, OrderTable
-from collectives.coordination.reduction import AndAllReduce, ExternalAnd, RingAnd, TreeAnd
-from collectives.coordination.tree import balanced_tree
-from collectives.coordination.virtual_group import Costs, VirtualGroup
+from coordination.events import CoordinationOptions, GivenUp, Stalled, Start
+from coordination.failure import CoordinationError
+from coordination.messages import Result, Vector
+from coordination.operators import NO_MORE, BitVector, OrderTable
+from coordination.reduction import AndAllReduce, ExternalAnd, RingAnd, TreeAnd
+from coordination.tree import balanced_tree
+from coordination.virtual_group import Costs, VirtualGroup
 from tests.unit.coordination_world import OPTIONS, operator, random_tree
 from tests.unit.test_coordination_negotiation import (
     all_started,

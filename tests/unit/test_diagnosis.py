@@ -8,27 +8,26 @@ from collections.abc import Mapping
 
 import pytest
 
-from collectives.network import Network
 from collectives.plan import JobPlan
-from controller.cluster import Cluster
-from controller.diagnosis import (
-    Progress,
+from controller.dataplane.rules import SwitchRules
+from controller.jobs.cluster import Cluster
+from controller.jobs.job_queue import JobSpec, JobState
+from controller.jobs.manager import Manager
+from controller.jobs.stall_diagnosis import Progress, why_standing_still
+from controller.jobs.tracker import Tracker
+from controller.telemetry.diagnosis import (
     condition,
     cut_off,
     link_condition,
     outage,
     used_elements,
-    why_standing_still,
 )
-from controller.health import DampingPolicy, Health
-from controller.job_queue import JobSpec, JobState
-from controller.loaders import load_network
-from controller.manager import Manager
-from controller.nodes import Nodes
-from controller.planners import make_plan
-from controller.planners.request import PlanRequest
-from controller.rules import SwitchRules
-from controller.tracker import Tracker
+from controller.telemetry.health import DampingPolicy, Health
+from controller.telemetry.nodes import Nodes
+from network.loaders import load_network
+from network.model import Network
+from planning.model.request import PlanRequest
+from planning.registry import make_plan
 from protocol import hopsum_pb2 as pb
 
 RACKS = load_network("leaf-spine:2x2x2")
@@ -216,17 +215,16 @@ def test_a_running_job_says_which_switch_it_waits_for() -> None:
         job = await cluster.submit(JobSpec("a", ("h1", "h3"), ("h2",)))
         ring = await cluster.submit(JobSpec("b", ("h1", "h3"), algorithm="ring"))
         for each in (job, ring):
-            tracker = cluster.manager.service.tracker(each.number)
+            tracker = cluster.manager.agents.tracker(each.number)
             for host in tracker.agents:
                 tracker.register(host, time.monotonic())
                 tracker.receive(host, pb.AgentMessage(ready=pb.Ready()), time.monotonic())
-            cluster.manager.service._job(each.number).heard()
+            cluster.manager.agents.heard(tracker)
             assert each.state is JobState.RUNNING
             assert cluster.why_waiting(each) == ""
         await switches.fail("l2")
         assert cluster.why_waiting(job) == "switch l2 unreachable for 12 s"
         assert cluster.why_waiting(ring) == "h3 cut off: switch l2 unreachable for 12 s"
-        assert cluster.manager.service.why_waiting(job.number) == cluster.why_waiting(job)
         await cluster.cancel(job)
         assert cluster.why_waiting(job) == "cancelled by its owner"
         await cluster.close()

@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collectives.plan import Results
-from controller.driver import Driver, DriverError, State, SwitchTarget
-from controller.entries import (
+from controller.dataplane.driver import Driver, DriverError, State, SwitchTarget
+from controller.dataplane.entries import (
     Change,
     Entity,
     describe,
@@ -27,13 +27,13 @@ from controller.entries import (
     table_rule,
     updates,
 )
-from controller.loaders import load_network
-from controller.pipeline import Pipeline, PipelineError, load_pipeline
-from controller.placement import place
-from controller.planners import make_plan
-from controller.planners.request import PlanRequest
-from controller.rules import Loss, SwitchRules, TableEntry, rules_for
-from controller.slots import inspect_frame, slot_state
+from controller.dataplane.pipeline import Pipeline, PipelineError, load_pipeline
+from controller.dataplane.rules import Loss, SwitchRules, TableEntry, rules_for
+from controller.dataplane.slots import inspect_frame, slot_state
+from network.loaders import load_network
+from planning.model.placement import place
+from planning.model.request import PlanRequest
+from planning.registry import make_plan
 from protocol.outcomes import Outcome
 from tests.machine import PATIENCE as WAIT
 from tests.machine import loopback
@@ -294,7 +294,7 @@ def test_counters_and_slots() -> None:
 
 
 def test_a_slot_without_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("controller.driver.INSPECT_SECONDS", 0.05)
+    monkeypatch.setattr("controller.dataplane.driver.INSPECT_SECONDS", 0.05)
 
     async def test(fake: FakeSwitch, target: SwitchTarget) -> None:
         fake.answers = False
@@ -361,7 +361,9 @@ def test_pipeline_files(tmp_path: Path) -> None:
     assert load_pipeline(P4INFO, config, 256, 4096).cookie != first.cookie
 
 
-@pytest.mark.parametrize("name", ["controller", "controller.driver", "controller.commands"])
+@pytest.mark.parametrize(
+    "name", ["controller", "controller.dataplane.driver", "cli.controller_commands"]
+)
 def test_imports_stay_light(name: str) -> None:
     code = (
         f"import {name}, sys; "

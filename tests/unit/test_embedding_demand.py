@@ -6,8 +6,11 @@ from fractions import Fraction
 import pytest
 
 from collectives.plan import PlanError
-from controller.embedding.choice import Options
-from controller.embedding.demand import (
+from network.topologies import Options as NetworkOptions
+from network.topologies import make_topology
+from planning.embedding.choice import Options
+from planning.embedding.planner import plan_embedding
+from planning.model.demand import (
     JobDemand,
     Model,
     Resources,
@@ -15,9 +18,6 @@ from controller.embedding.demand import (
     lightly_loaded,
     unused,
 )
-from controller.embedding.planner import plan_embedding
-from controller.topologies import Options as NetworkOptions
-from controller.topologies import make_topology
 
 NETWORK = make_topology("leaf-spine:2x3", NetworkOptions(link_rate=1e9, slots=1024))
 FREE = unused(NETWORK)

@@ -10,22 +10,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collectives.network import Network
-from controller.embedding import candidates, planner
-from controller.embedding.candidates import Candidates
-from controller.embedding.capacities import Capacities
-from controller.embedding.choice import Columns, Method, Options, groups_of
-from controller.embedding.demand import JobDemand, Model, Resources, unused
-from controller.embedding.elastic_tree import all_trees, count_trees
-from controller.embedding.embedding import Embedding, JobEmbedding, slots_taken
-from controller.embedding.logical_topologies import Paths, aggregation_tree
-from controller.embedding.planner import plan_again, plan_beside, plan_embedding
-from controller.embedding.programme import relax, solve_integers
-from controller.embedding.regions import Region
-from controller.embedding.tidy import tidy
-from controller.planners.forest import Verdict
-from controller.topologies import Options as NetworkOptions
-from controller.topologies import make_topology
+from network.model import Network
+from network.topologies import Options as NetworkOptions
+from network.topologies import make_topology
+from planning.embedding import candidates, planner
+from planning.embedding.candidates import Candidates
+from planning.embedding.capacities import Capacities
+from planning.embedding.choice import Columns, Method, Options, groups_of
+from planning.embedding.elastic_tree import all_trees, count_trees
+from planning.embedding.embedding_plan import Embedding, JobEmbedding, slots_taken
+from planning.embedding.logical_topologies import Paths, aggregation_tree
+from planning.embedding.planner import plan_again, plan_beside, plan_embedding
+from planning.embedding.programme import relax, solve_integers
+from planning.embedding.regions import Region
+from planning.embedding.sparsify import tidy
+from planning.model.demand import JobDemand, Model, Resources, unused
+from planning.model.forest import Verdict
 
 GIGABIT = (125_000_000,)
 """Bytes of a tensor that takes a second at 1 Gbit/s."""

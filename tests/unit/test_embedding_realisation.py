@@ -8,29 +8,29 @@ import pytest
 
 from collectives.algorithms.host_part import host_part_all_reduce
 from collectives.flows import tree_flows
-from collectives.network import Network
-from collectives.paths import PlainRoutes
 from collectives.plan import PlanError
 from collectives.plan_checker import check_plans
-from collectives.schedule_bytes import link_volumes
 from collectives.schedule_checker import check_schedule
-from controller.allocation import Allocator
-from controller.embedding.capacities import Capacities
-from controller.embedding.choice import Options
-from controller.embedding.demand import DirectedLink, JobDemand, Model, unused
-from controller.embedding.embedding import (
+from network.model import Network
+from network.paths import PlainRoutes
+from network.topologies import Options as NetworkOptions
+from network.topologies import make_topology
+from planning.embedding.capacities import Capacities
+from planning.embedding.choice import Options
+from planning.embedding.embedding_plan import (
     JobEmbedding,
     Part,
     check_embedding,
     slots_taken,
     what_is_left,
 )
-from controller.embedding.logical_topologies import Paths, parameter_server, ring
-from controller.embedding.planner import plan_embedding
-from controller.embedding.realisation import host_part, realise
-from controller.planners.request import PlanRequest
-from controller.topologies import Options as NetworkOptions
-from controller.topologies import make_topology
+from planning.embedding.logical_topologies import Paths, parameter_server, ring
+from planning.embedding.plan_builder import host_part, realise
+from planning.embedding.planner import plan_embedding
+from planning.model.allocation import Allocator
+from planning.model.demand import DirectedLink, JobDemand, Model, unused
+from planning.model.request import PlanRequest
+from timing.schedule_bytes import link_volumes
 
 NETWORK = make_topology("leaf-spine:3x3x2", NetworkOptions(1e9, 5e8, slots=1024))
 WORKERS = tuple(host for host in NETWORK.hosts if host != "ps")

@@ -9,15 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collectives.algorithms.host_part import host_part_all_reduce
-from collectives.network import Network
-from collectives.paths import PlainRoutes
-from collectives.schedule_bytes import link_volumes
 from collectives.schedule_checker import check_schedule
-from controller.embedding.capacities import Capacities
-from controller.embedding.demand import JobDemand, unused
-from controller.embedding.elastic_tree import cheapest_tree, rotated_trees
-from controller.embedding.embedding import Part
-from controller.embedding.logical_topologies import (
+from network.model import Network
+from network.paths import PlainRoutes
+from network.topologies import Options, make_topology
+from planning.embedding.capacities import Capacities
+from planning.embedding.elastic_tree import cheapest_tree, rotated_trees
+from planning.embedding.embedding_plan import Part
+from planning.embedding.logical_topologies import (
     LogicalTopology,
     Paths,
     aggregation_tree,
@@ -26,10 +25,11 @@ from controller.embedding.logical_topologies import (
     physical_order,
     ring,
 )
-from controller.embedding.realisation import host_part
-from controller.embedding.regions import Region, find_regions
-from controller.embedding.switch_trees import SwitchTrees
-from controller.topologies import Options, make_topology
+from planning.embedding.plan_builder import host_part
+from planning.embedding.regions import Region, find_regions
+from planning.embedding.switch_trees import SwitchTrees
+from planning.model.demand import JobDemand, unused
+from timing.schedule_bytes import link_volumes
 
 NETWORKS = {
     spec: make_topology(spec, Options(link_rate=1.0))

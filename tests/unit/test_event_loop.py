@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from experiment.event_loop import run_async
+from cli.experiment.event_loop import run_async
 
 
 async def loop_in_use() -> asyncio.AbstractEventLoop:

@@ -13,8 +13,8 @@ import pytest
 
 from collectives.algorithms.ring import ring_all_reduce
 from collectives.schedule import Schedule
-from controller.loaders import load_network
 from host_agent.node.exchange import ScheduleExchange, like
+from network.loaders import load_network
 from protocol.wire import tos_of_level
 from tests.machine import PATIENCE
 from tests.unit.test_schedule_member import on_loopback

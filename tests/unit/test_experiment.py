@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from collectives.plan import DataType, Results
-from experiment.demo import ALGORITHMS, run_demo
-from experiment.description import (
+from cli.demo import ALGORITHMS, run_demo
+from cli.experiment.description import (
     Algorithm,
     Engine,
     Experiment,
@@ -16,9 +15,10 @@ from experiment.description import (
     PacketIo,
     WorldKind,
 )
-from experiment.main import main
-from experiment.result import Report
-from experiment.runner import run_experiment
+from cli.experiment.result import Report
+from cli.experiment.runner import run_experiment
+from cli.main import main
+from collectives.plan import DataType, Results
 
 SMALL = Experiment(topology="star:3", workers=3, elements=3000, rounds=2, lanes=64)
 

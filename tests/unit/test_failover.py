@@ -9,17 +9,17 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from collectives.network import Network
 from collectives.plan import JobPlan, PlanError
-from controller.driver import DriverError, State
-from controller.failover import fail_over
-from controller.health import DampingPolicy, Health
-from controller.loaders import load_network
-from controller.manager import Manager
-from controller.network_builder import NetworkBuilder
-from controller.placement import place
-from controller.planners.request import PlanRequest
-from controller.rules import Loss, SwitchRules
+from controller.dataplane.driver import DriverError, State
+from controller.dataplane.rules import Loss, SwitchRules
+from controller.jobs.failover import fail_over
+from controller.jobs.manager import Manager
+from controller.telemetry.health import DampingPolicy, Health
+from network.builder import NetworkBuilder
+from network.loaders import load_network
+from network.model import Network
+from planning.model.placement import place
+from planning.model.request import PlanRequest
 from tests.unit.virtual_loop import run_virtual
 
 STEPS = 100_000
@@ -71,7 +71,7 @@ class World:
 
     async def epoch(self, number: int, job: int = 1) -> JobPlan:
         """The plan that the agents have once they have this epoch."""
-        tracker = self.manager.service.tracker(job)
+        tracker = self.manager.agents.tracker(job)
         await self.until(lambda: tracker.plan.epoch >= number, f"epoch {number}")
         return tracker.plan
 

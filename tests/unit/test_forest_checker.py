@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from collectives.plan import PlanError
-from controller.planners.forest import Certificate, Forest, ForestOptions, RatedTree, Verdict
-from controller.planners.forest_checker import check_forest, forest_faults
-from controller.planners.graph import PlanningGraph
+from planning.model.forest import Certificate, Forest, ForestOptions, RatedTree, Verdict
+from planning.model.forest_checker import check_forest, forest_faults
+from planning.model.graph import PlanningGraph
 from tests.unit.tree_world import network_of
 
 SQUARE = network_of([("a", "b", 2), ("b", "c", 2), ("c", "d", 2), ("a", "d", 2)])

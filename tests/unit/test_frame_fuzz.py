@@ -11,15 +11,15 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 import pytest
 
-from collectives.network import Network
 from collectives.plan import JobPlan, Results
 from host_agent.codec import Frames
-from host_agent.runner import Machine
-from host_agent.scapy_layer import Hopsum, parse
+from host_agent.io.loop import Machine
+from host_agent.io.scapy_layer import Hopsum, parse
 from host_agent.server import Server, ServerStatistics
 from host_agent.server_set import ServerSet
 from host_agent.stream import WorkerOptions, WorkerStatistics
 from host_agent.worker import Worker
+from network.model import Network
 from protocol.wire import Flag, Hop, Kind, frame_bytes, frame_view, ipv4_checksum, is_hopsum
 from tests.unit.protocol_world import (
     LANES,

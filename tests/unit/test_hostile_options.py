@@ -21,8 +21,8 @@ import typer
 import typer.main
 from typer.models import ArgumentInfo
 
-from controller.job_queue import JobBook
-from experiment import main as hopsum
+from cli import main as hopsum
+from controller.jobs.job_queue import JobBook
 from host_agent import main as agent
 from p4switch import cli as p4switch
 from protocol.channel import server_credentials
@@ -215,12 +215,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         """Nothing is driven."""
 
     monkeypatch.setattr("typer.main.get_command", COMMAND)
-    monkeypatch.setattr("experiment.runner._run", accepted)
-    monkeypatch.setattr("experiment.demo.train_alone", accepted)
-    monkeypatch.setattr("experiment.cluster_commands.run_emulated_cluster", nothing)
-    monkeypatch.setattr("experiment.cluster_commands.run_controller", controller)
-    monkeypatch.setattr("experiment.drive.drive", drive)
-    monkeypatch.setattr("controller.commands.run_shell", lambda *arguments: 0)
+    monkeypatch.setattr("cli.experiment.runner._run", accepted)
+    monkeypatch.setattr("cli.demo.train_alone", accepted)
+    monkeypatch.setattr("cli.cluster_commands.run_emulated_cluster", nothing)
+    monkeypatch.setattr("cli.cluster_commands.run_controller", controller)
+    monkeypatch.setattr("cli.experiment.drive.drive", drive)
+    monkeypatch.setattr("cli.controller_commands.run_shell", lambda *arguments: 0)
     monkeypatch.setattr("p4switch.control.device.Device.__enter__", accepted)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     for name in ("AUTHORITY", "CERTIFICATE", "KEY"):

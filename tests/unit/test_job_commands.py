@@ -7,9 +7,9 @@ import json
 import pytest
 from typer.testing import CliRunner
 
+from cli.controller_commands import app
 from collectives.algorithms.level_wise import Siblings
 from collectives.algorithms.level_wise_form import FormOptions, Shape
-from controller.commands import app
 from host_agent.task import Task, TaskError
 from protocol import hopsum_pb2 as pb
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from typer.testing import CliRunner
 
-from controller.asking import ControllerQueries, job_query
-from controller.commands import app
-from controller.job_queue import Job, JobBook, JobError, JobSpec, JobState
-from controller.planners.request import PlanRequest
+from cli.controller_commands import app
+from controller.api.client import ControllerQueries, job_query
+from controller.jobs.job_queue import Job, JobBook, JobError, JobSpec, JobState
+from planning.model.request import PlanRequest
 from protocol import hopsum_pb2 as pb
 
 
@@ -79,7 +79,7 @@ def test_waiting_is_for_the_number(monkeypatch: pytest.MonkeyPatch) -> None:
         return pb.JobInfo(job=7, name="mine", state="running" if len(asked) < 3 else "finished")
 
     monkeypatch.setattr(ControllerQueries, "job", answer)
-    monkeypatch.setattr("controller.job_commands.POLL_SECONDS", 0.0)
+    monkeypatch.setattr("cli.job_commands.POLL_SECONDS", 0.0)
     done = CliRunner().invoke(app, ["job", "mine", "--wait", "--controller", "unix:/nowhere"])
     assert done.exit_code == 0, done.output
     assert asked == ["mine", 7, 7]

@@ -9,18 +9,18 @@ from hypothesis import strategies as st
 
 from collectives.decomposition import decompose
 from collectives.messages import plan_from, plan_message
-from collectives.network import Network
 from collectives.plan import DataType, HostPart, JobPlan, PlanError, Results
 from collectives.plan_checker import check_plans, plan_faults
-from collectives.plan_prediction import predict_plan
-from collectives.prediction import predict
-from controller.allocation import Allocator
-from controller.embedding.demand import Model
-from controller.planners import EMBEDDING, make_plan
-from controller.planners.forest import ForestOptions
-from controller.planners.request import Algorithm, EmbeddingOptions, PlanRequest
-from controller.reconsidering import free_network
-from controller.topologies import Options, make_topology
+from controller.jobs.reoptimizer import free_network
+from network.model import Network
+from network.topologies import Options, make_topology
+from planning.model.allocation import Allocator
+from planning.model.demand import Model
+from planning.model.forest import ForestOptions
+from planning.model.request import Algorithm, EmbeddingOptions, PlanRequest
+from planning.registry import EMBEDDING, make_plan
+from timing.plan_prediction import predict_plan
+from timing.prediction import predict
 
 pytestmark = pytest.mark.usefixtures("time_to_plan")
 

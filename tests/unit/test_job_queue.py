@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from collectives.network import NetworkError
-from controller.job_placement import place_helpers, place_job
-from controller.job_queue import KEPT, LAST_JOB, Job, JobBook, JobError, JobSpec, JobState
-from controller.journal import JournalError
-from controller.loaders import load_network
-from controller.placement import Placement
-from controller.planners import make_plan
-from controller.planners.request import PlanRequest
+from controller.jobs.job_placement import place_helpers, place_job
+from controller.jobs.job_queue import KEPT, LAST_JOB, Job, JobBook, JobError, JobSpec, JobState
+from controller.jobs.journal import JournalError
+from network.loaders import load_network
+from network.model import NetworkError
+from planning.model.placement import Placement
+from planning.model.request import PlanRequest
+from planning.registry import make_plan
 
 
 def job(book: JobBook, name: str, *workers: str) -> Job:
@@ -115,7 +115,7 @@ def test_a_journal_that_was_cut_short_or_is_none(tmp_path: Path) -> None:
 
 
 def test_a_journal_does_not_grow_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("controller.job_queue.MANY_LINES", 20)
+    monkeypatch.setattr("controller.jobs.job_queue.MANY_LINES", 20)
     book = JobBook(tmp_path / "jobs")
     made = job(book, "a")
     for epoch in range(1, 200):

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller import journal as module
-from controller.journal import Journal, JournalError, Unrecorded
+from controller.jobs import journal as module
+from controller.jobs.journal import Journal, JournalError, Unrecorded
 
 RECORDS: list[dict[str, Any]] = [{"number": number, "text": "x" * number} for number in range(5)]
 

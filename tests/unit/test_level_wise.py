@@ -23,12 +23,12 @@ from collectives.algorithms.level_wise import (
 from collectives.algorithms.rooted import RootedTree, network_tree
 from collectives.execution import Channel, Execution
 from collectives.schedule import Schedule, ScheduleError, Transfer
-from collectives.schedule_bytes import link_volumes
 from collectives.schedule_checker import check_schedule
-from collectives.timing.routes import BARE, LinkArrays
-from collectives.timing.scenario import MANY_FLOWS, Scenario
-from collectives.timing.schedules import Transport, add_schedule
-from controller.loaders import load_network
+from network.loaders import load_network
+from timing.routes import BARE, LinkArrays
+from timing.scenario import MANY_FLOWS, Scenario
+from timing.schedule_bytes import link_volumes
+from timing.schedules import Transport, add_schedule
 
 SHARES = 6**5
 """Divisible by all products of children in the trees below."""

@@ -22,13 +22,13 @@ from collectives.algorithms.level_wise_form import (
 )
 from collectives.algorithms.rooted import RootedTree
 from collectives.algorithms.target_parts import Rates, equal_parts, link_loads, time_of
-from collectives.network import Network
-from collectives.paths import PlainRoutes
 from collectives.schedule import Schedule, ScheduleError
-from collectives.schedule_bytes import link_volumes
 from collectives.schedule_checker import check_schedule
-from controller.loaders import load_network
-from controller.network_builder import NetworkBuilder
+from network.builder import NetworkBuilder
+from network.loaders import load_network
+from network.model import Network
+from network.paths import PlainRoutes
+from timing.schedule_bytes import link_volumes
 
 FIGURE_2 = {"a1": "a", "a2": "a", "b1": "b", "b2": "b", "b3": "b"}
 Row = tuple[int, int, int, int]

@@ -7,9 +7,9 @@ from typing import Any
 import networkx as nx
 import pytest
 
-from collectives.network import NetworkError
-from collectives.units import format_rate, parse_rate, parse_time
-from controller.loaders import load_network, network_from_node_link, node_link, save_network
+from network.loaders import load_network, network_from_node_link, node_link, save_network
+from network.model import NetworkError
+from network.units import format_rate, parse_rate, parse_time
 
 TUTORIAL: dict[str, Any] = {
     "hosts": {

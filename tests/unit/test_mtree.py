@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collectives.plan import PlanError
-from controller.bounds.strength import strength
-from controller.planners.forest import Forest, ForestOptions, Verdict
-from controller.planners.forest_checker import check_forest
-from controller.planners.graph import PlanningGraph
-from controller.planners.mtree import _Growth, _lowered, mtree_choice, plan_mtree
-from controller.planners.spanning_trees import NumberedGraph
+from planning.bounds.strength import strength
+from planning.model.forest import Forest, ForestOptions, Verdict
+from planning.model.forest_checker import check_forest
+from planning.model.graph import PlanningGraph
+from planning.spanning.mtree import _Growth, _lowered, mtree_choice, plan_mtree
+from planning.spanning.spanning_trees import NumberedGraph
 from tests.unit.tree_world import named, network_of, networks
 
 

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from collectives.network import Network, NetworkError
+from cli.experiment.description import Algorithm, Experiment
+from cli.experiment.runner import run_experiment
 from collectives.plan import PlanError
 from collectives.plan_checker import check_plans
-from controller.embedding.demand import Model
-from controller.loaders import load_network
-from controller.planners import EMBEDDING, PLANNERS, make_plan
-from controller.planners.request import EmbeddingOptions, PlanRequest
-from experiment.description import Algorithm, Experiment
-from experiment.runner import run_experiment
+from network.loaders import load_network
+from network.model import Network, NetworkError
+from planning.model.demand import Model
+from planning.model.request import EmbeddingOptions, PlanRequest
+from planning.registry import EMBEDDING, PLANNERS, make_plan
 
 RATE = 25e6
 LINKS = {

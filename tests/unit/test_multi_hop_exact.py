@@ -8,19 +8,19 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from collectives.network import Network
 from collectives.plan import PlanError, Results
-from controller.allocation import Allocator
-from controller.loaders import load_network
-from controller.placement import place
-from controller.planners import make_plan
-from controller.planners.forest import ForestOptions, Verdict
-from controller.planners.in_trees import Limits, TreeTask, exact_time, pose, route_of
-from controller.planners.linear_program import Status
-from controller.planners.multi_hop import solve_multi_hop, solve_tasks
-from controller.planners.multi_hop_bound import time_bound
-from controller.planners.multi_hop_exact import solve_exactly
-from controller.planners.request import Method, PlanRequest
+from network.loaders import load_network
+from network.model import Network
+from planning.model.allocation import Allocator
+from planning.model.forest import ForestOptions, Verdict
+from planning.model.linear_program import Status
+from planning.model.placement import place
+from planning.model.request import Method, PlanRequest
+from planning.registry import make_plan
+from planning.steiner.in_trees import Limits, TreeTask, exact_time, pose, route_of
+from planning.steiner.multi_hop import solve_multi_hop, solve_tasks
+from planning.steiner.multi_hop_bound import time_bound
+from planning.steiner.multi_hop_exact import solve_exactly
 from tests.unit.tree_oracle import best_time, small_network
 
 

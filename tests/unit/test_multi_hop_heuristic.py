@@ -8,20 +8,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collectives.network import Network
 from collectives.plan import PlanError
 from collectives.plan_checker import check_plans
-from controller.allocation import Allocator
-from controller.loaders import load_network
-from controller.placement import place
-from controller.planners import make_plan, multi_hop
-from controller.planners.forest import ForestOptions, Verdict
-from controller.planners.hanging_tree import HangingTree, Path
-from controller.planners.in_trees import Limits, TreeTask, pose
-from controller.planners.multi_hop import solve_multi_hop, solve_tasks
-from controller.planners.multi_hop_candidates import candidate_trees
-from controller.planners.multi_hop_heuristic import Effort, improve
-from controller.planners.request import Method, PlanRequest
+from network.loaders import load_network
+from network.model import Network
+from planning.model.allocation import Allocator
+from planning.model.forest import ForestOptions, Verdict
+from planning.model.placement import place
+from planning.model.request import Method, PlanRequest
+from planning.registry import make_plan
+from planning.steiner import multi_hop
+from planning.steiner.in_trees import Limits, TreeTask, pose
+from planning.steiner.multi_hop import solve_multi_hop, solve_tasks
+from planning.steiner.multi_hop_candidates import candidate_trees
+from planning.steiner.multi_hop_heuristic import Effort, improve
+from planning.steiner.tree_local_search import HangingTree, Path
 
 
 def with_speeds(network: Network, random: Random) -> Network:

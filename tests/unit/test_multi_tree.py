@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collectives.plan import PlanError
-from controller.bounds.strength import strength
-from controller.loaders import load_network
-from controller.planners import multi_tree
-from controller.planners.forest import Forest, ForestOptions, Verdict
-from controller.planners.forest_checker import check_forest
-from controller.planners.graph import PlanningGraph, planning_graph
-from controller.planners.mtree import plan_mtree
-from controller.planners.multi_tree import _Planning, plan_multi_tree
+from network.loaders import load_network
+from planning.bounds.strength import strength
+from planning.model.forest import Forest, ForestOptions, Verdict
+from planning.model.forest_checker import check_forest
+from planning.model.graph import PlanningGraph, planning_graph
+from planning.spanning import multi_tree
+from planning.spanning.mtree import plan_mtree
+from planning.spanning.multi_tree import _Planning, plan_multi_tree
 from tests.unit.tree_world import best_of_two, named, network_of, networks, spanning_trees
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "networks"

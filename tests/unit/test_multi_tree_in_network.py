@@ -6,18 +6,18 @@ from fractions import Fraction
 
 import pytest
 
-from collectives.network import Network
 from collectives.plan import JobPlan, PlanError, Results
 from collectives.plan_checker import check_plans
-from controller.allocation import Allocator
-from controller.loaders import load_network
-from controller.manager import Manager
-from controller.placement import place
-from controller.planners import make_plan
-from controller.planners.forest import ForestOptions
-from controller.planners.multi_tree_in_network import pack_in_network, spread
-from controller.planners.request import Algorithm, PlanRequest
+from controller.jobs.manager import Manager
 from host_agent.job import check_same_job
+from network.loaders import load_network
+from network.model import Network
+from planning.model.allocation import Allocator
+from planning.model.forest import ForestOptions
+from planning.model.placement import place
+from planning.model.request import Algorithm, PlanRequest
+from planning.registry import make_plan
+from planning.steiner.multi_tree_in_network import pack_in_network, spread
 
 
 def job(

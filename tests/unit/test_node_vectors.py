@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from collectives.coordination.failure import CoordinationError
-from collectives.coordination.operators import Operator
-from collectives.coordination.tree import balanced_tree
-from host_agent.coordination import Coordinator
+from coordination.failure import CoordinationError
+from coordination.operators import Operator
+from coordination.tree import balanced_tree
+from host_agent.io.coordination import Coordinator
 from host_agent.node.vectors import SwitchedVectors, VectorQueue, VectorQueues
 from host_agent.segment import Tensor
 from tests.machine import PATIENCE, loopback

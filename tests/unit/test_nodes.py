@@ -4,9 +4,9 @@ import math
 
 import pytest
 
-from controller.loaders import load_network
-from controller.nodes import NodeError, Nodes
-from controller.state import StateError
+from controller.telemetry.nodes import NodeError, Nodes
+from controller.telemetry.state import StateError
+from network.loaders import load_network
 from protocol import hopsum_pb2 as pb
 
 

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectives.network import Network, NetworkError
-from collectives.paths import PlainRoutes, path_links
-from collectives.timing.routes import LinkArrays
-from controller.loaders import load_network
-from controller.network_builder import NetworkBuilder
+from network.builder import NetworkBuilder
+from network.loaders import load_network
+from network.model import Network, NetworkError
+from network.paths import PlainRoutes, path_links
+from timing.routes import LinkArrays
 
 
 def test_hosts_forward_only_where_there_are_no_switches() -> None:

@@ -8,11 +8,11 @@ from xml.etree import ElementTree
 import pytest
 from typer.testing import CliRunner
 
-from collectives.drawing import TREE_COLOURS
-from collectives.network import NetworkError
+from cli.controller_commands import app
+from cli.main import app as hopsum
+from cli.reports.network_drawing import TREE_COLOURS
 from collectives.plan import PlanError
-from controller.commands import app
-from experiment.main import app as hopsum
+from network.model import NetworkError
 
 OVERSUBSCRIBED = ("--topology", "leaf-spine:4x4", "--link-rate", "8M", "--uplink-rate", "2M")
 

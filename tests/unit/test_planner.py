@@ -9,16 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collectives.flows import tree_flows
-from collectives.network import Network
 from collectives.plan import JobPlan, PlanError, Results
 from collectives.plan_checker import check_plans, plan_faults
-from controller.allocation import Allocator, TreeNeeds
-from controller.loaders import load_network
-from controller.network_builder import NetworkBuilder
-from controller.placement import place
-from controller.planners import make_plan
-from controller.planners.request import Algorithm, PlanRequest
-from controller.planners.steiner import SwitchGraph, nearest
+from network.builder import NetworkBuilder
+from network.loaders import load_network
+from network.model import Network
+from planning.model.allocation import Allocator, TreeNeeds
+from planning.model.placement import place
+from planning.model.request import Algorithm, PlanRequest
+from planning.registry import make_plan
+from planning.steiner.candidate_trees import SwitchGraph, nearest
 from protocol.wire import Hop
 
 

@@ -8,19 +8,20 @@ from fractions import Fraction
 
 import pytest
 
-from collectives.network import Network
 from collectives.plan import JobPlan, PlanError
-from controller import planners
-from controller.allocation import Allocator
-from controller.embedding.demand import Model
-from controller.loaders import load_network
-from controller.network_builder import NetworkBuilder
-from controller.planners import answers, make_plan
-from controller.planners.forest import Forest, ForestOptions
-from controller.planners.graph import PlanningGraph
-from controller.planners.in_trees import Chosen, TreeTask, pose
-from controller.planners.request import PlanRequest
-from controller.planners.routes import make_route
+from network.builder import NetworkBuilder
+from network.loaders import load_network
+from network.model import Network
+from planning import answers
+from planning import registry as planners
+from planning.model.allocation import Allocator
+from planning.model.demand import Model
+from planning.model.forest import Forest, ForestOptions
+from planning.model.graph import PlanningGraph
+from planning.model.request import PlanRequest
+from planning.model.routes import make_route
+from planning.registry import make_plan
+from planning.steiner.in_trees import Chosen, TreeTask, pose
 
 
 def ring_of_switches() -> Network:

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collectives.network import Network
 from collectives.plan_checker import check_plans
-from controller.loaders import load_network
-from controller.network_builder import NetworkBuilder
-from controller.planners import EMBEDDING, PLANNERS, make_plan
-from controller.planners.forest import ForestOptions
-from controller.planners.request import EmbeddingOptions, Method, PlanRequest
+from network.builder import NetworkBuilder
+from network.loaders import load_network
+from network.model import Network
+from planning.model.forest import ForestOptions
+from planning.model.request import EmbeddingOptions, Method, PlanRequest
+from planning.registry import EMBEDDING, PLANNERS, make_plan
 
 WAYS = [
     *(("multi-hop", method) for method in Method),

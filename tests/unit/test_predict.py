@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collectives.network import Network
 from collectives.plan import DataType, JobPlan, Results
-from collectives.prediction import predict
-from controller.loaders import load_network
-from controller.placement import place
-from controller.planners import make_plan
-from controller.planners.request import Algorithm, PlanRequest
+from network.loaders import load_network
+from network.model import Network
+from planning.model.placement import place
+from planning.model.request import Algorithm, PlanRequest
+from planning.registry import make_plan
 from protocol.wire import frame_bytes
+from timing.prediction import predict
 
 
 def planned(network: Network, servers: int = 1, **fields: object) -> JobPlan:

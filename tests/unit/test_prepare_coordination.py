@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from cli.experiment.description import Algorithm, Coordination, Experiment, ExperimentError
+from cli.experiment.prepare import VECTORS_APART, prepare
 from collectives.plan_checker import check_plans
-from experiment.description import Algorithm, Coordination, Experiment, ExperimentError
-from experiment.prepare import VECTORS_APART, prepare
 from protocol.wire import Reduction
 
 TRAINING = Experiment(topology="leaf-spine:2x3", workers=4, train="digits", rounds=1)

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.loaders import load_network
-from controller.priorities import (
+from controller.jobs.priorities import (
     ONE_LEVEL,
     FeedbackQueue,
     PriorityError,
@@ -15,6 +14,7 @@ from controller.priorities import (
     geometric,
     suitable_policy,
 )
+from network.loaders import load_network
 from protocol.wire import LEVELS, LayoutError, level_of_tos, tos_of_level
 
 POLICY = PriorityPolicy(early_iterations=3, thresholds=(100, 1000))

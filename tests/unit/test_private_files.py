@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.rendezvous import address_file, announced, find_controller
+from controller.api.rendezvous import address_file, announced, find_controller
 from packet_io.compile import cache_folder
 from packet_io.private_files import (
     UnsafePathError,

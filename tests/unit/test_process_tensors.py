@@ -12,8 +12,8 @@ from contextlib import ExitStack, contextmanager
 import numpy as np
 import pytest
 
+from host_agent.io.process_socket import HEAD, AgentSocket, SumRefused, socket_name
 from host_agent.node.process import ProcessGone, ProcessTensors
-from host_agent.process_socket import HEAD, AgentSocket, SumRefused, socket_name
 from tests.machine import PATIENCE, unique
 
 JOB = 4711

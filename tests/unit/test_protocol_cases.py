@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collectives.network import Network
 from collectives.plan import JobPlan, PlanError
 from host_agent.server import Server
 from host_agent.stream import WorkerOptions
 from host_agent.worker import Worker
+from network.model import Network
 from protocol.wire import Flag, Kind
 from tests.unit.protocol_world import (
     LANES,

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from host_agent.io.scapy_layer import Hopsum, build, parse
 from host_agent.numbers import dequantise, exponent_codes, quantise, worker_bits
-from host_agent.scapy_layer import Hopsum, build, parse
 from protocol import wire
 from tests.packet.hopsum.switches import Build
 from tests.packet.reference import ReferenceSwitch

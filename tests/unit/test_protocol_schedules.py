@@ -10,11 +10,11 @@ import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from collectives.network import Network
 from collectives.plan import JobPlan, Results
 from host_agent.stream import WorkerOptions
 from host_agent.worker import Worker
 from host_agent.workload import switch_bounds
+from network.model import Network
 from protocol.wire import Reduction
 from tests.unit.protocol_world import (
     LANES,

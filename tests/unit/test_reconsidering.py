@@ -6,16 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from collectives.network import Network
 from collectives.plan import DataType, JobPlan
-from collectives.plan_prediction import predict_plan
-from controller.loaders import load_network
-from controller.manager import Manager
-from controller.planners.request import EmbeddingOptions, PlanRequest
-from controller.reconsidering import LEAST_SHARE, Reconsidered, free_network, own_rates
-from controller.replanning import Cause, ReplanningPolicy
-from controller.rules import SwitchRules
-from controller.state import InterfaceUse, NetworkState
+from controller.dataplane.rules import SwitchRules
+from controller.jobs.manager import Manager
+from controller.jobs.reoptimizer import LEAST_SHARE, Reconsidered, free_network, own_rates
+from controller.jobs.replanning import Cause, ReplanningPolicy
+from controller.telemetry.state import InterfaceUse, NetworkState
+from network.loaders import load_network
+from network.model import Network
+from planning.model.request import EmbeddingOptions, PlanRequest
+from timing.plan_prediction import predict_plan
 
 pytestmark = pytest.mark.usefixtures("time_to_plan")
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from collectives.network import Network
 from collectives.plan import JobPlan
 from host_agent.options import WorkerOptions
 from host_agent.worker import Worker
+from network.model import Network
 from protocol.wire import Flag
 from tests.unit.protocol_world import LANES, result, seen, star_plan
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from experiment.description import Coordination, Experiment, WorldKind
-from experiment.result import Measured, Predicted, Report
+from cli.experiment.description import Coordination, Experiment, WorldKind
+from cli.experiment.result import Measured, Predicted, Report
 from host_agent.workload import Verdict
 
 LINK = ("h1", "s1")

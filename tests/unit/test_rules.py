@@ -4,15 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from collectives.network import Network, NetworkError
-from collectives.paths import spanning_tree
 from collectives.plan import JobPlan, PlanError, Results
-from controller.allocation import FLOOD_GROUP
-from controller.loaders import load_network
-from controller.placement import place
-from controller.planners import make_plan
-from controller.planners.request import PlanRequest
-from controller.rules import Loss, SwitchRules, TableEntry, rules_for
+from controller.dataplane.rules import Loss, SwitchRules, TableEntry, rules_for
+from network.loaders import load_network
+from network.model import Network, NetworkError
+from network.paths import spanning_tree
+from planning.model.allocation import FLOOD_GROUP
+from planning.model.placement import place
+from planning.model.request import PlanRequest
+from planning.registry import make_plan
 
 
 def planned(spec: str, **fields: object) -> tuple[Network, JobPlan]:

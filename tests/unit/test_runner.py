@@ -12,14 +12,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from collectives.network import Network
 from collectives.plan import JobPlan
 from host_agent.failure import JobFailed
-from host_agent.runner import Loop, run_server, run_worker
-from host_agent.scapy_io import ScapyPort
+from host_agent.io.loop import Loop, run_server, run_worker
+from host_agent.io.scapy_io import ScapyPort
 from host_agent.server import Server
 from host_agent.stream import WorkerOptions
 from host_agent.worker import Worker
+from network.model import Network
 from packet_io import FramePort, Frames, InterfaceError, MemoryPort, PacketPort
 from protocol.wire import Hop
 from tests.machine import PATIENCE

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from host_agent import scapy_commands
+from host_agent.io import scapy_commands
+from host_agent.io.scapy_layer import Hopsum
 from host_agent.main import app
-from host_agent.scapy_layer import Hopsum
 from packet_io.pcap import PcapWriter
 from protocol.wire import Address, Header, Hop, Kind, frame_template
 from protocol.wire import Flag as WireFlag

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from host_agent.scapy_layer import IP, UDP, Ether, Hop, Hopsum, build, parse
+from host_agent.io.scapy_layer import IP, UDP, Ether, Hop, Hopsum, build, parse
 from protocol import wire
 
 MAC = st.binary(min_size=6, max_size=6)

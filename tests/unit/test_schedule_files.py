@@ -12,24 +12,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from cli.main import app
+from cli.reports.schedule_drawing import schedule_svg
 from collectives.algorithms.halving_doubling import halving_doubling_all_reduce
 from collectives.algorithms.in_network import in_network_all_reduce
 from collectives.algorithms.ring import ring_all_gather, ring_all_reduce
 from collectives.algorithms.trees import server_all_reduce, tree_broadcast
 from collectives.flows import tree_flows
-from collectives.network import Network
-from collectives.paths import PlainRoutes
 from collectives.plan import PlanError, Results, tensor_ranges
 from collectives.schedule import Schedule, ScheduleError
-from collectives.schedule_bytes import link_volumes
 from collectives.schedule_checker import check_schedule
-from collectives.schedule_drawing import schedule_svg
 from collectives.schedule_json import schedule_from_json, schedule_to_json
-from controller.loaders import load_network
-from controller.placement import place
-from controller.planners import make_plan
-from controller.planners.request import Algorithm, PlanRequest
-from experiment.main import app
+from network.loaders import load_network
+from network.model import Network
+from network.paths import PlainRoutes
+from planning.model.placement import place
+from planning.model.request import Algorithm, PlanRequest
+from planning.registry import make_plan
+from timing.schedule_bytes import link_volumes
 
 CLI = CliRunner()
 

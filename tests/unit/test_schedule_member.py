@@ -13,15 +13,15 @@ import pytest
 from collectives.algorithms.catalogue import MULTI_TREE, SCHEDULES
 from collectives.algorithms.rooted import heap_tree
 from collectives.algorithms.trees import SharedTree
-from collectives.coordination.tree import CoordinationTree
-from collectives.network import Network
 from collectives.plan import DataType, HostPart, JobPlan
-from controller.loaders import load_network
+from coordination.tree import CoordinationTree
 from host_agent.agent import Task, attend
-from host_agent.controller_client import AllDone, Assignment, ControllerClient, Event
+from host_agent.io.controller_client import AllDone, Assignment, ControllerClient, Event
 from host_agent.stream import WorkerOptions
 from host_agent.task import TaskError
 from host_agent.workload import WorkloadSpec
+from network.loaders import load_network
+from network.model import Network
 from packet_io.port import MemoryPort
 from tests.machine import PATIENCE, loopback
 

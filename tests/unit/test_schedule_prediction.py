@@ -3,14 +3,14 @@ from __future__ import annotations
 import pytest
 
 from collectives.algorithms.catalogue import SCHEDULES, make_schedule
-from collectives.paths import PlainRoutes
 from collectives.schedule import ScheduleError
-from collectives.schedule_bytes import link_volumes
 from collectives.schedule_checker import check_schedule
-from collectives.schedule_prediction import predict_schedule
-from collectives.tcp_segments import SEGMENT_BYTES, SEGMENT_HEADER_BYTES
-from controller.loaders import load_network
-from controller.placement import place
+from network.loaders import load_network
+from network.paths import PlainRoutes
+from planning.model.placement import place
+from timing.schedule_bytes import link_volumes
+from timing.schedule_prediction import predict_schedule
+from timing.tcp_segments import SEGMENT_BYTES, SEGMENT_HEADER_BYTES
 
 # Of the payload: its headers, and an acknowledgement the other way for every two segments.
 RING_OVERHEAD = 1 + 1.5 * SEGMENT_HEADER_BYTES / SEGMENT_BYTES

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collectives.network import Network
 from collectives.plan import JobPlan, PlanError, Results
 from host_agent.codec import mark, tos_of
 from host_agent.server import Server
 from host_agent.server_set import ServerSet
+from network.model import Network
 from protocol.wire import (
     REPLICATED_IP,
     Flag,

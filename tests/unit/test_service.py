@@ -16,18 +16,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collectives.messages import network_from, network_message, plan_from, plan_message
-from collectives.network import Network
 from collectives.plan import JobPlan, PlanError, Results
-from controller.asking import ControllerQueries
-from controller.loaders import load_network
-from controller.manager import Manager, next_request
-from controller.placement import place
-from controller.planners import make_plan
-from controller.planners.request import Algorithm, PlanRequest
-from controller.rules import Loss, SwitchRules
-from controller.service import ControllerService, ServiceError
-from controller.tracker import Outgoing, Tracker
-from host_agent.controller_client import (
+from controller.api.client import ControllerQueries
+from controller.api.service import ControllerService, ServiceError
+from controller.dataplane.rules import Loss, SwitchRules
+from controller.jobs.agents import AgentRegistry, UnknownJobError
+from controller.jobs.manager import Manager, next_request
+from controller.jobs.tracker import Outgoing, Tracker
+from host_agent.io.controller_client import (
     AgentLost,
     AgentLostError,
     AllDone,
@@ -37,6 +33,11 @@ from host_agent.controller_client import (
 )
 from host_agent.server import Server
 from host_agent.worker import Worker
+from network.loaders import load_network
+from network.model import Network
+from planning.model.placement import place
+from planning.model.request import Algorithm, PlanRequest
+from planning.registry import make_plan
 from protocol import hopsum_pb2 as pb
 from protocol.wire import Reduction
 from tests.machine import PATIENCE as WAIT
@@ -300,7 +301,8 @@ class Running:
         self.manager = Manager(self._network, install)
         self.loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
-        async with self.manager.service.serve(self.address) as self.address:
+        service = ControllerService(self.manager.agents, self.manager.server_restarted)
+        async with service.serve(self.address) as self.address:
             self._up.set()
             await self._stop.wait()
 
@@ -350,8 +352,8 @@ def test_a_job_from_start_to_end(tmp_path: Path) -> None:
         for client in clients.values():
             assert client.wait_until_all_done(WAIT) == AllDone({})
         clients["ps"].finished({"served": True})
-        tracker = running.manager.service.tracker(1)
-        running.do(running.manager.service.wait(1, lambda tracker: tracker.over))
+        tracker = running.manager.agents.tracker(1)
+        running.do(running.manager.agents.wait(1, lambda tracker: tracker.over))
         assert tracker.agents["h1"].round == 2
         assert json.loads(tracker.agents["h1"].detail) == {"loss": 0.5}
         assert tracker.reports()["ps"] == {"served": True}
@@ -370,7 +372,7 @@ def test_a_killed_process_is_named_to_the_others(tmp_path: Path) -> None:
         running.do(running.manager.submit(request))
         code = (
             "import sys, signal\n"
-            "from host_agent.controller_client import ControllerClient\n"
+            "from host_agent.io.controller_client import ControllerClient\n"
             f"client = ControllerClient({running.address!r}, 1, 'h2')\n"
             "client.register()\n"
             "client.ready()\n"
@@ -426,15 +428,15 @@ def test_a_client_outlives_its_controller(tmp_path: Path) -> None:
         for client in clients.values():
             client.wait_for_start(WAIT)
         clients["h1"].finished({"ok": True})
-        running.do(running.manager.service.wait(1, lambda t: bool(t.agents["h1"].report)))
+        running.do(running.manager.agents.wait(1, lambda t: bool(t.agents["h1"].report)))
     with Running(path, network) as running:
         running.do(running.manager.submit(request))
         clients["h2"].progress(9)
-        running.do(running.manager.service.wait(1, lambda t: t.agents["h2"].round == 9))
+        running.do(running.manager.agents.wait(1, lambda t: t.agents["h2"].round == 9))
         clients["h2"].finished({"ok": False})
         for client in clients.values():
             assert client.wait_until_all_done(WAIT) == AllDone({})
-        tracker = running.manager.service.tracker(1)
+        tracker = running.manager.agents.tracker(1)
         assert tracker.reports() == {"h1": {"ok": True}, "h2": {"ok": False}}
         for client in clients.values():
             client.close()
@@ -465,7 +467,7 @@ def test_no_controller(tmp_path: Path) -> None:
 
 def test_a_tcp_address() -> None:
     async def main() -> str:
-        async with ControllerService().serve("127.0.0.1:0") as address:
+        async with ControllerService(AgentRegistry()).serve("127.0.0.1:0") as address:
             return address
 
     host, _, port = asyncio.run(main()).rpartition(":")
@@ -475,7 +477,7 @@ def test_a_tcp_address() -> None:
 
 def test_an_address_that_cannot_be(tmp_path: Path) -> None:
     async def main() -> None:
-        async with ControllerService().serve("256.0.0.1:1"):
+        async with ControllerService(AgentRegistry()).serve("256.0.0.1:1"):
             pass
 
     with pytest.raises(ServiceError, match=r"cannot listen on 256\.0\.0\.1:1"):
@@ -528,8 +530,8 @@ def test_a_job_whose_rules_are_refused_leaves_nothing_behind() -> None:
         with pytest.raises(OSError, match="no"):
             await manager.submit(request)
         assert manager.plans() == []
-        with pytest.raises(ServiceError, match="there is no job 1"):
-            manager.service.tracker(1)
+        with pytest.raises(UnknownJobError, match="there is no job 1"):
+            manager.agents.tracker(1)
 
     asyncio.run(main())
 

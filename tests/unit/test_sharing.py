@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collectives.network import Network
 from collectives.plan import JobPlan, PlanError
 from collectives.plan_checker import check_plans
-from controller.allocation import Allocator
-from controller.loaders import load_network
-from controller.planners import make_plan
-from controller.planners.request import PlanRequest
-from controller.sharing import SharingPolicy, bypassing, preempt
+from controller.jobs.sharing import SharingPolicy, bypassing, preempt
+from network.loaders import load_network
+from network.model import Network
+from planning.model.allocation import Allocator
+from planning.model.request import PlanRequest
+from planning.registry import make_plan
 
 WINDOW = 8
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from cli.experiment.description import Algorithm, Experiment
+from cli.experiment.runner import run_experiment
+from cli.main import app
 from collectives.plan import PlanError
-from controller.loaders import load_network
-from controller.sharing import fitting_window
-from experiment.description import Algorithm, Experiment
-from experiment.main import app
-from experiment.runner import run_experiment
+from controller.jobs.sharing import fitting_window
+from network.loaders import load_network
 
 
 def star(folder: Path, slots: int) -> str:

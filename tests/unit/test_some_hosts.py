@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from typer.testing import CliRunner
 
+from cli.experiment.comparison import Comparison, compare
+from cli.experiment.description import Algorithm, Experiment, ExperimentError
+from cli.experiment.runner import run_experiment
+from cli.main import app
 from collectives.plan import PlanError
-from controller.loaders import load_network
-from controller.planners.answers import HOST_PLANNERS, answer
-from controller.planners.request import PlanRequest
-from experiment.comparison import Comparison, compare
-from experiment.description import Algorithm, Experiment, ExperimentError
-from experiment.main import app
-from experiment.runner import run_experiment
+from network.loaders import load_network
+from planning.answers import HOST_PLANNERS, answer
+from planning.model.request import PlanRequest
 
 BLOCK = ("h2", "h3", "h6", "h7")
 """A square of a 4x4 torus."""

@@ -13,27 +13,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collectives.plan import PlanError
-from controller.bounds.strength import strength
-from controller.planners.equal_rates import (
+from planning.bounds.strength import strength
+from planning.model.forest import ForestOptions
+from planning.model.graph import PlanningGraph
+from planning.spanning.equal_rates import (
     copies,
     halved_rates,
     largest_rate,
     trees_of_rate,
     unit_rates,
 )
-from controller.planners.forest import ForestOptions
-from controller.planners.graph import PlanningGraph
-from controller.planners.low_trees import LowTrees
-from controller.planners.spanning_trees import Limits, NumberedGraph, Tree, check_possible
-from controller.planners.tree_choice import (
+from planning.spanning.low_trees import LowTrees
+from planning.spanning.spanning_trees import Limits, NumberedGraph, Tree, check_possible
+from planning.spanning.tree_choice import (
     _exact,
     choose_trees,
     exact_rates,
     fractional_bound,
     residual,
 )
-from controller.planners.tree_enumeration import all_trees, count_trees
-from controller.planners.tree_packing import TreePacking, equal_trees
+from planning.spanning.tree_enumeration import all_trees, count_trees
+from planning.spanning.tree_packing import TreePacking, equal_trees
 from tests.unit.tree_world import named, network_of, networks, spanning_trees
 
 NEVER = math.inf

@@ -7,14 +7,14 @@ from dataclasses import replace
 import networkx as nx
 import pytest
 
+from cli.experiment.description import Experiment
+from cli.experiment.runner import run_experiment
 from collectives.plan import PlanError
-from controller.embedding.demand import Model
-from controller.loaders import load_network
-from controller.planners import EMBEDDING, PLANNERS, make_plan
-from controller.planners.request import PlanRequest
-from controller.planners.stack_depth import stack_depth
-from experiment.description import Experiment
-from experiment.runner import run_experiment
+from network.loaders import load_network
+from planning.model.demand import Model
+from planning.model.request import PlanRequest
+from planning.model.stack_depth import stack_depth
+from planning.registry import EMBEDDING, PLANNERS, make_plan
 from protocol.wire import HOPS_DEFAULT, most_hops
 
 DEEP = load_network("line:16x1", link_rate=1e6, servers=0)

@@ -10,9 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectives.network import Network
-from controller.loaders import load_network
-from controller.state import InterfaceUse, NetworkState, PortBytes, StateError, StateOptions
+from controller.telemetry.state import (
+    InterfaceUse,
+    NetworkState,
+    PortBytes,
+    StateError,
+    StateOptions,
+)
+from network.loaders import load_network
+from network.model import Network
 from protocol import hopsum_pb2 as pb
 
 RATE = 1e8

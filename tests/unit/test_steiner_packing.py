@@ -12,16 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from collectives.network import Network
 from collectives.plan import PlanError
-from controller.loaders import load_network
-from controller.network_builder import NetworkBuilder
-from controller.placement import place
-from controller.planners.forest import Forest, ForestOptions, Verdict
-from controller.planners.forest_checker import forest_faults
-from controller.planners.graph import planning_graph
-from controller.planners.packing_problem import PackingProblem
-from controller.planners.steiner_packing import pack_trees
+from network.builder import NetworkBuilder
+from network.loaders import load_network
+from network.model import Network
+from planning.model.forest import Forest, ForestOptions, Verdict
+from planning.model.forest_checker import forest_faults
+from planning.model.graph import planning_graph
+from planning.model.placement import place
+from planning.steiner.packing_problem import PackingProblem
+from planning.steiner.steiner_packing import pack_trees
 from tests.machine import PATIENCE
 
 

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from collectives.network import Network
 from collectives.plan import JobPlan
-from controller.loaders import load_network
-from controller.planners import make_plan
-from controller.planners.request import PlanRequest
-from controller.slots import SlotState
-from controller.stuck import find_missing, job_slots
+from controller.dataplane.slots import SlotState
+from controller.telemetry.slot_diagnosis import find_missing, job_slots
+from network.loaders import load_network
+from network.model import Network
+from planning.model.request import PlanRequest
+from planning.registry import make_plan
 
 
 def planned(plain: tuple[str, ...] = ()) -> tuple[Network, JobPlan]:

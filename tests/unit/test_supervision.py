@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from experiment.supervision import (
+from cli.experiment.supervision import (
     CALM_SECONDS,
     LONGEST_PAUSE,
     Backoff,

@@ -24,8 +24,8 @@ from collectives.algorithms.target_parts import (
     time_of,
 )
 from collectives.schedule import ScheduleError
-from collectives.schedule_bytes import link_volumes
 from collectives.schedule_checker import check_schedule
+from timing.schedule_bytes import link_volumes
 
 
 @st.composite

@@ -13,23 +13,19 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from cli.controller_commands import app
+from cli.job_commands import make_submission
 from collectives.algorithms.catalogue import SCHEDULES
-from collectives.network import Network
 from collectives.plan import DataType, JobPlan
 from collectives.workload import MOST_TENSORS, WorkloadError, WorkloadSpec
-from controller.cluster import Cluster
-from controller.cluster_service import spec_from
-from controller.commands import app
-from controller.job_commands import make_submission
-from controller.job_queue import JobError, JobState
-from controller.loaders import load_network
-from controller.manager import Manager
-from controller.planners import make_plan
-from controller.planners.request import PlanRequest
-from controller.rules import SwitchRules
-from controller.task_check import check_task
+from controller.api.cluster_service import spec_from
+from controller.dataplane.rules import SwitchRules
+from controller.jobs.cluster import Cluster
+from controller.jobs.job_queue import JobError, JobState
+from controller.jobs.manager import Manager
+from controller.jobs.task_check import check_task
 from host_agent import workload as workloads
-from host_agent.controller_client import Assignment
+from host_agent.io.controller_client import Assignment
 from host_agent.node import member as members
 from host_agent.node.member import Member
 from host_agent.node.operation_pool import OperationPool
@@ -37,6 +33,10 @@ from host_agent.node.source import LockStep
 from host_agent.operator_training import OperatorTraining
 from host_agent.task import Task, TaskError
 from host_agent.workload import RandomTensors, Stopped, TrainingWorkload, random_tensor
+from network.loaders import load_network
+from network.model import Network
+from planning.model.request import PlanRequest
+from planning.registry import make_plan
 
 GOOD: dict[str, Any] = {
     "kind": "random",

@@ -15,7 +15,7 @@ from collectives.algorithms.rooted import RootedTree
 from collectives.algorithms.trees import double_tree_all_reduce, server_all_reduce
 from collectives.execution import Channel, Execution, channels
 from collectives.schedule import Collective, Ranges, Schedule, make_step
-from host_agent.tcp_collective import PeerLost, TcpCollective
+from host_agent.io.tcp_collective import PeerLost, TcpCollective
 from tests.machine import PATIENCE, loopback
 
 RANKS = 3

@@ -7,10 +7,10 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from collectives.network import NetworkError
-from collectives.paths import PlainRoutes, path_links
-from collectives.timing.routes import BARE, TCP, LinkArrays, plain_routes
-from controller.loaders import load_network
+from network.loaders import load_network
+from network.model import NetworkError
+from network.paths import PlainRoutes, path_links
+from timing.routes import BARE, TCP, LinkArrays, plain_routes
 
 
 @pytest.mark.parametrize(

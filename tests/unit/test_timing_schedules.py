@@ -17,16 +17,16 @@ from collectives.algorithms.trees import (
     server_all_reduce,
     tree_all_reduce,
 )
-from collectives.network import Network
-from collectives.paths import PlainRoutes, path_links
 from collectives.schedule import Collective, Ranges, Schedule, Step, make_step
-from collectives.tcp_segments import SEGMENT_BYTES
-from collectives.timing import costs
-from collectives.timing.routes import BARE, TCP, LinkArrays
-from collectives.timing.scenario import COARSE, Background, Scenario, Timing
-from collectives.timing.schedules import Transport, add_schedule, agents_transport
-from controller.loaders import load_network
-from controller.network_builder import NetworkBuilder
+from network.builder import NetworkBuilder
+from network.loaders import load_network
+from network.model import Network
+from network.paths import PlainRoutes, path_links
+from timing import costs
+from timing.routes import BARE, TCP, LinkArrays
+from timing.scenario import COARSE, Background, Scenario, Timing
+from timing.schedules import Transport, add_schedule, agents_transport
+from timing.tcp_segments import SEGMENT_BYTES
 
 RATE, LATENCY = 8e9, 5e-6
 MODEL = costs.AlphaBeta(2 * LATENCY, 8 / RATE)

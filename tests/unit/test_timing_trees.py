@@ -6,17 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from collectives.network import Network
 from collectives.plan import DataType, JobPlan, Results
-from collectives.prediction import predict
-from collectives.timing import costs
-from collectives.timing.routes import BARE, LinkArrays
-from collectives.timing.scenario import Background, Scenario, Timing
-from collectives.timing.trees import add_plan
-from controller.loaders import load_network
-from controller.placement import place
-from controller.planners import make_plan
-from controller.planners.request import Algorithm, PlanRequest
+from network.loaders import load_network
+from network.model import Network
+from planning.model.placement import place
+from planning.model.request import Algorithm, PlanRequest
+from planning.registry import make_plan
+from timing import costs
+from timing.prediction import predict
+from timing.routes import BARE, LinkArrays
+from timing.scenario import Background, Scenario, Timing
+from timing.trees import add_plan
 
 
 def planned(network: Network, servers: int = 1, **fields: object) -> JobPlan:

@@ -3,10 +3,10 @@ from __future__ import annotations
 import networkx as nx
 import pytest
 
-from collectives.network import NetworkError
-from controller.network_builder import NetworkBuilder, host_ip
-from controller.placement import place
-from controller.topologies import Options, make_topology
+from network.builder import NetworkBuilder, host_ip
+from network.model import NetworkError
+from network.topologies import Options, make_topology
+from planning.model.placement import place
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,9 @@ torch = pytest.importorskip("torch", reason="torch is an extra: pip install hops
 
 import torch.distributed as dist  # noqa: E402 - only where torch is
 
+from host_agent.io.process_socket import AgentSocket, SumRefused  # noqa: E402
+from host_agent.io.tcp_collective import PeerLost  # noqa: E402
 from host_agent.node.process import ProcessTensors  # noqa: E402
-from host_agent.process_socket import AgentSocket, SumRefused  # noqa: E402
-from host_agent.tcp_collective import PeerLost  # noqa: E402
 from host_agent.torch_backend import HopsumError, HopsumGroup, _switches  # noqa: E402
 from tests.machine import PATIENCE as SECONDS  # noqa: E402
 from tests.machine import unique  # noqa: E402

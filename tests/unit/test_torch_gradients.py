@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch", reason="torch is an extra: pip install hopsum[torch]")
 
 
-from collectives.coordination.failure import (  # noqa: E402
+from coordination.failure import (  # noqa: E402
     IterationMismatch,
     OperatorError,
     ProcessLost,

@@ -7,12 +7,12 @@ from time import monotonic
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.bounds.strength import strength
-from controller.planners.graph import PlanningGraph
-from controller.planners.spanning_trees import Lengths, NumberedGraph, Tree
-from controller.planners.tree_choice import residual
-from controller.planners.tree_enumeration import all_trees
-from controller.planners.tree_peeling import Peeling, Rest, largest_share
+from planning.bounds.strength import strength
+from planning.model.graph import PlanningGraph
+from planning.spanning.spanning_trees import Lengths, NumberedGraph, Tree
+from planning.spanning.tree_choice import residual
+from planning.spanning.tree_enumeration import all_trees
+from planning.spanning.tree_peeling import Peeling, Rest, largest_share
 from tests.unit.tree_world import named, network_of, networks
 
 NEVER = math.inf

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from collectives.network import Network
 from collectives.plan import JobPlan, PlanError
 from host_agent.codec import TREE_AT, tos_of
 from host_agent.failure import CallError, JobFailed
@@ -17,6 +16,7 @@ from host_agent.numbers import NumbersError, exponent_codes
 from host_agent.server import Server
 from host_agent.stream import WorkerOptions
 from host_agent.worker import Worker
+from network.model import Network
 from protocol.wire import Flag, Kind, Reduction, frame_view, ipv4_checksum
 from tests.unit.protocol_world import (
     LANES,

@@ -7,11 +7,11 @@ from fractions import Fraction
 from itertools import combinations, product
 from random import Random
 
-from collectives.network import Network
 from collectives.plan import Results
-from controller.network_builder import NetworkBuilder
-from controller.planners.in_trees import Limits, TreeTask
-from controller.planners.routes import Route, make_route
+from network.builder import NetworkBuilder
+from network.model import Network
+from planning.model.routes import Route, make_route
+from planning.steiner.in_trees import Limits, TreeTask
 
 
 def small_network(random: Random, switches: int, hosts: int) -> Network:

@@ -1,0 +1,1 @@
+"""The `hopsum` command: options, commands, reports and pictures."""

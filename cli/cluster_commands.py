@@ -1,0 +1,156 @@
+"""Commands that bring up what jobs are submitted to."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from cli.command_options import (
+    HostsOption,
+    MaxHopsOption,
+    PlainOption,
+    RateOption,
+    ServersOption,
+    TopologyArgument,
+    UplinkOption,
+    WorkersOption,
+)
+from cli.experiment.cluster import run_controller, run_emulated_cluster
+from cli.experiment.description import Engine
+from controller.jobs.priorities import ONE_LEVEL, PriorityPolicy
+from controller.jobs.sharing import SharingPolicy
+from network.loaders import load_network
+from planning.model.stack_depth import stack_depth
+from protocol.channel import Tls, tls_of_environment
+from protocol.wire import LANES_MAX, LANES_STEP
+
+app = typer.Typer(help="The controller as a long-running process.", no_args_is_help=True)
+
+EngineOption = Annotated[Engine, typer.Option(help="Switch that runs the P4.")]
+LanesOption = Annotated[int, typer.Option(min=LANES_STEP, max=LANES_MAX, help="Values a packet.")]
+PrioritiesOption = Annotated[
+    bool,
+    typer.Option(
+        "--priorities/--no-priorities",
+        help="Jobs go first in their first iterations, and then the less they have sent; or all "
+        "share links fairly.",
+    ),
+]
+DEFAULT_QUOTA = float(SharingPolicy().quota)
+QuotaOption = Annotated[
+    float, typer.Option(help="Of a switch's slots what one job may hold, above 0 to 1.")
+]
+
+
+def _tell(line: str) -> None:
+    Console(stderr=True).print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _policy(priorities: bool) -> PriorityPolicy | None:
+    """None: what suits the network."""
+    return None if priorities else ONE_LEVEL
+
+
+def _sharing(quota: float) -> SharingPolicy:
+    try:
+        return SharingPolicy(Fraction(str(quota)))
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--quota") from None
+
+
+@app.callback()
+def controller() -> None:
+    """The controller as a long-running process."""
+
+
+@app.command()
+def serve(
+    network: TopologyArgument,
+    listen: Annotated[
+        str, typer.Option(help="host:port (port 0: any), or unix:PATH.")
+    ] = "127.0.0.1:9600",
+    engine: EngineOption = Engine.EMBEDDED,
+    lanes: LanesOption = 256,
+    max_hops: MaxHopsOption = None,
+    link_rate: RateOption = None,
+    uplink_rate: UplinkOption = None,
+    workers: WorkersOption = None,
+    servers: ServersOption = 1,
+    plain: PlainOption = None,
+    hosts_per_switch: HostsOption = 1,
+    tls_certificate: Annotated[
+        Path | None, typer.Option(help="Speak TLS only, with this certificate (PEM).")
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="The key of that certificate.")] = None,
+    tls_authority: Annotated[
+        Path | None, typer.Option(help="Let in only who has a certificate of this authority.")
+    ] = None,
+    jobs: Annotated[
+        Path | None,
+        typer.Option(
+            help="File that keeps the jobs: after a restart of the controller they go on."
+        ),
+    ] = None,
+    priorities: PrioritiesOption = True,
+    quota: QuotaOption = DEFAULT_QUOTA,
+) -> None:
+    """Serve jobs on the switches of a running `mn --custom`, until interrupted."""
+    loaded = load_network(
+        network,
+        link_rate=link_rate,
+        uplink_rate=uplink_rate,
+        workers=workers,
+        servers=servers,
+        plain=plain or (),
+        hosts_per_switch=hosts_per_switch,
+    )
+    tls = Tls(tls_authority, tls_certificate, tls_key)
+    run_controller(
+        loaded,
+        engine,
+        lanes,
+        listen,
+        _tell,
+        max_hops=stack_depth(loaded, lanes, max_hops),
+        tls=tls if any((tls.authority, tls.certificate, tls.key)) else tls_of_environment(),
+        book=jobs,
+        priorities=_policy(priorities),
+        sharing=_sharing(quota),
+    )
+
+
+def cluster(
+    network: TopologyArgument,
+    engine: EngineOption = Engine.EMBEDDED,
+    lanes: LanesOption = 256,
+    max_hops: MaxHopsOption = None,
+    link_rate: RateOption = "25Mbit",
+    uplink_rate: UplinkOption = None,
+    workers: WorkersOption = None,
+    servers: ServersOption = 1,
+    plain: PlainOption = None,
+    priorities: PrioritiesOption = True,
+    quota: QuotaOption = DEFAULT_QUOTA,
+) -> None:
+    """Bring up a cluster in Mininet that jobs can be submitted to, until interrupted (root)."""
+    loaded = load_network(
+        network,
+        link_rate=link_rate,
+        uplink_rate=uplink_rate,
+        workers=workers,
+        servers=servers,
+        plain=plain or (),
+    )
+    run_emulated_cluster(
+        loaded,
+        engine,
+        lanes,
+        _tell,
+        _policy(priorities),
+        _sharing(quota),
+        stack_depth(loaded, lanes, max_hops),
+    )

@@ -1,0 +1,292 @@
+"""The controller's commands; the `hopsum` command mounts `app`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from cli import doctor as examination
+from cli.command_options import (
+    ControllerOption,
+    HostsOption,
+    JsonOption,
+    LatencyOption,
+    PlainOption,
+    RateOption,
+    ServersOption,
+    TopologyArgument,
+    UplinkOption,
+    WorkersOption,
+    print_json,
+    print_table,
+)
+from cli.job_commands import app as job_commands
+from cli.plan_command import plan
+from cli.reports.network_drawing import network_svg
+from cli.shell import run_shell
+from cli.status_command import status
+from collectives.plan import PlanError
+from controller.api.client import ControllerQueries
+from controller.dataplane.slots import SlotState
+from controller.jobs.job_queue import LAST_JOB
+from controller.telemetry.slot_diagnosis import job_slots
+from files.output import write_file
+from network.loaders import load_network, node_link, save_network
+from network.units import format_rate, format_time
+
+MOST_SLOTS = 1 << 20
+"""More than a switch has."""
+MOST_ID = (1 << 64) - 1
+"""Of P4Runtime's 64 bits."""
+
+app = typer.Typer(help="Networks, plans, switches and jobs.")
+
+
+@app.command()
+def topology(
+    network: TopologyArgument,
+    save: Annotated[Path | None, typer.Option(help="Write it as node-link JSON.")] = None,
+    svg: Annotated[Path | None, typer.Option(help="Draw it into this file.")] = None,
+    workers: WorkersOption = None,
+    servers: ServersOption = 1,
+    link_rate: RateOption = None,
+    uplink_rate: UplinkOption = None,
+    latency: LatencyOption = None,
+    plain: PlainOption = None,
+    hosts_per_switch: HostsOption = 1,
+    as_json: JsonOption = False,
+) -> None:
+    """Show a network, convert it to node-link JSON, or draw it."""
+    loaded = load_network(
+        network,
+        link_rate=link_rate,
+        uplink_rate=uplink_rate,
+        latency=latency,
+        workers=workers,
+        servers=servers,
+        plain=plain or (),
+        hosts_per_switch=hosts_per_switch,
+    )
+    if save is not None:
+        save_network(loaded, save)
+    if svg is not None:
+        write_file(svg, network_svg(loaded))
+    if as_json:
+        print_json(node_link(loaded))
+        return
+    console = Console()
+    console.print(
+        f"{loaded.name}: {len(loaded.hosts)} hosts, {len(loaded.switches)} switches, "
+        f"{len(loaded.links)} links",
+        highlight=False,
+    )
+    print_table(
+        "hosts",
+        ("host", "address", "MAC", "attached to"),
+        [
+            (h.name, h.ip, h.mac, ", ".join(loaded.ports(h.name).values()))
+            for h in loaded.hosts.values()
+        ],
+        console,
+    )
+    if loaded.switches:
+        print_table(
+            "switches",
+            ("switch", "sums", "slots", "ports"),
+            [
+                (
+                    s.name,
+                    "yes" if s.aggregates else "no",
+                    s.slots,
+                    "  ".join(f"{port}:{peer}" for port, peer in loaded.ports(s.name).items()),
+                )
+                for s in loaded.switches.values()
+            ],
+            console,
+        )
+    rates = sorted({(format_rate(x.bandwidth), format_time(x.latency)) for x in loaded.links})
+    console.print("links: " + "; ".join(f"{rate}, {late}" for rate, late in rates))
+
+
+app.command()(plan)
+app.add_typer(job_commands)
+
+
+app.command()(status)
+
+
+@app.command()
+def stats(
+    controller: ControllerOption = None,
+    everything: Annotated[bool, typer.Option("--all", help="Also what never happened.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what became of the packets at every switch."""
+    switches = ControllerQueries(controller).switches(counters=True)
+    if as_json:
+        print_json(
+            {
+                s.name: {
+                    "state": s.state,
+                    "seconds": s.seconds,
+                    "health": s.health,
+                    "address": s.address,
+                    "outcomes": dict(s.outcomes),
+                }
+                for s in switches
+            }
+        )
+        return
+    totals: dict[str, int] = {}
+    for switch in switches:
+        for name, count in switch.outcomes.items():
+            totals[name] = totals.get(name, 0) + count
+    names = [name for name, count in totals.items() if count or everything]
+    rows = [(s.name, s.state, *(s.outcomes.get(name, 0) for name in names)) for s in switches]
+    print_table("packets", ("switch", "state", *names), rows, Console())
+
+
+@app.command()
+def slots(
+    switch: Annotated[str, typer.Argument(help="Name of the switch.")],
+    first: Annotated[int, typer.Option(min=0, max=MOST_SLOTS, help="First slot.")] = 0,
+    count: Annotated[int, typer.Option(min=1, max=MOST_SLOTS, help="How many.")] = 16,
+    job: Annotated[
+        int | None, typer.Option(min=0, max=LAST_JOB, help="All slots of this job instead.")
+    ] = None,
+    values: Annotated[bool, typer.Option(help="Also the values, in JSON.")] = False,
+    controller: ControllerOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what slots of a switch hold, read in-band."""
+    queries = ControllerQueries(controller)
+    ranges = [range(first, first + count)]
+    if job is not None:
+        held = job_slots(queries.describe(job)[1])
+        if switch not in held:
+            raise PlanError(
+                f"job {job} has no slots at switch {switch}; it has some at {', '.join(held)}"
+            )
+        ranges = held[switch]
+    found = [s for part in ranges for s in queries.slots(switch, part.start, len(part), values)]
+    if as_json:
+        print_json([_slot_dict(state, values) for state in found])
+        return
+    rows = [
+        (
+            s.slot,
+            _slot_words(s),
+            f"{s.job}/{s.tree}" if s.valid else "",
+            s.epoch,
+            s.fragment,
+            f"{s.count}/{s.fan_in}",
+            ", ".join(map(str, s.missing())) if s.valid and not s.cleared else "",
+            s.weight,
+        )
+        for s in found
+    ]
+    columns = ("slot", "state", "job/tree", "epoch", "fragment", "children", "missing", "weight")
+    print_table(f"slots of {switch}", columns, rows, Console())
+
+
+def _slot_words(state: SlotState) -> str:
+    if not state.valid:
+        return "empty"
+    if state.cleared:
+        return "cleared"
+    return "complete" if state.complete else "waiting"
+
+
+def _slot_dict(state: SlotState, values: bool) -> Mapping[str, Any]:
+    shown: dict[str, Any] = {
+        "slot": state.slot,
+        "state": _slot_words(state),
+        "job": state.job,
+        "tree": state.tree,
+        "epoch": state.epoch,
+        "fragment": state.fragment,
+        "bitmap": state.bitmap,
+        "count": state.count,
+        "fan_in": state.fan_in,
+        "weight": state.weight,
+        "flags": state.flags,
+        "exponent": state.exponent,
+    }
+    if values:
+        shown["lanes"] = state.lanes.tolist()
+    return shown
+
+
+@app.command("why-stuck")
+def why_stuck(
+    job: Annotated[int, typer.Argument(min=0, max=LAST_JOB, help="Number of the job.")] = 1,
+    controller: ControllerOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Say which child is missing at which switch, for every fragment that waits."""
+    missing = ControllerQueries(controller).missing(job)
+    if as_json:
+        print_json([{name: getattr(m, name) for name in m.__dataclass_fields__} for m in missing])
+        return
+    console = Console()
+    if not missing:
+        console.print("no slot of a switch waits for anything")
+        return
+    print_table(
+        f"job {job} waits for",
+        ("tree", "fragment", "at switch", "child", "from", "workers", "why"),
+        [
+            (m.tree, m.fragment, m.switch, m.child, m.neighbour, ", ".join(m.workers), m.why)
+            for m in missing
+        ],
+        console,
+    )
+
+
+@app.command()
+def shell(
+    switch: Annotated[str, typer.Argument(help="Name of a switch, or its host:port.")],
+    device_id: Annotated[
+        int, typer.Option(min=0, max=MOST_ID, help="Where the switch is given by address.")
+    ] = 1,
+    election_id: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            max=MOST_ID,
+            help="Below 10 it reads beside the controller; above, it takes over.",
+        ),
+    ] = 1,
+    controller: ControllerOption = None,
+) -> None:
+    """Open p4runtime-shell on a switch (installed on first use, in an environment of its own)."""
+    address = switch
+    if ":" not in switch:
+        known = {s.name: s for s in ControllerQueries(controller).switches()}
+        if switch not in known:
+            raise PlanError(f"there is no switch {switch!r}; switches: {', '.join(known)}")
+        address, device_id = known[switch].address, known[switch].device_id
+    raise typer.Exit(run_shell(address, device_id, election_id))
+
+
+@app.command()
+def doctor(as_json: JsonOption = False) -> None:
+    """Look at what this machine has, and say what works without the rest."""
+    findings = examination.examine()
+    if as_json:
+        print_json([finding.to_dict() for finding in findings])
+        return
+    rows = [
+        (
+            finding.name,
+            f"[green]{finding.found}[/]" if finding.ok else "[yellow]missing[/]",
+            finding.needed_for,
+            "" if finding.ok else finding.without,
+        )
+        for finding in findings
+    ]
+    print_table("this machine", ("", "found", "needed for", "without it"), rows, Console())

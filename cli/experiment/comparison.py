@@ -1,0 +1,247 @@
+"""Algorithms compared at flow level: the same all-reduce by each of them on the same network."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from cli.experiment.description import Algorithm, Experiment, ExperimentError
+from cli.experiment.prepare import (
+    forest_options,
+    host_trees,
+    place_ranks,
+    plan_job,
+    way_to_sum,
+)
+from collectives.algorithms.catalogue import LEVEL_WISE, MULTI_TREE, SCHEDULES, make_schedule
+from collectives.algorithms.level_wise_form import DEFAULT as LEVEL_WISE_FORM
+from collectives.algorithms.level_wise_form import FormOptions, forms_of
+from collectives.algorithms.trees import SharedTree
+from collectives.plan import DataType, JobPlan
+from network.loaders import load_network
+from network.model import Network
+from network.units import parse_rate, parse_size
+from planning.answers import MTREE, NAMES
+from planning.model.stack_depth import stack_depth
+from protocol.wire import LANES_DEFAULT
+from timing.routes import LinkArrays
+from timing.scenario import Background, Scenario, Timing
+from timing.schedules import add_schedule, agents_transport
+from timing.trees import add_plan
+
+ELEMENT_BYTES = 4
+
+PLANS = (Algorithm.IN_NETWORK.value, Algorithm.SERVER.value)
+"""Over the protocol of hopsum, with servers."""
+ALGORITHMS = (*PLANS, *SCHEDULES, MULTI_TREE)
+"""These, those over TCP among the workers, and the planner's trees: of switches, else of hosts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What to compare: every algorithm, for every number of workers and every size in bytes.
+
+    Rates in bit/s, times in s. `workers` empty: as many as the network has room for. `algorithms`
+    empty: all that the network allows. `block`: bytes that an agent passes on at once, None: as
+    agents do (`agents_transport`). `overhead`: of every message over TCP. `planner`: of trees of
+    switches, or of hosts. The rest as in `Experiment`.
+    """
+
+    topology: str
+    sizes: tuple[int, ...]
+    workers: tuple[int, ...] = ()
+    algorithms: tuple[str, ...] = ()
+    link_rate: float | None = 25e6
+    uplink_rate: float | None = None
+    latency: float | None = None
+    servers: int = 1
+    planner: str = "multi-hop"
+    tree_bandwidth: float | None = None
+    keep: float | None = None
+    form: FormOptions = LEVEL_WISE_FORM
+    lanes: int = LANES_DEFAULT
+    window: int | None = None
+    dtype: DataType = DataType.FLOAT32
+    block: int | None = None
+    overhead: float = 0.0
+    background: tuple[Background, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in self.algorithms:
+            if name not in ALGORITHMS:
+                raise ExperimentError(
+                    f"algorithm {name!r}: expected some of {', '.join(ALGORITHMS)}"
+                )
+        if self.planner not in NAMES:
+            raise ExperimentError(
+                f"there is no planner {self.planner!r:.40}; planners: {', '.join(NAMES)}"
+            )
+        for what, values in (("size", self.sizes), ("workers", self.workers)):
+            if any(value < 1 for value in values):
+                raise ExperimentError(f"{what} {min(values)}: expected at least 1")
+        if self.planner != MTREE and (self.tree_bandwidth is not None or self.keep is not None):
+            raise ExperimentError(
+                f"tree-bandwidth and keep: only the planner mtree knows them, not {self.planner}; "
+                "use --planner mtree, or leave them out"
+            )
+        if self.form != LEVEL_WISE_FORM and self.algorithms and LEVEL_WISE not in self.algorithms:
+            raise ExperimentError(
+                "level-wise-form and siblings: only the algorithm level-wise knows them; add it, "
+                "or leave them out"
+            )
+        if not self.sizes:
+            raise ExperimentError("no size: expected one such as 100MB")
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One all-reduce of `size` bytes among `workers`. `hottest`: the link with most bytes.
+
+    `form`: how the algorithm level-wise exchanges; empty for the others.
+    """
+
+    algorithm: str
+    workers: int
+    size: int
+    seconds: float
+    total_bytes: float
+    hottest: tuple[str, str]
+    hottest_bytes: float
+    timing: Timing = field(repr=False, compare=False)
+    form: str = ""
+
+    @property
+    def goodput(self) -> float:
+        """Bits per second of a worker's data."""
+        return 8 * self.size / self.seconds if self.seconds else 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """As an object of the report."""
+        return {
+            "algorithm": self.algorithm,
+            "workers": self.workers,
+            "size_bytes": self.size,
+            "seconds": self.seconds,
+            "goodput_bits_per_second": self.goodput,
+            "total_bytes": round(self.total_bytes),
+            "hottest_link": list(self.hottest),
+            "hottest_link_bytes": round(self.hottest_bytes),
+            **({"form": self.form} if self.form else {}),
+        }
+
+
+def compare(comparison: Comparison) -> Iterator[Compared]:
+    """Simulate every case, in order of workers, size and algorithm.
+
+    Raises NetworkError, PlanError, ScheduleError or ExperimentError where a case cannot be.
+    """
+    for workers in comparison.workers or (None,):
+        network = load_network(
+            comparison.topology,
+            link_rate=comparison.link_rate,
+            uplink_rate=comparison.uplink_rate,
+            latency=comparison.latency,
+            servers=comparison.servers,
+            workers=workers,
+        )
+        algorithms = comparison.algorithms or _possible(network, workers)
+        placement = place_ranks(network, workers, comparison.servers)
+        links = LinkArrays(network)
+        plans: dict[str, JobPlan] = {}
+        trees: tuple[SharedTree, ...] = ()
+        for name in algorithms:
+            experiment = _experiment(comparison, network, len(placement.workers), name)
+            if not experiment.algorithm.among_hosts:
+                open_window = comparison.window is None
+                _, plans[name], _ = plan_job(network, placement, experiment, open_window)
+            elif name == MULTI_TREE:
+                trees = host_trees(
+                    network, placement, forest_options(experiment), experiment.planner
+                )
+        for size in comparison.sizes:
+            for name in algorithms:
+                scenario = Scenario(links)
+                elements = -(-size // ELEMENT_BYTES)
+                forms: tuple[str, ...] = ()
+                if name in plans:
+                    add_plan(scenario, plans[name], elements, comparison.dtype)
+                else:
+                    ranks = placement.workers
+                    schedule = make_schedule(name, network, ranks, elements, trees, comparison.form)
+                    if name == LEVEL_WISE:
+                        forms = forms_of(network, ranks, [elements], comparison.form)
+                    transport = agents_transport(
+                        schedule,
+                        ELEMENT_BYTES,
+                        block=_block(comparison.block),
+                        overhead=comparison.overhead,
+                    )
+                    add_schedule(scenario, schedule, schedule.names, transport)
+                for traffic in comparison.background:
+                    scenario.add_background(traffic)
+                compared = _compared(name, len(placement.workers), size, scenario.run())
+                yield replace(compared, form="; ".join(forms))
+
+
+def _possible(network: Network, workers: int | None) -> tuple[str, ...]:
+    """All algorithms, or where hosts forward those that need no switch, nor links of workers."""
+    if network.switches:
+        return ALGORITHMS
+    idle = workers is not None and workers < len(network.hosts)
+    needing = (*PLANS, *([MULTI_TREE] if idle else ()))
+    return tuple(name for name in ALGORITHMS if name not in needing)
+
+
+def _block(size: int | None) -> int | None:
+    return None if size is None else max(1, size // ELEMENT_BYTES)
+
+
+def _experiment(comparison: Comparison, network: Network, workers: int, name: str) -> Experiment:
+    """What `hopsum run` would do with this algorithm."""
+    planned = name == Algorithm.IN_NETWORK or (name == MULTI_TREE and comparison.planner == MTREE)
+    experiment = Experiment(
+        topology=comparison.topology,
+        workers=workers,
+        algorithm=Algorithm(name),
+        lanes=comparison.lanes,
+        window=comparison.window,
+        max_hops=stack_depth(network, comparison.lanes),
+        servers=comparison.servers,
+        planner=comparison.planner if planned else "multi-hop",
+        tree_bandwidth=comparison.tree_bandwidth if planned else None,
+        keep=comparison.keep if planned else None,
+    )
+    return way_to_sum(network, experiment.resolved)
+
+
+def _compared(name: str, workers: int, size: int, timing: Timing) -> Compared:
+    hottest, most = max(
+        timing.loads.items(), key=lambda item: (round(item[1]), item[0]), default=(("", ""), 0.0)
+    )
+    return Compared(
+        name, workers, size, timing.seconds, sum(timing.loads.values()), hottest, most, timing
+    )
+
+
+def parse_background(text: str) -> Background:
+    """Other traffic from `h1-h5`, `h1-h5:10Mbit` (a rate) or `h1-h5:20MB` (that many bytes).
+
+    Raises ExperimentError.
+    """
+    match = re.fullmatch(r"([^:]+?)-([^:]+?)(?::(.+))?", text)
+    if not match:
+        raise ExperimentError(
+            f"background {text!r}: expected source-target, such as h1-h5, h1-h5:10Mbit or "
+            "h1-h5:20MB"
+        )
+    traffic = Background(match[1], match[2])
+    if match[3] is None:
+        return traffic
+    try:
+        if match[3].strip().endswith("B"):
+            return replace(traffic, size=float(parse_size(match[3])))
+        return replace(traffic, rate=parse_rate(match[3]))
+    except ValueError as error:
+        raise ExperimentError(f"background {text!r}: {error}") from None

@@ -1,0 +1,220 @@
+"""An experiment as data: what runs where, and every choice that decides its outcome."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from collectives.algorithms.level_wise_form import DEFAULT as LEVEL_WISE_FORM
+from collectives.algorithms.level_wise_form import FormOptions
+from collectives.plan import WINDOW_BMV2, WINDOW_EMBEDDED, DataType, Results
+from collectives.workload import MOST_ELEMENTS, MOST_TENSORS, MOST_WORKERS
+from planning.answers import HOST_PLANNERS, NAMES
+from planning.model.forest import MOST_SEED
+from planning.registry import EMBEDDING
+from protocol.wire import LANES_DEFAULT, LayoutError, check_lanes
+
+SERVER_QUEUE = 512
+"""Frames that may wait for one link of a host: below the 1000 of Linux's queues."""
+DEFAULT_PLANNER = "multi-hop"
+MOST_WINDOW = 1 << 16
+"""Fragments; switches have fewer slots."""
+DEFAULT_TREES = 8
+"""Trees at most that the planners multi-tree and mtree may use in a run that does not say."""
+
+
+class Algorithm(StrEnum):
+    """How gradients are summed."""
+
+    IN_NETWORK = "in-network"
+    """In the switches, hop by hop."""
+    SERVER = "server"
+    """By a parameter server; no switch aggregates."""
+    RING = "ring"
+    """By a ring all-reduce among the workers, over TCP; like those below."""
+    HALVING_DOUBLING = "halving-doubling"
+    """Recursive halving and doubling."""
+    TREE = "tree"
+    """Up and down a balanced binary tree of the workers."""
+    DOUBLE_TREE = "double-tree"
+    """On two binary trees, half of the tensor each."""
+    LEVEL_WISE = "level-wise"
+    """Level by level on the tree of the network."""
+    MULTI_TREE = "multi-tree"
+    """On trees of the planner multi-tree or mtree: in switches, or without any by TCP."""
+
+    EMBEDDING = "embedding"
+    """As the planner of that name: parts of a tensor in the switches, others by TCP among hosts."""
+
+    @property
+    def among_hosts(self) -> bool:
+        """Whether the workers sum by a schedule over TCP, without planner, servers or switches."""
+        return self not in (Algorithm.IN_NETWORK, Algorithm.SERVER, Algorithm.EMBEDDING)
+
+
+class Coordination(StrEnum):
+    """How the bit vectors of workers that agree on an order are combined (004)."""
+
+    AUTO = "auto"
+    """On a virtual ring where the network has one, else on the tree."""
+    TREE = "tree"
+    """Up and down the tree of the processes."""
+    RING = "ring"
+    """Around a ring of them: the network's, or by number where it has none."""
+    SWITCHES = "switches"
+    """In the switches, by a job of its own whose reduction is the bitwise and."""
+
+
+class WorldKind(StrEnum):
+    """Where it runs."""
+
+    SIMULATION = "simulation"
+    """Virtual time, one process, no root."""
+    MININET = "mininet"
+    """Real processes and links on this machine, as root."""
+
+
+class Engine(StrEnum):
+    """Which switch runs the P4 program."""
+
+    EMBEDDED = "embedded"
+    BMV2 = "bmv2"
+
+
+class PacketIo(StrEnum):
+    """How agents build and move packets."""
+
+    FAST = "fast"
+    SCAPY = "scapy"
+
+
+class ExperimentError(ValueError):
+    """An experiment that cannot be run; the message says which choice and what was expected."""
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """One all-reduce experiment. Rates in bits per second, times in seconds.
+
+    `worker_names`: the workers, if they are not the first hosts. `train`: train on this data set
+    instead of summing random tensors; `rounds` is then the number of epochs, and with `coordinate`
+    a step's gradients are several operators, summed in an order that the workers agree on (else all
+    in one tensor), by `coordination`. `results` None: replicated, but unicast for the parameter
+    server. `window` None: what suits the engine and the number of trees. `max_hops`: entries of a
+    hop stack, None: what the network needs. `link_rate` (of every link) and `uplink_rate` (of links
+    between switches) go over what a file says; None: what it says, else unlimited. `max_trees`,
+    `max_height` (links from a worker to the server) and `min_rate` (of a tree) bind the planners
+    multi-tree and mtree, `tree_bandwidth` (in bit/s) and `keep` mtree alone (see `ForestOptions`),
+    `form` the algorithm level-wise. `limit`: give up after so many seconds (virtual ones in
+    simulation).
+    """
+
+    topology: str = "fat-tree:4"
+    workers: int = 8
+    elements: int = 1_000_000
+    rounds: int = 3
+    algorithm: Algorithm = Algorithm.IN_NETWORK
+    world: WorldKind = WorldKind.SIMULATION
+    engine: Engine = Engine.EMBEDDED
+    dtype: DataType = DataType.FLOAT32
+    results: Results | None = None
+    link_rate: float | None = 25e6
+    uplink_rate: float | None = None
+    latency: float | None = None
+    loss: float = 0.0
+    seed: int = 1
+    lanes: int = LANES_DEFAULT
+    window: int | None = None
+    max_hops: int | None = None
+    worker_names: tuple[str, ...] = ()
+    servers: int = 1
+    planner: str = DEFAULT_PLANNER
+    max_trees: int | None = None
+    max_height: int | None = None
+    min_rate: float = 0.0
+    tree_bandwidth: float | None = None
+    keep: float | None = None
+    form: FormOptions = LEVEL_WISE_FORM
+    packet_io: PacketIo = PacketIo.FAST
+    train: str | None = None
+    coordinate: bool = True
+    coordination: Coordination = Coordination.AUTO
+    limit: float = 600.0
+
+    def __post_init__(self) -> None:
+        for name, least, most in (
+            ("workers", 1, MOST_WORKERS),
+            ("elements", 0, MOST_ELEMENTS),
+            ("rounds", 1, MOST_TENSORS),
+            ("servers", 1, MOST_WORKERS),
+            ("seed", 0, MOST_SEED),
+        ):
+            value = getattr(self, name)
+            if not least <= value <= most:
+                raise ExperimentError(f"{name} {value}: expected {least} to {most}")
+        names = self.worker_names
+        if names and (len(names) != self.workers or len(set(names)) != self.workers):
+            raise ExperimentError(
+                f"workers {', '.join(names)}: expected {self.workers} different hosts"
+            )
+        for name in ("max_trees", "max_height"):
+            bound = getattr(self, name)
+            if bound is not None and bound < 1:
+                raise ExperimentError(f"{name} {bound}: expected at least 1")
+        if self.planner not in NAMES:
+            raise ExperimentError(
+                f"there is no planner {self.planner!r:.40}; planners: {', '.join(NAMES)}"
+            )
+        own = {Algorithm.EMBEDDING: (EMBEDDING,), Algorithm.MULTI_TREE: tuple(HOST_PLANNERS)}
+        alone = self.algorithm in own or self.algorithm.among_hosts
+        if alone and self.planner not in (DEFAULT_PLANNER, *own.get(self.algorithm, ())):
+            raise ExperimentError(
+                f"algorithm {self.algorithm} with planner {self.planner}, which would have no part "
+                "in it; leave the planner or the algorithm out"
+            )
+        if not self.limit > 0:
+            raise ExperimentError(f"limit {self.limit}: expected seconds, above 0")
+        if not 0 <= self.loss < 1:
+            raise ExperimentError(f"loss {self.loss}: expected a probability from 0 to below 1")
+        window = self.window
+        if window is not None and (not 1 <= window <= MOST_WINDOW or window & (window - 1)):
+            raise ExperimentError(
+                f"window {window}: expected a power of two, at most {MOST_WINDOW}"
+            )
+        if self.train not in (None, "digits"):
+            raise ExperimentError(f"train {self.train!r}: expected `digits`")
+        if self.train and self.dtype is not DataType.FLOAT32:
+            raise ExperimentError("train: gradients are float32; leave --dtype out")
+        if self.engine is Engine.BMV2 and self.world is WorldKind.SIMULATION:
+            raise ExperimentError(
+                "engine bmv2: BMv2 runs in real time only; use --world mininet, or the embedded "
+                "engine in simulation"
+            )
+        if self.packet_io is PacketIo.SCAPY and self.world is WorldKind.SIMULATION:
+            raise ExperimentError("packet-io scapy: the simulator has no sockets; use mininet")
+        if self.form != LEVEL_WISE_FORM and self.algorithm is not Algorithm.LEVEL_WISE:
+            raise ExperimentError(
+                f"level-wise-form and siblings with algorithm {self.algorithm}: only level-wise "
+                "knows them; use --algorithm level-wise, or leave them out"
+            )
+        try:
+            check_lanes(self.lanes)
+        except LayoutError as error:
+            raise ExperimentError(str(error)) from None
+
+    @property
+    def coordinated(self) -> bool:
+        """Whether the workers agree on an order."""
+        return self.coordinate and self.train is not None
+
+    @property
+    def resolved(self) -> Experiment:
+        """The same with every choice made that was left open."""
+        results = self.results or (
+            Results.UNICAST if self.algorithm is Algorithm.SERVER else Results.REPLICATED
+        )
+        window = self.window or (WINDOW_BMV2 if self.engine is Engine.BMV2 else WINDOW_EMBEDDED)
+        if self.window is None and self.algorithm is Algorithm.SERVER:
+            # All workers' windows meet in one queue, which must hold them.
+            window = min(window, 1 << max(0, (SERVER_QUEUE // self.workers).bit_length() - 1))
+        return replace(self, results=results, window=window)

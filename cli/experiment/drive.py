@@ -1,0 +1,49 @@
+"""Hold the switches of a running Mininet at plain forwarding, until interrupted."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+from cli.experiment.description import Engine
+from cli.experiment.pipelines import compile_pipeline, slots_of
+from controller.dataplane.driver import Driver, State, SwitchTarget
+from controller.dataplane.rules import rules_for
+from mininet_topos.addresses import grpc_address, ready_file
+from network.model import Network
+from planning.model.stack_depth import stack_depth
+
+
+async def drive(network: Network, engine: Engine, lanes: int, tell: Callable[[str], None]) -> None:
+    """Push the program and the plain tables to every switch, and again whenever one restarts.
+
+    The switches are those of `mn --custom mininet_topos/custom.py`: number n (from 1, in the
+    network's order) has device id n. A file a switch marks that it is ready.
+    """
+    pipeline = compile_pipeline(engine, lanes, slots_of(network), stack_depth(network, lanes))
+    targets = [
+        SwitchTarget(name, grpc_address(number), number)
+        for number, name in enumerate(network.switches, start=1)
+    ]
+
+    def listener(switch: str, state: State, detail: str) -> None:
+        marker = Path(ready_file(switch))
+        if state is State.READY:
+            marker.parent.mkdir(parents=True, exist_ok=True)
+            marker.touch()
+        else:
+            marker.unlink(missing_ok=True)
+        tell(f"{switch}: {state} {detail}".rstrip())
+
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stopped.set)
+    try:
+        async with Driver(targets, pipeline, rules_for(network), listener=listener):
+            await stopped.wait()
+    finally:
+        for name in network.switches:
+            Path(ready_file(name)).unlink(missing_ok=True)

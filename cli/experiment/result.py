@@ -1,0 +1,209 @@
+"""What a run predicted, measured and checked, as the object that its JSON report holds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cli.experiment.description import Coordination, Experiment, WorldKind
+from files.output import write_file
+from host_agent.workload import Verdict
+
+DirectedLink = tuple[str, str]
+
+
+class RunFailed(RuntimeError):
+    """A run ended without results; the message names the host and the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Predicted:
+    """What is known before traffic starts: bytes on every link by direction, seconds.
+
+    `exact`: bytes are so without loss; else hosts sum by TCP, and they are an estimate.
+    """
+
+    links: Mapping[DirectedLink, int]
+    seconds: float
+    exact: bool = True
+
+
+@dataclass(slots=True)
+class Measured:
+    """What a run gave. `links`: bytes by direction, from the interfaces' own counters.
+
+    `seconds`: time spent in all-reduces; virtual time in simulation. `switches`: outcome counters
+    by switch. `retransmissions`: fragments (or segments) that agents sent again; of a ring over
+    the kernel's TCP, as the kernel counts them. `calls`: seconds of each all-reduce in turn.
+    """
+
+    seconds: float
+    links: Mapping[DirectedLink, int]
+    switches: Mapping[str, Mapping[str, int]]
+    retransmissions: int
+    verdict: Verdict
+    outcome: Mapping[str, Any] = field(default_factory=dict)
+    calls: Sequence[float] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A run's experiment, prediction and, once it has run, measurement."""
+
+    experiment: Experiment
+    tensor_elements: int
+    """Elements a worker hands in, over all rounds."""
+    predicted: Predicted
+    measured: Measured | None = None
+    forms: tuple[str, ...] = ()
+    """How the algorithm level-wise exchanges the tensors."""
+
+    @property
+    def differing_links(self) -> list[DirectedLink]:
+        """Links whose measured bytes are not the predicted ones."""
+        if self.measured is None:
+            return []
+        measured = self.measured.links
+        return [
+            link for link, expected in self.predicted.links.items() if measured[link] != expected
+        ]
+
+    @property
+    def exact_bytes_expected(self) -> bool:
+        """Whether bytes must be as predicted: no loss asked for, nothing sent again, no ring."""
+        return self._predicted_at_least and not self._talk_beside
+
+    @property
+    def _talk_beside(self) -> bool:
+        """Whether what workers say to agree on an order is on the links beside the sums.
+
+        In simulation only what goes through the switches is.
+        """
+        experiment = self.experiment
+        return experiment.coordinated and (
+            experiment.world is WorldKind.MININET
+            or experiment.coordination is Coordination.SWITCHES
+        )
+
+    @property
+    def _predicted_at_least(self) -> bool:
+        return (
+            self.measured is not None
+            and self.predicted.exact
+            and self.experiment.loss == 0
+            and self.measured.retransmissions == 0
+        )
+
+    @property
+    def problems(self) -> list[str]:
+        """Why the run has failed; empty if it has not."""
+        if self.measured is None:
+            return ["the run did not finish"]
+        problems = []
+        verdict = self.measured.verdict
+        if verdict.wrong:
+            problems.append(f"{verdict.wrong} of {verdict.checked} checked elements are wrong")
+        if self.exact_bytes_expected and self.differing_links:
+            u, v = self.differing_links[0]
+            problems.append(
+                f"bytes differ from the prediction on {len(self.differing_links)} links; first "
+                f"{u} -> {v}: predicted {self.predicted.links[u, v]}, "
+                f"measured {self.measured.links[u, v]}"
+            )
+        elif self._predicted_at_least and self._talk_beside:
+            short = [
+                (u, v)
+                for u, v in self.differing_links
+                if self.measured.links[u, v] < self.predicted.links[u, v]
+            ]
+            if short:
+                u, v = short[0]
+                problems.append(
+                    f"fewer bytes than predicted on {len(short)} links; first {u} -> {v}: "
+                    f"predicted {self.predicted.links[u, v]}, "
+                    f"measured {self.measured.links[u, v]}"
+                )
+        return problems
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report object; measured values are null before the run."""
+        e = self.experiment
+        measured = self.measured
+        values: dict[str, Any] = {
+            "world": e.world.value,
+            "engine": e.engine.value,
+            "algorithm": e.algorithm.value,
+            "topology": e.topology,
+            "workers": e.workers,
+            "servers": e.servers,
+            "elements": e.elements if e.train is None else None,
+            "train": e.train,
+            "coordinated": e.coordinated,
+            "coordination": e.coordination.value if e.coordinated else None,
+            "rounds": e.rounds,
+            "tensor_elements": self.tensor_elements,
+            "dtype": e.dtype.value,
+            "results": None if e.results is None else e.results.value,
+            "lanes": e.lanes,
+            "window": e.window,
+            "max_hops": e.max_hops,
+            "packet_io": e.packet_io.value,
+            "planner": e.planner,
+            "max_trees": e.max_trees,
+            "tree_bandwidth": e.tree_bandwidth,
+            "keep": e.keep,
+            "level_wise": {**e.form.to_dict(), "used": list(self.forms)} if self.forms else None,
+            "link_rate": e.link_rate,
+            "uplink_rate": e.uplink_rate,
+            "latency": e.latency,
+            "loss": e.loss,
+            "seed": e.seed,
+            "predicted_seconds": self.predicted.seconds,
+            "seconds": None,
+            "goodput_bits_per_second": None,
+            "checked_elements": None,
+            "wrong_elements": None,
+            "max_error": None,
+            "error_bound": None,
+            "retransmissions": None,
+        }
+        if measured is not None:
+            bits = 32 * self.tensor_elements
+            values.update(
+                seconds=measured.seconds,
+                goodput_bits_per_second=bits / measured.seconds if measured.seconds else 0.0,
+                checked_elements=measured.verdict.checked,
+                wrong_elements=measured.verdict.wrong,
+                max_error=measured.verdict.max_error,
+                error_bound=measured.verdict.error_bound,
+                retransmissions=measured.retransmissions,
+                **measured.outcome,
+            )
+        values["links"] = [
+            {
+                "from": u,
+                "to": v,
+                "predicted_bytes": expected,
+                "measured_bytes": None if measured is None else measured.links[u, v],
+            }
+            for (u, v), expected in self.predicted.links.items()
+        ]
+        values["switches"] = (
+            None
+            if measured is None
+            else {name: dict(counts) for name, counts in measured.switches.items()}
+        )
+        values["problems"] = self.problems
+        return values
+
+    def write(self, path: Path) -> None:
+        """Save as JSON."""
+        write_json(path, self.to_dict())
+
+
+def write_json(path: Path, values: Any) -> None:
+    """Save JSON. Raises OutputError."""
+    write_file(path, json.dumps(values, indent=1) + "\n")

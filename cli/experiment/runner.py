@@ -1,0 +1,48 @@
+"""Run an experiment, in whichever world it asks for, and report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from cli.experiment.description import Experiment, WorldKind
+from cli.experiment.prepare import Prepared, prepare
+from cli.experiment.result import Measured, Report
+
+Progress = Callable[[int, int], None]
+"""Called with tensors summed so far and in all."""
+
+
+def no_progress(done: int, total: int) -> None:
+    """Show nothing."""
+
+
+def run_experiment(
+    experiment: Experiment, report_path: Path | None = None, progress: Progress = no_progress
+) -> Report:
+    """Prepare, predict, run, compare.
+
+    The report is written before traffic starts, with the prediction, and again at the end. Raises
+    what `prepare` raises for a wrong experiment, and what the world raises for a run that fails.
+    """
+    prepared = prepare(experiment)
+    report = Report(
+        prepared.experiment, prepared.tensor_elements, prepared.predicted, forms=prepared.forms
+    )
+    if report_path is not None:
+        report.write(report_path)
+    report = replace(report, measured=_run(prepared, progress))
+    if report_path is not None:
+        report.write(report_path)
+    return report
+
+
+def _run(prepared: Prepared, progress: Progress) -> Measured:
+    if prepared.experiment.world is WorldKind.SIMULATION:
+        from cli.experiment.simulated import run_simulated
+
+        return run_simulated(prepared, progress)
+    from cli.experiment.emulated import run_emulated
+
+    return run_emulated(prepared, progress)

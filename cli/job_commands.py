@@ -1,0 +1,356 @@
+"""Commands for the jobs of a running cluster: submit, list, show, cancel; its hosts."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from cli.command_options import (
+    ControllerOption,
+    JsonOption,
+    LevelWiseFormOption,
+    SiblingsOption,
+    form_options,
+    print_json,
+    print_table,
+)
+from collectives.algorithms.catalogue import LEVEL_WISE, SCHEDULES
+from collectives.algorithms.level_wise_form import DEFAULT, FormOptions, Shape
+from collectives.plan import DataType
+from collectives.workload import DATA_SETS, MOST_WORKERS, WorkloadSpec
+from controller.api.client import ControllerQueries
+from controller.jobs.job_queue import JobError, JobState
+from network.units import format_rate
+from planning.registry import PLANNERS
+from protocol import hopsum_pb2 as pb
+
+POLL_SECONDS = 0.2
+MOST_WINDOW = 1 << 16
+"""Fragments; switches have fewer slots."""
+
+app = typer.Typer()
+
+JobArgument = Annotated[str, typer.Argument(help="Number or name of the job.")]
+WaitOption = Annotated[bool, typer.Option("--wait", help="Return when the job is over.")]
+
+
+@app.command()
+def submit(
+    name: Annotated[str, typer.Argument(help="A name that no other running job has.")],
+    workers: Annotated[
+        str, typer.Option(help="How many workers, or their hosts, comma-separated.")
+    ] = "2",
+    servers: Annotated[
+        str,
+        typer.Option(
+            help="How many parameter servers (the least busy hosts), or their names; of an "
+            "embedding those that may help."
+        ),
+    ] = "1",
+    elements: Annotated[int, typer.Option(min=0, help="Elements of a tensor.")] = 100_000,
+    rounds: Annotated[int, typer.Option(min=1, help="All-reduces.")] = 3,
+    dtype: Annotated[DataType, typer.Option(help="Element type.")] = DataType.INT32,
+    train: Annotated[
+        str | None, typer.Option(help="Train on a data set (`digits`) instead.")
+    ] = None,
+    from_processes: Annotated[
+        bool,
+        typer.Option(
+            "--from-processes",
+            help="Tensors come from a process on each worker's host, such as a PyTorch training.",
+        ),
+    ] = False,
+    seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 1,
+    algorithm: Annotated[
+        str, typer.Option(help=f"in-network, server, embedding, or {', '.join(SCHEDULES)}.")
+    ] = "in-network",
+    level_wise_form: LevelWiseFormOption = Shape.AUTO,
+    siblings: SiblingsOption = None,
+    planner: Annotated[
+        str | None,
+        typer.Option(help=f"One of {', '.join(PLANNERS)}; default multi-hop."),
+    ] = None,
+    window: Annotated[
+        int,
+        typer.Option(min=0, max=MOST_WINDOW, help="Fragments in flight; 0: the cluster's choice."),
+    ] = 0,
+    task: Annotated[
+        Path | None, typer.Option(help="JSON for the agents, instead of tensors as above.")
+    ] = None,
+    wait: WaitOption = False,
+    controller: ControllerOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Hand a job to the running controller."""
+    if train is not None and train not in DATA_SETS:
+        raise JobError(f"train {train!r}: expected a data set, one of {', '.join(DATA_SETS)}")
+    if (train is not None) + from_processes + (task is not None) > 1:
+        raise JobError(
+            "train, from-processes and task: each says where tensors come from; give one of them"
+        )
+    submission = make_submission(
+        name,
+        workers,
+        servers,
+        elements=elements,
+        rounds=rounds,
+        dtype=DataType.FLOAT32 if train else dtype,
+        kind="process" if from_processes else train or "random",
+        seed=seed,
+        algorithm=algorithm,
+        form=form_options(level_wise_form, siblings, level_wise=algorithm == LEVEL_WISE),
+    )
+    submission.planner, submission.window = planner or "", window
+    if task is not None:
+        submission.task = _read(task)
+    queries = ControllerQueries(controller)
+    info = queries.submit(submission)
+    _show(_wait(queries, info) if wait else info, as_json)
+
+
+def make_submission(
+    name: str,
+    workers: str,
+    servers: str = "1",
+    *,
+    elements: int = 100_000,
+    rounds: int = 3,
+    dtype: DataType = DataType.INT32,
+    kind: str = "random",
+    seed: int = 1,
+    algorithm: str = "in-network",
+    form: FormOptions = DEFAULT,
+) -> pb.Submission:
+    """A job that sums tensors and checks every sum; `workers`, `servers` as the command takes them.
+
+    `kind`: `random` tensors of `elements`, a data set to train on, or `process`: what processes on
+    the workers' hosts hand to their agents. Raises JobError, WorkloadError.
+    """
+    submission = pb.Submission(name=name, algorithm=algorithm)
+    submission.worker_count = _hosts("workers", workers, submission.workers)
+    submission.server_count = _hosts("servers", servers, submission.servers)
+    workload = WorkloadSpec(
+        kind,
+        submission.worker_count or len(submission.workers),
+        elements,
+        rounds,
+        dtype,
+        seed,
+    )
+    schedule = algorithm if algorithm in SCHEDULES else None
+    task: dict[str, Any] = {"workload": workload.to_json(), "schedule": schedule}
+    if schedule == LEVEL_WISE:
+        task["level_wise"] = form.to_dict()
+    submission.task = json.dumps(task)
+    return submission
+
+
+def _hosts(role: str, text: str, names: Any) -> int:
+    """A number, or 0 after adding the names."""
+    if re.fullmatch("[0-9]+", text):
+        # Python refuses to make a number of thousands of digits.
+        number = int(text) if len(text) < 9 else MOST_WORKERS + 1
+        if not 1 <= number <= MOST_WORKERS:
+            raise JobError(f"{role} {text:.40}: expected 1 to {MOST_WORKERS}, or names of hosts")
+        return number
+    named = [name.strip() for name in text.split(",")]
+    if not all(named):
+        raise JobError(f"{role} {text!r:.40}: expected a number, or names of hosts as h1,h2")
+    names.extend(named)
+    return 0
+
+
+def _read(task: Path) -> str:
+    try:
+        return task.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise JobError(f"task {task}: cannot be read: {error}") from None
+
+
+@app.command()
+def job(
+    job: JobArgument,
+    wait: WaitOption = False,
+    controller: ControllerOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show a job of the running controller: how far it is, and what its workers found."""
+    queries = ControllerQueries(controller)
+    info = queries.job(job)
+    _show(_wait(queries, info) if wait else info, as_json)
+
+
+@app.command()
+def cancel(
+    job: JobArgument, controller: ControllerOption = None, as_json: JsonOption = False
+) -> None:
+    """End a job, whatever its state."""
+    _show(ControllerQueries(controller).cancel(job), as_json)
+
+
+@app.command()
+def jobs(controller: ControllerOption = None, as_json: JsonOption = False) -> None:
+    """List the jobs of the running controller, those that are over too."""
+    found = ControllerQueries(controller).jobs()
+    if as_json:
+        print_json([job_dict(info) for info in found])
+        return
+    rows = [
+        (
+            info.job,
+            info.name,
+            info.state,
+            info.epoch,
+            len(info.workers),
+            info.round,
+            _seconds(info),
+            _why(info),
+        )
+        for info in found
+    ]
+    columns = ("job", "name", "state", "epoch", "workers", "round", "seconds", "why")
+    print_table("jobs", columns, rows, Console())
+
+
+@app.command()
+def nodes(controller: ControllerOption = None, as_json: JsonOption = False) -> None:
+    """List the hosts: which have an agent, their jobs, and what their links carry."""
+    found = ControllerQueries(controller).nodes()
+    if as_json:
+        print_json([node_dict(info) for info in found])
+        return
+    rows = [
+        (
+            info.host,
+            f"{'attached' if info.attached else 'away'} for {info.seconds:.0f} s",
+            ", ".join(map(str, info.jobs)),
+            *_rates(info),
+        )
+        for info in found
+    ]
+    columns = ("host", "agent", "jobs", "sends", "receives")
+    print_table("hosts", columns, rows, Console())
+
+
+def _why(info: pb.JobInfo) -> str:
+    """Why a job waits, or ended, or sums at fewer switches than it did."""
+    bypasses = f"bypasses {', '.join(info.bypassed)}" if info.bypassed else ""
+    return "; ".join(filter(None, (info.reason, bypasses)))
+
+
+def _rates(info: pb.NodeInfo) -> tuple[str, str]:
+    interfaces = info.report.interfaces
+    return (
+        ", ".join(format_rate(interface.sent) for interface in interfaces),
+        ", ".join(format_rate(interface.received) for interface in interfaces),
+    )
+
+
+def _wait(queries: ControllerQueries, info: pb.JobInfo) -> pb.JobInfo:
+    info = queries.job(info.job)
+    while not JobState(info.state).over:
+        time.sleep(POLL_SECONDS)
+        info = queries.job(info.job)
+    return info
+
+
+def _show(info: pb.JobInfo, as_json: bool) -> None:
+    """Print a job; exit code 1 when it failed or its sums are wrong."""
+    shown = job_dict(info)
+    if as_json:
+        print_json(shown)
+    else:
+        rows = [(key, _plain(value)) for key, value in shown.items() if value not in ("", None, [])]
+        print_table(f"job {info.job}", ("", ""), rows, Console())
+    if info.state == JobState.FAILED or shown.get("wrong"):
+        raise typer.Exit(1)
+
+
+def _plain(value: object) -> object:
+    return ", ".join(map(str, value)) if isinstance(value, list) else value
+
+
+def job_dict(info: pb.JobInfo) -> dict[str, Any]:
+    """A job for programs; `checked` and `wrong` once its workers have reported."""
+    shown: dict[str, Any] = {
+        "job": info.job,
+        "name": info.name,
+        "state": info.state,
+        "reason": info.reason,
+        "epoch": info.epoch,
+        "workers": list(info.workers),
+        "servers": list(info.servers),
+        "bypasses": list(info.bypassed),
+        "round": info.round,
+        "submitted": _clock(info.submitted),
+        "started": _clock(info.started),
+        "ended": _clock(info.ended),
+        "seconds": _seconds(info),
+    }
+    if info.reports:
+        shown |= verdict_of(info)
+    return shown
+
+
+def verdict_of(info: pb.JobInfo) -> dict[str, Any]:
+    """What the workers found of their sums, all together. JobError if a report has no verdict.
+
+    `level_wise`: how that algorithm exchanged the tensors, if it was the job's.
+    """
+    checked = wrong = again = 0
+    forms: dict[str, None] = {}
+    for host, text in info.reports.items():
+        report = json.loads(text)
+        if "verdict" not in report:
+            raise JobError(f"job {info.job}: the report of {host} has no verdict: {text[:80]}")
+        checked += report["verdict"]["checked"]
+        wrong += report["verdict"]["wrong"]
+        again += report.get("retransmissions", 0)
+        forms |= dict.fromkeys(report.get("forms", ()))
+    found: dict[str, Any] = {"checked": checked, "wrong": wrong, "retransmissions": again}
+    if forms:
+        found["level_wise"] = list(forms)
+    return found
+
+
+def _clock(seconds: float) -> str | None:
+    if not seconds:
+        return None
+    return datetime.fromtimestamp(seconds).astimezone().isoformat(timespec="milliseconds")
+
+
+def _seconds(info: pb.JobInfo) -> float | None:
+    """How long it has run, or ran."""
+    if not info.started:
+        return None
+    return round((info.ended or time.time()) - info.started, 3)
+
+
+def node_dict(info: pb.NodeInfo) -> dict[str, Any]:
+    """A host for programs; rates in bit/s, None where the link is unlimited."""
+    return {
+        "host": info.host,
+        "attached": info.attached,
+        "seconds": info.seconds,
+        "jobs": list(info.jobs),
+        "report_age": info.report_age if info.report.interfaces else None,
+        "links": [
+            {
+                "peer": interface.peer,
+                "sent": interface.sent,
+                "received": interface.received,
+                "free_sent": interface.free_sent if interface.HasField("free_sent") else None,
+                "free_received": (
+                    interface.free_received if interface.HasField("free_received") else None
+                ),
+            }
+            for interface in info.report.interfaces
+        ],
+    }

@@ -1,0 +1,326 @@
+"""`hopsum plan`: trees, their rates, what bounds them, and what a job on them would do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from cli.command_options import (
+    HostsOption,
+    JsonOption,
+    KeepOption,
+    LatencyOption,
+    MaxHopsOption,
+    PlainOption,
+    RateOption,
+    TreeBandwidthOption,
+    UplinkOption,
+    print_json,
+    print_table,
+)
+from cli.reports.embedding_report import (
+    embedding_dict,
+    embedding_trees,
+    explain_embedding,
+    plan_embedded,
+    summary,
+)
+from cli.reports.network_drawing import network_svg
+from cli.reports.plan_report import explanation, forest_dict, forest_trees, plan_dict, plan_tree
+from collectives.plan import WINDOW_EMBEDDED, DataType, JobPlan, PlanError, Results
+from collectives.workload import MOST_ELEMENTS, MOST_TENSORS
+from controller.jobs.sharing import fitting_window
+from files.output import write_file
+from network.loaders import load_network
+from network.model import Network
+from network.topologies import is_topology
+from network.units import format_bytes, format_rate, format_time, parse_rate, parse_time
+from planning.answers import NAMES, Answer, answer, check_without_mtree
+from planning.model.forest import ForestOptions, keep_of
+from planning.model.graph import planning_graph
+from planning.model.placement import Placement, place
+from planning.model.request import Algorithm, EmbeddingOptions, Method, PlanRequest
+from planning.model.stack_depth import stack_depth
+from planning.registry import EMBEDDING
+from timing.plan_prediction import predict_plan
+from timing.prediction import Prediction, predict
+
+
+def plan(
+    topology: Annotated[
+        str, typer.Option(help="Name (star:8, leaf-spine:4x4, fat-tree:4, ...) or file.")
+    ] = "fat-tree:4",
+    planner: Annotated[
+        str | None,
+        typer.Option(
+            help=f"One of {', '.join(NAMES)}. Default: multi-hop, or multi-tree where there are "
+            "no switches."
+        ),
+    ] = None,
+    workers: Annotated[
+        str | None, typer.Option(help="How many, or their names: h1,h2. Default: all hosts.")
+    ] = None,
+    servers: Annotated[
+        str, typer.Option(help="How many parameter servers, or their names: ps1,ps2.")
+    ] = "1",
+    max_trees: Annotated[int | None, typer.Option(min=1, help="K: trees at most.")] = None,
+    max_height: Annotated[
+        int | None, typer.Option(min=1, help="H: links from any node to its root at most.")
+    ] = None,
+    max_delay: Annotated[
+        str | None,
+        typer.Option(help="Latency from any node to its root at most: 0.005, 5ms (trees only)."),
+    ] = None,
+    min_rate: Annotated[
+        str | None, typer.Option(help="r: rate of each tree at least, as links' rates.")
+    ] = None,
+    tree_bandwidth: TreeBandwidthOption = None,
+    keep: KeepOption = None,
+    gap: Annotated[float, typer.Option(min=0, help="Stop so near the bound.")] = 0.001,
+    time_limit: Annotated[float, typer.Option(min=0, help="Seconds to plan.")] = 10.0,
+    seed: Annotated[int, typer.Option(help="Of everything random.")] = 0,
+    method: Annotated[
+        Method, typer.Option(help="How hard multi-hop looks for trees.")
+    ] = Method.AUTO,
+    max_aggregating: Annotated[
+        int | None, typer.Option(min=0, help="Switches that may sum at most (multi-hop).")
+    ] = None,
+    algorithm: Annotated[Algorithm, typer.Option(help="Who sums.")] = Algorithm.IN_NETWORK,
+    results: Annotated[
+        Results | None, typer.Option(help="How results come down; default by algorithm.")
+    ] = None,
+    elements: Annotated[
+        int, typer.Option(min=1, max=MOST_ELEMENTS, help="Elements of the tensor.")
+    ] = 1_000_000,
+    dtype: Annotated[DataType, typer.Option(help="Element type.")] = DataType.FLOAT32,
+    rounds: Annotated[int, typer.Option(min=1, max=MOST_TENSORS, help="All-reduces.")] = 1,
+    lanes: Annotated[int, typer.Option(help="Values a packet.")] = 256,
+    window: Annotated[
+        int | None,
+        typer.Option(help="Fragments in flight on a tree. Default: 256, or what the slots allow."),
+    ] = None,
+    max_hops: MaxHopsOption = None,
+    link_rate: RateOption = None,
+    uplink_rate: UplinkOption = None,
+    latency: LatencyOption = None,
+    plain: PlainOption = None,
+    hosts_per_switch: HostsOption = 1,
+    top: Annotated[int, typer.Option(min=0, help="Busiest links to list; 0 for all.")] = 10,
+    draw: Annotated[
+        Path | None, typer.Option("--draw", "--svg", help="Draw the trees into this file.")
+    ] = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Say which cut or switch limits the rate.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Plan a job: trees, rates and their bound, what each switch does, bytes on each link."""
+    named_workers, named_servers = _hosts("workers", workers), _hosts("servers", servers)
+    loaded = load_network(
+        topology,
+        link_rate=link_rate,
+        uplink_rate=uplink_rate,
+        latency=latency,
+        workers=named_workers if isinstance(named_workers, int) else None,
+        servers=named_servers if isinstance(named_servers, int) else 1,
+        plain=plain or (),
+        hosts_per_switch=hosts_per_switch,
+    )
+    placement = _place(loaded, named_workers, named_servers)
+    request = PlanRequest(
+        1,
+        1,
+        placement.workers,
+        placement.servers,
+        algorithm=algorithm,
+        lanes=lanes,
+        window=fitting_window(loaded, len(placement.servers), WINDOW_EMBEDDED)
+        if window is None
+        else window,
+        max_hops=stack_depth(loaded, lanes, max_hops),
+        results=results,
+        forest=ForestOptions(
+            max_trees=max_trees,
+            max_height=max_height,
+            max_delay=_delay(max_delay),
+            min_rate=_rate("min-rate", min_rate) or Fraction(0),
+            gap=gap,
+            time_limit=time_limit,
+            seed=seed,
+            tree_bandwidth=_rate("tree-bandwidth", tree_bandwidth),
+            keep=keep_of(keep),
+        ),
+        method=method,
+        max_aggregating=max_aggregating,
+    )
+    rated = _with_rates(topology, loaded)
+    chosen = planner
+    if chosen is None:
+        chosen = "multi-hop" if loaded.switches else "multi-tree"
+    if chosen == EMBEDDING:
+        if max_height is not None or max_delay is not None or min_rate is not None:
+            raise PlanError(
+                "planner embedding takes topologies as they are, without limits on their height, "
+                "delay or rate; leave out --max-height, --max-delay and --min-rate, or use the "
+                "planner multi-tree"
+            )
+        check_without_mtree(request.forest, chosen)
+        auxiliary = named_servers if isinstance(named_servers, tuple) else None
+        wanted = EmbeddingOptions(auxiliary=auxiliary, tensor_bytes=max(1, 4 * elements))
+        asked = replace(request, servers=(), embedding=wanted)
+        planned = plan_embedded(rated, asked)
+        if draw is not None:
+            # Of parts among hosts no tree is drawn: they go by plain routes.
+            write_file(draw, network_svg(loaded, planned.plan))
+        predicted = predict_plan(loaded, planned.plan, elements, dtype, rounds)
+        reasons = explain_embedding(planned, rated is loaded) if explain else None
+        if as_json:
+            print_json(embedding_dict(planned, predicted, reasons))
+            return
+        console = Console()
+        for branch in embedding_trees(loaded, planned):
+            console.print(branch)
+        for line in (summary(planned, rated is loaded), *(reasons or ())):
+            console.print(line, highlight=False, soft_wrap=True)
+        _show_prediction(console, loaded, planned.plan, predicted, top)
+        return
+    found = answer(rated, request, chosen)
+    graph = planning_graph(rated, placement.workers)
+    prediction = None
+    if found.plan is not None:
+        prediction = predict(loaded, found.plan, [(elements, dtype)], rounds)
+    if draw is not None:
+        write_file(draw, network_svg(loaded, found.plan, trees=_drawn(found)))
+    reasons = explanation(graph, found.forest, request, rated) if explain else None
+    if as_json:
+        unit = "bit/s" if rated is loaded else "links"
+        values = forest_dict(loaded, found.forest, unit)
+        if found.why_not:
+            values["not_runnable"] = found.why_not
+        if found.plan is not None and prediction is not None:
+            plan_dict(values, found.plan, prediction)
+        if reasons is not None:
+            values["explanation"] = reasons
+        print_json(values)
+        return
+    _show(Shown(loaded, rated is loaded, found, prediction, reasons, top))
+
+
+def _hosts(role: str, text: str | None) -> int | tuple[str, ...] | None:
+    """A number of hosts, or their names."""
+    if text is None:
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        names = tuple(name.strip() for name in text.split(","))
+    if not all(names):
+        raise PlanError(f"{role} {text!r:.40}: expected a number, or names of hosts as h1,h2")
+    return names
+
+
+def _place(
+    network: Network, workers: int | tuple[str, ...] | None, servers: int | tuple[str, ...] | None
+) -> Placement:
+    if network.switches:
+        return place(network, workers, 1 if servers is None else servers)
+    # Trees of hosts need no server: place one aside, and it works too.
+    hosts = tuple(network.hosts)
+    if isinstance(workers, int):
+        if not 1 <= workers <= len(hosts):
+            raise PlanError(f"{network.name}: {workers} workers: expected 1 to {len(hosts)}")
+        return Placement(hosts[:workers], ())
+    return Placement(workers or hosts, ())
+
+
+def _rate(option: str, text: str | None) -> Fraction | None:
+    if text is None:
+        return None
+    try:
+        return Fraction(str(parse_rate(text)))
+    except ValueError as error:
+        raise PlanError(f"{option}: {error}") from None
+
+
+def _delay(text: str | None) -> float | None:
+    if text is None:
+        return None
+    try:
+        return parse_time(text)
+    except ValueError as error:
+        raise PlanError(f"max-delay: {error}") from None
+
+
+def _with_rates(topology: str, network: Network) -> Network:
+    """The network; where one by name has no rates, with 1 on every link."""
+    if not is_topology(topology) or any(link.bandwidth is not None for link in network.links):
+        return network
+    return replace(network, links=tuple(replace(link, bandwidth=1.0) for link in network.links))
+
+
+def _drawn(found: Answer) -> list[dict[str, str]]:
+    return [dict(tree.parents) for tree in found.forest.trees]
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What there is to show. `real`: links have rates."""
+
+    network: Network
+    real: bool
+    found: Answer
+    prediction: Prediction | None
+    reasons: list[str] | None
+    top: int
+
+    def rate(self, value: Fraction) -> str:
+        """A rate for people."""
+        return format_rate(float(value)) if self.real else f"{float(value):g} links"
+
+
+def _show(shown: Shown) -> None:
+    console = Console()
+    forest, job = shown.found.forest, shown.found.plan
+    if job is not None:
+        for tree in job.trees:
+            console.print(plan_tree(shown.network, job, tree))
+    else:
+        for branch in forest_trees(forest, shown.rate):
+            console.print(branch)
+    console.print(
+        f"{forest.planner}: {shown.rate(forest.throughput)} of {shown.rate(forest.bound)} at "
+        f"most (gap {forest.gap:.2%}, {forest.verdict}) on {len(forest.trees)} "
+        f"{'tree' if len(forest.trees) == 1 else 'trees'}, planned in "
+        f"{format_time(forest.seconds)}",
+        highlight=False,
+    )
+    for line in shown.reasons or ():
+        console.print(line, highlight=False, soft_wrap=True)
+    if shown.found.why_not:
+        console.print(f"hopsum run cannot run it: {shown.found.why_not}", highlight=False)
+    if job is not None and shown.prediction is not None:
+        _show_prediction(console, shown.network, job, shown.prediction, shown.top)
+
+
+def _show_prediction(
+    console: Console, network: Network, job: JobPlan, prediction: Prediction, top: int
+) -> None:
+    ranked = sorted(prediction.links.items(), key=lambda item: (-item[1], item[0]))
+    listed = ranked[:top] if top else ranked
+    print_table(
+        f"bytes on links ({len(listed)} of {len(ranked)}, busiest first)",
+        ("from", "to", "bytes", ""),
+        [(u, v, size, format_bytes(size)) for (u, v), size in listed],
+        console,
+    )
+    limited = all(link.bandwidth is not None for link in network.links)
+    seconds = format_time(prediction.seconds) if limited else "links without a rate take no time"
+    console.print(
+        f"all links {format_bytes(prediction.total_bytes)}; predicted time {seconds}",
+        highlight=False,
+    )

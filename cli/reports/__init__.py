@@ -1,0 +1,1 @@
+"""Plans, runs and networks as tables, JSON, pictures and pages."""

@@ -1,0 +1,185 @@
+"""An embedding plan for people and for programs: topologies, weights, and what limits them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+from rich.tree import Tree
+
+from cli.reports.plan_report import plan_dict, plan_tree
+from collectives.plan import JobPlan, PlanError
+from collectives.plan_checker import check_plans
+from network.model import Network
+from network.units import format_time
+from planning.embedding.capacities import Capacities
+from planning.embedding.choice import Method, Options
+from planning.embedding.embedding_plan import Embedding, JobEmbedding, Part
+from planning.embedding.job_planner import LEAST_GAIN, STEPS, demand_of, resources_of
+from planning.embedding.plan_builder import realise
+from planning.embedding.planner import plan_embedding
+from planning.model.allocation import Allocator
+from planning.model.demand import JobDemand, Model, Resources
+from planning.model.request import PlanRequest
+from timing.prediction import Prediction
+
+BUSIEST = 5
+"""Links and nodes that are named."""
+
+
+@dataclass(frozen=True)
+class EmbeddedPlan:
+    """An embedding of one job alone, with all that it was chosen from, and the job's plan."""
+
+    resources: Resources
+    demand: JobDemand
+    options: Options
+    found: Embedding
+    plan: JobPlan
+
+    @property
+    def embedding(self) -> JobEmbedding:
+        """The job's topologies and weights."""
+        return self.found.job(self.demand.job)
+
+    def time(self, seconds: Fraction | float, real: bool) -> str:
+        """A time for people; where links have no rates (not `real`), in tensors sent on one."""
+        if real:
+            return format_time(float(seconds))
+        return f"{float(seconds) / self.demand.bits:.4g} x a tensor on a link"
+
+
+def plan_embedded(network: Network, request: PlanRequest) -> EmbeddedPlan:
+    """Ask the planner embedding, as for a job of a cluster; PlanError says what is in the way."""
+    allocator = Allocator(network)
+    options = Options(
+        steps=STEPS,
+        least_gain=LEAST_GAIN,
+        method=Method(request.method.value),
+        gap=request.forest.gap,
+        time_limit=request.forest.time_limit,
+        seed=request.forest.seed,
+    )
+    resources, demand = resources_of(network, request, allocator), demand_of(request)
+    found = plan_embedding(resources, [demand], options)
+    plan = realise(network, request, found.job(request.job), allocator)
+    check_plans(network, [plan])
+    return EmbeddedPlan(resources, demand, options, found, plan)
+
+
+def embedding_trees(network: Network, planned: EmbeddedPlan) -> list[Tree]:
+    """A drawing of every part with its weight, the heaviest first."""
+    trees = iter(planned.plan.trees)
+    shown = []
+    for part in planned.embedding.parts:
+        if part.topology.model is Model.IN_NETWORK:
+            top = plan_tree(network, planned.plan, next(trees))
+            top.label = f"{_weight(part)} in-network; of what the switches sum: {top.label}"
+        else:
+            top = _host_tree(part)
+        shown.append(top)
+    return shown
+
+
+def _host_tree(part: Part) -> Tree:
+    topology = part.topology
+    top = Tree(f"{_weight(part)} {topology.describe()}")
+    children: dict[str, list[str]] = {}
+    for node, parent in topology.parents.items():
+        children.setdefault(parent, []).append(node)
+    branches = {topology.root: top}
+    order = [topology.root]
+    for node in order:
+        for child in children.get(node, ()):
+            branches[child] = branches[node].add(child)
+            order.append(child)
+    return top
+
+
+def _weight(part: Part) -> str:
+    return f"[bold]{float(part.weight):.1%}[/] of every tensor:"
+
+
+def summary(planned: EmbeddedPlan, real: bool) -> str:
+    """One line: the time, its bound, and who found it."""
+    found = planned.found
+    count = len(planned.embedding.parts)
+    return (
+        f"embedding: {planned.time(found.seconds, real)} an iteration on {count} "
+        f"{'topology' if count == 1 else 'topologies'} of {found.candidates} candidates, at least "
+        f"{planned.time(found.bound, real)} with any weights; in steps of "
+        f"1/{planned.options.units} and with few topologies {found.verdict} (gap {found.gap:.2%} "
+        f"{'of all topologies' if found.complete else 'of the bound'}, "
+        f"{found.candidates_gap:.2%} of the candidates), "
+        f"planned in {format_time(found.spent)} by the {found.method}"
+    )
+
+
+def explain_embedding(planned: EmbeddedPlan, real: bool) -> list[str]:
+    """What limits an embedding: the busiest links and nodes, and what each model alone would take.
+
+    Plans each model by itself.
+    """
+    demand, resources = planned.demand, planned.resources
+    capacities = Capacities(resources)
+    times = capacities.exact_times(
+        [(demand, part.topology, part.weight) for part in planned.embedding.parts]
+    )
+    ranked = sorted(range(len(times)), key=lambda row: -times[row])[:BUSIEST]
+    listed = [f"{capacities.names[i]} {planned.time(times[i], real)}" for i in ranked if times[i]]
+    alone = [f"{model} {_alone(planned, model, real)}" for model in Model if model in demand.models]
+    lines = [
+        f"the busiest decides: {', '.join(listed) or 'nothing is sent'}",
+        f"one model alone: {'; '.join(alone)}",
+    ]
+    full = [name for name, free in resources.slots.items() if free < demand.window]
+    if full:
+        lines.append(f"switches without {demand.window} slots: {', '.join(full)}")
+    return lines
+
+
+def _alone(planned: EmbeddedPlan, model: Model, real: bool) -> str:
+    only = replace(planned.demand, models=frozenset({model}))
+    try:
+        found = plan_embedding(planned.resources, [only], planned.options)
+    except PlanError:
+        return "impossible"
+    return planned.time(found.seconds, real)
+
+
+def embedding_dict(
+    planned: EmbeddedPlan, prediction: Prediction, reasons: Sequence[str] | None
+) -> dict[str, Any]:
+    """For `--json`. Bytes, seconds; an iteration's where every link has 1 bit/s if none has any."""
+    found = planned.found
+    values: dict[str, Any] = {
+        "planner": "embedding",
+        "seconds_an_iteration": float(found.seconds),
+        "bound": found.bound,
+        "gap": found.gap,
+        "candidates_gap": found.candidates_gap,
+        "all_topologies_were_candidates": found.complete,
+        "busiest": found.busiest,
+        "status": found.verdict.value,
+        "method": found.method,
+        "candidates": found.candidates,
+        "seconds": found.spent,
+        "parts": [
+            {
+                "model": part.topology.model.value,
+                "weight": str(part.weight),
+                "order": list(part.topology.order),
+                "root": part.topology.root,
+                "parents": dict(part.topology.parents),
+                "slots_at": sorted(part.topology.slots_at),
+            }
+            for part in planned.embedding.parts
+        ],
+        "trees": [{} for _ in planned.plan.trees],
+    }
+    plan_dict(values, planned.plan, prediction)
+    if reasons is not None:
+        values["explanation"] = list(reasons)
+    return values

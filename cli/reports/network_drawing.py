@@ -1,0 +1,142 @@
+"""A network as a picture (SVG): hosts below, switches in layers above them, a plan's trees bold."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from html import escape
+
+import networkx as nx
+
+from collectives.plan import JobPlan
+from network.model import Network
+
+WIDTH = 1000.0
+LAYER = 110.0
+MARGIN = 40.0
+TREE_COLOURS = ("#0b7285", "#e8590c", "#5f3dc4", "#2b8a3e", "#a61e4d", "#1864ab")
+STYLE = (
+    "text{font:11px system-ui,sans-serif;text-anchor:middle;dominant-baseline:central;fill:#1d2733}"
+    ".link{stroke:#c3ccd5;stroke-width:1.2}.switch{fill:#fff;stroke:#5b6b7b;stroke-width:1.4}"
+    ".plain{stroke-dasharray:4 3}.host{fill:#f1f3f5;stroke:#adb5bd}.worker{fill:#d0ebff}"
+    ".server{fill:#ffe8cc}.sums{stroke-width:2.4}.on{fill:#fff}"
+)
+
+Point = tuple[float, float]
+
+
+def positions(network: Network) -> dict[str, Point]:
+    """Where each node goes: layers by distance from the hosts, or a circle without switches."""
+    if not network.switches:
+        names = list(network.hosts)
+        radius = 170.0
+        return {
+            name: (
+                WIDTH / 2 + radius * math.sin(2 * math.pi * i / len(names)),
+                radius + MARGIN - radius * math.cos(2 * math.pi * i / len(names)),
+            )
+            for i, name in enumerate(names)
+        }
+    hosts = [name for name in network.hosts if network.graph.degree(name)]
+    level = nx.multi_source_dijkstra_path_length(network.graph, set(hosts), weight=None)
+    layers: dict[int, list[str]] = {}
+    for node in (*network.hosts, *network.switches):
+        layers.setdefault(int(level.get(node, 0)), []).append(node)
+    top = max(layers)
+    places: dict[str, Point] = {}
+    for height in range(top + 1):
+        nodes = layers.get(height, [])
+        if height:
+            nodes = sorted(nodes, key=lambda n: (_mean_x(network, n, places), nodes.index(n)))
+        step = (WIDTH - 2 * MARGIN) / max(len(nodes), 1)
+        for i, node in enumerate(nodes):
+            places[node] = (MARGIN + step * (i + 0.5), MARGIN + (top - height) * LAYER)
+    return places
+
+
+def _mean_x(network: Network, node: str, places: Mapping[str, Point]) -> float:
+    below = [places[peer][0] for peer in network.graph.neighbors(node) if peer in places]
+    return sum(below) / len(below) if below else WIDTH / 2
+
+
+def network_svg(
+    network: Network,
+    plan: JobPlan | None = None,
+    link_bytes: Mapping[tuple[str, str], int] | None = None,
+    trees: Sequence[Mapping[str, str]] | None = None,
+) -> str:
+    """The network as an SVG element.
+
+    `plan`: its trees are drawn bold, summing switches filled. `link_bytes`: shown when the mouse
+    rests on a link, by direction. `trees`: the parents in each tree, where there is no plan.
+    Trees that share a link lie side by side.
+    """
+    drawn = [tree.parents for tree in plan.trees] if plan else trees or ()
+    places = positions(network)
+    height = max((y for _, y in places.values()), default=0.0) + MARGIN
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH:g} {height:g}" '
+        f'role="img" aria-label="{escape(network.name)}"><style>{STYLE}</style>'
+    ]
+    for link in network.links:
+        (x1, y1), (x2, y2) = places[link.a], places[link.b]
+        parts.append(
+            f'<line class="link" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}">'
+            f"<title>{escape(_link_title(link.a, link.b, link_bytes))}</title></line>"
+        )
+    sums: dict[str, str] = {}
+    abreast: dict[frozenset[str], list[int]] = {}
+    for number, parents in enumerate(drawn):
+        for pair in parents.items():
+            abreast.setdefault(frozenset(pair), []).append(number)
+    for number, parents in enumerate(drawn):
+        colour = TREE_COLOURS[number % len(TREE_COLOURS)]
+        for node, parent in parents.items():
+            beside = abreast[frozenset((node, parent))]
+            place = beside.index(number) - (len(beside) - 1) / 2
+            (x1, y1), (x2, y2) = _beside(places, node, parent, place * min(4.0, 14 / len(beside)))
+            parts.append(
+                f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" '
+                f'stroke="{colour}" stroke-width="3" stroke-opacity=".8">'
+                f"<title>{escape(_link_title(node, parent, link_bytes))}</title></line>"
+            )
+    for tree in plan.trees if plan else ():
+        for part in tree.parts.values():
+            if part.aggregate:
+                sums.setdefault(part.switch, TREE_COLOURS[tree.tree % len(TREE_COLOURS)])
+    workers = set(plan.workers) if plan else set()
+    servers = {tree.server for tree in plan.trees} if plan else set()
+    for name, (x, y) in places.items():
+        if name in network.hosts:
+            role = " worker" if name in workers else " server" if name in servers else ""
+            parts.append(
+                f'<rect class="host{role}" x="{x - 20:.1f}" y="{y - 11:.1f}" width="40" '
+                f'height="22" rx="5"/>'
+            )
+            parts.append(f'<text x="{x:.1f}" y="{y:.1f}">{escape(name)}</text>')
+            continue
+        style = f' style="fill:{sums[name]}"' if name in sums else ""
+        kind = "switch" + ("" if network.switches[name].aggregates else " plain")
+        parts.append(f'<circle class="{kind}" cx="{x:.1f}" cy="{y:.1f}" r="17"{style}/>')
+        on = ' class="on"' if name in sums else ""
+        parts.append(f'<text{on} x="{x:.1f}" y="{y:.1f}">{escape(name)}</text>')
+    parts.append("</svg>")
+    return "\n".join(parts)
+
+
+def _beside(places: Mapping[str, Point], a: str, b: str, shift: float) -> tuple[Point, Point]:
+    """The ends of the line between two nodes, shifted to its side."""
+    # Both directions of a link shift the same way.
+    (x1, y1), (x2, y2) = places[min(a, b)], places[max(a, b)]
+    length = math.hypot(x2 - x1, y2 - y1) or 1.0
+    dx, dy = shift * (y1 - y2) / length, shift * (x2 - x1) / length
+    return (x1 + dx, y1 + dy), (x2 + dx, y2 + dy)
+
+
+def _link_title(a: str, b: str, link_bytes: Mapping[tuple[str, str], int] | None) -> str:
+    if link_bytes is None:
+        return f"{a} - {b}"
+    return (
+        f"{a} → {b}: {link_bytes.get((a, b), 0):,} bytes\n"
+        f"{b} → {a}: {link_bytes.get((b, a), 0):,} bytes"
+    )

@@ -1,0 +1,215 @@
+"""A plan for people (a tree) and for programs (a dictionary)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+from rich.tree import Tree
+
+from collectives.flows import tree_flows
+from collectives.plan import JobPlan, TreePlan
+from network.model import Network, shorten
+from network.units import format_rate, format_time
+from planning.model.forest import Forest
+from planning.model.graph import Edge, PlanningGraph
+from planning.model.request import PlanRequest
+from timing.prediction import Prediction
+
+
+def plan_tree(network: Network, plan: JobPlan, tree: TreePlan) -> Tree:
+    """The tree from the server down, with what each switch does."""
+    flows = tree_flows(network, plan, tree)
+    children: dict[str, list[str]] = {}
+    for node, parent in tree.parents.items():
+        children.setdefault(parent, []).append(node)
+    arriving = len(flows.inputs[tree.server])
+    shown = Tree(
+        f"job {plan.job}, tree {tree.tree}: server [bold]{tree.server}[/] takes "
+        f"{arriving} {'flow' if arriving == 1 else 'flows'}, "
+        f"{tree.share:.0%} of the data, results {plan.results}"
+    )
+
+    def grow(branch: Tree, parent: str) -> None:
+        for node in children.get(parent, ()):
+            rate = format_rate(network.link(node, parent).bandwidth)
+            if node in tree.parts:
+                part = tree.parts[node]
+                came, went = len(flows.inputs[node]), len(flows.up[node])
+                if part.aggregate:
+                    role = (
+                        f"[green]sums {part.fan_in}[/], slots {part.slot_base} to "
+                        f"{part.slot_base + plan.window - 1}"
+                    )
+                    if went > 1:
+                        role += f", passes {went - 1}"
+                else:
+                    role = f"passes {came}"
+                grow(branch.add(f"[bold]{node}[/]: {role} ({rate})"), node)
+            else:
+                number = plan.workers.index(node)
+                branch.add(f"{node}: worker {number} ({rate})")
+
+    grow(shown, tree.server)
+    return shown
+
+
+def forest_trees(forest: Forest, rate: Callable[[Fraction], str]) -> list[Tree]:
+    """The trees of a forest, each from its root down; `rate` writes a rate for people."""
+    shown = []
+    for number, tree in enumerate(forest.trees):
+        children: dict[str, list[str]] = {}
+        for node, parent in tree.parents.items():
+            children.setdefault(parent, []).append(node)
+        top = Tree(f"tree {number}: [bold]{tree.root}[/], {rate(tree.rate)}, height {tree.height}")
+        branches = {tree.root: top}
+        order = [tree.root]
+        for node in order:
+            for child in children.get(node, ()):
+                branches[child] = branches[node].add(child)
+                order.append(child)
+        shown.append(top)
+    return shown
+
+
+def forest_dict(network: Network, forest: Forest, unit: str) -> dict[str, Any]:
+    """Trees, rates and their bound for `--json`. Rates in `unit`; seconds."""
+    proof = forest.certificate
+    return {
+        "planner": forest.planner,
+        "throughput": _number(forest.throughput),
+        "bound": _number(forest.bound),
+        "gap": forest.gap,
+        "certificate": {
+            "kind": proof.kind,
+            "bound": _number(proof.bound),
+            "parts": [list(part) for part in proof.parts],
+            "text": proof.text,
+        },
+        "status": forest.verdict.value,
+        "seconds": forest.seconds,
+        "network": network.name,
+        "unit": unit,
+        "trees": [
+            {
+                "root": tree.root,
+                "rate": _number(tree.rate),
+                "height": tree.height,
+                "edges": [[node, parent] for node, parent in tree.parents.items()],
+                "parents": dict(tree.parents),
+            }
+            for tree in forest.trees
+        ],
+    }
+
+
+def _number(value: Fraction) -> int | float:
+    return value.numerator if value.denominator == 1 else float(value)
+
+
+def plan_dict(values: dict[str, Any], plan: JobPlan, prediction: Prediction) -> None:
+    """Add a job's plan on these trees, and its prediction. Bytes, seconds."""
+    values.update(
+        {
+            "job": plan.job,
+            "epoch": plan.epoch,
+            "workers": list(plan.workers),
+            "lanes": plan.lanes,
+            "window": plan.window,
+            "results": plan.results.value,
+            "reduction": plan.reduction.name.lower(),
+            "prediction": {
+                "seconds": prediction.seconds,
+                "seconds_a_round": prediction.seconds_a_round,
+                "total_bytes": prediction.total_bytes,
+                "links": [
+                    {"from": u, "to": v, "bytes": size}
+                    for (u, v), size in sorted(prediction.links.items())
+                ],
+            },
+        }
+    )
+    for shown, tree in zip(values["trees"], plan.trees, strict=True):
+        shown.update(_tree_dict(tree))
+
+
+def explanation(
+    graph: PlanningGraph, forest: Forest, request: PlanRequest, network: Network
+) -> list[str]:
+    """What limits the rate: the proof of the bound, links without room, switches without slots."""
+    lines = [f"no plan is faster than {_number(forest.bound)}: {forest.certificate.text}"]
+    if forest.throughput == forest.bound:
+        lines.append("the plan reaches that")
+    else:
+        lines.append(
+            f"the plan reaches {_number(forest.throughput)}, {1 - forest.gap:.2%} of it; it is "
+            f"{forest.verdict} for at most {request.forest.max_trees or 'any number of'} trees"
+        )
+    lines += _limits(graph, forest, request, network)
+    used: dict[Edge, Fraction] = {}
+    for tree in forest.trees:
+        for edge, load in tree.loads(graph).items():
+            used[edge] = used.get(edge, Fraction(0)) + load
+    full = [f"{u}-{v}" for (u, v), load in used.items() if load >= graph.capacity[u, v]]
+    lines.append(f"links without room: {shorten(full) or 'none'}")
+    holding = Counter(node for tree in forest.trees for node in tree.nodes)
+    short = [
+        f"{name} ({switch.slots} slots, {request.window} a tree)"
+        for name, switch in network.switches.items()
+        if switch.aggregates and switch.slots // request.window <= holding[name]
+    ]
+    if short:
+        lines.append(f"switches without slots for one more tree: {shorten(short)}")
+    return lines
+
+
+def _limits(
+    graph: PlanningGraph, forest: Forest, request: PlanRequest, network: Network
+) -> list[str]:
+    """What height and delay were asked for and reached, and which limits the bound leaves out."""
+    lines = []
+    options = request.forest
+    if options.max_height is not None and forest.trees:
+        height = max(tree.height for tree in forest.trees)
+        lines.append(f"height {height} of at most {options.max_height}")
+    if options.max_delay is not None and forest.trees:
+        delay = max(tree.delay(graph) for tree in forest.trees)
+        lines.append(
+            f"delay {format_time(delay)} from the farthest node to its root, of at most "
+            f"{format_time(options.max_delay)}"
+        )
+    if forest.planner == "multi-tree" and network.switches and forest.throughput < forest.bound:
+        lines.append(
+            "the bound knows of slots and of the fan-in of 32 only at the switches of hosts"
+            + (
+                ""
+                if options.max_delay is None
+                else ", and of the delay only which links are too slow"
+            )
+        )
+    return lines
+
+
+def _tree_dict(tree: TreePlan) -> dict[str, Any]:
+    return {
+        "tree": tree.tree,
+        "server": tree.server,
+        "share": tree.share,
+        "server_children": [list(workers) for workers in tree.server_children],
+        "switches": {
+            name: {
+                "aggregate": part.aggregate,
+                "children": {str(child): port for child, port in part.children.items()},
+                "ports_up": list(part.ports_up),
+                "port_server": part.port_server,
+                "ports_down": list(part.ports_down),
+                "slot_base": part.slot_base,
+                "group": part.group,
+            }
+            for name, part in tree.parts.items()
+        },
+        "up": [[f"{hop.pack():08x}" for hop in stack] for stack in tree.up],
+        "down": [[f"{hop.pack():08x}" for hop in stack] for stack in tree.down],
+    }

@@ -1,0 +1,70 @@
+"""Tables for people: a column a run, a row a figure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from rich.table import Table
+
+from cli.experiment.result import Measured, Report
+
+
+def si(value: float, unit: str) -> str:
+    """A number with a decimal prefix: `24.1 Mbit/s`."""
+    for factor, prefix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= factor:
+            return f"{value / factor:.3g} {prefix}{unit}"
+    return f"{value:.3g} {unit}"
+
+
+def _goodput(report: Report, measured: Measured) -> str:
+    bits = 32 * report.tensor_elements
+    return si(bits / measured.seconds if measured.seconds else 0.0, "bit/s")
+
+
+def _as_predicted(report: Report, measured: Measured) -> str:
+    differing = len(report.differing_links)
+    return f"{differing} of {len(measured.links)} differ" if differing else "on every link"
+
+
+ROWS: tuple[tuple[str, Callable[[Report, Measured], str]], ...] = (
+    ("seconds", lambda r, m: f"{m.seconds:.3f}"),
+    ("seconds predicted", lambda r, m: f"{r.predicted.seconds:.3f}"),
+    ("goodput of a worker", _goodput),
+    ("bytes on all links", lambda r, m: si(sum(m.links.values()), "B")),
+    ("bytes on the hottest link", lambda r, m: si(max(m.links.values(), default=0), "B")),
+    ("bytes as predicted", _as_predicted),
+    ("packets sent again", lambda r, m: str(m.retransmissions)),
+    ("elements checked", lambda r, m: f"{m.verdict.checked:,}"),
+    ("elements wrong", lambda r, m: str(m.verdict.wrong)),
+    ("largest error", lambda r, m: f"{m.verdict.max_error:.3g}"),
+    ("largest error bound", lambda r, m: f"{m.verdict.error_bound:.3g}"),
+)
+
+
+def figures(reports: Sequence[Report]) -> list[list[str]]:
+    """The rows of the summary: a label, then a cell a run."""
+    rows = [
+        [label, *(cell(r, r.measured) if r.measured else "-" for r in reports)]
+        for label, cell in ROWS
+    ]
+    if any(r.measured and "accuracy" in r.measured.outcome for r in reports):
+        rows.insert(
+            0,
+            [
+                "accuracy",
+                *(f"{r.measured.outcome['accuracy']:.4f}" if r.measured else "-" for r in reports),
+            ],
+        )
+    return rows
+
+
+def run_table(reports: Sequence[Report]) -> Table:
+    """The summary of some runs."""
+    table = Table()
+    table.add_column("")
+    for report in reports:
+        table.add_column(report.experiment.algorithm.value, justify="right")
+    for row in figures(reports):
+        table.add_row(*row)
+    return table

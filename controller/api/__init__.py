@@ -1,0 +1,1 @@
+"""The controller's gRPC services, and their client."""

@@ -1,0 +1,176 @@
+"""What people ask a running controller: jobs, switches, slots, and why a job is stuck."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import grpc
+
+from collectives.messages import network_from, plan_from
+from collectives.plan import JobPlan
+from controller.api.rendezvous import address_file, find_controller
+from controller.dataplane.slots import SlotState, slot_from
+from controller.telemetry.slot_diagnosis import Missing, find_missing, job_slots
+from network.model import Network
+from protocol import hopsum_pb2 as pb
+from protocol import hopsum_pb2_grpc as pb_grpc
+from protocol.channel import ControllerError, Tls, in_words, open_channel, tls_of_environment
+
+TIMEOUT = 30.0
+SUBMIT_TIMEOUT = 300.0
+"""All switches must take a job's rules, one job after the other."""
+
+_NUMBER = re.compile("[0-9]{1,9}")
+"""Of a job; what is longer is none."""
+
+_R = TypeVar("_R")
+
+
+class NoClusterError(ControllerError):
+    """The controller is one of a single run."""
+
+
+class ControllerQueries:
+    """Questions to the controller at an address (None: the user's running one).
+
+    `tls` None: what the environment says (`tls_of_environment`), else none.
+
+    Every method raises ControllerError if it cannot be reached or cannot answer.
+    """
+
+    def __init__(self, address: str | None = None, tls: Tls | None = None) -> None:
+        self._tls = tls or tls_of_environment()
+        found = address or find_controller()
+        if found is None:
+            raise ControllerError(
+                f"no controller is running ({address_file()} names none); "
+                "start one with `hopsum run --world mininet`, or give --controller ADDRESS"
+            )
+        self.address = found
+
+    def status(self) -> list[pb.JobStatus]:
+        """Every job and its agents."""
+        return list(self._ask(lambda stub: stub.Status(pb.StatusRequest(), timeout=TIMEOUT)).jobs)
+
+    def describe(self, job: int) -> tuple[Network, JobPlan]:
+        """A job's network and current plan."""
+        request = pb.DescribeRequest(job=job)
+        reply: pb.Description = self._ask(lambda stub: stub.Describe(request, timeout=TIMEOUT))
+        return network_from(reply.network), plan_from(reply.plan)
+
+    def switches(self, counters: bool = False) -> list[pb.SwitchStatus]:
+        """Every switch, with its counters if asked."""
+        request = pb.SwitchesRequest(counters=counters)
+        reply: pb.SwitchesReply = self._ask(lambda stub: stub.Switches(request, timeout=TIMEOUT))
+        return list(reply.switches)
+
+    def slots(self, switch: str, first: int, count: int, lanes: bool = False) -> list[SlotState]:
+        """Slots of a switch, read in-band."""
+        request = pb.InspectRequest(switch=switch, first=first, count=count, lanes=lanes)
+        reply: pb.InspectReply = self._ask(lambda stub: stub.Inspect(request, timeout=TIMEOUT))
+        return [slot_from(slot) for slot in reply.slots]
+
+    def missing(self, job: int) -> list[Missing]:
+        """What the incomplete slots of a job wait for."""
+        network, plan = self.describe(job)
+        slots = {
+            switch: [
+                state for part in ranges for state in self.slots(switch, part.start, len(part))
+            ]
+            for switch, ranges in job_slots(plan).items()
+        }
+        return find_missing(network, plan, slots)
+
+    def submit(self, submission: pb.Submission) -> pb.JobInfo:
+        """Hand a job in; returns once its rules are on the switches, or it is queued."""
+        info: pb.JobInfo = self._ask_cluster(
+            lambda stub: stub.Submit(submission, timeout=SUBMIT_TIMEOUT)
+        )
+        return info
+
+    def cancel(self, job: str) -> pb.JobInfo:
+        """End a job, given as `job_query` reads it."""
+        query = job_query(job)
+        info: pb.JobInfo = self._ask_cluster(
+            lambda stub: stub.Cancel(query, timeout=SUBMIT_TIMEOUT)
+        )
+        return info
+
+    def job(self, job: str | int) -> pb.JobInfo:
+        """A job with its workers' reports, by number, or as `job_query` reads a text."""
+        query = job_query(job)
+        info: pb.JobInfo = self._ask_cluster(lambda stub: stub.JobDetails(query, timeout=TIMEOUT))
+        return info
+
+    def jobs(self) -> list[pb.JobInfo]:
+        """All jobs the controller knows, the oldest first (a single run's: without names)."""
+        request = pb.JobsRequest()
+        try:
+            reply: pb.JobsReply = self._ask_cluster(
+                lambda stub: stub.Jobs(request, timeout=TIMEOUT)
+            )
+        except NoClusterError:
+            return [_info_of(status) for status in self.status()]
+        return list(reply.jobs)
+
+    def nodes(self) -> list[pb.NodeInfo]:
+        """All hosts, and what their agents reported."""
+        request = pb.NodesRequest()
+        reply: pb.NodesReply = self._ask_cluster(lambda stub: stub.Nodes(request, timeout=TIMEOUT))
+        return list(reply.nodes)
+
+    def use(self) -> pb.UseReply:
+        """What links carry, and who holds slots."""
+        reply: pb.UseReply = self._ask_cluster(
+            lambda stub: stub.Use(pb.UseRequest(), timeout=TIMEOUT)
+        )
+        return reply
+
+    def _ask(self, question: Callable[[Any], _R]) -> _R:
+        return self._ask_stub(pb_grpc.ControllerStub, question)
+
+    def _ask_cluster(self, question: Callable[[Any], _R]) -> _R:
+        return self._ask_stub(pb_grpc.ClusterStub, question)
+
+    def _ask_stub(
+        self,
+        stub: Callable[[grpc.Channel], Any],
+        question: Callable[[Any], _R],
+    ) -> _R:
+        with open_channel(self.address, self._tls) as channel:
+            try:
+                return question(stub(channel))
+            except grpc.RpcError as error:
+                if stub is pb_grpc.ClusterStub and _not_served(error):
+                    raise NoClusterError(
+                        f"the controller at {self.address} runs one job and takes no others; "
+                        "`hopsum cluster` or `hopsum controller serve` starts one that does"
+                    ) from None
+                words = in_words(error)
+                raise ControllerError(f"controller at {self.address}: {words}") from None
+
+
+def _not_served(error: grpc.RpcError) -> bool:
+    return isinstance(error, grpc.Call) and error.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+def _info_of(status: pb.JobStatus) -> pb.JobInfo:
+    workers = [agent for agent in status.agents if agent.role == "worker"]
+    return pb.JobInfo(
+        job=status.job,
+        state=status.state,
+        epoch=status.epoch,
+        workers=[agent.host for agent in workers],
+        servers=[agent.host for agent in status.agents if agent.role == "server"],
+        round=min((agent.round for agent in workers), default=0),
+    )
+
+
+def job_query(job: str | int) -> pb.JobQuery:
+    """A job by its number, or as people name it: the job of that name, else of that number."""
+    if isinstance(job, int):
+        return pb.JobQuery(job=job)
+    number = int(job) if _NUMBER.fullmatch(job) else 0
+    return pb.JobQuery(job=number, name=job)

@@ -1,0 +1,246 @@
+"""The cluster's gRPC service: agents' processes attach, people submit and cancel jobs."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator
+
+import grpc
+
+from collectives.algorithms.catalogue import SCHEDULES
+from collectives.plan import PlanError
+from controller.api.certificates import why_not
+from controller.dataplane.driver import DriverError
+from controller.jobs.cluster import Cluster
+from controller.jobs.job_queue import Job, JobError, JobSpec
+from controller.jobs.journal import Unrecorded
+from controller.jobs.priorities import PriorityError
+from controller.jobs.task_check import check_task
+from controller.telemetry.diagnosis import link_condition
+from controller.telemetry.nodes import REPORT_SECONDS, NodeError
+from controller.telemetry.state import StateError
+from network.model import NetworkError
+from planning.model.request import Algorithm
+from planning.registry import EMBEDDING
+from protocol import hopsum_pb2 as pb
+from protocol import hopsum_pb2_grpc as pb_grpc
+
+LOGGER = logging.getLogger("hopsum.cluster")
+
+CHECK_SECONDS = 1.0
+
+WRONG = (JobError, PlanError, NetworkError)
+
+Queue = asyncio.Queue[pb.NodeCommand | None]
+
+
+class ClusterService(pb_grpc.ClusterServicer):
+    """Serves a cluster; add it to the controller's server with `add_to`."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._queues: dict[str, Queue] = {}
+        cluster.send = self._send
+
+    def add_to(self, server: grpc.aio.Server) -> None:
+        """Let a server answer the cluster's calls as well."""
+        pb_grpc.add_ClusterServicer_to_server(self, server)
+
+    async def check(self) -> None:
+        """Let silent processes go, and catch up with the journal; runs for ever."""
+        while True:
+            await asyncio.sleep(CHECK_SECONDS)
+            await self._cluster.catch_up()
+            for host in self._cluster.nodes.silent(time.monotonic()):
+                LOGGER.warning("[%s] has been silent too long", host)
+                self._queues[host].put_nowait(None)
+
+    def _send(self, host: str, command: pb.NodeCommand) -> None:
+        if host in self._queues:
+            self._queues[host].put_nowait(command)
+
+    # -- agents' processes
+
+    async def Serve(
+        self,
+        request: AsyncIterator[pb.NodeMessage],
+        context: grpc.aio.ServicerContext[pb.NodeMessage, pb.NodeCommand],
+    ) -> AsyncIterator[pb.NodeCommand]:
+        """Keep a host's process told, for as long as its stream is open."""
+        nodes = self._cluster.nodes
+        first = await anext(aiter(request), None)
+        if first is None or first.WhichOneof("message") != "hello":
+            yield pb.NodeCommand(refused=pb.Refused(reason="the first message is Hello"))
+            return
+        host = first.hello.host
+        if (why := why_not(host, context)) is not None:
+            yield pb.NodeCommand(refused=pb.Refused(reason=why))
+            return
+        try:
+            nodes.attach(host, time.monotonic(), first.hello.memory, first.hello.machine)
+        except NodeError as error:
+            yield pb.NodeCommand(refused=pb.Refused(reason=str(error)))
+            return
+        queue: Queue = asyncio.Queue()
+        self._queues[host] = queue
+        LOGGER.info("[%s] attached", host)
+        reading = asyncio.create_task(self._read(host, request, queue))
+        try:
+            yield pb.NodeCommand(
+                welcome=pb.NodeWelcome(report_seconds=REPORT_SECONDS, links=nodes.links(host))
+            )
+            self._cluster.attached(host)
+            while (command := await queue.get()) is not None:
+                yield command
+        finally:
+            reading.cancel()
+            del self._queues[host]
+            nodes.detach(host, time.monotonic())
+            LOGGER.info("[%s] detached", host)
+
+    async def _read(self, host: str, request: AsyncIterator[pb.NodeMessage], queue: Queue) -> None:
+        async for message in request:
+            if message.WhichOneof("message") != "report":
+                continue
+            try:
+                self._cluster.take_report(host, message.report, time.monotonic())
+            except (StateError, PriorityError) as error:
+                LOGGER.warning("%s", error)
+                refused = pb.Refused(reason=str(error))
+                queue.put_nowait(pb.NodeCommand(report_refused=refused))
+        queue.put_nowait(None)
+
+    # -- people
+
+    async def Submit(
+        self, request: pb.Submission, context: grpc.aio.ServicerContext[pb.Submission, pb.JobInfo]
+    ) -> pb.JobInfo:
+        """Take a job in."""
+        try:
+            spec = spec_from(request)
+            check_task(spec)
+            job = await self._cluster.submit(spec)
+        except WRONG as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        except (DriverError, TimeoutError, Unrecorded) as error:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+        return self._info(job)
+
+    async def Cancel(
+        self, request: pb.JobQuery, context: grpc.aio.ServicerContext[pb.JobQuery, pb.JobInfo]
+    ) -> pb.JobInfo:
+        """End a job."""
+        try:
+            job = self._cluster.book.find(request.job, request.name)
+        except JobError as error:
+            await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
+        return self._info(await self._cluster.cancel(job))
+
+    async def JobDetails(
+        self, request: pb.JobQuery, context: grpc.aio.ServicerContext[pb.JobQuery, pb.JobInfo]
+    ) -> pb.JobInfo:
+        """Tell how far a job is, with its reports."""
+        try:
+            job = self._cluster.book.find(request.job, request.name)
+        except JobError as error:
+            await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
+        info = self._info(job)
+        info.reports.update(job.reports)
+        return info
+
+    async def Jobs(
+        self,
+        request: pb.JobsRequest,
+        context: grpc.aio.ServicerContext[pb.JobsRequest, pb.JobsReply],
+    ) -> pb.JobsReply:
+        """Tell how far all jobs are."""
+        return pb.JobsReply(jobs=[self._info(job) for job in self._cluster.book])
+
+    async def Nodes(
+        self,
+        request: pb.NodesRequest,
+        context: grpc.aio.ServicerContext[pb.NodesRequest, pb.NodesReply],
+    ) -> pb.NodesReply:
+        """Tell which hosts have an agent, and what it reported."""
+        now = time.monotonic()
+        reply = pb.NodesReply()
+        for node in self._cluster.nodes:
+            info = reply.nodes.add(host=node.host, attached=node.attached, seconds=now - node.since)
+            info.jobs.extend(
+                job.number
+                for job in self._cluster.book
+                if not job.state.over and node.host in job.hosts
+            )
+            if node.report is not None:
+                info.report.CopyFrom(node.report)
+                info.report_age = now - node.reported
+        return reply
+
+    async def Use(
+        self, request: pb.UseRequest, context: grpc.aio.ServicerContext[pb.UseRequest, pb.UseReply]
+    ) -> pb.UseReply:
+        """Tell what links carry and who holds which switch's slots."""
+        cluster, reply, now = self._cluster, pb.UseReply(), time.monotonic()
+        for (u, v), state in cluster.nodes.state.links(now).items():
+            reply.links.add(
+                sender=u,
+                receiver=v,
+                used=state.used,
+                free=state.free,
+                age=state.age,
+                health=link_condition(cluster.manager.health, u, v, now),
+            )
+        for name, switch in cluster.network.switches.items():
+            if switch.aggregates:
+                held = cluster.manager.slots_held(name)
+                quota = cluster.sharing.slots(cluster.network, name)
+                reply.slots.add(switch=name, slots=switch.slots, held=held, quota=quota)
+        return reply
+
+    def _info(self, job: Job) -> pb.JobInfo:
+        return pb.JobInfo(
+            job=job.number,
+            name=job.spec.name,
+            state=job.state,
+            reason=self._cluster.why_waiting(job),
+            epoch=job.epoch,
+            workers=job.request.workers,
+            servers=job.auxiliary,
+            round=job.round,
+            submitted=job.submitted,
+            started=job.started,
+            ended=job.ended,
+            bypassed=job.bypassed,
+        )
+
+
+def spec_from(message: pb.Submission) -> JobSpec:
+    """A job as it was handed in; the algorithm embedding is the planner of that name.
+
+    Raises JobError for a planner that would have no part in it.
+    """
+    algorithm, planner = message.algorithm or Algorithm.IN_NETWORK, message.planner
+    if algorithm == EMBEDDING:
+        algorithm, planner = Algorithm.IN_NETWORK, planner or EMBEDDING
+        if planner != EMBEDDING:
+            raise JobError(
+                f"job {message.name}: algorithm embedding is the planner of that name, and planner "
+                f"{planner} another one; give one of the two"
+            )
+    if planner and algorithm in SCHEDULES:
+        raise JobError(
+            f"job {message.name}: the workers run algorithm {algorithm} among themselves, and "
+            f"planner {planner} would have no part in it; leave the planner or the algorithm out"
+        )
+    return JobSpec(
+        name=message.name,
+        workers=tuple(message.workers) or message.worker_count,
+        servers=tuple(message.servers) or message.server_count or 1,
+        algorithm=algorithm,
+        planner=planner or "multi-hop",
+        lanes=message.lanes or None,
+        window=message.window or None,
+        task=message.task or "{}",
+    )

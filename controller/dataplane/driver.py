@@ -1,0 +1,431 @@
+"""Drives switches over P4Runtime, by finsy: makes each hold what `rules_for` says, and keeps it so.
+
+For every switch one task connects, pushes the pipeline if another one (or none) is there, reads
+what the switch holds, writes the difference, and waits for new rules or the loss of the switch;
+then it begins again. So a restarted switch, or a restarted controller, converges by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import TracebackType
+from typing import Any, cast
+
+import finsy as fy
+import grpc
+from finsy.p4entity import P4Entity
+from finsy.proto import p4r, p4r_grpc
+
+from controller.dataplane.entries import Update, in_program_order, rules_read, updates
+from controller.dataplane.pipeline import Pipeline
+from controller.dataplane.rules import SwitchRules
+from controller.dataplane.slots import (
+    OPCODE_INSPECT,
+    OPCODE_SEND,
+    SlotState,
+    inspect_frame,
+    slot_state,
+)
+from protocol.outcomes import Outcome
+
+LOGGER = logging.getLogger("hopsum.driver")
+# finsy warns of what is normal here: no gNMI, no pipeline before the first push, no switch yet.
+logging.getLogger("finsy").setLevel(logging.ERROR)
+
+BATCH = 500
+"""Updates in one write: far below the 4 MB that a gRPC server takes by default."""
+PUSH_SECONDS = 120.0
+"""A first push may compile the program."""
+FIRST_PAUSE = 0.1
+LAST_PAUSE = 2.0
+INSPECT_SECONDS = 2.0
+
+
+class State(StrEnum):
+    """Where a switch is on its way."""
+
+    CONNECTING = "connecting"
+    PUSHING = "pushing the pipeline"
+    WRITING = "writing rules"
+    READY = "ready"
+    REFUSED = "refused the rules"
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchTarget:
+    """Where a switch's P4Runtime server is: `address` is host:port or unix:path."""
+
+    name: str
+    address: str
+    device_id: int = 1
+
+
+class DriverError(RuntimeError):
+    """A switch cannot be brought to what it should hold; the message names it and why.
+
+    `failures`: what each refused update was, the canonical code, and the switch's words.
+    """
+
+    def __init__(self, switch: str, why: str, failures: Iterable[tuple[str, str, str]] = ()):
+        self.switch = switch
+        self.failures = tuple(failures)
+        lines = [f"\n  {what}: {code}: {words}" for what, code, words in self.failures]
+        super().__init__(f"switch {switch}: {why}" + "".join(lines))
+
+
+@dataclass
+class _Link:
+    """One switch: what it should hold, and how far it is."""
+
+    target: SwitchTarget
+    wanted: SwitchRules
+    generation: int = 0
+    reached: int = -1
+    state: State = State.CONNECTING
+    detail: str = ""
+    error: DriverError | None = None
+    switch: fy.Switch | None = None
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    asking: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class Driver:
+    """Holds the connections to all switches of a network: `async with Driver(...) as driver`.
+
+    `listener` is told (switch, state, detail) whenever a switch gets somewhere.
+    """
+
+    def __init__(
+        self,
+        targets: Iterable[SwitchTarget],
+        pipeline: Pipeline,
+        rules: Mapping[str, SwitchRules] | None = None,
+        *,
+        election_id: int = 10,
+        listener: Callable[[str, State, str], None] | None = None,
+    ) -> None:
+        self._pipeline = pipeline
+        self._election_id = election_id
+        self._listener = listener
+        self._news = asyncio.Event()
+        rules = rules or {}
+        self._links = {
+            target.name: _Link(target, rules.get(target.name, SwitchRules())) for target in targets
+        }
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> Driver:
+        self._tasks = [
+            asyncio.create_task(self._keep(link), name=f"drive {link.target.name}")
+            for link in self._links.values()
+        ]
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # -- what others ask for
+
+    def targets(self) -> dict[str, SwitchTarget]:
+        """Where each switch is."""
+        return {name: link.target for name, link in self._links.items()}
+
+    def states(self) -> dict[str, State]:
+        """How far each switch is."""
+        return {name: link.state for name, link in self._links.items()}
+
+    async def apply(self, rules: Mapping[str, SwitchRules], timeout: float | None = None) -> None:
+        """Make these the wanted rules, and wait until every switch named holds them.
+
+        Raises DriverError if a switch refuses them, TimeoutError naming those that lag behind.
+        """
+        for name, wanted in rules.items():
+            link = self._link(name)
+            link.wanted = wanted
+            link.generation += 1
+            link.error = None
+            link.changed.set()
+        await self.wait(rules, timeout)
+
+    async def wait(self, names: Iterable[str] | None = None, timeout: float | None = None) -> None:
+        """Wait until the switches (all, by default) hold what they should; errors as in apply."""
+        links = [self._link(name) for name in (self._links if names is None else names)]
+        try:
+            async with asyncio.timeout(timeout):
+                while True:
+                    self._news.clear()
+                    for link in links:
+                        if link.error is not None:
+                            raise link.error
+                    if all(link.reached == link.generation for link in links):
+                        return
+                    await self._news.wait()
+        except TimeoutError:
+            lag = ", ".join(
+                f"{link.target.name} ({link.target.address}): {link.state} {link.detail}".rstrip()
+                for link in links
+                if link.reached != link.generation
+            )
+            raise TimeoutError(f"after {timeout} s these switches are not ready: {lag}") from None
+
+    async def outcomes(self, name: str) -> dict[Outcome, int]:
+        """Read the counter of a switch that says what became of its packets."""
+        switch = self._connected(name)
+        counts = dict.fromkeys(Outcome, 0)
+        try:
+            for entry in await _read(switch, fy.P4CounterEntry("outcomes")):
+                if isinstance(entry, fy.P4CounterEntry) and entry.index in counts:
+                    counts[Outcome(entry.index)] = entry.packet_count
+        except fy.P4ClientError as error:
+            raise _driver_error(name, "reading its counters failed", error) from None
+        return counts
+
+    async def inspect(self, name: str, slot: int) -> SlotState:
+        """Read a slot in-band, by packet-out and packet-in.
+
+        Raises DriverError if there is no such slot, or no answer comes.
+        """
+        if not 0 <= slot < self._pipeline.slots:
+            raise DriverError(name, f"slot {slot}: it has slots 0 to {self._pipeline.slots - 1}")
+        link = self._link(name)
+        frame = inspect_frame(self._pipeline.lanes)
+        async with link.asking, _answers(self._connected(name)) as answers:
+            await self.packet_out(name, frame, opcode=OPCODE_INSPECT, slot=slot)
+            try:
+                async with asyncio.timeout(INSPECT_SECONDS):
+                    async for packet in answers:
+                        if (packet["opcode"], packet["slot"]) == (OPCODE_INSPECT, slot):
+                            return slot_state(packet.metadata, packet.payload, self._pipeline.lanes)
+            except TimeoutError:
+                pass
+        raise DriverError(
+            name,
+            f"slot {slot}: no answer within {INSPECT_SECONDS} s; "
+            "the switch must run hopsum.p4 with a CPU port",
+        )
+
+    async def packet_out(
+        self, name: str, frame: bytes, *, port: int = 0, opcode: int = OPCODE_SEND, slot: int = 0
+    ) -> None:
+        """Hand a frame to a switch: by default to send it out of `port`."""
+        switch = self._connected(name)
+        metadata: dict[str, Any] = {"opcode": opcode, "port": port, "slot": slot}
+        for pad in switch.p4info.controller_packet_metadata["packet_out"].metadata:
+            metadata.setdefault(pad.name, 0)
+        await switch.write([fy.P4PacketOut(frame, **metadata)])
+
+    # -- one switch
+
+    def _link(self, name: str) -> _Link:
+        if name not in self._links:
+            raise DriverError(name, f"unknown; switches: {', '.join(self._links)}")
+        return self._links[name]
+
+    def _connected(self, name: str) -> fy.Switch:
+        link = self._link(name)
+        if link.switch is None:
+            raise DriverError(name, f"not connected ({link.target.address}: {link.state})")
+        return link.switch
+
+    def _move(self, link: _Link, state: State, detail: str = "") -> None:
+        link.state, link.detail = state, detail
+        LOGGER.info("[%s] %s %s", link.target.name, state, detail)
+        if self._listener:
+            self._listener(link.target.name, state, detail)
+        self._news.set()
+
+    async def _keep(self, link: _Link) -> None:
+        """Keep a switch connected and at its rules, for ever."""
+        pause = FIRST_PAUSE
+        while True:
+            try:
+                await self._session(link)
+                pause = FIRST_PAUSE
+                why = "lost"
+            except (fy.P4ClientError, grpc.RpcError, OSError, RuntimeError) as error:
+                why = _in_short(error)
+            link.switch = None
+            link.reached = -1
+            self._move(link, State.CONNECTING, why)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, LAST_PAUSE)
+
+    async def _session(self, link: _Link) -> None:
+        """Serve a switch from connecting to losing it."""
+        options = fy.SwitchOptions(
+            p4info=self._pipeline.p4info,
+            device_id=link.target.device_id,
+            initial_election_id=self._election_id,
+        )
+        switch = fy.Switch(link.target.name, link.target.address, options)
+        lost = asyncio.Event()
+        switch.ee.on(fy.SwitchEvent.CHANNEL_DOWN, lambda _: lost.set())
+        async with switch:
+            if not switch.is_primary:
+                raise RuntimeError(
+                    f"another controller (election id {switch.primary_id}) holds the switch"
+                )
+            self._move(link, State.PUSHING)
+            await self._push(switch, link.target)
+            link.switch = switch
+            while not lost.is_set():
+                link.changed.clear()
+                await self._write(switch, link)
+                await _first_of(lost, link.changed)
+
+    async def _push(self, switch: fy.Switch, target: SwitchTarget) -> None:
+        """Install the program unless it is there (VERIFY_AND_COMMIT: others break BMv2)."""
+        channel = grpc.aio.insecure_channel(
+            target.address, options=[("grpc.max_receive_message_length", -1)]
+        )
+        async with channel:
+            stub = p4r_grpc.P4RuntimeStub(channel)
+            request = p4r.GetForwardingPipelineConfigRequest(
+                device_id=target.device_id,
+                response_type=p4r.GetForwardingPipelineConfigRequest.COOKIE_ONLY,
+            )
+            try:
+                reply = await stub.GetForwardingPipelineConfig(request)
+                if reply.config.cookie.cookie == self._pipeline.cookie:
+                    return
+                await _drop_groups(switch)
+            except grpc.aio.AioRpcError as error:
+                if error.code() is not grpc.StatusCode.FAILED_PRECONDITION:
+                    raise
+            config = p4r.ForwardingPipelineConfig(
+                p4info=switch.p4info.p4info,
+                p4_device_config=self._pipeline.config,
+                cookie=p4r.ForwardingPipelineConfig.Cookie(cookie=self._pipeline.cookie),
+            )
+            election = switch.election_id
+            await stub.SetForwardingPipelineConfig(
+                p4r.SetForwardingPipelineConfigRequest(
+                    device_id=target.device_id,
+                    election_id=p4r.Uint128(high=election >> 64, low=election & (1 << 64) - 1),
+                    action=p4r.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT,
+                    config=config,
+                ),
+                timeout=PUSH_SECONDS,
+            )
+
+    async def _write(self, switch: fy.Switch, link: _Link) -> None:
+        """Bring the switch from what it holds to what it should hold."""
+        generation = link.generation
+        self._move(link, State.WRITING)
+        try:
+            wanted = in_program_order(link.wanted, switch.p4info)
+            steps = updates(await _holds(switch), wanted)
+            for start in range(0, len(steps), BATCH):
+                batch = steps[start : start + BATCH]
+                try:
+                    await switch.write([step.encoded() for step in batch])  # type: ignore[misc]
+                except fy.P4ClientError as error:
+                    if not error.details:
+                        raise
+                    raise _driver_error(
+                        link.target.name, "refused some rules", error, batch
+                    ) from None
+        except (ValueError, DriverError) as error:
+            if not isinstance(error, DriverError):
+                error = DriverError(link.target.name, f"the rules do not fit its program: {error}")
+            link.error = error
+            self._move(link, State.REFUSED, str(error))
+            return
+        if link.generation == generation:
+            link.reached = generation
+            self._move(link, State.READY, f"{len(steps)} updates")
+
+
+async def _read(switch: fy.Switch, pattern: P4Entity) -> list[P4Entity]:
+    """All entities of a switch that a pattern stands for."""
+    # finsy declares its overloads as coroutines; they are asynchronous generators.
+    found: AsyncIterator[P4Entity] = cast(Any, switch).read(pattern)
+    return [entity async for entity in found]
+
+
+async def _holds(switch: fy.Switch) -> SwitchRules:
+    """What a switch holds."""
+    entries = await _read(switch, fy.P4TableEntry())
+    groups = await _read(switch, fy.P4MulticastGroupEntry())
+    return rules_read([*entries, *groups], switch.p4info)
+
+
+async def _drop_groups(switch: fy.Switch) -> None:
+    """Delete the multicast groups of the program that runs, before another one is pushed.
+
+    BMv2 forgets the groups when it takes a program, but its packet engine keeps their replicas:
+    a new group of the same number would replicate to the old one's ports as well.
+    """
+    groups = await _read(switch, fy.P4MulticastGroupEntry())
+    if groups:
+        await switch.write([-group for group in groups])  # type: ignore[operator]
+
+
+@contextlib.asynccontextmanager
+async def _answers(switch: fy.Switch) -> AsyncIterator[AsyncIterator[fy.P4PacketIn]]:
+    """Packet-ins from now on."""
+    queue: asyncio.Queue[fy.P4PacketIn] = asyncio.Queue()
+
+    async def collect() -> None:
+        async for packet in switch.read_packets():
+            queue.put_nowait(packet)
+
+    async def packets() -> AsyncIterator[fy.P4PacketIn]:
+        while True:
+            yield await queue.get()
+
+    task = asyncio.create_task(collect())
+    # The task has to run once, so that the queue is open before the question goes out.
+    await asyncio.sleep(0)
+    try:
+        yield packets()
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def _first_of(*events: asyncio.Event) -> None:
+    waiting = [asyncio.create_task(event.wait()) for event in events]
+    try:
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in waiting:
+            task.cancel()
+
+
+def _in_short(error: Exception) -> str:
+    """What a failed call says, in one line."""
+    if isinstance(error, fy.P4ClientError):
+        return f"{error.code.name}: {error.message}"
+    if isinstance(error, grpc.aio.AioRpcError):
+        return f"{error.code().name}: {error.details()}"
+    return f"{type(error).__name__}: {error}"
+
+
+def _driver_error(
+    name: str, why: str, error: fy.P4ClientError, batch: list[Update] | None = None
+) -> DriverError:
+    """The error with every refused update by its name."""
+    if not error.details:
+        return DriverError(name, f"{why}: {error.code.name}: {error.message}")
+    failures = [
+        (
+            f"{batch[number].change.value} {batch[number].what}" if batch else f"update {number}",
+            detail.canonical_code.name,
+            detail.message,
+        )
+        for number, detail in sorted(error.details.items())
+    ]
+    return DriverError(name, why, failures)

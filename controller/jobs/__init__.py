@@ -1,0 +1,1 @@
+"""Jobs: queue, journal, placement, priorities, re-planning and failover."""

@@ -1,0 +1,140 @@
+"""The agents that attend jobs: a tracker for every job, and the messages sent to agents."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from collectives.plan import JobPlan
+from controller.jobs.tracker import SILENCE_SECONDS, Outgoing, Tracker
+from network.model import shorten
+from protocol import hopsum_pb2 as pb
+
+MessageQueue = asyncio.Queue[pb.ControllerMessage | None]
+"""Messages to one agent; None ends its stream."""
+
+
+class UnknownJobError(RuntimeError):
+    """There is no such job, or there is one already; the message says which and what there is."""
+
+
+@dataclass
+class _Attendance:
+    """One job's tracker and the queues of the agents that are connected."""
+
+    tracker: Tracker
+    heard: Callable[[], None]
+    queues: dict[str, MessageQueue] = field(default_factory=dict)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def send(self, messages: Outgoing) -> None:
+        self.heard()
+        for host, message in messages:
+            if host in self.queues:
+                self.queues[host].put_nowait(message)
+        self.changed.set()
+
+    def end_streams(self) -> None:
+        for queue in self.queues.values():
+            queue.put_nowait(None)
+
+
+class AgentRegistry:
+    """Every job's tracker, and a queue of messages for each agent that attends.
+
+    `silence`: seconds after which an agent that says nothing counts as lost.
+    """
+
+    def __init__(self, silence: float = SILENCE_SECONDS) -> None:
+        self.heard: Callable[[Tracker], None] = lambda tracker: None
+        """Called with a job's tracker when there is news of it, before agents are sent messages."""
+        self._jobs: dict[int, _Attendance] = {}
+        self._silence = silence
+
+    def __iter__(self) -> Iterator[Tracker]:
+        return iter([job.tracker for job in self._jobs.values()])
+
+    def __contains__(self, job: int) -> bool:
+        return job in self._jobs
+
+    def add(self, tracker: Tracker) -> None:
+        """Expect the agents of a job. Raises UnknownJobError if it is there already."""
+        if tracker.plan.job in self._jobs:
+            raise UnknownJobError(f"job {tracker.plan.job} is there already")
+        tracker.silence = self._silence
+        self._jobs[tracker.plan.job] = _Attendance(tracker, lambda: self.heard(tracker))
+
+    def remove(self, job: int) -> None:
+        """Forget a job; its agents' streams end."""
+        self._job(job).end_streams()
+        del self._jobs[job]
+
+    def adopt(self, plan: JobPlan) -> None:
+        """Send a job's next plan to its agents."""
+        self._send(plan.job, lambda tracker: tracker.adopt(plan))
+
+    def decide(self, number: int, plan: JobPlan) -> None:
+        """Partition a job's tensors as a plan says, from boundary `number` on."""
+        self._send(plan.job, lambda tracker: tracker.decide(number, plan))
+
+    def tracker(self, job: int) -> Tracker:
+        """Return the tracker of a job. Raises UnknownJobError."""
+        return self._job(job).tracker
+
+    async def wait(self, job: int, until: Callable[[Tracker], bool]) -> None:
+        """Wait until a job's tracker satisfies a condition."""
+        entry = self._job(job)
+        while not until(entry.tracker):
+            entry.changed.clear()
+            await entry.changed.wait()
+
+    # -- streams of agents
+
+    def connect(
+        self, host: str, job: int, state: pb.AgentState, round_: int, now: float
+    ) -> tuple[MessageQueue, pb.ControllerMessage | None]:
+        """Take in an agent's registration.
+
+        Return the queue of what it is to be sent, and None; or an empty queue and the refusal.
+        """
+        entry = self._job(job)
+        queue: MessageQueue = asyncio.Queue()
+        messages = entry.tracker.register(host, now, state, round_)
+        if messages[0][1].HasField("refused"):
+            return queue, messages[0][1]
+        entry.queues[host] = queue
+        entry.send(messages)
+        return queue, None
+
+    def receive(self, host: str, job: int, message: pb.AgentMessage, now: float) -> None:
+        """Take in what a connected agent says; nothing if the job has been removed."""
+        if job in self._jobs:
+            self._send(job, lambda tracker: tracker.receive(host, message, now))
+
+    def disconnect(self, host: str, job: int, queue: MessageQueue) -> None:
+        """Take in that an agent's stream has ended, unless a later one has replaced it."""
+        entry = self._jobs.get(job)
+        if entry is not None and entry.queues.get(host) is queue:
+            del entry.queues[host]
+            entry.send(entry.tracker.gone(host))
+
+    def check(self, now: float) -> None:
+        """Look for agents that have been silent too long."""
+        for entry in self._jobs.values():
+            entry.send(entry.tracker.check(now))
+
+    def end_streams(self) -> None:
+        """End the streams of all agents; the jobs stay."""
+        for entry in self._jobs.values():
+            entry.end_streams()
+
+    def _send(self, job: int, step: Callable[[Tracker], Outgoing]) -> None:
+        entry = self._job(job)
+        entry.send(step(entry.tracker))
+
+    def _job(self, job: int) -> _Attendance:
+        if job not in self._jobs:
+            known = shorten(map(str, self._jobs)) or "none"
+            raise UnknownJobError(f"there is no job {job}; jobs: {known}")
+        return self._jobs[job]

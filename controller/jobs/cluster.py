@@ -1,0 +1,565 @@
+"""A cluster that runs many jobs: what is handed in, where it runs, and how it ends (002).
+
+It plans and installs through the manager, tells hosts' agents which jobs to attend, and watches
+the jobs' trackers. A job's failure ends that job only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from collectives.plan import JobPlan, PlanError
+from controller.dataplane.driver import DriverError
+from controller.jobs.job_placement import place_helpers, place_job
+from controller.jobs.job_queue import Job, JobBook, JobSpec, JobState
+from controller.jobs.journal import Unrecorded
+from controller.jobs.manager import Manager, next_request
+from controller.jobs.priorities import FeedbackQueue, PriorityPolicy, suitable_policy
+from controller.jobs.reoptimizer import Reconsidered, free_network
+from controller.jobs.replanning import ReplanningPolicy
+from controller.jobs.sharing import SharingPolicy
+from controller.jobs.stall_diagnosis import Progress, why_standing_still
+from controller.jobs.task_check import check_workload, workload_of
+from controller.jobs.tracker import Tracker
+from controller.telemetry.diagnosis import cut_off
+from controller.telemetry.nodes import REPORT_SECONDS, Nodes
+from network.model import Network, NetworkError
+from planning.model.allocation import Allocator
+from planning.model.placement import Placement
+from planning.model.request import Algorithm, EmbeddingOptions, PlanRequest
+from planning.registry import EMBEDDING, make_plan
+from protocol import hopsum_pb2 as pb
+from protocol.wire import HOPS_DEFAULT, LANES_DEFAULT
+
+LOGGER = logging.getLogger("hopsum.cluster")
+
+WINDOW = 64
+"""Of a job that does not say: a host's queue of 1000 frames holds the windows of many jobs."""
+GRACE_SECONDS = 30.0
+"""So long a job waits for a server's agent that is gone."""
+WATCH_SECONDS = 0.2
+
+Send = Callable[[str, pb.NodeCommand], None]
+"""Tells a host's agent process something, if it has one."""
+
+
+class Cluster:
+    """The jobs and hosts of a manager's network. Runs in the event loop of its first `submit`."""
+
+    def __init__(
+        self,
+        manager: Manager,
+        lanes: int = LANES_DEFAULT,
+        book: Path | None = None,
+        grace: float = GRACE_SECONDS,
+        replanning: ReplanningPolicy | None = None,
+        priorities: PriorityPolicy | None = None,
+        sharing: SharingPolicy | None = None,
+        max_hops: int = HOPS_DEFAULT,
+    ) -> None:
+        self.manager = manager
+        self.nodes = Nodes(manager.network, now=time.monotonic())
+        self.book = JobBook(book)
+        self.priorities = FeedbackQueue(priorities or suitable_policy(manager.network))
+        self.sharing = sharing or SharingPolicy()
+        self.send: Send = lambda host, command: None
+        self._lanes = lanes
+        self._max_hops = max_hops
+        self._grace = grace
+        self._replanning = replanning or ReplanningPolicy()
+        self._watching: dict[int, asyncio.Task[None]] = {}
+        self._trying: set[int] = set()
+        self._unrecorded = False
+        """Whether the journal has kept an epoch from beginning."""
+        self._progress: dict[int, Progress] = {}
+        self._retrying: set[asyncio.Task[None]] = set()
+        manager.planned = self._planned
+        manager.recovered = self._recovered
+        manager.agents.heard = self._heard
+
+    @property
+    def network(self) -> Network:
+        """The network."""
+        return self.manager.network
+
+    # -- what people ask
+
+    async def submit(self, spec: JobSpec) -> Job:
+        """Take a job in: it runs as soon as its agents are there, or is queued behind others.
+
+        Raises JobError, NetworkError, PlanError for a job that can never run here, Unrecorded for
+        one that cannot be recorded, and DriverError, TimeoutError if switches do not take its
+        rules; nothing is left of it then.
+        """
+        self.book.check(spec)
+        choose = place_helpers if spec.planner == EMBEDDING else place_job
+        placed = choose(
+            self.network, spec.workers, spec.servers, self.in_reach(), self.book.loads()
+        )
+        if spec.lanes not in (None, self._lanes):
+            raise PlanError(
+                f"job {spec.name}: {spec.lanes} lanes a packet; the switches of this cluster were "
+                f"compiled for {self._lanes}"
+            )
+        workload = workload_of(spec)
+        if workload is not None:
+            check_workload(spec.name, workload, placed.workers, self.nodes)
+        request = self._request(spec, placed)
+        job = Job(request.job, spec, request, JobState.QUEUED, time.time())
+        self._check_possible(job)
+        # Known from here on, so that no other gets its name while switches take its rules.
+        self.book.add(job)
+        try:
+            await self._try(job)
+        except BaseException as error:
+            self._over(job, JobState.FAILED, f"{type(error).__name__}: {error}")
+            raise
+        return job
+
+    def _request(self, spec: JobSpec, placed: Placement) -> PlanRequest:
+        """What is asked of the planner: windows and trees within the job's quota of slots.
+
+        Raises PlanError for a job that asks for more.
+        """
+        request = PlanRequest(
+            self.book.next_number(),
+            1,
+            placed.workers,
+            placed.servers,
+            algorithm=Algorithm.IN_NETWORK if spec.among_hosts else Algorithm(spec.algorithm),
+            lanes=self._lanes,
+            window=spec.window or WINDOW,
+            max_hops=self._max_hops,
+        )
+        if spec.among_hosts or request.algorithm is not Algorithm.IN_NETWORK:
+            return request
+        if spec.planner == EMBEDDING:
+            # Servers are its own choice, and it sums less in the switches rather than wait.
+            wanted = EmbeddingOptions(
+                auxiliary=placed.servers,
+                relays=not spec.coordinated,
+                period=self._replanning.period,
+            )
+            request = replace(request, servers=(), embedding=wanted)
+        if spec.window is None:
+            window = self.sharing.window(self.network, max(1, len(request.servers)), WINDOW)
+            request = replace(request, window=window)
+        self.sharing.check(self.network, request)
+        trees = self.sharing.trees(self.network, request.window)
+        return replace(request, forest=replace(request.forest, max_trees=trees))
+
+    def _check_possible(self, job: Job) -> None:
+        """Raise PlanError for a job that could not even run alone."""
+        if not job.spec.among_hosts:
+            make_plan(self.network, job.request, Allocator(self.network), job.spec.planner)
+
+    async def _try(self, job: Job) -> None:
+        """Start a job if there is room for it now; else it is queued, and says for what.
+
+        Several may ask for that at once, as jobs end while it waits for the switches: it is tried
+        once.
+        """
+        if job.number in self._trying or job.state is not JobState.QUEUED:
+            return
+        self._trying.add(job.number)
+        try:
+            await self._try_once(job)
+        finally:
+            self._trying.discard(job.number)
+
+    async def _try_once(self, job: Job) -> None:
+        # Whoever comes while switches take its rules has to know its level.
+        self.priorities.add(job.number, time.monotonic(), job.request.workers)
+        try:
+            await self._plan(job)
+        except BaseException as error:
+            self.priorities.remove(job.number)
+            if not isinstance(error, PlanError):
+                raise
+            if not job.state.over:
+                job.state, job.reason = JobState.QUEUED, str(error)
+            return
+        if job.state.over:
+            # Cancelled while the switches took its rules.
+            await self._release(job)
+            return
+        job.state, job.reason = JobState.WAITING, ""
+        self.book.note(job)
+        self._begin_watch(job)
+        self._summon(job)
+
+    def _begin_watch(self, job: Job, back_by: float = math.inf) -> None:
+        self._progress[job.number] = Progress(time.monotonic(), job.round)
+        self._watching[job.number] = asyncio.create_task(
+            self._watch(job, back_by), name=f"watch job {job.number}"
+        )
+
+    async def _plan(self, job: Job) -> None:
+        """Plan a job on what is free, and let its rules go to the switches.
+
+        Jobs of a lower priority give up slots that it needs (`sharing`). Raises PlanError while
+        others hold what it cannot do without, DriverError, TimeoutError.
+        """
+        if job.spec.among_hosts:
+            self.manager.check_reach(job.hosts)
+            self._expect(job)
+            return
+        view = self.manager.working()
+        if self._replanning.live:
+            view = free_network(view, self.nodes.state.shares(time.monotonic()))
+        await self.manager.submit(
+            job.request, job.spec.task, job.spec.planner, view, self.priorities.levels
+        )
+
+    def _expect(self, job: Job) -> Tracker:
+        """Expect the agents of a job that has no trees."""
+        request = job.request
+        roster = JobPlan(
+            job.number, request.epoch, request.workers, (), request.lanes, request.window
+        )
+        tracker = Tracker(self.network, roster, job.spec.task)
+        self.manager.agents.add(tracker)
+        return tracker
+
+    async def restore(self) -> None:
+        """Bring the switches to what the jobs need that an earlier controller has left in the book.
+
+        Those that ran go on in a new epoch as their agents come back; queued ones are tried again.
+        Raises DriverError, TimeoutError where switches do not take rules.
+        """
+        for job in self.book:
+            if job.state in (JobState.WAITING, JobState.RUNNING):
+                try:
+                    self._readopt(job)
+                except (PlanError, NetworkError) as error:
+                    reason = f"it cannot go on after a restart of the controller: {error}"
+                    self._over(job, JobState.FAILED, reason)
+            elif job.state is JobState.QUEUED and job.plan is not None:
+                # It was being started: switches, and agents, may have heard of that epoch.
+                job.request = next_request(job.request, job.plan)
+        await self.manager.refresh()
+        await self._start_queued()
+
+    def _readopt(self, job: Job) -> None:
+        """Plan a job that has begun anew, and expect its agents where they were."""
+        if job.request.lanes != self._lanes:
+            raise PlanError(
+                f"it has {job.request.lanes} lanes a packet, and the switches {self._lanes}"
+            )
+        if job.spec.among_hosts:
+            tracker = self._expect(job)
+        else:
+            assert job.plan is not None
+            # No pair of job and epoch is used twice.
+            asked = replace(job.request, max_hops=self._max_hops)
+            request = next_request(asked, job.plan)
+            tracker = self.manager.readopt(request, job.spec.task, job.spec.planner, job.bypassed)
+        # A worker that begins anew now would be at another round than the others.
+        tracker.started = job.state is JobState.RUNNING
+        now = time.monotonic()
+        self.priorities.add(job.number, now, job.request.workers)
+        self._begin_watch(job, now + self._grace if tracker.started else math.inf)
+
+    async def cancel(self, job: Job, reason: str = "cancelled by its owner") -> Job:
+        """End a job that is not over; one that is stays as it ended."""
+        if not job.state.over:
+            await self._end(job, JobState.CANCELLED, reason)
+        return job
+
+    # -- hosts
+
+    def in_reach(self) -> tuple[str, ...]:
+        """Return the hosts that have an agent and a way to most others, in the network's order."""
+        apart = cut_off(self.manager.working(), self.network.hosts)
+        return tuple(host for host in self.nodes.attached if host not in apart)
+
+    def attached(self, host: str) -> None:
+        """A host's process has come: it attends the jobs in which it is missing."""
+        for job in self.book:
+            if host in self._missing(job):
+                self._attend(host, job)
+
+    def _summon(self, job: Job) -> None:
+        for host in self._missing(job):
+            self._attend(host, job)
+
+    def _missing(self, job: Job) -> list[str]:
+        """The hosts whose agents a job lacks."""
+        if job.state not in (JobState.WAITING, JobState.RUNNING):
+            return []
+        agents = self.manager.agents.tracker(job.number).agents
+        return [agent.host for agent in agents.values() if not agent.connected]
+
+    def _attend(self, host: str, job: Job) -> None:
+        self.send(host, pb.NodeCommand(attend=pb.AttendJob(job=job.number)))
+        level = self.priorities.levels().get(job.number)
+        if level is not None:
+            self.send(host, _priority(job.number, level))
+
+    def take_report(self, host: str, report: pb.NodeReport, now: float) -> None:
+        """Take in how a host's links and jobs fare; jobs change their level as they go on.
+
+        Raises StateError, PriorityError for a report that cannot be true.
+        """
+        self.nodes.take(host, report, now)
+        levels = self.priorities.levels()
+        for features in report.jobs:
+            # A job that has just ended is still reported on.
+            if features.job not in levels:
+                continue
+            job = self.book.find(features.job)
+            job.elements = max(job.elements, features.elements)
+            if host in job.request.workers:
+                self.priorities.report(features.job, host, features.round, features.sent_bytes, now)
+            else:
+                self.priorities.sent_only(features.job, host, features.sent_bytes, now)
+        for number, level in self.priorities.update(now).items():
+            for receiver in self.book.find(number).hosts:
+                self.send(receiver, _priority(number, level))
+
+    # -- the life of a job
+
+    async def _watch(self, job: Job, back_by: float) -> None:
+        """Follow a job to its end; `back_by`: when agents of an earlier controller's job are back.
+
+        A server that is lost may come back for a while; then another host takes its place.
+        """
+        tracker = self.manager.agents.tracker(job.number)
+        lost_since: float | None = None
+        all_back = False
+        reconsidered: Reconsidered | None = None
+        while True:
+            self._note(job, tracker)
+            plan = tracker.plan
+            live = self._replanning.live and tracker.state == "running"
+            if live and (plan.trees or plan.period):
+                reconsidered = await self._reconsider(job, reconsidered)
+            if reconsidered is not None and plan.period:
+                # A job that was there before this controller may have an answer to its next border.
+                restored = back_by != math.inf and not tracker.decided
+                await self._decide(job, tracker, reconsidered, restored)
+            now = time.monotonic()
+            failures = {
+                host: why
+                for host, why in tracker.failures().items()
+                if tracker.agents[host].role != "server" or host in tracker.plan.servers
+            }
+            absent = self._missing(job)
+            all_back = all_back or not absent
+            if not all_back and now > back_by:
+                failures = dict.fromkeys(absent, "not back since the restart") | failures
+            fatal = {
+                host: why
+                for host, why in failures.items()
+                if host not in tracker.plan.servers or tracker.agents[host].state == pb.FAILED
+            }
+            lost_since = (lost_since or now) if failures else None
+            if not fatal and lost_since is not None and now - lost_since > self._grace:
+                fatal = await self._serve_elsewhere(job, failures)
+                lost_since = None
+            if fatal:
+                reasons = "; ".join(f"{host}: {why}" for host, why in fatal.items())
+                self._end_soon(job, JobState.FAILED, reasons)
+                return
+            if tracker.released:
+                self._end_soon(job, JobState.FINISHED)
+                return
+            await asyncio.sleep(WATCH_SECONDS)
+
+    async def _serve_elsewhere(self, job: Job, lost: Mapping[str, str]) -> dict[str, str]:
+        """Let other hosts take the place of servers that are lost; why not, by host, or nothing."""
+        loads = self.book.loads()
+        free = sorted(
+            (host for host in self.in_reach() if host not in job.hosts),
+            key=lambda host: loads.get(host, 0),
+        )
+        others = dict(zip(lost, free, strict=False))
+        if len(others) < len(lost):
+            return {h: f"{why}, and no other host can serve" for h, why in lost.items()}
+        assert job.plan is not None
+        serving = dict.fromkeys((*job.request.servers, *job.plan.servers))
+        servers = tuple(others.get(host, host) for host in serving)
+        try:
+            await self.manager.replan(job.number, servers)
+        except (DriverError, PlanError, TimeoutError) as error:
+            return {host: f"{why}; {error}" for host, why in lost.items()}
+        for host, other in others.items():
+            LOGGER.warning("job %d: %s serves in place of %s", job.number, other, host)
+        self._summon(job)
+        return {}
+
+    async def _reconsider(self, job: Job, last: Reconsidered | None) -> Reconsidered:
+        """Look every second whether the job's plan still suits the network's state."""
+        now = time.monotonic()
+        if last is None:
+            return Reconsidered.begin(
+                self.manager, self.nodes.state, job.number, self._replanning, now
+            )
+        if now - last.at >= REPORT_SECONDS:
+            try:
+                cause = await last.look(job.round, job.elements, now)
+            except (DriverError, PlanError, TimeoutError) as error:
+                # It goes on under the plan it has, as far as that is installed.
+                LOGGER.warning("job %d keeps its plan: %s", job.number, error)
+                return last
+            if cause is not None:
+                LOGGER.info("job %d: a new epoch after a %s", job.number, cause)
+                self._summon(job)
+        return last
+
+    async def _decide(
+        self, job: Job, tracker: Tracker, state: Reconsidered, restored: bool
+    ) -> None:
+        """Now and then let a border wait until it is known whether other weights are worth it."""
+        border = tracker.open_border
+        if not tracker.deliberate:
+            tracker.deliberate = not restored and state.recut_due(time.monotonic())
+        elif border is not None:
+            try:
+                await state.recut(job.elements, time.monotonic())
+            except (DriverError, TimeoutError) as error:
+                LOGGER.warning("job %d: %s", job.number, error)
+            tracker.deliberate = False
+            self.manager.agents.decide(border, self.manager.plan_of(job.number))
+
+    def why_waiting(self, job: Job) -> str:
+        """Return what a job that is not over waits for, and since when; empty: it goes on."""
+        if job.state is JobState.QUEUED:
+            return self._cut_off(job) or job.reason
+        if job.state.over or job.number not in self._progress:
+            return job.reason
+        return why_standing_still(
+            self.manager.agents.tracker(job.number),
+            {node.host: node for node in self.nodes},
+            self._progress[job.number],
+            self.manager.why_waiting(job.number) or self._cut_off(job),
+            time.monotonic(),
+        )
+
+    def _cut_off(self, job: Job) -> str:
+        """Which hosts of a job are out of reach of the others, and why."""
+        apart = cut_off(self.manager.working(), job.hosts)
+        why = self.manager.describe(self.manager.failed)
+        return f"{', '.join(apart)} cut off: {why}" if apart and why else ""
+
+    def _recovered(self) -> None:
+        """Try the queued jobs again: what is back may be what they wait for."""
+        task = asyncio.create_task(self._start_queued(), name="start queued jobs")
+        self._retrying.add(task)
+        task.add_done_callback(self._retrying.discard)
+
+    def _note(self, job: Job, tracker: Tracker) -> None:
+        rounds = [tracker.agents[worker].round for worker in tracker.plan.workers]
+        job.round = max(job.round, min(rounds))
+        if job.number in self._progress:
+            self._progress[job.number].note(job.round, time.monotonic())
+
+    def _planned(self, request: PlanRequest, plan: JobPlan, bypassed: frozenset[str]) -> None:
+        """Keep what a job's next epoch starts from, in case of a restart."""
+        job = self.book.find(plan.job)
+        left = tuple(sorted(bypassed))
+        try:
+            self.book.keep(
+                replace(job, request=request, plan=plan, epoch=plan.epoch, bypassed=left)
+            )
+        except Unrecorded as error:
+            self._unrecorded = True
+            # A controller that was restarted would use the epoch again, for another plan.
+            raise PlanError(
+                f"job {plan.job}: epoch {plan.epoch} cannot begin without a record: {error}; it is "
+                "tried again, so make room there"
+            ) from None
+        job.request, job.plan, job.epoch, job.bypassed = request, plan, plan.epoch, left
+
+    def _heard(self, tracker: Tracker) -> None:
+        """Keep that a job has started, or is done, before its agents know."""
+        job = self.book.get(tracker.plan.job)
+        if job is None or job.state.over:
+            return
+        if tracker.started and job.state is not JobState.RUNNING:
+            job.state, job.started = JobState.RUNNING, time.time()
+            self.book.note(job)
+        if tracker.released and not tracker.failures() and not job.reports:
+            self._note(job, tracker)
+            job.reports = {
+                agent.host: agent.report for agent in tracker.agents.values() if agent.report
+            }
+            self.book.note(replace(job, state=JobState.FINISHED, ended=time.time()))
+
+    def _end_soon(self, job: Job, state: JobState, reason: str = "") -> None:
+        """End a job from its own watch."""
+        self._watching[job.number] = self._start(self._end(job, state, reason))
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        return asyncio.create_task(work)
+
+    async def _end(self, job: Job, state: JobState, reason: str = "") -> None:
+        """Let a job's agents, rules and slots go; then see which queued jobs fit."""
+        self._progress.pop(job.number, None)
+        watch = self._watching.pop(job.number, None)
+        if watch is not None and watch is not asyncio.current_task():
+            watch.cancel()
+        queued = job.state is JobState.QUEUED
+        self._over(job, state, reason)
+        LOGGER.info("job %d (%s): %s %s", job.number, job.spec.name, state, reason)
+        if queued:
+            return
+        if state is not JobState.FINISHED:
+            command = pb.NodeCommand(leave=pb.LeaveJob(job=job.number, reason=reason))
+            for host in job.hosts:
+                self.send(host, command)
+        await self._release(job)
+        await self._start_queued()
+
+    async def _release(self, job: Job) -> None:
+        """Let a job's rules, slots and agents' streams go."""
+        try:
+            if job.spec.among_hosts:
+                self.manager.agents.remove(job.number)
+            else:
+                await self.manager.remove(job.number)
+        except (DriverError, TimeoutError) as error:
+            # What is left of its rules goes when the switch is next brought up to date.
+            LOGGER.warning("job %d: %s", job.number, error)
+        # Not before: whoever holds slots has a level.
+        self.priorities.remove(job.number)
+
+    async def catch_up(self) -> None:
+        """Record what could not be recorded before, and start the jobs that wait for that."""
+        self.book.catch_up()
+        if self._unrecorded:
+            self._unrecorded = False
+            await self._start_queued()
+
+    async def _start_queued(self) -> None:
+        """Start what fits now, the oldest first; a smaller job may pass a larger one."""
+        for job in self.book.queued():
+            try:
+                await self._try(job)
+            except (DriverError, TimeoutError) as error:
+                self._over(job, JobState.FAILED, str(error))
+                LOGGER.warning("job %d: %s", job.number, error)
+
+    def _over(self, job: Job, state: JobState, reason: str) -> None:
+        job.end(state, time.time(), reason)
+        self.book.note(job)
+
+    async def close(self) -> None:
+        """Stop watching; the jobs are left as they are."""
+        tasks = [*self._watching.values(), *self._retrying]
+        self._watching.clear()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _priority(job: int, level: int) -> pb.NodeCommand:
+    """Puts a job's frames in the send queues of a level; 0 goes first."""
+    return pb.NodeCommand(priority=pb.Priority(job=job, level=level))

@@ -1,0 +1,64 @@
+"""Which hosts take part in a job of a cluster, where its owner only says how many."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+
+from network.model import Network
+from planning.model.placement import Placement, place
+
+HELPERS = 16
+"""Auxiliary hosts that an embedding may choose from, at most."""
+
+
+def place_job(
+    network: Network,
+    workers: tuple[str, ...] | int,
+    servers: tuple[str, ...] | int,
+    attached: Collection[str],
+    loads: Mapping[str, int],
+) -> Placement:
+    """Choose hosts that have an agent first, then those with the fewest jobs, in network order.
+
+    Names given are kept. Hosts named `ps`, `ps1`, ... serve before others that are as busy, and
+    never work unless named. `loads`: jobs a host has a part in. Raises NetworkError as
+    `placement.place`.
+    """
+    place(network, workers, servers)
+    order = {host: number for number, host in enumerate(network.hosts)}
+    hosts = sorted(
+        network.hosts, key=lambda host: (host not in attached, loads.get(host, 0), order[host])
+    )
+    marked = [host for host in hosts if re.fullmatch(r"ps\d*", host)]
+    if isinstance(workers, int):
+        serving = () if isinstance(servers, int) else servers
+        free = [host for host in hosts if host not in serving and host not in marked]
+        workers = tuple(sorted(free[:workers], key=order.__getitem__))
+    if isinstance(servers, int):
+        free = [host for host in hosts if host not in workers]
+        # A server's link carries a whole tree of every job that it serves: idle hosts go first.
+        free.sort(key=lambda host: (host not in attached, loads.get(host, 0), host not in marked))
+        servers = tuple(free[:servers])
+    return place(network, workers, servers)
+
+
+def place_helpers(
+    network: Network,
+    workers: tuple[str, ...] | int,
+    helpers: tuple[str, ...] | int,
+    attached: Collection[str],
+    loads: Mapping[str, int],
+) -> Placement:
+    """The same for a job that embeds itself: `servers` are the hosts that may help its workers.
+
+    Those named; else hosts that have an agent, with the fewest jobs first, at most `HELPERS`.
+    """
+    placed = place_job(
+        network, workers, 1 if isinstance(helpers, int) else helpers, attached, loads
+    )
+    if not isinstance(helpers, int):
+        return placed
+    idle = [host for host in network.hosts if host in attached and host not in placed.workers]
+    idle.sort(key=lambda host: loads.get(host, 0))
+    return Placement(placed.workers, tuple(idle[:HELPERS]))

@@ -1,0 +1,510 @@
+"""The job manager: plans jobs, puts their rules on the switches, and hands plans to the agents.
+
+Switches and links that are out of reach (`mark_failed`) are planned around; a job that cannot do
+without one keeps its plan and waits for it, while all others go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from math import inf
+
+from collectives.plan import JobPlan, PlanError
+from collectives.plan_checker import check_plans
+from controller.dataplane.driver import DriverError
+from controller.dataplane.rules import Loss, SwitchRules, rules_for
+from controller.jobs.agents import AgentRegistry
+from controller.jobs.sharing import Settlement, bypassing, settle
+from controller.jobs.tracker import Tracker
+from controller.telemetry.diagnosis import cut_off, outage, used_elements
+from controller.telemetry.health import Element, Health, link_element
+from network.model import Network, NetworkError, shorten
+from planning.model.allocation import Allocator
+from planning.model.request import PlanRequest
+from planning.registry import make_plan
+from protocol.wire import next_epoch
+
+LOGGER = logging.getLogger("hopsum.manager")
+
+Levels = Callable[[], Mapping[int, int]]
+"""The priority of every job by number, 0 first."""
+Planned = Callable[[PlanRequest, JobPlan, frozenset[str]], None]
+"""Is told of a job's next plan, and the switches it bypasses, before anything follows from it.
+
+It may raise PlanError: then nothing does.
+"""
+Install = Callable[[Mapping[str, SwitchRules]], Awaitable[None]]
+"""Brings the switches to these rules, and returns when they hold them (`Driver.apply`)."""
+
+
+@dataclass
+class _Job:
+    """`bypassed`: the switches whose slots it has given up to others."""
+
+    request: PlanRequest
+    planner: str
+    plan: JobPlan
+    bypassed: frozenset[str] = frozenset()
+    avoided: frozenset[Element] = frozenset()
+    """What was out of reach when its plan was made."""
+
+
+def next_request(request: PlanRequest, before: JobPlan) -> PlanRequest:
+    """What is asked for a job's next epoch; what is fixed for its life is as it was."""
+    return replace(
+        request,
+        epoch=next_epoch(before.epoch),
+        shares=tuple(tree.share for tree in before.trees),
+        before=before,
+    )
+
+
+class Manager:
+    """All jobs on a network. Switches or links that failed are planned around (`fail`).
+
+    Changes are made one after the other, whoever asks for them. `health`: since when switches and
+    links have been out of reach, for `failover` to keep and for people to see.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        install: Install,
+        losses: Iterable[Loss] = (),
+    ) -> None:
+        self.network = network
+        self.agents = AgentRegistry()
+        self.health = Health()
+        self.planned: Planned = lambda request, plan, bypassed: None
+        self.recovered: Callable[[], None] = lambda: None
+        """Is called when switches or links are back: what waited for them may be planned."""
+        self._install = install
+        self._allocator = Allocator(network)
+        self._jobs: dict[int, _Job] = {}
+        self._losses = tuple(losses)
+        self._failed: frozenset[Element] = frozenset()
+        self._waiting: set[asyncio.Timeout] = set()
+        """What waits for switches to take rules; it begins anew when one fails (`mark_failed`)."""
+        self._changing = asyncio.Lock()
+
+    def plan_of(self, job: int) -> JobPlan:
+        """The current plan of a job; PlanError if there is none."""
+        return self._job(job).plan
+
+    def plans(self) -> list[JobPlan]:
+        """The current plan of every job."""
+        return [job.plan for job in self._jobs.values()]
+
+    def slots_held(self, switch: str) -> dict[int, int]:
+        """How many slots of a switch each job holds."""
+        held: dict[int, int] = {}
+        for (job, _), (_, size) in self._allocator.in_use(switch).items():
+            held[job] = held.get(job, 0) + size
+        return held
+
+    def bypassed(self, job: int) -> frozenset[str]:
+        """The switches where a job has given up its slots to others (`sharing`)."""
+        return self._job(job).bypassed
+
+    def regained(self, job: int) -> frozenset[str]:
+        """Those of them where all its trees would find slots again."""
+        entry = self._job(job)
+        window, trees = entry.plan.window, len(entry.plan.trees)
+        return frozenset(
+            switch
+            for switch in entry.bypassed
+            if self._allocator.room(switch, job, window) >= trees
+        )
+
+    @property
+    def failed(self) -> frozenset[Element]:
+        """The switches and links that are planned around."""
+        return self._failed
+
+    def working(self) -> Network:
+        """The network without what failed."""
+        return _without(self.network, self._failed)
+
+    def working_with(self, elements: Collection[Element]) -> Network:
+        """The working network if these were not planned around."""
+        return _without(self.network, self._failed.difference(elements))
+
+    def lost_to(self, job: int) -> frozenset[Element]:
+        """The failed switches and links that the plan of a job still uses."""
+        return used_elements(self._job(job).plan) & self._failed
+
+    def why_waiting(self, job: int) -> str:
+        """Return which failed switch or link a job waits for, and since when; empty: none."""
+        return self.describe(self.lost_to(job)) if job in self._jobs else ""
+
+    def describe(self, elements: Iterable[Element]) -> str:
+        """Return for how long each of these switches and links has been out of reach."""
+        return outage(self.health, elements, asyncio.get_running_loop().time())
+
+    def check_reach(self, hosts: Iterable[str]) -> None:
+        """Raise PlanError if there is no way between some of these hosts at present."""
+        apart = cut_off(self.working(), hosts)
+        if apart and not cut_off(self.network, hosts):
+            raise PlanError(f"{', '.join(apart)} cut off: {self.describe(self._failed)}")
+
+    async def submit(
+        self,
+        request: PlanRequest,
+        task: str = "{}",
+        planner: str = "multi-hop",
+        on: Network | None = None,
+        levels: Levels | None = None,
+    ) -> JobPlan:
+        """Plan a job, install its rules, and expect its agents. Raises PlanError, DriverError.
+
+        `on`: the working network as the planner is to see it, with what is free of its links.
+        `levels`: the priorities of this and all other jobs; those of a lower one give up slots that
+        this one needs, and go on in a new epoch. Without it nobody gives way.
+        """
+        async with self._changing:
+            return await self._submit(request, task, planner, on, levels)
+
+    async def _submit(
+        self,
+        request: PlanRequest,
+        task: str,
+        planner: str,
+        on: Network | None,
+        levels: Levels | None,
+    ) -> JobPlan:
+        if request.job in self._jobs:
+            raise PlanError(f"job {request.job} is there already")
+        known = dict.fromkeys([*self._jobs, request.job], 0) if levels is None else levels()
+        self.check_reach((*request.workers, *request.servers))
+        # The view may be older than the last failure.
+        view = _without(on or self.network, self._failed)
+        settled = settle(view, request, self._allocator, known, planner, self._next_plan)
+        self._check([*settled.giving_way.values(), settled.plan])
+        await self._give_way(settled)
+        plan = settled.plan
+        self._take_in(_Job(request, planner, plan), task)
+        with ExitStack() as undo:
+            undo.callback(self._forget, request.job)
+            await self.refresh()
+            undo.pop_all()
+        return plan
+
+    def _take_in(self, entry: _Job, task: str) -> Tracker:
+        self._check([entry.plan])
+        entry.avoided = self._failed
+        self.planned(entry.request, entry.plan, entry.bypassed)
+        self._allocator.take(entry.plan)
+        self._jobs[entry.plan.job] = entry
+        tracker = Tracker(self.network, entry.plan, task)
+        self.agents.add(tracker)
+        return tracker
+
+    def readopt(
+        self, request: PlanRequest, task: str, planner: str, bypassed: Collection[str] = ()
+    ) -> Tracker:
+        """Take in a job that an earlier controller has left; its rules wait for `refresh`.
+
+        `request`: for its next epoch (`next_request`). Where slots that it had are taken by
+        others now it gives them up. Raises PlanError.
+        """
+        entry = self._plan_on(request, planner, frozenset(bypassed), self.working())
+        return self._take_in(entry, task)
+
+    def _check(self, newer: Iterable[JobPlan]) -> None:
+        """Check next plans beside those of all other jobs; PlanError lists every fault.
+
+        Others may use what failed, if they wait for it.
+        """
+        newer = list(newer)
+        jobs = {plan.job for plan in newer}
+        check_plans(self.network, [*(p for p in self.plans() if p.job not in jobs), *newer])
+
+    def _plan_on(
+        self, request: PlanRequest, planner: str, bypassed: frozenset[str], network: Network
+    ) -> _Job:
+        """Plan a job that has begun; where there are no slots for it, it gives these up.
+
+        Changes nothing. Raises PlanError.
+        """
+        trial = self._allocator.copy()
+        try:
+            plan = make_plan(bypassing(network, bypassed), request, trial, planner)
+        except PlanError as error:
+            trees = len(request.shares or request.servers)
+            bypassed |= {
+                name
+                for name, switch in network.switches.items()
+                if switch.aggregates and trial.room(name, request.job, request.window) < trees
+            }
+            try:
+                plan = make_plan(bypassing(network, bypassed), request, trial, planner)
+            except PlanError:
+                raise error from None
+        return _Job(request, planner, plan, bypassed)
+
+    def _next_plan(self, job: int, given_up: frozenset[str], allocator: Allocator) -> JobPlan:
+        """The plan of a job's next epoch, with a few switches less to sum at."""
+        entry = self._job(job)
+        network = bypassing(self.working(), entry.bypassed | given_up)
+        return make_plan(network, self._next_request(entry), allocator, entry.planner)
+
+    async def _give_way(self, settled: Settlement) -> None:
+        """Let jobs leave switches: their slots are free when their rules are gone from there.
+
+        Raises PlanError if one keeps its plan; those before it have left.
+        """
+        left: list[JobPlan] = []
+        try:
+            for job, plan in settled.giving_way.items():
+                self._leave_switches(settled, job, plan)
+                left.append(plan)
+        finally:
+            if left:
+                await self._switch_over(left)
+
+    def _leave_switches(self, settled: Settlement, job: int, plan: JobPlan) -> None:
+        entry, given_up = self._job(job), settled.given_up[job]
+        self._take_over(entry, self._next_request(entry), plan, entry.bypassed | given_up)
+        LOGGER.info(
+            "job %d gives up its slots at %s to job %d",
+            job,
+            ", ".join(sorted(given_up)),
+            settled.plan.job,
+        )
+
+    async def replan(
+        self,
+        job: int,
+        servers: tuple[str, ...] | None = None,
+        on: Network | None = None,
+        regain: Collection[str] = (),
+        *,
+        recut: bool = False,
+    ) -> JobPlan:
+        """Give a job its next epoch: new rules first, then the new plan to its agents.
+
+        `on` as for `submit`. `regain`: switches it had given up, where it may sum again. `recut`:
+        with other weights (planner embedding), by which tensors are cut when a border says so; it
+        needs `on`.
+        """
+        async with self._changing:
+            return await self._replan(job, servers, on, regain, recut)
+
+    def candidate(
+        self, job: int, on: Network, regain: Collection[str] = (), *, recut: bool = False
+    ) -> JobPlan:
+        """The plan that `replan` would make; nothing changes."""
+        entry = self._job(job)
+        left = entry.bypassed.difference(regain)
+        return self._plan_on_free(self._next_request(entry), entry.planner, on, left, recut)
+
+    def _plan_on_free(
+        self, request: PlanRequest, planner: str, on: Network, left: Collection[str], recut: bool
+    ) -> JobPlan:
+        """A plan on what is free of the network, `on`, that passes switches `left` by."""
+        asked = replace(request, recut=recut)
+        return make_plan(bypassing(on, left), asked, self._allocator.copy(), planner)
+
+    def _next_request(self, entry: _Job, servers: tuple[str, ...] | None = None) -> PlanRequest:
+        request = next_request(entry.request, entry.plan)
+        return request if servers is None else replace(request, servers=servers)
+
+    async def _replan(
+        self,
+        job: int,
+        servers: tuple[str, ...] | None = None,
+        on: Network | None = None,
+        regain: Collection[str] = (),
+        recut: bool = False,
+    ) -> JobPlan:
+        entry = self._job(job)
+        request = self._next_request(entry, servers)
+        left = entry.bypassed.difference(regain)
+        if on is None:
+            newer = self._plan_around_failures(entry, request, left)
+        else:
+            # It need not be: a job keeps its plan if there is none on what is free.
+            on = _without(on, self._failed)
+            plan = self._plan_on_free(request, entry.planner, on, left, recut)
+            newer = _Job(request, entry.planner, plan, left)
+        return await self._adopt(entry, request, newer)
+
+    async def _adopt(self, entry: _Job, request: PlanRequest, newer: _Job) -> JobPlan:
+        """Let a job go on under its next plan."""
+        self._check([newer.plan])
+        self._take_over(entry, request, newer.plan, newer.bypassed)
+        await self._switch_over([newer.plan])
+        return newer.plan
+
+    def _plan_around_failures(
+        self, entry: _Job, request: PlanRequest, left: frozenset[str]
+    ) -> _Job:
+        """Plan a job's next epoch without what failed, or with what it waits for.
+
+        Changes nothing. Raises PlanError.
+        """
+        try:
+            return self._plan_on(request, entry.planner, left, self.working())
+        except PlanError:
+            waits_for = used_elements(entry.plan) & self._failed
+            if not waits_for:
+                raise
+            network = _without(self.network, self._failed - waits_for)
+            return self._plan_on(request, entry.planner, left, network)
+
+    def _take_over(
+        self, entry: _Job, request: PlanRequest, plan: JobPlan, bypassed: frozenset[str]
+    ) -> None:
+        """Make a job's next plan its present one; it still holds what the one before did."""
+        self.planned(request, plan, bypassed)
+        entry.request, entry.plan, entry.bypassed = request, plan, bypassed
+        entry.avoided = self._failed
+        self._allocator.take(plan)
+
+    async def _switch_over(self, plans: Iterable[JobPlan]) -> None:
+        """Bring next plans to the switches, and then to the agents.
+
+        Where a switch does not take them the agents get them all the same, as the others have them;
+        what the jobs held before is kept from others then, as that switch may still go by it.
+        """
+        try:
+            await self.refresh()
+        except Exception:
+            for plan in plans:
+                self.agents.adopt(plan)
+            raise
+        for plan in plans:
+            self._allocator.release_epochs(plan.job, before=plan.epoch)
+            self._allocator.release_unused(plan)
+            self.agents.adopt(plan)
+
+    async def remove(self, job: int) -> None:
+        """End a job: its rules, slots and groups go."""
+        async with self._changing:
+            self._job(job)
+            self._forget(job)
+            await self.refresh()
+
+    def _forget(self, job: int) -> None:
+        del self._jobs[job]
+        self._allocator.release(job)
+        self.agents.remove(job)
+
+    def mark_failed(self, elements: Iterable[Element]) -> None:
+        """Plan around switches and links from now on; a change under way waits for them no more.
+
+        The jobs that use them keep their plans until `fail`.
+        """
+        newly = frozenset(elements) - self._failed
+        self._failed |= newly
+        for waiting in self._waiting if newly else ():
+            if not waiting.expired():
+                waiting.reschedule(-inf)
+
+    async def fail(
+        self, nodes: Iterable[str] = (), links: Iterable[tuple[str, str]] = ()
+    ) -> list[JobPlan]:
+        """Plan around switches and links that are gone: the jobs that used them get a new epoch.
+
+        Gives the new plans. A job that cannot do without them keeps its plan, and waits
+        (`lost_to`). Raises DriverError, TimeoutError where switches in reach do not take the rules,
+        but only after all jobs have been planned.
+        """
+        self.mark_failed([*nodes, *(link_element(*link) for link in links)])
+        async with self._changing:
+            plans = []
+            errors: list[Exception] = []
+            for job in [job for job in self._jobs if self.lost_to(job)]:
+                entry = self._job(job)
+                request = self._next_request(entry)
+                try:
+                    newer = self._plan_on(request, entry.planner, entry.bypassed, self.working())
+                except (PlanError, NetworkError) as error:
+                    LOGGER.warning("job %d: no way around: %s", job, error)
+                    continue
+                try:
+                    plans.append(await self._adopt(entry, request, newer))
+                except (DriverError, PlanError, TimeoutError) as error:
+                    errors.append(error)
+            if errors:
+                raise errors[0]
+            if not plans:
+                await self.refresh()
+            return plans
+
+    async def recover(self, elements: Iterable[Element]) -> list[int]:
+        """Use switches and links again that are back; gives the jobs that had to avoid them.
+
+        Raises DriverError, TimeoutError, and counts them as failed still, if switches do not take
+        the rules.
+        """
+        async with self._changing:
+            back = self._failed.intersection(elements)
+            self._failed -= back
+            try:
+                await self.refresh()
+            except BaseException:
+                self._failed |= back
+                raise
+        self.recovered()
+        return [job for job, entry in self._jobs.items() if entry.avoided & back]
+
+    def avoided(self, job: int) -> bool:
+        """Whether something is back that was out of reach when the plan of a job was made."""
+        return bool(self._job(job).avoided - self._failed)
+
+    def reconsidered(self, job: int) -> None:
+        """Keep the plan of a job though what it avoided is back."""
+        self._job(job).avoided &= self._failed
+
+    async def set_losses(self, losses: Iterable[Loss]) -> None:
+        """Make links lose packets at random, from now on."""
+        self._losses = tuple(losses)
+        await self.refresh()
+
+    async def refresh(self) -> None:
+        """Bring the switches in reach to what all jobs need.
+
+        One that fails meanwhile is not waited for any longer.
+        """
+        while True:
+            working = self.working()
+            losses = [loss for loss in self._losses if _linked(working, loss.u, loss.v)]
+            rules = rules_for(working, self.plans(), losses)
+            waiting = asyncio.timeout(None)
+            try:
+                async with waiting:
+                    self._waiting.add(waiting)
+                    try:
+                        await self._install(rules)
+                    finally:
+                        self._waiting.remove(waiting)
+                return
+            except TimeoutError:
+                if not waiting.expired():
+                    raise
+
+    def _job(self, job: int) -> _Job:
+        if job not in self._jobs:
+            known = shorten(map(str, self._jobs)) or "none"
+            raise PlanError(f"there is no job {job}; jobs: {known}")
+        return self._jobs[job]
+
+    async def server_restarted(self, job: int, host: str) -> JobPlan:
+        """Give a job its next epoch because the server on a host was restarted (`replan`)."""
+        return await self.replan(job)
+
+
+def _without(network: Network, elements: Collection[Element]) -> Network:
+    return network.without(
+        [element for element in elements if isinstance(element, str)],
+        [element for element in elements if not isinstance(element, str)],
+    )
+
+
+def _linked(network: Network, u: str, v: str) -> bool:
+    return any({link.a, link.b} == {u, v} for link in network.links)

@@ -1,0 +1,190 @@
+"""Which jobs' packets go first (002): early feedback, then a multi-level feedback queue.
+
+A job's first iterations have level 0 to themselves, so that whoever started it soon sees whether it
+learns. From then on its level follows from the bytes it has sent: it begins at level 1 and goes
+down as it passes one threshold after the other. So short jobs pass long ones, and the mean time to
+completion falls, without anybody's knowing how long a job will be: PIAS (Bai et al., NSDI'15).
+
+The thresholds grow geometrically, as those of Aalo (Chowdhury and Stoica, SIGCOMM'15: 10 MB, times
+10), which also deals with flows that are over only together. With a factor of E, jobs that share a
+level differ by at most E in what they have sent, and sharing a queue fairly costs neither more than
+a factor E; and few levels span any sizes.
+
+What counts is what a job has sent from its busiest host, the traffic of one link: a job is not
+long because it has many workers. Frames carry the level as an IP class selector (`protocol.wire`).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from network.model import Network
+from protocol.wire import LEVELS
+
+FIRST_SECONDS = 1.0
+"""The first threshold, as the time it takes on a link; reports of progress come as often."""
+FACTOR = 4
+"""Between thresholds that suit a network: six of them span a second to a quarter of an hour."""
+
+
+class PriorityError(ValueError):
+    """A report of a job's progress that cannot be true; names job, host and what was expected."""
+
+
+def geometric(first: int, factor: int, levels: int = LEVELS) -> tuple[int, ...]:
+    """Thresholds for levels 1 to `levels` - 1: first, first * factor, ... bytes."""
+    if first < 1 or factor < 2 or levels < 2:
+        raise ValueError(
+            f"thresholds from {first} bytes, times {factor}, for {levels} levels: expected at "
+            "least 1 byte, 2 times, 2 levels"
+        )
+    return tuple(first * factor**k for k in range(levels - 2))
+
+
+@dataclass(frozen=True, slots=True)
+class PriorityPolicy:
+    """How levels follow from progress."""
+
+    early_iterations: int = 10
+    """The first I iterations that go before everything else (002: chosen by experience)."""
+    thresholds: tuple[int, ...] = geometric(10_000_000, 10)
+    """Bytes, ascending: with the k-th (from 0) sent, a job is at level k + 2 or further down."""
+    starved: float | None = 60.0
+    """A job that has sent nothing for so many seconds goes to level 1 until it has sent again
+    (PIAS raises starved flows likewise). None: never."""
+
+    def __post_init__(self) -> None:
+        if self.early_iterations < 0:
+            raise ValueError(f"early iterations {self.early_iterations}: expected 0 or more")
+        if len(self.thresholds) > LEVELS - 2:
+            raise ValueError(
+                f"{len(self.thresholds)} thresholds: expected at most {LEVELS - 2}, between the "
+                f"levels 1 to {LEVELS - 1}"
+            )
+        steps = (0, *self.thresholds)
+        if any(low >= high for low, high in pairwise(steps)):
+            raise ValueError(
+                f"thresholds {self.thresholds}: expected ascending numbers of bytes above 0"
+            )
+        if self.starved is not None and not self.starved > 0:
+            raise ValueError(f"starved after {self.starved} s: expected above 0, or None")
+
+    def level(self, iteration: int, sent: int) -> int:
+        """The level of a job that has completed `iteration` iterations and sent `sent` bytes."""
+        if iteration < self.early_iterations:
+            return 0
+        return 1 + bisect_right(self.thresholds, sent)
+
+
+def suitable_policy(network: Network) -> PriorityPolicy:
+    """Thresholds for a network: what its slowest link carries in 1, 4, 16, ... s.
+
+    Of a link that many jobs share, those at its first levels have so much time alone. Without a
+    link of limited rate: the thresholds of PriorityPolicy.
+    """
+    rates = [link.bandwidth for link in network.links if link.bandwidth is not None]
+    if not rates:
+        return PriorityPolicy()
+    first = max(1, round(min(rates) / 8 * FIRST_SECONDS))
+    return PriorityPolicy(thresholds=geometric(first, FACTOR))
+
+
+ONE_LEVEL = PriorityPolicy(early_iterations=0, thresholds=(), starved=None)
+"""No priorities: all jobs are at one level, and share links fairly."""
+
+
+@dataclass(slots=True)
+class _Sender:
+    """One host's counter in a job. `before`: what it had counted when it started anew."""
+
+    counted: int = 0
+    before: int = 0
+
+
+@dataclass(slots=True)
+class _Job:
+    iterations: dict[str, int] = field(default_factory=dict)
+    senders: dict[str, _Sender] = field(default_factory=dict)
+    moved: float = 0.0
+    """When it last was seen to send."""
+    level: int = 0
+
+    @property
+    def sent(self) -> int:
+        return max((s.before + s.counted for s in self.senders.values()), default=0)
+
+    @property
+    def iteration(self) -> int:
+        return min(self.iterations.values(), default=0)
+
+
+class FeedbackQueue:
+    """The levels of all jobs, from their agents' reports. Times in seconds, the caller's."""
+
+    def __init__(self, policy: PriorityPolicy | None = None) -> None:
+        self.policy = policy or PriorityPolicy()
+        self._jobs: dict[int, _Job] = {}
+
+    def add(self, job: int, now: float, workers: Iterable[str] = ()) -> int:
+        """Take a job in; its level. A job that is there already keeps its own.
+
+        `workers`: those of whom nothing is heard yet count as being at iteration 0.
+        """
+        if job not in self._jobs:
+            iterations = dict.fromkeys(workers, 0)
+            self._jobs[job] = _Job(iterations, moved=now, level=self.policy.level(0, 0))
+        return self._jobs[job].level
+
+    def remove(self, job: int) -> None:
+        """Let a job go, if it is there."""
+        self._jobs.pop(job, None)
+
+    def check(self, job: int, host: str, iteration: int, sent: int) -> None:
+        """Raise PriorityError for a report that cannot be true."""
+        if job not in self._jobs:
+            known = ", ".join(map(str, self._jobs)) or "none"
+            raise PriorityError(f"{host} reports on job {job}; jobs: {known}")
+        for what, value in (("iteration", iteration), ("sent bytes", sent)):
+            if value < 0:
+                raise PriorityError(f"job {job}, host {host}: {what} {value}: expected 0 or more")
+
+    def report(self, job: int, host: str, iteration: int, sent: int, now: float) -> None:
+        """Take what a host says: iterations completed, bytes of frames since its agent began.
+
+        A counter that falls is that of an agent that was restarted. A host that does not work for
+        the job (a server) leaves `iteration` out of account by reporting through `sent_only`.
+        Raises PriorityError.
+        """
+        self.check(job, host, iteration, sent)
+        self._jobs[job].iterations[host] = iteration
+        self.sent_only(job, host, sent, now)
+
+    def sent_only(self, job: int, host: str, sent: int, now: float) -> None:
+        """Take the bytes that a host that is no worker has sent. Raises PriorityError."""
+        self.check(job, host, 0, sent)
+        entry = self._jobs[job]
+        sender = entry.senders.setdefault(host, _Sender())
+        if sent != sender.counted:
+            entry.moved = now
+        if sent < sender.counted:
+            sender.before += sender.counted
+        sender.counted = sent
+
+    def update(self, now: float) -> dict[int, int]:
+        """The jobs whose level has changed since the last update (or `add`), with the new one."""
+        changed = {}
+        for number, job in self._jobs.items():
+            level = self.policy.level(job.iteration, job.sent)
+            starved = self.policy.starved
+            if starved is not None and now - job.moved >= starved:
+                level = min(level, 1)
+            if level != job.level:
+                job.level = changed[number] = level
+        return changed
+
+    def levels(self) -> Mapping[int, int]:
+        """The level of every job as of the last update; 0 goes first."""
+        return {number: job.level for number, job in self._jobs.items()}

@@ -1,0 +1,153 @@
+"""Plans that follow the network's state: a job's tree is looked at again as its links fill (002).
+
+When to look and what is worth an epoch is `replanning`'s matter; here the plans are made and timed.
+
+How an embedding's tensors are cut must change at the same tensor on all hosts that sum, or the job
+stands still or sums wrongly. A new epoch cannot do that, since every agent adopts it when it hears
+of it. So all agents ask for every border, after each `period` tensors (`JobPlan`), and wait there
+for the answer; what the tracker decides first holds. They ask one tensor after a border at the
+earliest: then all that sum have passed it, and no two borders are open at once. What is decided on
+is the job's plan at that time, which is kept over a restart before any agent hears of it: then the
+first border that is asked for gets that plan again, whether it had been answered or not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from collectives.plan import DataType, JobPlan, PlanError
+from controller.jobs.manager import Manager
+from controller.jobs.replanning import Cause, Replanner, ReplanningPolicy
+from controller.telemetry.state import NetworkState
+from network.model import Network
+from planning.model.demand import DirectedLink
+from timing.plan_prediction import predict_plan
+from timing.prediction import predict
+
+LOGGER = logging.getLogger("hopsum.cluster")
+
+LEAST_SHARE = 0.01
+"""Of a link's bandwidth: a link that is full still carries something."""
+
+
+def free_network(network: Network, shares: Mapping[DirectedLink, float]) -> Network:
+    """The network with what is free of its links, of the two directions the lesser."""
+    links = []
+    for link in network.links:
+        share = min(shares.get((link.a, link.b), 1.0), shares.get((link.b, link.a), 1.0))
+        if link.bandwidth is not None:
+            link = replace(link, bandwidth=link.bandwidth * max(LEAST_SHARE, share))
+        links.append(link)
+    return replace(network, links=tuple(links))
+
+
+def own_rates(
+    network: Network, plan: JobPlan, elements: int, rounds_a_second: float
+) -> dict[DirectedLink, float]:
+    """What a job uses itself, bit/s on every directed link."""
+    links = predict(network, plan, [(elements, DataType.INT32)]).links
+    return {link: 8 * count * rounds_a_second for link, count in links.items()}
+
+
+@dataclass
+class Reconsidered:
+    """One job's plan over time. Ask `look` now and then; times in seconds."""
+
+    manager: Manager
+    state: NetworkState
+    job: int
+    replanner: Replanner
+    round: int
+    at: float
+    rate: float = 0.0
+    """Rounds a second, since the look before."""
+    recut_at: float = 0.0
+
+    @classmethod
+    def begin(
+        cls, manager: Manager, state: NetworkState, job: int, policy: ReplanningPolicy, now: float
+    ) -> Reconsidered:
+        """For a job that has just been planned."""
+        replanner = Replanner(policy, 0, state.shares(now), now)
+        return cls(manager, state, job, replanner, 0, now, recut_at=now)
+
+    async def look(self, round_: int, elements: int, now: float) -> Cause | None:
+        """Give the job a new epoch if the state calls for it; why it got one, or None.
+
+        `elements`: of its tensors. Raises DriverError, TimeoutError where switches do not take it.
+        """
+        if now > self.at:
+            self.rate = (round_ - self.round) / (now - self.at)
+        self.round, self.at = round_, now
+        plan = self.manager.plan_of(self.job)
+        if self.manager.lost_to(self.job):
+            # It waits for what failed (`failover`).
+            return None
+        network = self.manager.working()
+        own = own_rates(network, plan, elements, self.rate) if elements else {}
+        shares = self.state.shares(now, own)
+        if not plan.trees:
+            return None
+        regained = self.manager.regained(self.job)
+        recovered = self.manager.avoided(self.job)
+        cause = self.replanner.due(round_, shares, now, bool(regained), recovered)
+        if cause is None or not elements:
+            return None
+        view = free_network(network, shares)
+        self.replanner.looked(round_, shares, now)
+        try:
+            # Planning takes tenths of a second, in which others are served.
+            candidate = await asyncio.to_thread(self.manager.candidate, self.job, view, regained)
+        except PlanError:
+            self.manager.reconsidered(self.job)
+            return None
+        if self.replanner.worth(
+            round_cost(view, plan, elements), round_cost(view, candidate, elements)
+        ):
+            await self.manager.replan(self.job, on=view, regain=regained)
+            return cause
+        self.manager.reconsidered(self.job)
+        return None
+
+    def recut_due(self, now: float) -> bool:
+        """Whether the next border is worth a look: the last one is a pause ago."""
+        return now - self.recut_at >= self.replanner.policy.pause
+
+    async def recut(self, elements: int, now: float) -> JobPlan:
+        """The plan that cuts tensors of so many elements from the next border on.
+
+        Another one than before if other weights are faster by a margin, in the present state.
+        Raises DriverError, TimeoutError where switches do not take its trees.
+        """
+        self.recut_at = now
+        plan = self.manager.plan_of(self.job)
+        network = self.manager.working()
+        if not elements or self.manager.lost_to(self.job):
+            return plan
+        rates = predict_plan(network, plan, elements, DataType.INT32).links
+        own = {link: 8 * count * self.rate for link, count in rates.items()}
+        view = free_network(network, self.state.shares(now, own))
+
+        def faster() -> bool:
+            newer = self.manager.candidate(self.job, view, recut=True)
+            kept, new = (
+                predict_plan(view, each, elements, DataType.INT32).seconds for each in (plan, newer)
+            )
+            return newer.cut != plan.cut and self.replanner.worth(kept, new)
+
+        try:
+            if await asyncio.to_thread(faster):
+                plan = await self.manager.replan(self.job, on=view, recut=True)
+        except PlanError as error:
+            LOGGER.info("job %d keeps its weights: %s", self.job, error)
+        return plan
+
+
+def round_cost(network: Network, plan: JobPlan, elements: int) -> float:
+    """Return the seconds of a round of the trees; where links have no bandwidth, its bytes."""
+    predicted = predict(network, plan, [(elements, DataType.INT32)])
+    limited = any(link.bandwidth is not None for link in network.links)
+    return predicted.seconds if limited else predicted.total_bytes

@@ -1,0 +1,150 @@
+"""When a job is planned anew: every few iterations, and on a change of the network's state (002).
+
+A plan costs something to replace: the epoch rises, and all that is in flight is sent again. So
+three things stand between a change and a new epoch. A change counts only when some link differs
+from what the last look saw by a band, and goes on doing so for a while (a burst does not); two
+looks are some time apart; and a new plan is taken only if it is faster by a margin. A load that
+swings inside the band, or faster than `hold`, never causes a look; one that swings slower causes
+at most one look a `pause`, and an epoch only for a real gain.
+
+Failed links and switches are planned around at once (`failover`), whatever this module says.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from planning.model.demand import DirectedLink
+
+
+class Cause(StrEnum):
+    """Why a job's plan is looked at."""
+
+    ITERATIONS = "iterations"
+    """So many have passed since the last look."""
+    CHANGE = "change of state"
+    """Some link has had another share free than it had at the last look, for long enough."""
+    SLOTS = "return of slots"
+    """Switches that the job had left to others have slots for it again."""
+    RECOVERY = "recovery"
+    """Switches or links that were out of reach when its plan was made are back."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplanningPolicy:
+    """When to look, and what is worth an epoch. Times in seconds."""
+
+    live: bool = True
+    """Whether plans are made for what is free of the links at the time; if not, a job is planned
+    once, as if it were alone, unless something fails."""
+    every: int = 50
+    """Iterations between two looks; 0: only on a change."""
+    band: float = 0.2
+    """A change is more than so much of a link's bandwidth."""
+    hold: float = 3.0
+    """A change lasts at least so long."""
+    pause: float = 10.0
+    """Between two looks, whatever causes them."""
+    gain: float = 0.1
+    """A new plan is worth an epoch if its iterations take less time by more than this part."""
+
+    @property
+    def period(self) -> int:
+        """Iterations between two borders of an embedding (`JobPlan.period`); 0: it has none."""
+        return max(2, self.every) if self.live and self.every else 0
+
+    def __post_init__(self) -> None:
+        if self.every < 0:
+            raise ValueError(f"every {self.every}: expected 0 iterations or more")
+        for name in ("band", "gain"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name} {getattr(self, name)}: expected 0 to below 1")
+        for name in ("hold", "pause"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"{name} {getattr(self, name)}: expected 0 s or more")
+
+
+Shares = Mapping[DirectedLink, float]
+"""Free part of each directed link's bandwidth, 0 to 1."""
+
+
+class Replanner:
+    """One job's. `iteration`, `shares`, `now`: as its present plan was made.
+
+    Ask `due` whenever there is news. If it gives a cause, make a plan for the present state, ask
+    `worth` whether it is worth an epoch, and say `looked` either way.
+    """
+
+    def __init__(
+        self,
+        policy: ReplanningPolicy,
+        iteration: int,
+        shares: Shares,
+        now: float,
+    ) -> None:
+        self.policy = policy
+        self._iteration = iteration
+        self._shares = dict(shares)
+        self._at = now
+        self._since: float | None = None
+        """Since when some link has been out of its band."""
+
+    def due(
+        self,
+        iteration: int,
+        shares: Shares,
+        now: float,
+        slots: bool = False,
+        recovered: bool = False,
+    ) -> Cause | None:
+        """Why the plan is to be looked at now; None: it is not.
+
+        `slots`: there are some again at switches that the job had left. `recovered`: switches or
+        links that its plan had to avoid are back.
+        """
+        policy = self.policy
+        if not self.changed(shares):
+            self._since = None
+        elif self._since is None:
+            self._since = now
+        if now - self._at < policy.pause:
+            return None
+        if slots:
+            return Cause.SLOTS
+        if recovered:
+            return Cause.RECOVERY
+        if self._since is not None and now - self._since >= policy.hold:
+            return Cause.CHANGE
+        if policy.every and iteration - self._iteration >= policy.every:
+            return Cause.ITERATIONS
+        return None
+
+    def changed(self, shares: Shares) -> list[DirectedLink]:
+        """The links that are out of their bands, the furthest first."""
+        apart = {link: abs(share - self._shares.get(link, 1.0)) for link, share in shares.items()}
+        # A link that is gone from the network is a failure, not a change.
+        out = [link for link, distance in apart.items() if distance > self.policy.band]
+        return sorted(out, key=lambda link: -apart[link])
+
+    def worth(self, kept: float, new: float) -> bool:
+        """Whether a new plan is worth an epoch.
+
+        `kept`, `new`: seconds that an iteration takes by the present plan and by the new one, both
+        in the present state (infinite: not at all). ValueError if one is negative or NaN.
+        """
+        for seconds in (kept, new):
+            if not seconds >= 0:
+                raise ValueError(f"an iteration of {seconds} s: expected 0 s or more")
+        if math.isinf(kept):
+            return not math.isinf(new)
+        return new < (1 - self.policy.gain) * kept
+
+    def looked(self, iteration: int, shares: Shares, now: float) -> None:
+        """The plan has been looked at in this state, and replaced or kept."""
+        self._iteration = iteration
+        self._shares = dict(shares)
+        self._at = now
+        self._since = None

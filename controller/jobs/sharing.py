@@ -1,0 +1,250 @@
+"""How jobs share the slots of switches: a quota for each, and pre-emption by bypass (002).
+
+A job that sums in all switches of a busy cluster would leave none for the others, so no job gets
+more than its quota of a switch. Where slots run out all the same, a job of higher priority takes
+those of lower ones: these go on, and their packets pass that switch without being summed there.
+
+No sum is ever wrong by that. The job that gives way gets a new epoch in which its stacks do not say
+'aggregate' at that switch; only when its rules have gone from the switch, its slots are given to
+another. Its late packets of the old epoch are not admitted any more, and partial sums that are left
+in the slots belong to another job than whoever comes next, who overwrites them
+(docs/protocol.md, A switch). What was in flight is sent again under the new epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from collectives.plan import JobPlan, PlanError
+from network.model import Network, shorten
+from planning.model.allocation import Allocator
+from planning.model.job_plans import MAX_TREES
+from planning.model.request import PlanRequest
+from planning.registry import make_plan
+
+Range = tuple[int, int]
+"""The first slot and the number of slots."""
+
+
+@dataclass(frozen=True, slots=True)
+class SharingPolicy:
+    """What one job may hold."""
+
+    quota: Fraction = Fraction(1, 2)
+    """Of the slots of a switch, all trees of a job together."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.quota <= 1:
+            raise ValueError(f"quota {self.quota}: expected above 0, at most 1")
+
+    def slots(self, network: Network, switch: str) -> int:
+        """The most slots that one job may hold at a switch."""
+        return int(self.quota * network.switches[switch].slots)
+
+    def window(self, network: Network, trees: int, wanted: int) -> int:
+        """The largest window within the quota: a power of two, at most `wanted`.
+
+        It fits if all trees of the job pass the smallest switch that sums. PlanError if none does.
+        """
+        rooms = [self.slots(network, s.name) for s in network.switches.values() if s.aggregates]
+        most = min([wanted, *(room // trees for room in rooms)])
+        if most < 1:
+            raise PlanError(
+                f"{trees} trees of a job do not fit into its quota of {min(rooms)} slots at the "
+                f"smallest switch ({self.quota} of them); use fewer trees, or a larger quota"
+            )
+        return 1 << most.bit_length() - 1
+
+    def trees(self, network: Network, window: int) -> int:
+        """How many trees of a job may pass the smallest switch that sums; 0 or more."""
+        rooms = [self.slots(network, s.name) for s in network.switches.values() if s.aggregates]
+        return min((room // window for room in rooms), default=MAX_TREES)
+
+    def check(self, network: Network, request: PlanRequest) -> None:
+        """Raise PlanError for a job that could hold more than its quota at some switch."""
+        asked = len(request.servers) * request.window
+        for name, switch in network.switches.items():
+            if switch.aggregates and asked > self.slots(network, name):
+                raise PlanError(
+                    f"job {request.job} asks for {len(request.servers)} trees with a window of "
+                    f"{request.window}, {asked} slots: its quota at switch {name} is "
+                    f"{self.slots(network, name)} of {switch.slots}; use a window of "
+                    f"{self.window(network, len(request.servers), request.window)}, or fewer trees"
+                )
+
+
+def fitting_window(network: Network, trees: int, wanted: int, spare: int = 0) -> int:
+    """Return the largest window, a power of two of at most `wanted`, for a job that is alone.
+
+    `trees` windows and `spare` slots fit the smallest switch that sums; where not even windows of
+    one slot do, it is 1, and such a switch only forwards for some trees.
+    """
+    rooms = [s.slots - spare for s in network.switches.values() if s.aggregates]
+    most = max(1, min([wanted, *(room // max(1, trees) for room in rooms)]))
+    return 1 << most.bit_length() - 1
+
+
+def bypassing(network: Network, switches: Iterable[str]) -> Network:
+    """The network as a job sees it that has given up its slots at some switches."""
+    names = set(switches)
+    return replace(
+        network,
+        switches={
+            name: replace(switch, aggregates=switch.aggregates and name not in names)
+            for name, switch in network.switches.items()
+        },
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Preemption:
+    """A new job's plan, and which jobs are to give way to it at which switches (none: no entry)."""
+
+    plan: JobPlan
+    victims: Mapping[int, frozenset[str]]
+
+
+def preempt(
+    network: Network,
+    request: PlanRequest,
+    allocator: Allocator,
+    levels: Mapping[int, int],
+    planner: str = "multi-hop",
+) -> Preemption:
+    """Plan a new job where there is room, or where jobs of a lower priority can give way to it.
+
+    `levels`: the priority of every job, the new one's too, 0 first; only jobs of a lower priority
+    (a greater level) than the new one's give way. Of those, as few as possible, the lowest first.
+    Changes nothing: plan each of them anew on `bypassing` (a new epoch), call
+    `Allocator.release_at` when its rules are installed, and then `Allocator.take` for the new plan.
+    Raises PlanError if there is no plan at all: jobs of its own or a higher priority hold what it
+    needs.
+    """
+    trees = len(request.servers)
+    trial = allocator.copy()
+    for name, switch in network.switches.items():
+        if switch.aggregates:
+            for job in _in_the_way(trial, name, switch.slots, request, trees, levels):
+                trial.release_at(job, [name])
+    plan = make_plan(network, request, trial, planner)
+    victims: dict[int, set[str]] = {}
+    for switch_name, granted in _granted(plan):
+        for (job, _), held in allocator.in_use(switch_name).items():
+            if job != request.job and _overlap(granted, held):
+                victims.setdefault(job, set()).add(switch_name)
+    return Preemption(plan, {job: frozenset(switches) for job, switches in victims.items()})
+
+
+NextPlan = Callable[[int, frozenset[str], Allocator], JobPlan]
+"""Makes the next plan of a job that gives up some switches; the allocator is a copy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """How a new job gets in: `plan` is its own, `giving_way` the next plans of the others.
+
+    `given_up`: where each of these no longer sums. All of it holds together, slots and groups too.
+    """
+
+    plan: JobPlan
+    giving_way: Mapping[int, JobPlan]
+    given_up: Mapping[int, frozenset[str]]
+
+
+def settle(
+    network: Network,
+    request: PlanRequest,
+    allocator: Allocator,
+    levels: Mapping[int, int],
+    planner: str,
+    next_plan: NextPlan,
+) -> Settlement:
+    """Plan a new job and those that give way to it (see `preempt`); changes nothing.
+
+    A job that cannot do without its switches (more flows would reach its server than can) counts as
+    one of the highest priority. Raises PlanError as `preempt`.
+    """
+    levels = dict(levels)
+    while True:
+        found = preempt(network, request, allocator, levels, planner)
+        trial = allocator.copy()
+        for job, switches in found.victims.items():
+            trial.release_at(job, switches)
+        trial.take(found.plan)
+        giving_way: dict[int, JobPlan] = {}
+        stuck = None
+        for job, switches in found.victims.items():
+            try:
+                giving_way[job] = next_plan(job, switches, trial)
+            except PlanError:
+                stuck = job
+                break
+        if stuck is None:
+            return Settlement(found.plan, giving_way, found.victims)
+        levels[stuck] = levels[request.job]
+
+
+def _in_the_way(
+    allocator: Allocator,
+    switch: str,
+    slots: int,
+    request: PlanRequest,
+    trees: int,
+    levels: Mapping[int, int],
+) -> list[int]:
+    """Jobs that have to leave a switch for `trees` windows to fit; none if nobody's leaving helps.
+
+    The lowest priority goes first, and whoever holds most of it; who turns out not to be in the
+    way stays.
+    """
+    in_use = allocator.in_use(switch)
+    own = _level(levels, request.job)
+    held: dict[int, int] = {}
+    for (job, _), (_, size) in in_use.items():
+        if job != request.job and _level(levels, job) > own:
+            held[job] = held.get(job, 0) + size
+    order = sorted(held, key=lambda job: (-levels[job], -held[job], job))
+
+    def fits(gone: Collection[int]) -> bool:
+        staying = [taken for (job, _), taken in in_use.items() if job not in gone]
+        return _room(staying, slots, request.window) >= trees
+
+    leaving: list[int] = []
+    for job in order:
+        if fits(leaving):
+            break
+        leaving.append(job)
+    if not fits(leaving):
+        return []
+    for job in reversed(order):
+        if job in leaving and fits([other for other in leaving if other != job]):
+            leaving.remove(job)
+    return leaving
+
+
+def _level(levels: Mapping[int, int], job: int) -> int:
+    if job not in levels:
+        raise PlanError(f"job {job} has no level; levels of jobs: {shorten(map(str, levels))}")
+    return levels[job]
+
+
+def _room(ranges: Iterable[Range], slots: int, window: int) -> int:
+    """How many windows fit between ranges."""
+    start = room = 0
+    for base, size in sorted(ranges):
+        room += (base - start) // window
+        start = base + size
+    return room + (slots - start) // window
+
+
+def _granted(plan: JobPlan) -> Iterable[tuple[str, Range]]:
+    for tree in plan.trees:
+        for name, part in tree.parts.items():
+            if part.aggregate:
+                yield name, (part.slot_base, plan.window)
+
+
+def _overlap(a: Range, b: Range) -> bool:
+    return a[0] < b[0] + b[1] and b[0] < a[0] + a[1]

@@ -1,0 +1,74 @@
+"""Why a job makes no progress: which outage or agent it waits for, and since when.
+
+`telemetry.slot_diagnosis` looks into the slots of switches for a single fragment; this is what
+every list of jobs shows. Times are seconds of one monotonic clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from controller.jobs.tracker import Tracker
+from controller.telemetry.diagnosis import listed
+from controller.telemetry.nodes import Node
+from protocol import hopsum_pb2 as pb
+
+STALLED_SECONDS = 10.0
+"""A running job that has completed no tensor for this long counts as stalled."""
+SILENT_SECONDS = 5.0
+"""An agent sends a message every second."""
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far a job is. `began`: when its agents were told of it; `since`: of its last tensor."""
+
+    began: float
+    round: int = 0
+    since: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.since = self.began
+
+    def note(self, round_: int, now: float) -> None:
+        """Take in how many tensors are summed."""
+        if round_ != self.round:
+            self.round, self.since = round_, now
+
+
+def why_standing_still(
+    tracker: Tracker, nodes: Mapping[str, Node], progress: Progress, outages: str, now: float
+) -> str:
+    """Return what a job waits for that has been planned, and since when; empty: it goes on.
+
+    `outages`: what of the network it lacks.
+    """
+    reasons = [outages, _absent_agents(tracker, nodes, progress.began, now)]
+    if not any(reasons) and tracker.state == "running":
+        seconds = now - progress.since
+        if seconds >= STALLED_SECONDS:
+            reasons.append(f"no tensor completed for {seconds:.0f} s")
+    return "; ".join(filter(None, reasons))
+
+
+def _absent_agents(tracker: Tracker, nodes: Mapping[str, Node], began: float, now: float) -> str:
+    """Which agents of a job are missing, not ready or silent, and for how long."""
+    words = []
+    for agent in tracker.agents.values():
+        if agent.state == pb.FINISHED or tracker.released:
+            continue
+        node = nodes[agent.host]
+        absent = now - max(began, node.since)
+        if not agent.connected and not node.attached:
+            words.append(f"no agent attached on {agent.host} for {absent:.0f} s")
+        elif not agent.connected:
+            what = "come back to" if tracker.started else "joined"
+            words.append(
+                f"agent on {agent.host} attached but has not {what} the job for {absent:.0f} s"
+            )
+        elif now - agent.heard >= SILENT_SECONDS:
+            words.append(f"agent on {agent.host} silent for {now - agent.heard:.0f} s")
+        elif agent.state < pb.READY:
+            words.append(f"agent on {agent.host} preparing for {now - agent.joined:.0f} s")
+    return listed(words)

@@ -1,0 +1,77 @@
+"""What the controller looks at in a job's task before it takes the job in.
+
+The rest of it is for the agents; what they cannot follow ends the job, with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from collectives.algorithms.catalogue import MULTI_TREE, SCHEDULES
+from collectives.workload import WorkloadError, WorkloadSpec
+from controller.jobs.job_queue import JobError, JobSpec
+from controller.telemetry.nodes import Nodes
+from files.json_text import parse_json
+from network.model import shorten
+from network.units import format_bytes
+
+
+def workload_of(spec: JobSpec) -> WorkloadSpec | None:
+    """The workload in a job's task, if there is one. Raises JobError for one that cannot be."""
+    task = parse_json(spec.task)
+    if "workload" not in task:
+        return None
+    try:
+        return WorkloadSpec.from_json(task["workload"])
+    except WorkloadError as error:
+        raise JobError(f"job {spec.name}: {error}") from None
+
+
+def check_task(spec: JobSpec) -> None:
+    """Raise JobError for a task by which agents would not know what to sum, or how."""
+    try:
+        task = parse_json(spec.task)
+    except ValueError:
+        # `JobBook.check` says so.
+        return
+    if not isinstance(task, dict):
+        return
+    if "workload" not in task:
+        raise JobError(
+            f'job {spec.name}: its task has no "workload"; expected an object as JSON text with '
+            "kind, workers, elements, rounds, dtype and seed"
+        )
+    schedule, known = task.get("schedule"), (MULTI_TREE, *SCHEDULES)
+    if spec.among_hosts and schedule not in known:
+        raise JobError(
+            f"job {spec.name}: algorithm {spec.algorithm} with a task whose schedule is "
+            f"{schedule!r:.40}; expected one of {', '.join(known)}"
+        )
+
+
+def check_workload(
+    name: str, workload: WorkloadSpec, workers: Collection[str], nodes: Nodes
+) -> None:
+    """Raise JobError for a workload of others than these workers, or too large for their hosts.
+
+    Workers on hosts of one machine share its memory. Of a host without an agent that is not known.
+    """
+    if workload.workers != len(workers):
+        raise JobError(
+            f"job {name}: its workload is for {workload.workers} workers, and it has "
+            f"{len(workers)}; expected the same number"
+        )
+    machines: dict[str, list[str]] = {}
+    for host in workers:
+        node = nodes.node(host)
+        if node.attached and node.memory:
+            machines.setdefault(node.machine or host, []).append(host)
+    for hosts in machines.values():
+        memory = min(nodes.node(host).memory for host in hosts)
+        needed = len(hosts) * workload.worker_bytes
+        if needed > memory:
+            raise JobError(
+                f"job {name}: {workload.elements} elements, {workload.rounds} rounds: its workers "
+                f"on {shorten(hosts)} need {format_bytes(needed)} of memory, and their machine has "
+                f"{format_bytes(memory)}; use fewer elements, rounds or workers"
+            )

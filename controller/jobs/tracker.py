@@ -1,0 +1,287 @@
+"""Where a job's agents are, and what each has to be told. No input or output, no clock of its own.
+
+Every method returns the messages to send, in order, as (host, message).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from collectives.messages import network_message, plan_message
+from collectives.plan import JobPlan
+from network.model import Network
+from protocol import hopsum_pb2 as pb
+
+HEARTBEAT_SECONDS = 1.0
+SILENCE_SECONDS = 30.0
+"""An agent that is stopped for some seconds is late, not dead."""
+
+Outgoing = list[tuple[str, pb.ControllerMessage]]
+
+
+@dataclass
+class Agent:
+    """One host's agent. `connected`: its stream is open; `heard`: when it last said something."""
+
+    host: str
+    role: str
+    state: pb.AgentState = pb.EXPECTED
+    connected: bool = False
+    round: int = 0
+    detail: str = ""
+    report: str = ""
+    reason: str = ""
+    border: int = 0
+    """The last border it has asked for."""
+    heard: float = 0.0
+    joined: float = 0.0
+    """When its stream opened."""
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more is to be expected of it."""
+        return self.state in (pb.FINISHED, pb.FAILED, pb.LOST)
+
+
+class Tracker:
+    """One job: barrier at the start, release at the end, and the news in between."""
+
+    def __init__(
+        self,
+        network: Network,
+        plan: JobPlan,
+        task: str = "{}",
+        silence: float = SILENCE_SECONDS,
+    ) -> None:
+        self.network = network
+        self.plan = plan
+        self.task = task
+        self.started = False
+        self.released = False
+        self.silence = silence
+        self._cut: tuple[int, JobPlan] | None = None
+        """The last border that is decided on, and the plan that cuts tensors from there on."""
+        self.deliberate = False
+        """Whether borders wait for `decide`; else tensors are cut on as they are, without delay."""
+        self.agents = {worker: Agent(worker, "worker") for worker in plan.workers}
+        self._expect_auxiliary()
+
+    def _expect_auxiliary(self) -> None:
+        """Servers, which a restart does not harm, and relays, whose connections it ends."""
+        for host in self.plan.auxiliary:
+            role = "server" if host in self.plan.servers else "relay"
+            self.agents.setdefault(host, Agent(host, role))
+
+    # -- what happens
+
+    def register(
+        self, host: str, now: float, state: pb.AgentState = pb.EXPECTED, round_: int = 0
+    ) -> Outgoing:
+        """Take in an agent whose stream has opened; `state` if it was here before."""
+        agent = self.agents.get(host)
+        if agent is None:
+            return [(host, _refused(f"host {host} has no part in job {self.plan.job}"))]
+        if agent.connected:
+            return [(host, _refused(f"host {host} has an agent in job {self.plan.job} already"))]
+        if agent.role != "server" and self.started and state not in (pb.RUNNING, pb.FINISHED):
+            why = f"job {self.plan.job} has started; a {agent.role} cannot join it again"
+            return [(host, _refused(why))]
+        agent.connected, agent.heard, agent.reason = True, now, ""
+        agent.joined = now
+        # Its last word, with the report or the reason, comes next: until then it is not over.
+        agent.state = max(min(state, pb.RUNNING), pb.PREPARING)
+        agent.round = max(agent.round, round_)
+        welcome = pb.Welcome(
+            network=network_message(self.network),
+            plan=plan_message(self.plan),
+            task=self.task,
+            heartbeat_seconds=HEARTBEAT_SECONDS,
+        )
+        out: Outgoing = [(host, pb.ControllerMessage(welcome=welcome))]
+        if agent.state >= pb.RUNNING:
+            self.started = True
+        if self.released:
+            out.append((host, self._release()))
+        return out + self._advance()
+
+    def needs_new_epoch(self, host: str) -> bool:
+        """Whether a host that registers afresh is a restarted server of a started job."""
+        agent = self.agents.get(host)
+        return (
+            agent is not None
+            and agent.role == "server"
+            and self.started
+            and agent.state in (pb.LOST, pb.FAILED)
+            and not agent.connected
+        )
+
+    def receive(self, host: str, message: pb.AgentMessage, now: float) -> Outgoing:
+        """Take in what a registered agent says."""
+        agent = self.agents[host]
+        agent.heard = now
+        match message.WhichOneof("message"):
+            case "ready":
+                agent.state = max(agent.state, pb.READY)
+            case "progress":
+                agent.round = message.progress.round
+                agent.detail = message.progress.detail
+            case "border":
+                agent.border = message.border.number
+                border = self.open_border
+                if border is not None and not self.deliberate:
+                    return self.decide(border, self.plan)
+                return self._tell_cut([agent])
+            case "finished":
+                agent.state = pb.FINISHED
+                agent.report = message.finished.report
+            case "failed":
+                return self._fall(agent, pb.FAILED, message.failed.reason)
+        return self._advance()
+
+    def gone(self, host: str) -> Outgoing:
+        """Take in that an agent's stream has ended."""
+        agent = self.agents[host]
+        agent.connected = False
+        if agent.over:
+            return []
+        if self.released and agent.role != "worker":
+            agent.state = pb.FINISHED
+            return []
+        return self._fall(agent, pb.LOST, "its connection ended")
+
+    def check(self, now: float) -> Outgoing:
+        """Look for agents that have been silent too long."""
+        out: Outgoing = []
+        for agent in self.agents.values():
+            silent = now - agent.heard
+            if agent.connected and not agent.over and silent > self.silence:
+                out += self._fall(agent, pb.LOST, f"silent for {silent:.0f} s")
+        return out
+
+    def adopt(self, plan: JobPlan) -> Outgoing:
+        """Hand a new epoch's plan to every agent."""
+        self.plan = plan
+        serving = plan.servers
+        for agent in list(self.agents.values()):
+            if agent.role == "server" and agent.host not in serving and not agent.connected:
+                del self.agents[agent.host]
+        self._expect_auxiliary()
+        message = pb.ControllerMessage(plan=plan_message(plan))
+        return [(agent.host, message) for agent in self.agents.values() if agent.connected]
+
+    @property
+    def open_border(self) -> int | None:
+        """The border that is to be decided on next; None before all workers have asked for it.
+
+        So each of them has passed the one before. After a restart of the controller the furthest
+        worker says how far an earlier one had come.
+        """
+        asked = [agent.border for agent in self.agents.values() if agent.role == "worker"]
+        border = max(asked) if self._cut is None else self._cut[0] + 1
+        return border if border and min(asked) >= border else None
+
+    @property
+    def decided(self) -> bool:
+        """Whether any border has been decided on here."""
+        return self._cut is not None
+
+    def decide(self, number: int, plan: JobPlan) -> Outgoing:
+        """Let tensors be cut as a plan says from a border on; once decided, it stays so."""
+        if self._cut is not None and number <= self._cut[0]:
+            raise ValueError(f"job {plan.job}: border {number} is decided on")
+        self._cut = number, plan
+        return self._tell_cut(self.agents.values())
+
+    def _tell_cut(self, agents: Iterable[Agent]) -> Outgoing:
+        """Answer those who have asked for the last border, or for one before that."""
+        if self._cut is None:
+            return []
+        number, plan = self._cut
+        message = pb.ControllerMessage(cut=pb.Cut(number=number, plan=plan_message(plan)))
+        return [(a.host, message) for a in agents if a.connected and 0 < a.border <= number]
+
+    def _fall(self, agent: Agent, state: pb.AgentState, reason: str) -> Outgoing:
+        agent.state, agent.reason = state, reason
+        message = pb.ControllerMessage(lost=pb.Lost(host=agent.host, reason=reason))
+        out: Outgoing = [
+            (other.host, message)
+            for other in self.agents.values()
+            if other.connected and other is not agent
+        ]
+        return out + self._advance()
+
+    def _advance(self) -> Outgoing:
+        out: Outgoing = []
+        if not self.started and all(agent.state == pb.READY for agent in self.agents.values()):
+            self.started = True
+        if self.started:
+            for agent in self.agents.values():
+                if agent.state == pb.READY:
+                    agent.state = pb.RUNNING
+                    out.append((agent.host, pb.ControllerMessage(start=pb.Start())))
+        workers = [agent for agent in self.agents.values() if agent.role == "worker"]
+        if not self.released and all(agent.over for agent in workers):
+            self.released = True
+            message = self._release()
+            out += [(agent.host, message) for agent in self.agents.values() if agent.connected]
+        return out
+
+    def _release(self) -> pb.ControllerMessage:
+        lost = [pb.Lost(host=host, reason=reason) for host, reason in self.failures().items()]
+        return pb.ControllerMessage(all_done=pb.AllDone(lost=lost))
+
+    # -- what it has come to
+
+    @property
+    def state(self) -> str:
+        """`waiting`, `running`, `finished` or `failed`."""
+        if any(agent.state in (pb.FAILED, pb.LOST) for agent in self.agents.values()):
+            return "failed"
+        if self.released:
+            return "finished"
+        return "running" if self.started else "waiting"
+
+    @property
+    def over(self) -> bool:
+        """Whether no agent has anything more to do or to say."""
+        return self.released and all(agent.over for agent in self.agents.values())
+
+    def failures(self) -> dict[str, str]:
+        """Why agents failed or are lost, by host."""
+        return {
+            agent.host: agent.reason
+            for agent in self.agents.values()
+            if agent.state in (pb.FAILED, pb.LOST)
+        }
+
+    def reports(self) -> dict[str, Any]:
+        """What the agents reported at the end, by host."""
+        return {
+            agent.host: json.loads(agent.report) for agent in self.agents.values() if agent.report
+        }
+
+    def status(self, now: float) -> pb.JobStatus:
+        """The job for `hopsum status`."""
+        return pb.JobStatus(
+            job=self.plan.job,
+            epoch=self.plan.epoch,
+            state=self.state,
+            agents=[
+                pb.AgentStatus(
+                    host=agent.host,
+                    role=agent.role,
+                    state=agent.state,
+                    round=agent.round,
+                    detail=agent.reason or agent.detail,
+                    silent_seconds=now - agent.heard if agent.connected else 0.0,
+                )
+                for agent in self.agents.values()
+            ],
+        )
+
+
+def _refused(reason: str) -> pb.ControllerMessage:
+    return pb.ControllerMessage(refused=pb.Refused(reason=reason))

@@ -1,0 +1,1 @@
+"""The state of the network and its hosts, and why a job makes no progress."""

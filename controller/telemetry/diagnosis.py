@@ -1,0 +1,99 @@
+"""Conditions of switches and links as people read them, and what a plan or host loses with them.
+
+Times are seconds of one monotonic clock.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterable
+
+from collectives.plan import JobPlan
+from controller.telemetry.health import Element, Health, link_element
+from network.model import Network
+from network.paths import forwards
+
+SHOWN = 3
+"""So many causes of a kind are named."""
+
+
+def element_name(element: Element) -> str:
+    """Return how people call a switch or a link."""
+    return f"switch {element}" if isinstance(element, str) else f"link {'-'.join(element)}"
+
+
+def outage(health: Health, elements: Iterable[Element], now: float) -> str:
+    """Return which of these switches and links are out of reach or held down, and for how long."""
+    words = []
+    for element in sorted(elements, key=element_name):
+        seconds = health.unreachable_for(element, now)
+        held = health.held_for(element, now)
+        if seconds is not None:
+            words.append(f"{element_name(element)} unreachable for {seconds:.0f} s")
+        elif held:
+            words.append(f"{element_name(element)} held down for flapping, {held:.0f} s more")
+        else:
+            words.append(f"{element_name(element)} is taken in again")
+    return listed(words)
+
+
+def condition(health: Health, element: Element, now: float) -> str:
+    """Return what is wrong with a switch or link; empty: it is in use."""
+    held = health.held_for(element, now)
+    if held:
+        return f"held down for flapping, {held:.0f} s more"
+    down = health.unreachable_for(element, now)
+    around = "planned around" if element in health.out else ""
+    return around if down is None else f"unreachable{', ' if around else ''}{around}"
+
+
+def link_condition(health: Health, u: str, v: str, now: float) -> str:
+    """Return what is wrong with a link or with a switch at its end; empty: it is in use."""
+    for element in (link_element(u, v), u, v):
+        words = condition(health, element, now)
+        if words:
+            return words if isinstance(element, tuple) else f"{element_name(element)} {words}"
+    return ""
+
+
+def listed(words: Collection[str]) -> str:
+    """Return the first few of some causes, and how many more there are."""
+    more = f", and {len(words) - SHOWN} more" if len(words) > SHOWN else ""
+    return ", ".join([*words][:SHOWN]) + more
+
+
+def used_elements(plan: JobPlan) -> frozenset[Element]:
+    """Return the switches and links that the trees of a plan pass."""
+    pairs = [pair for tree in plan.trees for pair in tree.parents.items()]
+    switches = {part for tree in plan.trees for part in tree.parts}
+    return frozenset({*switches, *(node for pair in pairs for node in pair)}) | {
+        link_element(*pair) for pair in pairs
+    }
+
+
+def cut_off(network: Network, hosts: Iterable[str]) -> tuple[str, ...]:
+    """Return the hosts from which there is no way to most of the others, in the order given."""
+    left = list(dict.fromkeys(hosts))
+    groups: list[set[str]] = []
+    while remaining := [host for host in left if not any(host in group for group in groups)]:
+        groups.append(_reachable(network, remaining[0]) & set(left))
+    largest = max(groups, key=len, default=set())
+    return tuple(host for host in left if host not in largest)
+
+
+def _reachable(network: Network, start: str) -> set[str]:
+    """The nodes to which there is a way from a node, itself included."""
+    neighbours: dict[str, list[str]] = {}
+    for link in network.links:
+        neighbours.setdefault(link.a, []).append(link.b)
+        neighbours.setdefault(link.b, []).append(link.a)
+    found, queue = {start}, deque([start])
+    while queue:
+        node = queue.popleft()
+        if node != start and not forwards(network, node):
+            continue
+        for peer in neighbours.get(node, ()):
+            if peer not in found:
+                found.add(peer)
+                queue.append(peer)
+    return found

@@ -1,0 +1,110 @@
+"""Which hosts have an agent process attached, and what these have reported last.
+
+No input or output, no clock of its own: every method that needs the time is given it (seconds).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from controller.telemetry.state import NetworkState
+from network.model import Network, shorten
+from protocol import hopsum_pb2 as pb
+
+REPORT_SECONDS = 1.0
+SILENCE_SECONDS = 30.0
+"""A process that is stopped for some seconds is late, not dead."""
+
+
+class NodeError(ValueError):
+    """An agent process says what cannot be; the message says what, and what was expected."""
+
+
+@dataclass(slots=True)
+class Node:
+    """One host. `heard`: when its process last said something; `report`: its last valid one.
+
+    `memory`: bytes of its machine, which all hosts of `machine` share; 0: not known.
+    `since`: when its process came, or when it went; before the first, when the controller began.
+    """
+
+    host: str
+    attached: bool = False
+    memory: int = 0
+    machine: str = ""
+    since: float = 0.0
+    heard: float = 0.0
+    report: pb.NodeReport | None = None
+    reported: float = 0.0
+
+
+class Nodes:
+    """The hosts of a network; their reports make up `state`."""
+
+    def __init__(
+        self, network: Network, state: NetworkState | None = None, now: float = 0.0
+    ) -> None:
+        self.state = state or NetworkState(network)
+        self._network = network
+        self._nodes = {host: Node(host, since=now) for host in network.hosts}
+
+    def __iter__(self) -> Iterator[Node]:
+        return iter(self._nodes.values())
+
+    def node(self, host: str) -> Node:
+        """A host by name; NodeError if the network has none of that name."""
+        if host not in self._nodes:
+            raise NodeError(
+                f"there is no host {host!r} in {self._network.name}; hosts: "
+                f"{shorten(self._network.hosts)}"
+            )
+        return self._nodes[host]
+
+    @property
+    def attached(self) -> tuple[str, ...]:
+        """The hosts whose process is there, in the network's order."""
+        return tuple(node.host for node in self._nodes.values() if node.attached)
+
+    def attach(self, host: str, now: float, memory: int = 0, machine: str = "") -> Node:
+        """Take a host's process in; NodeError for an unknown host, or one that has a process."""
+        node = self.node(host)
+        if node.attached:
+            raise NodeError(
+                f"host {host} has an agent process already, heard of {now - node.heard:.1f} s ago; "
+                "end it first, or start this one on its own host's name"
+            )
+        node.attached, node.heard, node.since = True, now, now
+        node.memory, node.machine = memory, machine
+        return node
+
+    def detach(self, host: str, now: float) -> None:
+        """A host's process is gone, and what it has reported says nothing any more."""
+        node = self.node(host)
+        node.attached, node.report, node.since = False, None, now
+        self.state.forget(host)
+
+    def take(self, host: str, report: pb.NodeReport, now: float) -> None:
+        """Take a report in; StateError, and the report is not used, if it cannot be true."""
+        node = self.node(host)
+        node.heard = now
+        self.state.take_report(host, report, now)
+        node.report, node.reported = report, now
+
+    def silent(self, now: float, patience: float = SILENCE_SECONDS) -> list[str]:
+        """Attached hosts that have said nothing for longer than `patience` s."""
+        return [
+            node.host
+            for node in self._nodes.values()
+            if node.attached and now - node.heard > patience
+        ]
+
+    def links(self, host: str) -> list[pb.LinkRate]:
+        """A host's links and their rates, as its process is told: of several, that of its agent."""
+        peers = list(self._network.ports(host).values())
+        if self._network.switches and len(peers) > 1:
+            peers = [self._network.access_switch(host)]
+        return [
+            pb.LinkRate(peer=peer, rate=self._network.link(host, peer).bandwidth or 0.0)
+            for peer in peers
+        ]

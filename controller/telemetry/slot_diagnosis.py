@@ -1,0 +1,91 @@
+"""Why a job does not get on: which child is missing at which switch, for which fragment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from collectives.flows import tree_flows
+from collectives.plan import JobPlan, TreePlan
+from controller.dataplane.slots import SlotState
+from network.model import Network
+
+Slots = Mapping[str, Sequence[SlotState]]
+"""Slots read at each switch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """A child that an incomplete slot waits for.
+
+    `neighbour`: who is at the port where it should come in; `workers`: whose contributions it
+    carries; `why`: how far they have come.
+    """
+
+    tree: int
+    fragment: int
+    switch: str
+    child: int
+    neighbour: str
+    workers: tuple[str, ...]
+    why: str
+
+
+def job_slots(plan: JobPlan) -> dict[str, list[range]]:
+    """The slots of a job at each switch that sums for it."""
+    slots: dict[str, list[range]] = {}
+    for tree in plan.trees:
+        for name, part in tree.parts.items():
+            if part.aggregate:
+                slots.setdefault(name, []).append(
+                    range(part.slot_base, part.slot_base + plan.window)
+                )
+    return slots
+
+
+def find_missing(network: Network, plan: JobPlan, slots: Slots) -> list[Missing]:
+    """What the incomplete slots of a job wait for, where it is not another incomplete slot."""
+    found = []
+    for tree in plan.trees:
+        held = {
+            name: {state.fragment: state for state in slots.get(name, ()) if _is(state, plan, tree)}
+            for name, part in tree.parts.items()
+            if part.aggregate
+        }
+        inputs = tree_flows(network, plan, tree).inputs
+        for name, states in held.items():
+            for state in states.values():
+                if state.cleared or state.complete:
+                    continue
+                for child in state.missing():
+                    flow = inputs[name][child]
+                    below = held.get(flow.u, {}).get(state.fragment)
+                    if below is not None and not below.cleared and not below.complete:
+                        continue
+                    found.append(
+                        Missing(
+                            tree=tree.tree,
+                            fragment=state.fragment,
+                            switch=name,
+                            child=child,
+                            neighbour=flow.u,
+                            workers=tuple(plan.workers[w] for w in flow.workers),
+                            why=_why(network, flow.u, below, flow.u in held),
+                        )
+                    )
+    return sorted(found, key=lambda m: (m.tree, m.fragment, m.switch, m.child))
+
+
+def _is(state: SlotState, plan: JobPlan, tree: TreePlan) -> bool:
+    owner = (state.job, state.tree, state.epoch)
+    return state.valid and owner == (plan.job, tree.tree, plan.epoch)
+
+
+def _why(network: Network, neighbour: str, below: SlotState | None, sums: bool) -> str:
+    if neighbour in network.hosts:
+        return f"nothing from {neighbour} for this fragment: not sent yet, or lost on the way"
+    if below is not None:
+        return f"{neighbour} has the sum: it was lost on the way, and goes again on a repeat"
+    if sums:
+        return f"nothing of this fragment has reached {neighbour}"
+    return f"it passes {neighbour} unsummed: not sent yet, or lost on the way"

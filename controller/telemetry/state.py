@@ -1,0 +1,320 @@
+"""The state of the network, from what agents and switches report: what is used, what is free (002).
+
+Both ends of a link see its traffic, an agent at the interfaces of its host, the controller in the
+port counters of switches. Reports are smoothed exponentially and age out; of several that are
+fresh, the one that leaves least counts, so that nobody frees a link by understating. A report that
+cannot be true is refused as a whole and changes nothing.
+
+No input or output, no clock of its own: times are seconds of one monotonic clock, the caller's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from network.model import Network, shorten
+from planning.model.demand import DirectedLink, Resources
+from protocol import hopsum_pb2 as pb
+
+
+class StateError(ValueError):
+    """A report that cannot be true; the message says whose, what it says, and what was expected."""
+
+
+@dataclass(frozen=True, slots=True)
+class StateOptions:
+    """How reports are taken. Times in seconds."""
+
+    smoothing: float = 5.0
+    """Time constant: a step in the load has 63 % of its effect after so long."""
+    age_limit: float = 15.0
+    """A report older than this says nothing any more. (Agents report every second.)"""
+    tolerance: float = 0.05
+    """So far a rate may be above the link's: shapers send bursts, and clocks are read in turn."""
+    grains: int = 100
+    """Free bandwidth is given in so many steps of a link's rate, rounded down: planners compute
+    with exact fractions, whose denominators would grow without end."""
+
+    def __post_init__(self) -> None:
+        for name in ("smoothing", "age_limit"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} {getattr(self, name)}: expected above 0 s")
+        if not self.tolerance >= 0 or self.grains < 1:
+            raise ValueError(
+                f"tolerance {self.tolerance}, grains {self.grains}: expected 0 or more, 1 or more"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class InterfaceUse:
+    """What an interface carries, in bit/s. `free_*`: what is left; None: the rest of the link."""
+
+    peer: str
+    sent: float
+    received: float
+    free_sent: float | None = None
+    free_received: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PortBytes:
+    """An interface's counters: bytes since it came up, without FCS, as the link's rate counts."""
+
+    peer: str
+    sent: int
+    received: int
+
+
+@dataclass(frozen=True, slots=True)
+class LinkState:
+    """One direction of a link. `used` bit/s, smoothed; `age` s of the newest report on it.
+
+    Nobody reports: `used` is 0 and `age` None. `free` None: the link has no limit.
+    """
+
+    used: float
+    free: float | None
+    age: float | None
+
+
+@dataclass(slots=True)
+class _Estimate:
+    """What one reporter says of one direction."""
+
+    used: float
+    free: float | None
+    at: float
+
+
+@dataclass(slots=True)
+class _Reading:
+    at: float
+    ports: Mapping[str, PortBytes] = field(default_factory=dict)
+
+
+class NetworkState:
+    """Of every direction of every link, what is used and free."""
+
+    def __init__(self, network: Network, options: StateOptions | None = None) -> None:
+        self.network = network
+        self.options = options or StateOptions()
+        self._estimates: dict[DirectedLink, dict[str, _Estimate]] = {}
+        self._readings: dict[str, _Reading] = {}
+        self._reported: dict[str, float] = {}
+
+    # -- reports
+
+    def take_report(self, host: str, report: pb.NodeReport, now: float) -> None:
+        """Take an agent's report as it came. Raises StateError."""
+        self.report(
+            host,
+            [
+                InterfaceUse(
+                    use.peer,
+                    use.sent,
+                    use.received,
+                    use.free_sent if use.HasField("free_sent") else None,
+                    use.free_received if use.HasField("free_received") else None,
+                )
+                for use in report.interfaces
+            ],
+            now,
+        )
+
+    def report(self, node: str, uses: Iterable[InterfaceUse], now: float) -> None:
+        """Take rates that a host or switch has seen since its last report. Raises StateError."""
+        uses = list(uses)
+        self._check_node(node, [use.peer for use in uses])
+        self._check_time(node, now)
+        for use in uses:
+            self._check_rate(node, use.peer, "sends", use.sent, use.free_sent)
+            self._check_rate(node, use.peer, "receives", use.received, use.free_received)
+        self._reported[node] = now
+        for use in uses:
+            self._smooth((node, use.peer), node, use.sent, use.free_sent, now)
+            self._smooth((use.peer, node), node, use.received, use.free_received, now)
+
+    def count(self, node: str, ports: Iterable[PortBytes], now: float) -> None:
+        """Take counters read at a host or switch; rates follow from the reading before.
+
+        The first reading, and that of a port that counts anew (its switch was restarted), give no
+        rate. Raises StateError.
+        """
+        ports = list(ports)
+        read = {port.peer: port for port in ports}
+        self._check_node(node, [port.peer for port in ports])
+        for port in ports:
+            for what, value in (("sent", port.sent), ("received", port.received)):
+                if value < 0:
+                    raise StateError(
+                        f"{node}: {value} bytes {what} at the port to {port.peer}: expected a "
+                        "counter, 0 or more"
+                    )
+        before = self._readings.get(node)
+        if before is None:
+            self._check_time(node, now)
+            self._readings[node] = _Reading(now, read)
+            return
+        elapsed = now - before.at
+        if not elapsed > 0:
+            raise StateError(
+                f"{node}: counters of {now:.6f} s, after those of {before.at:.6f} s: expected a "
+                "later reading"
+            )
+        self.report(
+            node,
+            [
+                InterfaceUse(
+                    peer,
+                    8 * (port.sent - old.sent) / elapsed,
+                    8 * (port.received - old.received) / elapsed,
+                )
+                for peer, port in read.items()
+                if (old := before.ports.get(peer)) is not None
+                and port.sent >= old.sent
+                and port.received >= old.received
+            ],
+            now,
+        )
+        self._readings[node] = _Reading(now, read)
+
+    def forget(self, node: str) -> None:
+        """Drop what a host or switch has said: its agent is gone, or it was restarted."""
+        self._readings.pop(node, None)
+        self._reported.pop(node, None)
+        for estimates in self._estimates.values():
+            estimates.pop(node, None)
+
+    def _smooth(
+        self, link: DirectedLink, node: str, used: float, free: float | None, now: float
+    ) -> None:
+        estimates = self._estimates.setdefault(link, {})
+        old = estimates.get(node)
+        if old is None or now - old.at > self.options.age_limit:
+            estimates[node] = _Estimate(used, free, now)
+            return
+        weight = -math.expm1(-(now - old.at) / self.options.smoothing)
+        old.used += weight * (used - old.used)
+        old.free = (
+            free if free is None or old.free is None else old.free + weight * (free - old.free)
+        )
+        old.at = now
+
+    def _check_node(self, node: str, peers: list[str]) -> None:
+        known = set(self.network.ports(node).values())
+        if node not in self.network.hosts and node not in self.network.switches:
+            raise StateError(
+                f"a report of {node!r}: there is no such node in {self.network.name}; nodes: "
+                f"{shorten([*self.network.switches, *self.network.hosts])}"
+            )
+        for peer in peers:
+            if peer not in known:
+                raise StateError(
+                    f"{node} reports a link to {peer!r}; its links go to {shorten(sorted(known))}"
+                )
+            if peers.count(peer) > 1:
+                raise StateError(f"{node} reports its link to {peer} more than once")
+
+    def _check_time(self, node: str, now: float) -> None:
+        before = self._reported.get(node, -math.inf)
+        if not (math.isfinite(now) and now >= before):
+            raise StateError(
+                f"{node}: a report of {now} s, after one of {before:.6f} s: expected a later time"
+            )
+
+    def _check_rate(self, node: str, peer: str, verb: str, used: float, free: float | None) -> None:
+        bandwidth = self.network.link(node, peer).bandwidth
+        # The free rate alone, and with the used one, is bounded as that is.
+        rates = [(verb, used)]
+        if free is not None:
+            rates += [(f"has left of what it {verb}", free)]
+            rates += [(f"{verb}, with what it says is left,", used + free)]
+        for what, rate in rates:
+            if not math.isfinite(rate) or rate < 0:
+                raise StateError(
+                    f"{node} reports that it {what} {rate} bit/s on its link to {peer}: expected a "
+                    "finite rate, 0 or more"
+                )
+            if bandwidth is not None and rate > (1 + self.options.tolerance) * bandwidth:
+                raise StateError(
+                    f"{node} reports that it {what} {rate:.6g} bit/s on its link to {peer}, which "
+                    f"carries {bandwidth:.6g} bit/s: expected no more than that (and "
+                    f"{self.options.tolerance:.0%} for bursts)"
+                )
+
+    # -- what it comes to
+
+    def link(self, u: str, v: str, now: float) -> LinkState:
+        """The direction u -> v at `now`. NetworkError if they are not linked."""
+        bandwidth = self.network.link(u, v).bandwidth
+        fresh = [
+            estimate
+            for estimate in self._estimates.get((u, v), {}).values()
+            if now - estimate.at <= self.options.age_limit
+        ]
+        used = max((estimate.used for estimate in fresh), default=0.0)
+        lefts = [estimate.free for estimate in fresh if estimate.free is not None]
+        if bandwidth is not None:
+            used = min(used, bandwidth)
+            lefts.append(bandwidth - used)
+        return LinkState(
+            used,
+            max(0.0, min(lefts)) if lefts else None,
+            min((now - estimate.at for estimate in fresh), default=None),
+        )
+
+    def links(self, now: float) -> dict[DirectedLink, LinkState]:
+        """Every direction of every link at `now`."""
+        return {(u, v): self.link(u, v, now) for u, v in self.network.directed_links()}
+
+    def free(
+        self, now: float, own: Mapping[DirectedLink, float] | None = None
+    ) -> dict[DirectedLink, Fraction]:
+        """Bit/s free in every direction, for a planner; StateError for a link without bandwidth.
+
+        In steps of 1 / `grains` of a link's rate, rounded down. `own`: bit/s that the job to be
+        planned anew uses itself, and would give up; of what is in use, no more than all is its own.
+        """
+        shares = self.shares(now, own)
+        free: dict[DirectedLink, Fraction] = {}
+        for u, v in self.network.directed_links():
+            if (u, v) not in shares:
+                raise StateError(
+                    f"link {u}-{v} has no bandwidth: what is free of it is not known; give it one "
+                    "(in the file, or --link-rate)"
+                )
+            # A millionth of a grain makes up for rounding in the smoothing.
+            steps = math.floor(shares[u, v] * self.options.grains + 1e-6)
+            whole = Fraction(str(self.network.link(u, v).bandwidth))
+            free[u, v] = whole * Fraction(steps, self.options.grains)
+        return free
+
+    def shares(
+        self, now: float, own: Mapping[DirectedLink, float] | None = None
+    ) -> dict[DirectedLink, float]:
+        """The free part of every direction's bandwidth, 0 to 1, as `Replanner` compares it.
+
+        `own` as for `free`. Links without bandwidth are left out: they are never used up.
+        """
+        shares = {}
+        for (u, v), state in self.links(now).items():
+            bandwidth = self.network.link(u, v).bandwidth
+            if bandwidth is not None and state.free is not None:
+                given_up = min(own.get((u, v), 0.0), state.used) if own else 0.0
+                shares[u, v] = min(1.0, (state.free + given_up) / bandwidth)
+        return shares
+
+    def resources(
+        self,
+        now: float,
+        slots: Mapping[str, int],
+        own: Mapping[DirectedLink, float] | None = None,
+    ) -> Resources:
+        """What an embedding plan starts from: `free`, and free slots of switches.
+
+        Raises StateError as `free` does, PlanError for slots that cannot be.
+        """
+        return Resources(self.network, self.free(now, own), slots)

@@ -1,0 +1,55 @@
+"""How a process behaves, and what it tells its caller."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from coordination.link import LinkOptions
+from coordination.operators import Operator
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinationOptions:
+    """How a process behaves; seconds.
+
+    `cycle`: between two vectors of which the first brought nothing. `stall`: an operator that waits
+    longer is asked after, and those who have not asked for it are named. `forget_after`:
+    iterations without an operator after which it leaves the order table.
+    """
+
+    links: LinkOptions = field(default_factory=LinkOptions)
+    cycle: float = 0.001
+    stall: float = 60.0
+    forget_after: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Start this collective now; `waited`: seconds since this process was ready for it.
+
+    The least `waited` of all processes is what the protocol took; the rest is waiting for others.
+    `iteration`: in which all processes were ready for it.
+    """
+
+    operator: Operator
+    waited: float
+    iteration: int
+
+
+@dataclass(frozen=True, slots=True)
+class GivenUp:
+    """This collective cannot start, at any process; everything else goes on."""
+
+    operator: Operator
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stalled:
+    """This collective waits for the processes `missing`, by name."""
+
+    operator: Operator
+    missing: tuple[str, ...]
+
+
+Event = Start | GivenUp | Stalled

@@ -1,0 +1,46 @@
+"""Who holds up an operator? Questions go down the tree, answers come up joined."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from coordination.messages import Missing, Probe
+
+
+class Tally:
+    """Counts members until all are in: acknowledgements, farewells, answers."""
+
+    def __init__(self, members: Iterable[int]) -> None:
+        self._missing = set(members)
+
+    def add(self, member: int) -> bool:
+        """Whether this member was the last one missing."""
+        if member not in self._missing:
+            return False
+        self._missing.discard(member)
+        return not self._missing
+
+
+class Inquiries:
+    """The questions under way at one process; `members`: its own rank and its children's."""
+
+    def __init__(self, members: Sequence[int]) -> None:
+        self._members = members
+        self._open: dict[Probe, tuple[Tally, set[int]]] = {}
+
+    def begin(self, probe: Probe) -> bool:
+        """Ask about an operator; False if that question is under way."""
+        if probe in self._open:
+            return False
+        self._open[probe] = Tally(self._members), set()
+        return True
+
+    def answer(self, member: int, answer: Missing) -> Missing | None:
+        """Take in who of a member's subtree has not asked; all of them once everybody answered."""
+        tally, missing = self._open.get(answer.probe, (Tally(()), set()))
+        missing.update(answer.ranks)
+        if not tally.add(member):
+            return None
+        del self._open[answer.probe]
+        return replace(answer, ranks=tuple(sorted(missing)))

@@ -1,0 +1,448 @@
+"""A process of the coordination (004) with its connections: TCP along the tree, in a thread.
+
+Children connect to their parent and, where the tree has a ring, a process to its successor; all
+that is said between two processes goes over the connection of the one that opens.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import os
+import secrets
+import selectors
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from coordination.encoding import FrameError, Stream, framed
+from coordination.events import CoordinationOptions, Event, GivenUp, Stalled, Start
+from coordination.failure import CoordinationError, OperatorError
+from coordination.link import LinkOptions
+from coordination.messages import Frame, Refused
+from coordination.operators import Operator
+from coordination.participant import Participant
+from coordination.reduction import ExternalAnd
+from coordination.tree import CoordinationTree
+
+LOGGER = logging.getLogger("hopsum-agent")
+
+Address = tuple[str, int]
+"""IPv4 address and TCP port."""
+
+OPTIONS = CoordinationOptions(
+    LinkOptions(heartbeat=2.0, silence=15.0, join=300.0, resend=5.0), cycle=0.01
+)
+"""On a busy machine a process may be off the processor for seconds.
+
+TCP tells at once when a process ends; silence is for hosts and links that die.
+"""
+READ_BYTES = 1 << 16
+RETRY_SECONDS = 0.05
+FAREWELL_SECONDS = 2.0
+"""So long may the last words of a process take: who is lost, say."""
+
+
+@dataclass(eq=False, slots=True)
+class _Connection:
+    """One end of a TCP connection.
+
+    `peer`: the rank at the other end, -1 until it is heard. `incarnation`: of an incoming one.
+    """
+
+    sock: socket.socket
+    peer: int = -1
+    incarnation: int = 0
+    opening: bool = False
+    stream: Stream = field(default_factory=Stream)
+    out: bytearray = field(default_factory=bytearray)
+
+
+class Coordinator:
+    """Process `rank` of a tree. `addresses`: where each process listens, by rank.
+
+    `reduction`: of the bit vectors, elsewhere than on the tree or its ring (`combined`). `server`:
+    a socket that listens at this rank's address already. All methods may be called from any thread,
+    and raise what ended the coordination, such as ProcessLost with the name of a dead process.
+    OSError if this rank's address is taken.
+    """
+
+    def __init__(
+        self,
+        tree: CoordinationTree,
+        rank: int,
+        addresses: Sequence[Address],
+        options: CoordinationOptions = OPTIONS,
+        reduction: ExternalAnd | None = None,
+        server: socket.socket | None = None,
+    ) -> None:
+        self._tree = tree
+        self._rank = rank
+        self._addresses = addresses
+        self._server = server or socket.create_server(addresses[rank], backlog=len(tree.names))
+        self._server.setblocking(False)
+        self._changed = threading.Condition()
+        self._participant = Participant(
+            tree, rank, 1 + secrets.randbits(62), time.monotonic(), options, reduction
+        )
+        self._reduction = reduction
+        self._events: list[Event] = []
+        self._over = 0
+        self._closing = False
+        self._ended = False
+        self._wakeup = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._news = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        ring = tree.ring
+        after = [ring[(ring.index(rank) + 1) % len(ring)]] if ring else []
+        self._opens = {peer for peer in (tree.parents[rank], *after) if peer not in (-1, rank)}
+        self._opened: dict[int, _Connection] = {}
+        self._retry_at: dict[int, float] = dict.fromkeys(self._opens, 0.0)
+        self._early: dict[int, bytearray] = {peer: bytearray() for peer in self._opens}
+        self._incoming: dict[tuple[int, int], _Connection] = {}
+        self._answered: dict[int, int] = {}
+        self._selector = selectors.DefaultSelector()
+        self._thread = threading.Thread(
+            target=self._run, name=f"coordination of {tree.names[rank]}", daemon=True
+        )
+
+    # -- the process
+
+    def start(self) -> None:
+        """Begin to connect."""
+        self._thread.start()
+
+    def begin_iteration(self, number: int) -> None:
+        """Publish the number of the iteration that begins; it must grow.
+
+        Raises OperatorError if operators of the last have not started.
+        """
+        self._call(lambda participant, now: participant.begin_iteration(number, now))
+
+    def end_iteration(self) -> None:
+        """Call for no more operators of this iteration; what waits may still start.
+
+        Processes that differ in their operators then fail, each with an IterationMismatch.
+        """
+        self._call(lambda participant, now: participant.end_iteration(now))
+
+    def wait_over(self, timeout: float | None = None) -> None:
+        """Wait until all processes have ended this iteration and all its operators have started.
+
+        Raises TimeoutError after `timeout` seconds.
+        """
+        with self._changed:
+            number = self._participant.iteration
+            over = self._changed.wait_for(
+                lambda: self._is_over(number) or self._participant.failure or self._ended, timeout
+            )
+            if self._is_over(number):
+                return
+            self._check()
+            if not over:
+                raise TimeoutError(
+                    f"process {self._tree.names[self._rank]}: iteration {number} is not over at "
+                    f"all processes after {timeout:g} s"
+                )
+
+    def _is_over(self, number: int) -> bool:
+        return self._participant.over_everywhere > number
+
+    def ready(self, *operators: Operator) -> None:
+        """This process is ready for collectives, each once an iteration.
+
+        Twice, or after `end_iteration`, is an IterationMismatch at all processes.
+        """
+        self._call(lambda participant, now: participant.ready_together(operators, now))
+
+    def combined(self, words: Sequence[int]) -> None:
+        """Take in what came of this process's last vector, where that is combined elsewhere."""
+        reduction = self._reduction
+        assert reduction is not None
+
+        def go_on(participant: Participant, now: float) -> None:
+            reduction.completed(words)
+            participant.advance(now)
+
+        self._call(go_on)
+
+    def events(self) -> list[Event]:
+        """Take what has happened; `Start`s come in the same order at all processes."""
+        with self._changed:
+            if not self._closing:
+                with contextlib.suppress(BlockingIOError):
+                    os.eventfd_read(self._news)
+            events, self._events = self._events, []
+            if not events:
+                self._check()
+            return events
+
+    def fileno(self) -> int:
+        """Become readable when `events` has something, or raises."""
+        return self._news
+
+    def next_start(self, timeout: float | None = None) -> Operator:
+        """Wait for the next operator to start, instead of `events`.
+
+        Raises TimeoutError after `timeout` seconds, OperatorError for one that is given up.
+        """
+        with self._changed:
+            end = None if timeout is None else time.monotonic() + timeout
+            while True:
+                while self._events:
+                    operator = started(self._events.pop(0))
+                    if operator is not None:
+                        return operator
+                self._check()
+                if self._participant.done:
+                    raise CoordinationError(
+                        f"process {self._tree.names[self._rank]}: everybody has left; nothing "
+                        "starts any more"
+                    )
+                left = None if end is None else end - time.monotonic()
+                if left is not None and left <= 0:
+                    raise TimeoutError(
+                        f"process {self._tree.names[self._rank]}: no operator has started within "
+                        f"{timeout:g} s; waiting: "
+                        f"{', '.join(o.name for o in self._participant.requests) or 'none'}"
+                    )
+                self._changed.wait(left)
+
+    def wait_done(self) -> None:
+        """Wait until everybody has left."""
+        with self._changed:
+            while not self._participant.done:
+                self._check()
+                self._changed.wait()
+
+    def leave(self) -> None:
+        """This process needs nothing any more; the connections stay until all have left."""
+        self._call(lambda participant, now: participant.leave(now))
+
+    @property
+    def done(self) -> bool:
+        """Whether everybody has left."""
+        with self._changed:
+            return self._participant.done
+
+    def close(self) -> None:
+        """End, after the last words are out; whoever has not left is lost to the others."""
+        with self._changed:
+            if self._closing:
+                return
+            self._closing = True
+        os.eventfd_write(self._wakeup, 1)
+        if self._thread.ident is None:
+            self._end()
+        else:
+            self._thread.join()
+        for descriptor in (self._wakeup, self._news):
+            os.close(descriptor)
+
+    def _call(self, action: Callable[[Participant, float], None]) -> None:
+        with self._changed:
+            self._check()
+            action(self._participant, time.monotonic())
+            if not self._closing:
+                os.eventfd_write(self._wakeup, 1)
+
+    def _check(self) -> None:
+        failure = self._participant.failure
+        if failure is not None:
+            raise failure
+        if (self._closing or self._ended) and not self._participant.done:
+            raise CoordinationError(
+                f"process {self._tree.names[self._rank]}: its coordination has been closed"
+            )
+
+    # -- the thread
+
+    def _run(self) -> None:
+        self._selector.register(self._server, selectors.EVENT_READ)
+        self._selector.register(self._wakeup, selectors.EVENT_READ)
+        until = float("inf")
+        try:
+            while True:
+                with self._changed:
+                    now = time.monotonic()
+                    if self._closing or self._participant.done:
+                        until = min(until, now + FAREWELL_SECONDS)
+                    patience = self._step(now)
+                    quiet = not any(connection.out for connection in self._connections())
+                    if now >= until or (until < float("inf") and quiet):
+                        return
+                for key, events in self._selector.select(min(patience, max(0.0, until - now))):
+                    with self._changed:
+                        self._serve(key, events)
+        finally:
+            self._end()
+
+    def _step(self, now: float) -> float:
+        """Do what is due; seconds until something is due again."""
+        participant = self._participant
+        for peer, due in list(self._retry_at.items()):
+            if due <= now:
+                self._open(peer, now)
+        deadline = participant.deadline
+        if deadline is not None and deadline <= now:
+            participant.tick(now)
+        self._carry()
+        waits = [due - now for due in self._retry_at.values()]
+        if participant.deadline is not None:
+            waits.append(participant.deadline - now)
+        return max(0.0, min(waits, default=60.0))
+
+    def _carry(self) -> None:
+        """Take off what the participant says, and tell the caller what has happened."""
+        for frame in self._participant.take_output():
+            if frame.target in self._early:
+                self._early[frame.target] += framed(frame)
+                continue
+            connection = self._way(frame)
+            if connection is not None:
+                connection.out += framed(frame)
+                self._flush(connection)
+        events = self._participant.take_events()
+        self._events += events
+        over, self._over = self._over, self._participant.over_everywhere
+        if over != self._over:
+            self._changed.notify_all()
+        if events or self._participant.failure is not None or self._participant.done:
+            os.eventfd_write(self._news, 1)
+            self._changed.notify_all()
+
+    def _way(self, frame: Frame) -> _Connection | None:
+        """The connection that a frame goes over; none if it is gone."""
+        if frame.target in self._opens:
+            return self._opened.get(frame.target)
+        if not isinstance(frame.message, Refused):
+            self._answered[frame.target] = frame.to
+        return self._incoming.get((frame.target, frame.to))
+
+    def _open(self, peer: int, now: float) -> None:
+        """Begin to connect to a peer."""
+        del self._retry_at[peer]
+        sock = socket.socket()
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection = _Connection(sock, peer, opening=True)
+        if sock.connect_ex(self._addresses[peer]) in (0, errno.EINPROGRESS):
+            self._selector.register(sock, selectors.EVENT_WRITE, connection)
+        else:
+            sock.close()
+            self._retry_at[peer] = now + RETRY_SECONDS
+
+    def _serve(self, key: selectors.SelectorKey, events: int) -> None:
+        if key.fileobj is self._server:
+            self._accept()
+        elif key.data is None:
+            with contextlib.suppress(BlockingIOError):
+                os.eventfd_read(self._wakeup)
+        elif key.data.sock.fileno() < 0:
+            # It ended while others of the same turn were served.
+            pass
+        elif key.data.opening:
+            self._opening(key.data)
+        else:
+            if events & selectors.EVENT_WRITE:
+                self._flush(key.data)
+            if events & selectors.EVENT_READ:
+                self._read(key.data)
+
+    def _accept(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            sock, _ = self._server.accept()
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._selector.register(sock, selectors.EVENT_READ, _Connection(sock))
+
+    def _opening(self, connection: _Connection) -> None:
+        """A connection of ours is there, or refused: then the peer has not come up yet."""
+        if connection.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            self._selector.unregister(connection.sock)
+            connection.sock.close()
+            self._retry_at[connection.peer] = time.monotonic() + RETRY_SECONDS
+            return
+        connection.opening = False
+        self._opened[connection.peer] = connection
+        self._selector.modify(connection.sock, selectors.EVENT_READ, connection)
+        connection.out += self._early.pop(connection.peer, b"")
+        self._flush(connection)
+
+    def _read(self, connection: _Connection) -> None:
+        try:
+            data = connection.sock.recv(READ_BYTES)
+            frames = connection.stream.take(data)
+        except BlockingIOError:
+            return
+        except (OSError, FrameError) as error:
+            self._lost(connection, str(error))
+            return
+        if not data:
+            self._lost(connection, "it closed its connection")
+            return
+        for frame in frames:
+            if connection.incarnation == 0 and connection.peer < 0:
+                connection.peer, connection.incarnation = frame.source, frame.incarnation
+                self._incoming[frame.source, frame.incarnation] = connection
+            self._participant.receive(frame, time.monotonic())
+
+    def _flush(self, connection: _Connection) -> None:
+        try:
+            while connection.out:
+                del connection.out[: connection.sock.send(connection.out)]
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            connection.out.clear()
+            self._lost(connection, str(error))
+            return
+        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if connection.out else 0)
+        self._selector.modify(connection.sock, events, connection)
+
+    def _lost(self, connection: _Connection, reason: str) -> None:
+        """A connection has ended; so has the process, if the conversation was with it."""
+        if connection.sock.fileno() < 0:
+            return
+        self._selector.unregister(connection.sock)
+        connection.sock.close()
+        peer = connection.peer
+        known = self._opened.pop(peer, None) is connection
+        if not known:
+            self._incoming.pop((peer, connection.incarnation), None)
+            known = connection.incarnation != 0
+            known = known and self._answered.get(peer) == connection.incarnation
+        if known:
+            own = self._tree.names[self._rank]
+            self._participant.disconnected(peer, f"{reason}, to {own}", time.monotonic())
+
+    def _connections(self) -> Iterable[_Connection]:
+        return (*self._opened.values(), *self._incoming.values())
+
+    def _end(self) -> None:
+        with self._changed:
+            self._ended = True
+            for key in list((self._selector.get_map() or {}).values()):
+                if key.data is not None:
+                    key.data.sock.close()
+            self._selector.close()
+            self._server.close()
+            self._changed.notify_all()
+            os.eventfd_write(self._news, 1)
+
+
+def started(event: Event) -> Operator | None:
+    """The operator that starts by an event; who is waited for is logged.
+
+    Raises OperatorError for an operator that is given up.
+    """
+    match event:
+        case Start(operator):
+            return operator
+        case GivenUp(operator, reason):
+            raise OperatorError(f"operator {operator.name} cannot start: {reason}")
+        case Stalled(operator, missing):
+            LOGGER.warning("operator %s waits for %s", operator.name, ", ".join(missing))
+    return None

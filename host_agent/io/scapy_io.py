@@ -1,0 +1,63 @@
+"""Frames through Scapy: slow, and every one of them visible as a Scapy packet."""
+
+from __future__ import annotations
+
+import select
+import socket
+import struct
+
+import numpy as np
+
+from host_agent.io.scapy_layer import Hopsum, build, open_socket, parse
+from packet_io import Frames, InterfaceError
+from packet_io.port import attach_filter
+from protocol.wire import UDP_PORT
+
+_DROP_ALL = struct.pack("HBBI", 0x06, 0, 0, 0)
+
+
+class ScapyPort:
+    """A `packet_io.FramePort` that builds each frame with the Scapy layer, and parses each one.
+
+    About 1,000 frames a second. Frames of others than hopsum are left out.
+    """
+
+    def __init__(self, interface: str) -> None:
+        try:
+            self._socket = open_socket(interface)
+        except (OSError, ValueError) as error:
+            # Scapy raises ValueError for an interface that is not there.
+            raise InterfaceError(
+                f"interface {interface!r}: {error}; expected one of this host's, "
+                f"and the right to open packet sockets (root)"
+            ) from error
+        # Bound so that the kernel does not answer with ICMP port unreachable.
+        self._sink = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._sink.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        attach_filter(self._sink, _DROP_ALL)
+        self._sink.bind(("", UDP_PORT))
+
+    def send(self, frames: Frames) -> int:
+        """Send frames (n, length); all are taken."""
+        for row in frames:
+            self._socket.send(build(row.tobytes()))
+        return len(frames)
+
+    def receive(self, limit: int = 256) -> list[Frames]:
+        """Frames that wait, at most `limit`, one array (1, length) each."""
+        taken: list[Frames] = []
+        while len(taken) < limit and select.select([self], [], [], 0.0)[0]:
+            _, frame, _ = self._socket.recv_raw()
+            if frame is not None and Hopsum in parse(frame):
+                taken.append(np.frombuffer(frame, dtype=np.uint8)[None, :])
+        return taken
+
+    def fileno(self) -> int:
+        """The packet socket."""
+        number: int = self._socket.fileno()
+        return number
+
+    def close(self) -> None:
+        """Close the sockets."""
+        self._socket.close()
+        self._sink.close()

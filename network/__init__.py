@@ -1,0 +1,1 @@
+"""Networks as data: hosts, switches and links, loaders, topologies by name, and routes."""

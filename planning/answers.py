@@ -1,0 +1,153 @@
+"""What a planner answers, whichever it is: trees with rates and a bound, and a job's plan if any.
+
+The one way in for `hopsum plan`: planners of trees of switches and of trees of hosts alike.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from collectives.flows import tree_flows
+from collectives.plan import JobPlan, PlanError, TreePlan
+from collectives.plan_checker import check_plans
+from network.model import Network
+from planning.model.allocation import Allocator
+from planning.model.forest import KEEP, Forest, ForestOptions, RatedTree
+from planning.model.forest_checker import check_forest
+from planning.model.graph import PlanningGraph, planning_graph, without_forwarders
+from planning.model.request import PlanRequest
+from planning.registry import PLANNERS
+from planning.spanning.mtree import plan_mtree
+from planning.spanning.multi_tree import plan_multi_tree
+from planning.steiner.multi_hop import MultiHopAnswer, plan_of_routes, solve_multi_hop
+from planning.steiner.multi_tree_in_network import pack_in_network, plan_of
+
+MTREE = "mtree"
+HOST_PLANNERS = {"multi-tree": plan_multi_tree, MTREE: plan_mtree}
+"""Planners for networks of hosts that all work and forward (000)."""
+NAMES = tuple(dict.fromkeys((*PLANNERS, *HOST_PLANNERS)))
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Trees and what bounds them.
+
+    `plan`: what agents and switches run; None for trees of hosts, which run as a schedule, and
+    where nothing runs them: `why_not` then says why.
+    """
+
+    forest: Forest
+    plan: JobPlan | None
+    why_not: str = ""
+
+
+def answer(network: Network, request: PlanRequest, planner: str) -> Answer:
+    """Ask a planner by name. `servers` may be empty where there are no switches.
+
+    Every link needs a bandwidth. The answer has passed the checkers of forests and of plans, which
+    judge it without the planner's reasoning. PlanError if no plan meets the request.
+    """
+    found = _answer(network, request, planner)
+    graph = planning_graph(network, request.workers)
+    adding = replace(graph, combines=graph.combines.union(request.servers))
+    slots = {name: switch.slots // request.window for name, switch in network.switches.items()}
+    check_forest(adding, found.forest, request.forest, slots)
+    if found.plan is not None:
+        check_plans(network, [found.plan])
+    return found
+
+
+def _answer(network: Network, request: PlanRequest, planner: str) -> Answer:
+    if planner not in NAMES:
+        raise PlanError(f"there is no planner {planner!r}; planners: {', '.join(NAMES)}")
+    if not network.switches:
+        return _of_hosts(network, request, planner)
+    if planner not in PLANNERS:
+        raise PlanError(
+            f"planner {planner} plans networks of hosts only, and {network.name} has switches; "
+            f"planners for those: {', '.join(PLANNERS)}"
+        )
+    check_without_mtree(request.forest, planner)
+    allocator = Allocator(network)
+    if planner == "multi-hop":
+        _check_for_multi_hop(request)
+        routes = solve_multi_hop(network, request, allocator)
+        plan = plan_of_routes(network, request, routes, allocator)
+        return Answer(job_forest(network, plan, routes), plan)
+    forest = pack_in_network(network, request, allocator)
+    try:
+        return Answer(forest, plan_of(network, request, forest, allocator))
+    except PlanError as error:
+        return Answer(forest, None, str(error))
+
+
+def check_without_mtree(options: ForestOptions, planner: str) -> None:
+    """Raise PlanError for an option that only mtree knows."""
+    if options.tree_bandwidth is not None or options.keep != KEEP:
+        name = "keep" if options.tree_bandwidth is None else "tree_bandwidth"
+        raise PlanError(
+            f"{name}: only the planner mtree knows it, not {planner}; use --planner mtree, or "
+            "leave it out"
+        )
+
+
+def _check_for_multi_hop(request: PlanRequest) -> None:
+    """PlanError for a limit on trees that multi-hop knows nothing of."""
+    options = request.forest
+    if options.max_delay is not None:
+        raise PlanError(
+            f"max_delay {options.max_delay:g} s: planner multi-hop chooses by links, not by their "
+            "latency; use the planner multi-tree, or --max-height"
+        )
+    if options.min_rate:
+        raise PlanError(
+            f"min_rate {options.min_rate}: planner multi-hop takes the fastest trees it finds; "
+            "only multi-tree and mtree know a least rate"
+        )
+    if options.max_trees is not None and options.max_trees < len(request.servers):
+        raise PlanError(
+            f"max_trees {options.max_trees}: planner multi-hop makes a tree for each of the "
+            f"{len(request.servers)} servers; ask for fewer servers"
+        )
+
+
+def _of_hosts(network: Network, request: PlanRequest, planner: str) -> Answer:
+    if planner in PLANNERS and planner not in HOST_PLANNERS:
+        raise PlanError(
+            f"planner {planner} needs switches, and {network.name} has none; planners for hosts "
+            f"only: {', '.join(HOST_PLANNERS)}"
+        )
+    graph = planning_graph(network, request.workers)
+    return Answer(host_forest(graph, request.forest, planner), None)
+
+
+def host_forest(graph: PlanningGraph, options: ForestOptions, planner: str) -> Forest:
+    """Return the trees of a planner for hosts; PlanError for another one, or if it has no plan.
+
+    Hosts that do not work have no part in them.
+    """
+    if planner not in HOST_PLANNERS:
+        raise PlanError(
+            f"planner {planner!r} makes no trees of hosts; expected one of "
+            f"{', '.join(HOST_PLANNERS)}"
+        )
+    if planner != MTREE:
+        check_without_mtree(options, planner)
+    return HOST_PLANNERS[planner](without_forwarders(graph), options)
+
+
+def job_forest(network: Network, plan: JobPlan, found: MultiHopAnswer) -> Forest:
+    """The trees of a plan by the planner multi-hop, each with its share of the rate."""
+    whole = sum((_share(tree) for tree in plan.trees), Fraction(0))
+    trees = []
+    for tree in plan.trees:
+        up = tree_flows(network, plan, tree).up
+        several = {node: len(flows) for node, flows in up.items() if len(flows) != 1}
+        rate = found.rate * _share(tree) / whole
+        trees.append(RatedTree(tree.server, tree.parents, rate, several))
+    return Forest("multi-hop", tuple(trees), found.certificate, found.verdict, found.seconds)
+
+
+def _share(tree: TreePlan) -> Fraction:
+    return Fraction(tree.share).limit_denominator(1_000_000)

@@ -1,0 +1,29 @@
+"""The relay bound: all-reduce by workers over switches that only forward."""
+
+from __future__ import annotations
+
+from planning.bounds.cut_programme import CutProblem, heaviest_cuts
+from planning.bounds.cut_proof import rate_certificate
+from planning.bounds.strength import strength
+from planning.model.forest import Certificate
+from planning.model.graph import PlanningGraph
+from planning.model.linear_program import INFINITY
+
+
+def relay_bound(graph: PlanningGraph, time_limit: float = INFINITY) -> Certificate:
+    """The best rate of trees where nodes that do not combine forward, and neither sum nor copy.
+
+    In units of the graph's capacities. Trees may have their roots at all nodes that combine.
+    Without helpers, nodes that combine and do not work, trees reach it (by splitting off the edges
+    of forwarding nodes: Bang-Jensen, Frank and Jackson 1995; ForestColl, arXiv 2402.06787); with
+    them it is a bound. Where every node works it is the strength. The certificate is exact; it is
+    the optimum but for at most 1e-7 of it, unless `time_limit` (seconds) or
+    HiGHS, which now and then gives up, ends the search before.
+
+    PlanError if there is only one worker.
+    """
+    if graph.every_node_works:
+        return strength(graph)
+    forwarding = frozenset(graph.nodes) - graph.combines
+    weights = heaviest_cuts(CutProblem(graph, None, forwarding, time_limit=time_limit))
+    return rate_certificate(graph, weights)

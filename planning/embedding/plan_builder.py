@@ -1,0 +1,64 @@
+"""From an embedding plan to the job's plan: trees in the switches, and parts that hosts sum."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from collectives.plan import HostPart, JobPlan, Results
+from network.model import Network
+from planning.embedding.embedding_plan import JobEmbedding, Part
+from planning.model.allocation import Allocator
+from planning.model.demand import Model
+from planning.model.job_plans import check_request, job_plan
+from planning.model.request import PlanRequest
+from planning.model.routes import Route, make_route
+
+
+def host_part(part: Part) -> HostPart:
+    """A topology of hosts as agents run it; ValueError for a tree of switches."""
+    topology = part.topology
+    if topology.model is Model.IN_NETWORK:
+        raise ValueError(f"{topology.describe()}: the switches sum it, not hosts")
+    return HostPart(part.weight, topology.order, topology.root, dict(topology.parents))
+
+
+def realise(
+    network: Network, request: PlanRequest, embedding: JobEmbedding, allocator: Allocator
+) -> JobPlan:
+    """The job's plan that runs an embedding: of `request`, job, epoch, workers, lanes and window.
+
+    Reserves slots and groups for the trees of switches, whose shares add up to 1. PlanError as
+    `job_plan` where packets cannot take a tree, or if slots ran out since.
+    """
+    hosts = tuple(host_part(part) for part in embedding.parts if not in_switches(part))
+    parts = [part for part in embedding.parts if in_switches(part)]
+    if not parts:
+        return JobPlan(
+            request.job,
+            request.epoch,
+            request.workers,
+            (),
+            request.lanes,
+            request.window,
+            host_parts=hosts,
+            period=request.embedding.period,
+        )
+    request = replace(request, servers=tuple(dict.fromkeys(p.topology.root for p in parts)))
+    check_request(network, replace(request, shares=None))
+    routes = [route_of(network, request.workers, part) for part in parts]
+    whole = sum(part.weight for part in parts)
+    shares = [float(part.weight / whole) for part in parts]
+    plan = job_plan(network, request, routes, shares, Results.REPLICATED, allocator)
+    return replace(plan, host_parts=hosts, period=request.embedding.period)
+
+
+def in_switches(part: Part) -> bool:
+    """Whether a part's topology is a tree of switches."""
+    return part.topology.model is Model.IN_NETWORK
+
+
+def route_of(network: Network, workers: tuple[str, ...], part: Part) -> Route:
+    """The route of a tree of switches."""
+    topology = part.topology
+    # Slots are held where flows meet; a switch that passes one flow on sums nothing.
+    return make_route(network, workers, topology.parents, topology.root, topology.slots_at)

@@ -1,0 +1,1 @@
+"""What planners share: graphs, requests, trees with rates, slots, and the solver."""

@@ -1,0 +1,181 @@
+"""What a planner of trees returns: trees with rates, a bound, and what proves the bound."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from fractions import Fraction
+from functools import cached_property
+from math import inf
+
+from collectives.algorithms.rooted import RootedTree
+from collectives.algorithms.trees import SharedTree
+from collectives.plan import PlanError
+from planning.model.graph import Edge, PlanningGraph
+
+KEEP = Fraction(95, 100)
+"""Of the throughput, where mtree makes its trees lower."""
+MOST_GAP = 1e6
+MOST_SEED = (1 << 31) - 1
+"""Of the solver."""
+
+
+def keep_of(keep: float | None) -> Fraction:
+    """Return the part of the throughput to keep, KEEP for None; PlanError out of (0, 1]."""
+    if keep is None:
+        return KEEP
+    if not 0 < keep <= 1:
+        raise PlanError(f"keep {keep:g}: expected above 0 to 1")
+    return Fraction(str(keep))
+
+
+class Verdict(StrEnum):
+    """How planning ended."""
+
+    OPTIMAL = "optimal"
+    """Within the gap asked for of the bound."""
+    BEST_OF_CANDIDATES = "best of the candidates"
+    """No choice of the candidates at hand is better; one of others might be."""
+    FEASIBLE = "feasible"
+    """The method ends here; `bound` says how far from the optimum it may be."""
+    TIME_LIMIT = "time limit"
+    """The time was up first: another run may find another plan."""
+
+
+@dataclass(frozen=True)
+class RatedTree:
+    """A tree that carries `rate` of the all-reduce: up to the root, and down again.
+
+    `parents`: every node of the tree but the root -> the next one towards it. An all-reduce at rate
+    r sends r in both directions of each of its edges (every node of `parents` combines or only
+    passes one flow on), unless `flows` says that more than one flow crosses an edge upwards.
+    `flows`: child end of an edge -> number of flows that leave it upwards, where it is not 1.
+    """
+
+    root: str
+    parents: Mapping[str, str]
+    rate: Fraction
+    flows: Mapping[str, int]
+
+    @cached_property
+    def nodes(self) -> tuple[str, ...]:
+        """The root and all nodes under it."""
+        return (self.root, *self.parents)
+
+    def depth(self, node: str) -> int:
+        """Edges from a node to the root."""
+        depth = 0
+        while node != self.root:
+            node, depth = self.parents[node], depth + 1
+        return depth
+
+    @property
+    def height(self) -> int:
+        """Edges from the farthest node to the root."""
+        return max((self.depth(node) for node in self.parents), default=0)
+
+    def delay(self, graph: PlanningGraph) -> float:
+        """Seconds of latency from the farthest node to the root."""
+        return max((self._delay(node, graph) for node in self.parents), default=0.0)
+
+    def _delay(self, node: str, graph: PlanningGraph) -> float:
+        delay = 0.0
+        while node != self.root:
+            delay += graph.latency[graph.edge(node, self.parents[node])]
+            node = self.parents[node]
+        return delay
+
+    def loads(self, graph: PlanningGraph) -> dict[Edge, Fraction]:
+        """What the tree takes of each edge's capacity in its busier direction."""
+        return {
+            graph.edge(node, parent): self.rate * self.flows.get(node, 1)
+            for node, parent in self.parents.items()
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """Why no plan is faster than `bound`.
+
+    `kind` names the argument (`partition`, `cut`, `linear programme`, `enumeration`); `parts`: the
+    sets of nodes it is about; `text`: the argument in a sentence, with its numbers.
+    """
+
+    kind: str
+    bound: Fraction
+    parts: tuple[tuple[str, ...], ...]
+    text: str
+
+
+@dataclass(frozen=True)
+class Forest:
+    """The answer of a tree planner. Rates are in the units of the graph's capacities."""
+
+    planner: str
+    trees: tuple[RatedTree, ...]
+    certificate: Certificate
+    verdict: Verdict
+    seconds: float
+
+    @property
+    def throughput(self) -> Fraction:
+        """The rate of the whole all-reduce: of a worker's data, in units of the capacities."""
+        return sum((tree.rate for tree in self.trees), Fraction(0))
+
+    @property
+    def shared_trees(self) -> tuple[SharedTree, ...]:
+        """The trees as a schedule takes them: data in proportion to the rates."""
+        return tuple(
+            SharedTree(RootedTree(tree.root, tree.parents), tree.rate) for tree in self.trees
+        )
+
+    @property
+    def bound(self) -> Fraction:
+        """No plan is faster."""
+        return self.certificate.bound
+
+    @property
+    def gap(self) -> float:
+        """How far below the bound, relative to it: 0 is proved optimal."""
+        return float(1 - self.throughput / self.bound) if self.bound else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ForestOptions:
+    """What is asked of a tree planner.
+
+    `max_trees`: K. `max_height`: H, in edges from any node to its root; `max_delay`: the same in
+    seconds of latency. `min_rate`: r, of each tree, in the units of the capacities. `gap`: stop
+    when so near the bound (relative). `time_limit`: seconds.
+
+    Of the planner mtree alone: `tree_bandwidth`: b, what a tree takes of its edges while trees
+    grow, in the units of the capacities (None: several are tried); `keep`: the part of the
+    throughput that must be left when trees are made lower (000 step 2; the paper's rho).
+    """
+
+    max_trees: int | None = None
+    max_height: int | None = None
+    max_delay: float | None = None
+    min_rate: Fraction = Fraction(0)
+    gap: float = 0.001
+    time_limit: float = 10.0
+    seed: int = 0
+    tree_bandwidth: Fraction | None = None
+    keep: Fraction = KEEP
+
+    def __post_init__(self) -> None:
+        for name, least, most in (
+            ("max_trees", 0, None),  # a quota may leave none; planners that need one refuse 0
+            ("max_height", 1, None),
+            ("max_delay", 0, None),
+            ("min_rate", 0, None),
+            ("gap", 0, MOST_GAP),
+            ("time_limit", 0, None),
+            ("seed", 0, MOST_SEED),
+        ):
+            value = getattr(self, name)
+            # Written so that a NaN is refused.
+            if value is not None and not least <= value <= (inf if most is None else most):
+                more = f"{least} or more" if most is None else f"{least} to {most}"
+                raise PlanError(f"{name} {value}: expected {more}")

@@ -1,0 +1,67 @@
+"""Which hosts work and which serve, where the user only says how many."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from network.model import Network, NetworkError, shorten
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """The hosts of a job: worker number w is `workers[w]`, the server of tree t `servers[t]`."""
+
+    workers: tuple[str, ...]
+    servers: tuple[str, ...]
+
+
+def place(
+    network: Network,
+    workers: int | Sequence[str] | None = None,
+    servers: int | Sequence[str] = 1,
+) -> Placement:
+    """Choose hosts; names given are kept.
+
+    Servers: hosts named `ps`, `ps1`, ... first, then the last of the others. Workers: the first
+    `workers` hosts that are left (None: all of them). Raises NetworkError if there are too few,
+    or a name is unknown or in both roles.
+    """
+    for role in (workers, servers):
+        if not isinstance(role, (int, type(None))):
+            for name in role:
+                if name not in network.hosts:
+                    raise NetworkError(
+                        f"there is no host {name!r} in {network.name}; "
+                        f"hosts: {shorten(network.hosts)}"
+                    )
+    named_workers = () if workers is None or isinstance(workers, int) else tuple(workers)
+    if isinstance(servers, int):
+        free = [host for host in network.hosts if host not in named_workers]
+        marked = [host for host in free if re.fullmatch(r"ps\d*", host)]
+        others = [host for host in free if host not in marked]
+        ordered = marked + others[::-1]
+        if servers < 1 or servers > len(ordered):
+            raise NetworkError(
+                f"{network.name}: {servers} servers: expected 1 to {len(ordered)} "
+                "(the hosts that are not workers)"
+            )
+        chosen = tuple(ordered[:servers])
+    else:
+        chosen = tuple(servers)
+    if named_workers:
+        both = [name for name in named_workers if name in chosen]
+        if both:
+            raise NetworkError(f"host {both[0]} cannot be worker and server of one job")
+        return Placement(named_workers, chosen)
+    free = [
+        host for host in network.hosts if host not in chosen and not re.fullmatch(r"ps\d*", host)
+    ]
+    count = len(free) if not isinstance(workers, int) else workers
+    if not 1 <= count <= len(free):
+        raise NetworkError(
+            f"{network.name}: {count} workers: expected 1 to {len(free)} "
+            f"({len(network.hosts)} hosts, of which {len(chosen)} serve)"
+        )
+    return Placement(tuple(free[:count]), chosen)

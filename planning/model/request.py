@@ -1,0 +1,89 @@
+"""What is asked of a planner, and the form of one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from collectives.plan import WINDOW_EMBEDDED, JobPlan, Results
+from network.model import Network
+from planning.model.allocation import Allocator
+from planning.model.demand import Model
+from planning.model.forest import ForestOptions
+from protocol.wire import HOPS_DEFAULT, LANES_DEFAULT, Reduction
+
+
+class Algorithm(StrEnum):
+    """What the switches do for a job."""
+
+    IN_NETWORK = "in-network"
+    """They sum wherever two flows meet (001 S3)."""
+    SERVER = "server"
+    """They only forward: the parameter server sums every worker's own flow. The baseline."""
+
+
+class Method(StrEnum):
+    """How hard the multi-hop planner looks for trees."""
+
+    AUTO = "auto"
+    """Candidates, and a short search where the bound says that others may be faster."""
+    HEURISTIC = "heuristic"
+    """A longer search."""
+    EXACT = "exact"
+    """The search, then a mixed-integer programme that goes on to the optimum, or proves it."""
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingOptions:
+    """What is asked of the planner embedding (002).
+
+    `models`: what a part of the data may go over. `auxiliary`: hosts that may help besides the
+    workers (None: it looks for lightly loaded ones); with `relays` also in topologies of hosts,
+    else only as servers of trees of switches. `tensor_bytes`: what an iteration exchanges; weights
+    do not depend on it. `period`: tensors after which weights may change (0: never).
+    """
+
+    models: frozenset[Model] = frozenset(Model)
+    auxiliary: tuple[str, ...] | None = None
+    relays: bool = True
+    tensor_bytes: int = 1 << 20
+    period: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRequest:
+    """What a job asks for.
+
+    `servers`: one tree for each, rooted there. `shares`: the part of the data on each tree (None:
+    equal). `results` None: replicated by the switches if they sum, else one packet a worker (the
+    honest parameter server). `window`: fragments in flight on a tree, a power of two. `max_hops`:
+    entries of a hop stack, one more than switches on a path. `forest`: what is asked of planners of
+    several trees; the planner multi-hop takes its gap, time limit and seed. `method`: how multi-hop
+    looks for trees. `max_aggregating`: how many switches may sum for the job, None: any number.
+    `before`: the plan of the epoch before, None for a new job; what is fixed for a job's life
+    follows from it (planner embedding). That one chooses its servers itself; with `recut` it
+    chooses weights anew, which hold from a border on.
+    """
+
+    job: int
+    epoch: int
+    workers: tuple[str, ...]
+    servers: tuple[str, ...]
+    algorithm: Algorithm = Algorithm.IN_NETWORK
+    lanes: int = LANES_DEFAULT
+    window: int = WINDOW_EMBEDDED
+    results: Results | None = None
+    reduction: Reduction = Reduction.SUM
+    shares: tuple[float, ...] | None = None
+    forest: ForestOptions = field(default_factory=ForestOptions)
+    method: Method = Method.AUTO
+    max_aggregating: int | None = None
+    embedding: EmbeddingOptions = field(default_factory=EmbeddingOptions)
+    before: JobPlan | None = None
+    recut: bool = False
+    max_hops: int = HOPS_DEFAULT
+
+
+Planner = Callable[[Network, PlanRequest, Allocator], JobPlan]
+"""A pure function: the allocator is the one thing it changes, and only when it succeeds."""

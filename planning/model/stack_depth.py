@@ -1,0 +1,49 @@
+"""How many hop-stack entries switches are compiled for: switches on a path, and the server's."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from collectives.plan import PlanError
+from network.model import Network
+from protocol.wire import HOPS_DEFAULT, LayoutError, check_hops, most_hops
+
+
+def stack_depth(network: Network, lanes: int, asked: int | None = None) -> int:
+    """Return the stack entries for a network: `asked` ones, else as many as it may need.
+
+    Not asked, HOPS_DEFAULT, and more where the shortest paths of a network are longer: as many as
+    no shortest path exceeds (twice the eccentricity of a switch), if the lanes leave room for them.
+    PlanError where more are asked for than a packet has room for.
+    """
+    if asked is not None:
+        try:
+            return check_hops(asked, lanes)
+        except LayoutError as error:
+            raise PlanError(str(error)) from None
+    return min(most_hops(lanes), max(HOPS_DEFAULT, _most_switches(network) + 1))
+
+
+def _most_switches(network: Network) -> int:
+    """At least as many switches as lie on any shortest path."""
+    near = {
+        name: [peer for peer in network.ports(name).values() if peer in network.switches]
+        for name in network.switches
+    }
+    most = 0
+    levels: dict[str, int] = {}
+    for start in network.switches:
+        if start in levels:
+            continue
+        levels[start] = last = 1
+        queue = deque([start])
+        while queue:
+            node = queue.popleft()
+            last = levels[node]
+            for peer in near[node]:
+                if peer not in levels:
+                    levels[peer] = last + 1
+                    queue.append(peer)
+        # From anywhere to `start`, and on from there: `start` counts once.
+        most = max(most, 2 * last - 1)
+    return min(most, len(network.switches))

@@ -1,0 +1,49 @@
+"""Planners by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from collectives.plan import JobPlan, PlanError
+from collectives.plan_checker import check_plans
+from network.model import Network
+from planning.model.allocation import Allocator
+from planning.model.request import Planner, PlanRequest
+from planning.steiner.multi_hop import plan_multi_hop
+from planning.steiner.multi_tree_in_network import plan_multi_tree
+
+
+def _plan_embedding(network: Network, request: PlanRequest, allocator: Allocator) -> JobPlan:
+    # Not above: embeddings are made of what is in this package.
+    from planning.embedding.job_planner import plan_job_embedding
+
+    return plan_job_embedding(network, request, allocator)
+
+
+EMBEDDING = "embedding"
+"""Over several logical topologies, of switches and of hosts, with weights (002)."""
+PLANNERS: Mapping[str, Planner] = {
+    "multi-hop": plan_multi_hop,
+    "multi-tree": plan_multi_tree,
+    EMBEDDING: _plan_embedding,
+}
+
+
+def make_plan(
+    network: Network,
+    request: PlanRequest,
+    allocator: Allocator | None = None,
+    planner: str = "multi-hop",
+) -> JobPlan:
+    """Plan a job with a planner by name; PlanError if no plan meets the request.
+
+    `allocator` keeps the slots and groups of several jobs; without it the job is alone. Whatever
+    the planner, its plan has passed the checker, and the allocator changes only if it has.
+    """
+    if planner not in PLANNERS:
+        raise PlanError(f"there is no planner {planner!r}; planners: {', '.join(PLANNERS)}")
+    allocator = allocator or Allocator(network)
+    plan = PLANNERS[planner](network, request, allocator.copy())
+    check_plans(network, [plan])
+    allocator.take(plan)
+    return plan

@@ -1,0 +1,1 @@
+"""Spanning trees of hosts: mtree and multi-tree (document 000)."""

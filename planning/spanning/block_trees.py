@@ -1,0 +1,73 @@
+"""At most K trees between the blocks of the tight partition: a bound, and trees to begin with.
+
+Every spanning tree of a network holds one of the network in which the blocks of a partition are
+single nodes, so that K trees of the first are no faster than the best K of the second. Of the
+partition that proves the strength these are often so few that the best K are found for certain.
+Inside the blocks there is room to spare: a tree of the blocks is continued there where most is
+left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+
+import numpy as np
+
+from planning.spanning.spanning_trees import NumberedEdges, NumberedGraph, Tree
+from planning.spanning.tree_choice import Choice, choose_trees
+from planning.spanning.tree_enumeration import all_trees, count_trees
+
+NODES = 2000
+"""Of branch and bound; time would decide differently on every machine."""
+
+
+class BlockTrees:
+    """The trees between the blocks of a partition; `parts`: the nodes' names by block."""
+
+    def __init__(self, numbered: NumberedGraph, parts: Sequence[Sequence[str]]) -> None:
+        self.numbered = numbered
+        index = numbered.graph.index
+        block = {index[name]: number for number, part in enumerate(parts) for name in part}
+        self._crossing = [edge for edge, (u, v) in enumerate(numbered.ends) if block[u] != block[v]]
+        ends = [numbered.ends[edge] for edge in self._crossing]
+        self.blocks = NumberedEdges(
+            len(parts),
+            [(block[u], block[v]) for u, v in ends],
+            [numbered.capacity[edge] for edge in self._crossing],
+        )
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return round(count_trees(self.blocks))
+
+    def choose(
+        self, *, max_trees: int, min_rate: Fraction, gap: float, seed: int, deadline: float
+    ) -> Choice:
+        """The best `max_trees` of them, by branch and bound; trees by the edges of the blocks."""
+        return choose_trees(
+            self.blocks,
+            list(all_trees(self.blocks)),
+            max_trees=max_trees,
+            min_rate=min_rate,
+            gap=gap,
+            seed=seed,
+            deadline=deadline,
+            nodes=NODES,
+        )
+
+    def continued(self, rates: Mapping[Tree, Fraction]) -> list[Tree]:
+        """Spanning trees of the network, each with one of the blocks' inside, the fastest first."""
+        most = float(max(self.numbered.capacity))
+        left = np.array([float(capacity) for capacity in self.numbered.capacity])
+        found = []
+        for tree in sorted(rates, key=lambda tree: (-rates[tree], tree)):
+            # The tree's own edges first, those inside blocks where much is left, the others last.
+            lengths = 1.0 / np.maximum(left / most, 1e-6)
+            lengths[self._crossing] = 1e9
+            lengths[[self._crossing[edge] for edge in tree]] = 0.0
+            edges = self.numbered.minimum_tree(lengths)
+            left[edges] -= float(rates[tree])
+            found.append(tuple(edges.tolist()))
+        return found

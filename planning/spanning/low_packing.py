@@ -1,0 +1,84 @@
+"""Many trees within limits of height, for the linear programme of their rates to choose from.
+
+Trees short under what the trees so far take of each edge (multiplicative weights: Young 2001), then
+column generation: trees short under the programme's duals, until none is found that helps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+from time import monotonic
+
+import numpy as np
+
+from planning.model.linear_program import LinearProgram
+from planning.spanning.low_trees import LowTrees
+from planning.spanning.spanning_trees import Lengths, NumberedGraph, Tree
+from planning.spanning.tree_choice import exact_rates
+
+SHARPNESS = 30.0
+"""How fast lengths grow with the load of an edge, from the lightest loaded to the heaviest."""
+ROOTS = 12
+"""Roots tried for each set of duals."""
+ROUNDS = 60
+POOL_CELLS = 400_000
+"""Rows times columns that the linear programme starts with."""
+
+
+class LowPacking:
+    """A pool of trees within limits, and their best rates."""
+
+    def __init__(self, numbered: NumberedGraph, low: LowTrees) -> None:
+        self.numbered = numbered
+        self.low = low
+        self.pool: dict[Tree, None] = {}
+        self._programme = LinearProgram(maximise=True)
+        for share in numbered.shares:
+            self._programme.add_constraint({}, upper=float(share))
+
+    def add(self, tree: Tree) -> bool:
+        """Add a tree; whether it is new."""
+        if tree in self.pool:
+            return False
+        self.pool[tree] = None
+        self._programme.add_variable(1.0, rows=dict.fromkeys(tree, 1.0))
+        return True
+
+    def add_light_trees(self, deadline: float) -> None:
+        """Add trees of edges with little load, from all roots in turn."""
+        edges = len(self.numbered.ends)
+        load = np.zeros(edges)
+        for number in range(min(2 * edges, max(50, POOL_CELLS // edges))):
+            if monotonic() > deadline:
+                return
+            relative = load / self.numbered.shares
+            spread = max(1.0, float(relative.max()))
+            lengths = np.exp(SHARPNESS * (relative / spread - 1.0)) / self.numbered.shares
+            tree = self.low.short_tree(lengths, self.low.roots[number % len(self.low.roots)])
+            load[list(tree)] += 1.0
+            self.add(tree)
+
+    def generate(self, enough: Fraction, deadline: float) -> Lengths:
+        """Add trees that the programme wants, to `enough` throughput; returns its last duals."""
+        goal = float(enough / max(self.numbered.capacity))
+        roots, first = self.low.roots, 0
+        duals: Lengths = np.zeros(len(self.numbered.ends))
+        for _ in range(ROUNDS):
+            solution = self._programme.solve()
+            assert solution.duals is not None
+            duals = np.maximum(solution.duals, 0.0)
+            if solution.objective >= goal or monotonic() > deadline:
+                break
+            added = False
+            for number in range(min(ROOTS, len(roots))):
+                tree = self.low.short_tree(duals, roots[(first + number) % len(roots)])
+                added |= float(duals[list(tree)].sum()) < 1.0 - 1e-9 and self.add(tree)
+            first = (first + ROOTS) % len(roots)
+            if not added:
+                break
+        return duals
+
+    def rates(self) -> Mapping[Tree, Fraction]:
+        """The best rates of the trees in the pool, without those that get none."""
+        return exact_rates(self.numbered, list(self.pool)) or {}

@@ -1,0 +1,1 @@
+"""Aggregation trees in the switches: one tree (multi-hop) or several (Steiner packing)."""

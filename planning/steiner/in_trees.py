@@ -1,0 +1,369 @@
+"""In-network trees in numbers: what the exact planner, the heuristic and the bounds work on.
+
+Which routes are allowed. Only switches forward; hosts are leaves. The switches of one tree have one
+next hop each, so that all flows that enter a switch leave it by the same link, and every worker's
+flow ends at the server. Any such tree will do, also one with valleys (leaf - spine - leaf - spine -
+leaf): going up and down once only is not asked for, since a packet carries its own way. At most
+`max_switches` switches lie on a worker's way. A switch that sums makes one flow of up to
+`max_children` and passes the rest, so of q >= 2 flows max(1, q - max_children + 1) leave it; one
+that does not sum passes all. At most `max_flows` flows may reach the server.
+
+The time of a fragment is that of its busiest link: frames on it in one direction over its
+bandwidth. It is to be as small as can be; the job's rate is one over it. Upwards every flow counts;
+downwards results are one frame a link of the tree (replicated) or one a worker below (unicast).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import cached_property
+
+from collectives.plan import Results
+from network.model import Network
+from planning.model.routes import LinkLoads, Route, link_loads, make_route
+from planning.steiner.candidate_trees import Tree
+from protocol.wire import HOPS_DEFAULT, MAX_CHILDREN
+
+SLACK = 1e-9
+"""Times within this of each other, relatively, are the same."""
+_NO_SHARE = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class TreeTask:
+    """A tree that is wanted: the server at its root, the workers at its leaves.
+
+    `sums`: switches that are able to sum for it. `share`: frames of this tree for one fragment of
+    the job. `max_flows`: how many flows may reach the server, None: any number.
+    """
+
+    server: str
+    workers: tuple[str, ...]
+    sums: frozenset[str]
+    share: Fraction = Fraction(1)
+    results: Results = Results.REPLICATED
+    max_flows: int | None = MAX_CHILDREN
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What trees must keep to together.
+
+    `max_summing`: how many switches may sum, over all trees (None: all that are able to).
+    `ranges`: how many of the trees each switch has slots for; a switch not named has enough.
+    `max_switches` on a way, which is below `max_hops`, the entries of a packet's stack.
+    """
+
+    max_summing: int | None = None
+    ranges: Mapping[str, int] = field(default_factory=dict)
+    max_children: int = MAX_CHILDREN
+    max_switches: int = HOPS_DEFAULT - 1
+    max_hops: int = HOPS_DEFAULT
+
+
+@dataclass(frozen=True, slots=True)
+class NumberedTask:
+    """A task on switches by number. `local[v]`: workers attached; `exit`: the arc to the server."""
+
+    root: int
+    exit: int
+    local: tuple[int, ...]
+    can_sum: tuple[bool, ...]
+    share: float
+    unicast: bool
+    max_flows: int
+    workers: int
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A tree that was found: switch -> next one towards the root, and the switches that may sum."""
+
+    parents: Tree
+    summing: frozenset[int]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Trees to be found together. Switches are 0..n-1 in the network's order.
+
+    Arcs are links in one direction, between switches, and from a switch to a server (`head` is -1
+    there). Arc a leads from `tail[a]` to `head[a]`, `back[a]` is the other direction (-1: none);
+    it carries `capacity[a]` frames a unit of time, and `load[a]` frames of others are on it.
+    No trees are faster than `floor`, for the sake of the links of hosts.
+    """
+
+    switches: tuple[str, ...]
+    tail: tuple[int, ...]
+    head: tuple[int, ...]
+    back: tuple[int, ...]
+    capacity: tuple[float, ...]
+    load: tuple[float, ...]
+    tasks: tuple[NumberedTask, ...]
+    ranges: tuple[int, ...]
+    floor: float
+    limits: Limits
+
+    @cached_property
+    def leaving(self) -> tuple[tuple[int, ...], ...]:
+        """The arcs from each switch to other switches."""
+        arcs: list[list[int]] = [[] for _ in self.switches]
+        for arc, (v, u) in enumerate(zip(self.tail, self.head, strict=True)):
+            if u >= 0:
+                arcs[v].append(arc)
+        return tuple(tuple(found) for found in arcs)
+
+    @cached_property
+    def arc(self) -> Mapping[tuple[int, int], int]:
+        """The arc between two switches."""
+        return {
+            (v, u): arc
+            for arc, (v, u) in enumerate(zip(self.tail, self.head, strict=True))
+            if u >= 0
+        }
+
+    def leaves_on(self, flows: int, sums: bool) -> int:
+        """How many of the flows that meet at a switch go on."""
+        if not sums or flows < 2:
+            return flows
+        return max(1, flows - self.limits.max_children + 1)
+
+    def outflows(self, task: NumberedTask, chosen: Chosen) -> dict[int, int]:
+        """Flows that leave each switch of a tree, the root too."""
+        return {
+            v: self.leaves_on(flows, v in chosen.summing)
+            for v, flows in self.inflows(task, chosen).items()
+        }
+
+    def inflows(self, task: NumberedTask, chosen: Chosen) -> dict[int, int]:
+        """Flows that meet at each switch of a tree, leaves first."""
+        waiting = dict.fromkeys((*chosen.parents, task.root), 0)
+        for parent in chosen.parents.values():
+            waiting[parent] += 1
+        meet = {v: task.local[v] for v in waiting}
+        done: dict[int, int] = {}
+        ready = [v for v, count in waiting.items() if not count]
+        for v in ready:
+            done[v] = meet[v]
+            if v != task.root:
+                parent = chosen.parents[v]
+                meet[parent] += self.leaves_on(meet[v], v in chosen.summing)
+                waiting[parent] -= 1
+                if not waiting[parent]:
+                    ready.append(parent)
+        return done
+
+    def used(self, task: NumberedTask, chosen: Chosen) -> frozenset[int]:
+        """The switches of a tree that have something to sum."""
+        meet = self.inflows(task, chosen)
+        return frozenset(v for v in chosen.summing if meet.get(v, 0) > 1)
+
+    def loads(self, task: NumberedTask, chosen: Chosen) -> dict[int, float]:
+        """Frames of one tree on each arc, for one fragment of the job."""
+        loads: dict[int, float] = {}
+        out = self.outflows(task, chosen)
+        below = self.outflows(task, Chosen(chosen.parents, frozenset())) if task.unicast else {}
+        for v, parent in chosen.parents.items():
+            arc = self.arc[v, parent]
+            loads[arc] = loads.get(arc, 0.0) + task.share * out[v]
+            down = self.back[arc]
+            loads[down] = loads.get(down, 0.0) + task.share * below.get(v, 1)
+        loads[task.exit] = task.share * out[task.root]
+        return loads
+
+    def time(self, chosen: Sequence[Chosen]) -> float:
+        """The time of the busiest link under trees, one a task."""
+        total: dict[int, float] = {}
+        for task, one in zip(self.tasks, chosen, strict=True):
+            for arc, load in self.loads(task, one).items():
+                total[arc] = total.get(arc, self.load[arc]) + load
+        return max(self.floor, max(load / self.capacity[arc] for arc, load in total.items()), 0.0)
+
+    def levels(self, task: NumberedTask, parents: Tree) -> dict[int, int]:
+        """Switches from each switch of a tree to its root, both counted."""
+        levels = {task.root: 1}
+        for v in parents:
+            way = []
+            while v not in levels:
+                way.append(v)
+                v = parents[v]
+            for node in reversed(way):
+                levels[node] = levels[parents[node]] + 1
+        return levels
+
+    def pruned(self, task: NumberedTask, parents: Tree) -> Tree:
+        """The part of a tree that leads from workers to the root."""
+        kept: Tree = {}
+        for v, count in enumerate(task.local):
+            if count:
+                while v != task.root and v not in kept:
+                    kept[v] = parents[v]
+                    v = parents[v]
+        return kept
+
+    def joins(self, task: NumberedTask, parents: Tree) -> bool:
+        """Return whether every worker's switch has one way to the root, over links there are."""
+        if any(pair not in self.arc for pair in parents.items()):
+            return False
+        joined = {task.root}
+        for v in (*parents, *(v for v, count in enumerate(task.local) if count)):
+            way = {v}
+            while v not in joined:
+                if v not in parents or parents[v] in way:
+                    return False
+                v = parents[v]
+                way.add(v)
+            joined |= way
+        return task.root not in parents
+
+    def fits(self, chosen: Sequence[Chosen]) -> bool:
+        """Return whether these are trees within the limits on depth, flows, slots and summing."""
+        summing: set[int] = set()
+        taken = [0] * len(self.switches)
+        for task, one in zip(self.tasks, chosen, strict=True):
+            if not self.joins(task, one.parents):
+                return False
+            out = self.outflows(task, one)
+            if out[task.root] > task.max_flows:
+                return False
+            if max(self.levels(task, one.parents).values()) > self.limits.max_switches:
+                return False
+            for v in self.used(task, one):
+                if not task.can_sum[v]:
+                    return False
+                summing.add(v)
+                taken[v] += 1
+        most = self.limits.max_summing
+        return (most is None or len(summing) <= most) and all(
+            count <= ranges for count, ranges in zip(taken, self.ranges, strict=True)
+        )
+
+    def variant(
+        self,
+        tasks: tuple[NumberedTask, ...],
+        more: Mapping[int, float] | None = None,
+        limits: Limits | None = None,
+    ) -> Problem:
+        """Other tasks on the same switches, with `more` frames of others on some arcs."""
+        load = list(self.load)
+        for arc, frames in (more or {}).items():
+            load[arc] += frames
+        problem = replace(self, tasks=tasks, load=tuple(load), limits=limits or self.limits)
+        # Both depend on the arcs alone, and are costly to make again for every tree.
+        problem.__dict__.update(leaving=self.leaving, arc=self.arc)
+        return problem
+
+
+def pose(
+    network: Network,
+    tasks: Sequence[TreeTask],
+    limits: Limits | None = None,
+    others: LinkLoads | None = None,
+) -> Problem:
+    """Put tasks in numbers; `others`: frames that are on links besides.
+
+    Links without a bandwidth count as unlimited, or all as 1 if none has one. NetworkError if a
+    host has not one link.
+    """
+    limits = limits or Limits()
+    number = {name: v for v, name in enumerate(network.switches)}
+    capacity_of = _Capacities(network)
+    fixed = dict(others or {})
+    for task in tasks:
+        share = float(task.share)
+        down = share * (len(task.workers) if task.results is Results.UNICAST else 1)
+        root = network.access_switch(task.server)
+        _add(fixed, (task.server, root), down)
+        for worker in task.workers:
+            switch = network.access_switch(worker)
+            _add(fixed, (worker, switch), share)
+            _add(fixed, (switch, worker), share)
+    arcs = [pair for pair in network.directed_links() if number.keys() >= set(pair)]
+    exits = {task.server: network.access_switch(task.server) for task in tasks}
+    index = {pair: arc for arc, pair in enumerate(arcs)}
+    for server, root in exits.items():
+        index[root, server] = len(arcs)
+        arcs.append((root, server))
+    return Problem(
+        switches=tuple(network.switches),
+        tail=tuple(number[v] for v, _ in arcs),
+        head=tuple(number.get(u, -1) for _, u in arcs),
+        back=tuple(index.get((u, v), -1) for v, u in arcs),
+        capacity=tuple(capacity_of(*pair) for pair in arcs),
+        load=tuple(fixed.get(pair, 0.0) for pair in arcs),
+        tasks=tuple(
+            _numbered(network, task, number, index[exits[task.server], task.server])
+            for task in tasks
+        ),
+        ranges=tuple(limits.ranges.get(name, len(tasks)) for name in network.switches),
+        floor=max((load / capacity_of(*pair) for pair, load in fixed.items() if load), default=0.0),
+        limits=limits,
+    )
+
+
+def _add(loads: dict[tuple[str, str], float], pair: tuple[str, str], more: float) -> None:
+    loads[pair] = loads.get(pair, 0.0) + more
+
+
+class _Capacities:
+    def __init__(self, network: Network) -> None:
+        self.network = network
+        self.unlimited = all(link.bandwidth is None for link in network.links)
+
+    def __call__(self, u: str, v: str) -> float:
+        bandwidth = self.network.link(u, v).bandwidth
+        if bandwidth is not None:
+            return bandwidth
+        return 1.0 if self.unlimited else float("inf")
+
+
+def _numbered(
+    network: Network, task: TreeTask, number: Mapping[str, int], leaving: int
+) -> NumberedTask:
+    local = [0] * len(number)
+    for worker in task.workers:
+        local[number[network.access_switch(worker)]] += 1
+    return NumberedTask(
+        root=number[network.access_switch(task.server)],
+        exit=leaving,
+        local=tuple(local),
+        can_sum=tuple(name in task.sums for name in network.switches),
+        # A tree without a share still needs a way; what it puts on links is next to nothing.
+        share=float(task.share) or _NO_SHARE,
+        unicast=task.results is Results.UNICAST,
+        max_flows=len(task.workers) if task.max_flows is None else task.max_flows,
+        workers=len(task.workers),
+    )
+
+
+def route_of(
+    network: Network, problem: Problem, number: int, task: TreeTask, found: Chosen
+) -> Route:
+    """The route of a tree that was found for task `number`."""
+    names = problem.switches
+    parents = {worker: network.access_switch(worker) for worker in task.workers}
+    for v in sorted(found.parents):
+        parents[names[v]] = names[found.parents[v]]
+    parents[names[problem.tasks[number].root]] = task.server
+    sums = {names[v] for v in found.summing}
+    return make_route(
+        network, task.workers, parents, task.server, sums, problem.limits.max_children
+    )
+
+
+def exact_time(network: Network, pairs: Iterable[tuple[TreeTask, Route]]) -> Fraction:
+    """The time of the busiest link under routes, without rounding: frames over bit/s."""
+    total: dict[tuple[str, str], Fraction] = {}
+    for task, route in pairs:
+        for link, load in link_loads(route, task.results).items():
+            total[link] = total.get(link, Fraction(0)) + task.share * int(load)
+    unlimited = all(link.bandwidth is None for link in network.links)
+    longest = Fraction(0)
+    for (u, v), frames in total.items():
+        bandwidth = network.link(u, v).bandwidth
+        if bandwidth is not None or unlimited:
+            time = frames / Fraction(str(bandwidth or 1))
+            longest = max(longest, time)
+    return longest

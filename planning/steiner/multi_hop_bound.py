@@ -1,0 +1,172 @@
+"""What no in-network tree can beat, by maximum flow: the bound of the multi-hop planners.
+
+Let the flows of a tree split freely and a switch that sums take away up to max_children - 1 of
+them without having to send one on. Then trees become flows: every worker's flow must end at the
+server or at a switch that takes it away. If, in a time t, a maximum flow cannot carry them all over
+what the links can do in t, no tree takes t or less; the minimum cut says why. Link capacities are
+rounded down to whole flows, and a link that could not even carry what a switch must at least send
+is left out, which makes the bound stronger than the linear relaxation of `multi_hop_exact`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import breadth_first_order, maximum_flow
+
+from planning.steiner.in_trees import SLACK, NumberedTask, Problem
+
+_STEPS = 40
+
+
+@dataclass(frozen=True, slots=True)
+class TimeBound:
+    """No tree is faster than `time`; `cut`: the switches whose flows do not get out in less.
+
+    The cut is empty where the links of hosts are the reason.
+    """
+
+    time: float
+    cut: tuple[int, ...] = ()
+
+
+def time_bound(problem: Problem, reached: float) -> TimeBound:
+    """A lower bound on the time of trees, of which some take `reached`.
+
+    Every task alone, among the loads that `problem` has already: the largest of their bounds.
+    """
+    best = TimeBound(min(problem.floor, reached))
+    for task in problem.tasks:
+        alone = problem if len(problem.tasks) == 1 else problem.variant((task,))
+        found = _task_bound(alone, task, reached)
+        if found.time > best.time:
+            best = found
+    return best
+
+
+def least_server_flows(problem: Problem, task: NumberedTask) -> int:
+    """At least so many flows reach the server, whatever the tree and however long it takes."""
+    flow, _ = _relaxed(problem, task, float("inf"), exit_flows=0)
+    return max(1, task.workers - flow)
+
+
+def _task_bound(problem: Problem, task: NumberedTask, reached: float) -> TimeBound:
+    capacity, load = np.array(problem.capacity), np.array(problem.load)
+    slowest = float(np.max((load + task.share * task.workers) / capacity, initial=0.0))
+    reached = min(reached, max(slowest, problem.floor))
+    if reached <= problem.floor * (1 + SLACK):
+        return TimeBound(problem.floor)
+    # The first question is whether anything below `reached` is possible: most often it is not.
+    low, high = reached * (1 - 4 * SLACK), reached
+    flow, cut = _relaxed(problem, task, low)
+    if flow < task.workers:
+        return TimeBound(reached, cut)
+    low, high = problem.floor, low
+    flow, cut = _relaxed(problem, task, low)
+    if flow == task.workers:
+        return TimeBound(low)
+    for _ in range(_STEPS):
+        if next_time(problem, low) >= high * (1 - 8 * SLACK):
+            break
+        middle = (low + high) / 2
+        flow, side = _relaxed(problem, task, middle)
+        if flow == task.workers:
+            high = middle
+        else:
+            low, cut = middle, side
+    return TimeBound(min(reached, next_time(problem, low)), cut)
+
+
+def next_time(problem: Problem, time: float) -> float:
+    """The least time above another that some link takes for whole flows of the only task."""
+    share = problem.tasks[0].share
+    capacity, load = np.array(problem.capacity), np.array(problem.load)
+    limited = np.isfinite(capacity)
+    capacity, load = capacity[limited], load[limited]
+    if not len(capacity):
+        return time
+    flows = np.floor((capacity * time - load) / share * (1 + SLACK) + SLACK) + 1
+    return float(np.min((load + share * np.maximum(flows, 1)) / capacity))
+
+
+def _flows_in(problem: Problem, task: NumberedTask, time: float) -> NDArray[np.int32]:
+    """Whole flows that each arc can carry in a time, up to the number of workers."""
+    capacity, load = np.array(problem.capacity), np.array(problem.load)
+    if math.isinf(time):
+        return np.full(len(capacity), task.workers, dtype=np.int32)
+    room = (capacity * time - load) / task.share
+    whole = np.floor(room * (1 + SLACK) + SLACK)
+    result: NDArray[np.int32] = np.clip(whole, 0, task.workers).astype(np.int32)
+    return result
+
+
+def _relaxed(
+    problem: Problem, task: NumberedTask, time: float, exit_flows: int | None = None
+) -> tuple[int, tuple[int, ...]]:
+    """How many workers' flows end somewhere in a time, and the switches on the cut's near side."""
+    count = len(problem.switches)
+    source, sink, hub, inner_hub = range(count, count + 4)
+    away = problem.limits.max_children - 1
+    local, sums = np.array(task.local), np.array(task.can_sum)
+    tail, head, back = np.array(problem.tail), np.array(problem.head), np.array(problem.back)
+    room = _flows_in(problem, task, time)
+    least = np.maximum(1, local - np.where(sums, away, 0))
+    inner = head >= 0
+    down = room[back[inner]]
+    along = np.where(down >= 1, np.minimum(room[inner], down) if task.unicast else room[inner], 0)
+    along = np.where(along >= least[tail[inner]], along, 0)
+    joined = _joined(count, task.root, tail[inner][along > 0], head[inner][along > 0])
+    cut_off = np.flatnonzero((local > 0) & ~joined)
+    if len(cut_off):
+        return 0, tuple(int(v) for v in np.flatnonzero(~joined))
+    sums &= joined
+    widest = np.zeros(count, dtype=np.int64)
+    np.maximum.at(widest, tail[inner], along)
+    widest[task.root] = task.workers if exit_flows is not None else room[task.exit]
+    must = local > widest
+    most = problem.limits.max_summing
+    if most is not None and np.count_nonzero(must) >= most:
+        sums &= must
+    if most is not None and np.count_nonzero(must) > most:
+        return 0, tuple(int(v) for v in np.flatnonzero(must))
+    if exit_flows is None:
+        exit_flows = int(min(room[task.exit], task.max_flows))
+    summing = np.flatnonzero(sums)
+    # At least one flow of those that begin elsewhere gets as far as the root.
+    elsewhere = task.workers - task.local[task.root]
+    widths = [
+        local,
+        along,
+        np.full(len(summing), away),
+        np.array([max(0, elsewhere - 1), exit_flows]),
+        np.array([task.workers if most is None else min(task.workers, most * away)]),
+    ]
+    starts = [np.full(count, source), tail[inner], summing, np.array([inner_hub, task.root, hub])]
+    hubs = np.where(summing == task.root, hub, inner_hub)
+    ends = [np.arange(count), head[inner], hubs, np.array([hub, sink, sink])]
+    size = (count + 4, count + 4)
+    pairs = (np.concatenate(starts).astype(np.int32), np.concatenate(ends).astype(np.int32))
+    graph = csr_array((np.concatenate(widths).astype(np.int32), pairs), shape=size)
+    result = maximum_flow(graph, source, sink)
+    flow = int(result.flow_value)
+    if flow == task.workers:
+        return flow, ()
+    rest = csr_array(graph - result.flow)
+    rest.data = np.maximum(rest.data, 0)
+    rest.eliminate_zeros()
+    near = breadth_first_order(rest, source, return_predecessors=False)
+    return flow, tuple(sorted(int(v) for v in near if v < count))
+
+
+def _joined(
+    count: int, root: int, tail: NDArray[np.int64], head: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """Which switches have a way to the root."""
+    towards = csr_array((np.ones(len(tail)), (head, tail)), shape=(count, count))
+    joined = np.zeros(count, dtype=np.bool_)
+    joined[breadth_first_order(towards, root, return_predecessors=False)] = True
+    return joined

@@ -1,0 +1,151 @@
+"""What a packing of aggregation trees is asked for: ends, ways, and who adds what meets."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import cached_property
+
+import numpy as np
+
+from collectives.plan import PlanError
+from planning.model.forest import RatedTree
+from planning.model.graph import Edge, PlanningGraph
+from planning.steiner.steiner_tree import Arcs, Terminal
+
+
+@dataclass(frozen=True)
+class PackingProblem:
+    """Trees that gather all workers' data at one of `roots`.
+
+    `passes`: the nodes that packets may cross; of these, what meets at those in `graph.combines`
+    becomes one flow, up to `fan_in` of them. No root crosses for another. `limits`: how many trees
+    may sum at a node.
+    """
+
+    graph: PlanningGraph
+    roots: tuple[str, ...]
+    passes: frozenset[str]
+    fan_in: int
+    limits: Mapping[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for root in self.roots:
+            if root in self.graph.workers:
+                raise PlanError(f"host {root!r} cannot be worker and server of one job")
+
+    @cached_property
+    def index(self) -> Mapping[str, int]:
+        """The number of each node."""
+        return self.graph.index
+
+    @cached_property
+    def edges(self) -> tuple[Edge, ...]:
+        """All edges, in order."""
+        return tuple(self.graph.capacity)
+
+    @cached_property
+    def position(self) -> Mapping[Edge, int]:
+        """The number of each edge."""
+        return {edge: i for i, edge in enumerate(self.edges)}
+
+    @cached_property
+    def crossing(self) -> frozenset[str]:
+        """The nodes that packets cross."""
+        return self.passes.difference(self.roots)
+
+    @cached_property
+    def merging(self) -> frozenset[str]:
+        """The nodes that add what meets."""
+        return self.crossing & self.graph.combines
+
+    @cached_property
+    def leaves(self) -> Mapping[str, str]:
+        """Workers with one link, to a node that adds -> that node: they hang under it."""
+        found = {}
+        for worker in sorted(self.graph.workers, key=self.index.__getitem__):
+            near = self.graph.neighbours[worker]
+            if worker not in self.crossing and len(near) == 1 and near[0] in self.merging:
+                found[worker] = near[0]
+        return found
+
+    @cached_property
+    def terminals(self) -> tuple[Terminal, ...]:
+        """What the rest of a tree must gather: nodes with leaves, and workers that are none."""
+        under = dict.fromkeys(self.leaves.values(), 1)
+        others = {w: 0 for w in self.graph.workers if w not in self.leaves and w not in under}
+        return tuple(
+            Terminal(self.index[name], height)
+            for name, height in sorted(
+                {**under, **others}.items(), key=lambda item: self.index[item[0]]
+            )
+        )
+
+    @cached_property
+    def arcs(self) -> tuple[Arcs, Arcs, tuple[int, ...]]:
+        """The ways without the leaves' links: to be added on, and copied on; each arc's edge."""
+        tails, heads, numbers = [], [], []
+        for number, (u, v) in enumerate(self.edges):
+            for tail, head in ((u, v), (v, u)):
+                leads_on = tail in self.crossing or tail in self.graph.workers
+                leads_in = head in self.crossing or head in self.roots
+                if leads_on and leads_in and tail not in self.leaves:
+                    tails.append(self.index[tail])
+                    heads.append(self.index[head])
+                    numbers.append(number)
+        nodes = self.graph.nodes
+        frm, to = np.array(tails, dtype=np.intp), np.array(heads, dtype=np.intp)
+        adds = np.array([name in self.merging or name in self.roots for name in nodes])
+        copies = np.array([name in self.crossing or name in self.roots for name in nodes])
+        added = Arcs(len(nodes), frm, to, adds)
+        return added, replace(added, merges=copies), tuple(numbers)
+
+    @property
+    def merges_everywhere(self) -> bool:
+        """Whether packets cross only nodes that add."""
+        return self.crossing == self.merging
+
+    def tree(self, union: set[Edge], root: str) -> RatedTree | None:
+        """The tree, of rate 0, that hangs the workers up at `root` by the edges given.
+
+        As low as the edges allow; None if they do not join all workers to the root.
+        """
+        near: dict[str, list[str]] = {}
+        for u, v in sorted(union, key=self.position.__getitem__):
+            near.setdefault(u, []).append(v)
+            near.setdefault(v, []).append(u)
+        parents: dict[str, str] = {}
+        order = [root]
+        for node in order:
+            if node != root and node not in self.crossing:
+                continue
+            for peer in near.get(node, ()):
+                if peer != root and peer not in parents:
+                    parents[peer] = node
+                    order.append(peer)
+        if not self.graph.workers <= parents.keys():
+            return None
+        below = Counter(parents.values())
+        for node in reversed(order[1:]):
+            if not below[node] and node not in self.graph.workers:
+                below[parents.pop(node)] -= 1
+        return RatedTree(root, parents, Fraction(0), self.flows(root, parents))
+
+    def flows(self, root: str, parents: Mapping[str, str]) -> dict[str, int]:
+        """The flows that leave each node upwards, where they are not one."""
+        order = [root]
+        children: dict[str, list[str]] = {}
+        for node, parent in parents.items():
+            children.setdefault(parent, []).append(node)
+        for node in order:
+            order += children.get(node, ())
+        leaving: dict[str, int] = {}
+        for node in reversed(order[1:]):
+            flows = sum(leaving[child] for child in children.get(node, ()))
+            flows += node in self.graph.workers
+            if node in self.merging and flows > 1:
+                flows = 1 + max(0, flows - self.fan_in)
+            leaving[node] = flows
+        return {node: flows for node, flows in leaving.items() if flows != 1}

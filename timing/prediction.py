@@ -1,0 +1,240 @@
+"""What a run will put on every link, and how long it will take, before it runs.
+
+Bytes are of whole Ethernet frames without FCS and exact for a run without retransmissions.
+Seconds come from a store-and-forward model of the packets, without queue limits and without the
+time that hosts and switches compute: every link sends its frames in order of arrival at its
+bandwidth, a sum leaves a switch when its last child is there, and a worker sends fragment f + W
+when it has the result of f. Trees that share a link are given its bandwidth in proportion to
+their bytes on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collectives.decomposition import tree_elements
+from collectives.flows import Flow, TreeFlows, tree_flows
+from collectives.plan import DataType, JobPlan, TreePlan, fragment_count, tensor_ranges
+from network.model import Network
+from protocol.wire import frame_bytes
+
+Times = NDArray[np.float64]
+Tensor = tuple[int, DataType]
+"""Number of elements and what they are."""
+
+_SAME = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """Bytes on each directed link (links without any are left out) and seconds in all."""
+
+    links: dict[tuple[str, str], int]
+    seconds: float
+    seconds_a_round: float
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes on all links together."""
+        return sum(self.links.values())
+
+    def busiest(self) -> tuple[tuple[str, str], int]:
+        """The directed link with most bytes, and how many."""
+        return max(self.links.items(), key=lambda item: (item[1], item[0]))
+
+
+def total(predictions: Iterable[Prediction]) -> Prediction:
+    """All of them, one after the other."""
+    links: dict[tuple[str, str], int] = {}
+    seconds = seconds_a_round = 0.0
+    for prediction in predictions:
+        for link, size in prediction.links.items():
+            links[link] = links.get(link, 0) + size
+        seconds += prediction.seconds
+        seconds_a_round += prediction.seconds_a_round
+    return Prediction(links, seconds, seconds_a_round)
+
+
+def predict(
+    network: Network, plan: JobPlan, tensors: Sequence[Tensor], rounds: int = 1
+) -> Prediction:
+    """Predict what a plan's trees do in `rounds` rounds of all-reduces of these tensors.
+
+    The tensors of a round are handed in together; a round begins when the one before is over.
+    """
+    flows = [tree_flows(network, plan, tree) for tree in plan.trees]
+    counts = [
+        [
+            fragment_count(stop - start, plan.lanes, data_type)
+            for elements, data_type in tensors
+            for start, stop in [tensor_ranges(plan, tree_elements(plan, elements))[number]]
+        ]
+        for number in range(len(plan.trees))
+    ]
+    by_tree: list[dict[tuple[str, str], int]] = []
+    for tree, fragments in zip(flows, counts, strict=True):
+        links: dict[tuple[str, str], int] = {}
+        for flow in tree.all():
+            size = frame_bytes(plan.lanes, flow.hops) * sum(fragments)
+            links[flow.u, flow.v] = links.get((flow.u, flow.v), 0) + size
+        by_tree.append(links)
+    total: dict[tuple[str, str], int] = {}
+    for links in by_tree:
+        for link, size in links.items():
+            if size:
+                total[link] = total.get(link, 0) + size
+    prologues = [data_type is DataType.FLOAT32 for _, data_type in tensors]
+    seconds = 0.0
+    for tree, tree_plan, fragments, links in zip(flows, plan.trees, counts, by_tree, strict=True):
+        shares = {link: size / total[link] for link, size in links.items() if size}
+        pipeline = _Pipeline(network, plan, tree_plan, tree, shares)
+        seconds = max(seconds, pipeline.run(fragments, prologues))
+    return Prediction(
+        {link: size * rounds for link, size in total.items()}, seconds * rounds, seconds
+    )
+
+
+@dataclass(slots=True)
+class _Wire:
+    """One direction of a link: `free` is when it has sent what it had."""
+
+    seconds_a_byte: float
+    latency: float
+    free: float = 0.0
+
+    def send(self, arrivals: Times, sizes: Times) -> Times:
+        """When frames (n,) that are there at `arrivals` have arrived at the other end."""
+        if not self.seconds_a_byte:
+            return arrivals + self.latency
+        order = np.argsort(arrivals, kind="stable")
+        spent = np.cumsum(sizes[order]) * self.seconds_a_byte
+        before = np.concatenate(([0.0], spent[:-1]))
+        start = np.maximum(arrivals[order], self.free)
+        sent = np.empty_like(arrivals)
+        sent[order] = spent + np.maximum.accumulate(start - before)
+        self.free = float(sent[order[-1]])
+        return sent + self.latency
+
+
+@dataclass
+class _Pipeline:
+    """The packets of one tree in time, a window of fragments at once."""
+
+    network: Network
+    plan: JobPlan
+    tree: TreePlan
+    flows: TreeFlows
+    shares: dict[tuple[str, str], float]
+    wires: dict[tuple[str, str], _Wire] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for u, v in self.shares:
+            link = self.network.link(u, v)
+            byte = 8 / (link.bandwidth * self.shares[u, v]) if link.bandwidth else 0.0
+            self.wires[u, v] = _Wire(byte, link.latency)
+
+    def run(self, fragments: Sequence[int], prologues: Sequence[bool]) -> float:
+        """Seconds until every worker has every result of tensors of so many fragments."""
+        workers, window = len(self.plan.workers), self.plan.window
+        done = np.zeros((workers, window))
+        first = 0
+        for count, prologue in zip(fragments, prologues, strict=True):
+            if prologue and count:
+                slot = np.array([first % window])
+                done[:, slot] = self._pass(done[:, slot])
+                scale = done[:, slot[0]].copy()
+                head = min(window, count - 1)
+                if head:
+                    slots = (first + 1 + np.arange(head)) % window
+                    done[:, slots] = self._pass(np.maximum(done[:, slots], scale[:, None]))
+                self._many(done, first + 1 + head, count - 1 - head)
+            else:
+                self._many(done, first, count)
+            first += count
+        return float(done.max())
+
+    def _many(self, done: Times, first: int, count: int) -> None:
+        """Send `count` fragments, each when its slot is free; skips ahead once time repeats."""
+        window = self.plan.window
+        slots = (first + np.arange(window)) % window
+        step_before: Times | None = None
+        while count >= window:
+            before = done[:, slots]
+            done[:, slots] = self._pass(before)
+            count -= window
+            step = done[:, slots] - before
+            if step_before is not None and float(np.ptp([step, step_before])) <= _SAME * max(
+                float(step.max()), 1e-30
+            ):
+                skipped = (count // window) * float(step.mean())
+                done += skipped
+                for wire in self.wires.values():
+                    wire.free += skipped
+                count %= window
+            step_before = step
+        if count:
+            rest = slots[:count]
+            done[:, rest] = self._pass(done[:, rest])
+
+    def _pass(self, ready: Times) -> Times:
+        """When each worker has the results (workers, n) of fragments it may send at `ready`."""
+        arrived: dict[str, list[Times]] = {name: [] for name in self.flows.inputs}
+        for node, flows in self.flows.up.items():
+            if node in self.tree.parts:
+                merged = self.flows.summed[node]
+                times = arrived[node]
+                leaving = [np.maximum.reduce([times[i] for i in merged])] if merged else []
+                leaving += [times[i] for i in range(len(times)) if i not in merged]
+            else:
+                leaving = [ready[flow.workers[0]] for flow in flows]
+            for flow, sent in zip(flows, self._send(flows, leaving), strict=True):
+                arrived[flow.v].append(sent)
+        total = np.maximum.reduce(arrived[self.tree.server])
+        results = np.empty_like(ready)
+        here: dict[tuple[str, tuple[int, ...]], Times] = {}
+        for node, flows in self.flows.down.items():
+            leaving = [
+                total if node == self.tree.server else self._here(here, node, flow.workers)
+                for flow in flows
+            ]
+            by_next: dict[str, list[int]] = {}
+            for i, flow in enumerate(flows):
+                by_next.setdefault(flow.v, []).append(i)
+            for numbers in by_next.values():
+                group = [flows[i] for i in numbers]
+                for flow, sent in zip(
+                    group, self._send(group, [leaving[i] for i in numbers]), strict=True
+                ):
+                    here[flow.v, flow.workers] = sent
+                    if flow.v not in self.tree.parts:
+                        results[flow.workers[0]] = sent
+        return results
+
+    def _here(
+        self,
+        here: dict[tuple[str, tuple[int, ...]], Times],
+        node: str,
+        workers: tuple[int, ...],
+    ) -> Times:
+        """When the packet for these workers came to a node: their own, or the one copied."""
+        own = here.get((node, workers))
+        if own is not None:
+            return own
+        return next(
+            times for (at, reached), times in here.items() if at == node and workers[0] in reached
+        )
+
+    def _send(self, flows: Sequence[Flow], leaving: Sequence[Times]) -> list[Times]:
+        """Send flows of one link, fragment by fragment in order of time."""
+        if not flows:
+            return []
+        wire = self.wires[flows[0].u, flows[0].v]
+        sizes = [float(frame_bytes(self.plan.lanes, flow.hops)) for flow in flows]
+        stacked = np.stack(leaving, axis=1)
+        length, width = stacked.shape
+        sent = wire.send(stacked.ravel(), np.tile(sizes, length)).reshape(length, width)
+        return [sent[:, i] for i in range(width)]

@@ -1,0 +1,104 @@
+"""What happens on a network at the same time: schedules, plans and other traffic, and how long."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from timing.flow_simulator import FlowTimes, simulate_flows
+from timing.flows import Flows, Routes, join_routes
+from timing.max_min import Floats, Integers
+from timing.routes import TCP, Framing, LinkArrays, plain_routes
+
+MANY_FLOWS = 20_000
+COARSE = 1e-4
+"""Chains of hundreds of flows, as of pieces through levels, add that up to a hundredth."""
+
+
+@dataclass(frozen=True, slots=True)
+class Background:
+    """Other traffic from `source` to `target`: `size` bytes from `start` on, or without end.
+
+    `rate`: no faster than so many bits/s, None: as fast as sharing allows.
+    """
+
+    source: str
+    target: str
+    rate: float | None = None
+    size: float = np.inf
+    start: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """How long it took, s, and what crossed each directed link, bytes of frames.
+
+    `seconds` and `loads` leave background out. `events`: how often rates could change.
+    """
+
+    seconds: float
+    loads: dict[tuple[str, str], float]
+    events: int
+    times: FlowTimes
+
+    @property
+    def hottest(self) -> float:
+        """Bytes on the directed link with most of them."""
+        return max(self.loads.values(), default=0.0)
+
+
+class Scenario:
+    """Flows on a network, gathered and then run. Its routes are of several kinds in one table."""
+
+    def __init__(self, links: LinkArrays) -> None:
+        self.links = links
+        self.flows = Flows()
+        self._routes: list[Routes] = []
+        self._rows = 0
+        self._background: list[Integers] = []
+
+    def add_routes(self, routes: Routes) -> int:
+        """Add rows to the table of routes; returns the number of the first."""
+        self._routes.append(routes)
+        self._rows += routes.usage.flows
+        return self._rows - routes.usage.flows
+
+    def add_background(self, traffic: Background, framing: Framing = TCP) -> None:
+        """Add other traffic; its links are shared, its time does not count."""
+        source, target = self.links.numbers([traffic.source, traffic.target])
+        limit = np.inf if traffic.rate is None else traffic.rate / 8
+        routes = plain_routes(
+            self.links, np.array([source]), np.array([target]), framing, limits=np.array([limit])
+        )
+        row = self.add_routes(routes)
+        self._background.append(self.flows.extend([row], traffic.size, traffic.start))
+
+    def run(self, resolution: float | None = None) -> Timing:
+        """Simulate; see `flow_simulator` for `resolution` and what it raises.
+
+        `resolution` None: exact up to MANY_FLOWS flows, COARSE above.
+        """
+        if resolution is None:
+            resolution = COARSE if len(self.flows) > MANY_FLOWS else 0.0
+        if not self._routes:
+            nothing = np.zeros(0)
+            return Timing(0.0, {}, 0, FlowTimes(nothing, nothing, nothing, 0.0, 0))
+        routes, _ = join_routes(*self._routes)
+        foreground = np.ones(len(self.flows), dtype=np.bool_)
+        for numbers in self._background:
+            foreground[numbers] = False
+        times = simulate_flows(
+            self.flows, routes, self.links.capacities, resolution, foreground=foreground
+        )
+        rows, sizes, _ = self.flows.arrays()
+        volumes = np.zeros(routes.usage.flows)
+        np.add.at(volumes, rows[foreground], sizes[foreground])
+        loads: Floats = routes.usage.loads(volumes, len(self.links.pairs))
+        used = np.flatnonzero(loads)
+        return Timing(
+            times.seconds,
+            {self.links.pairs[i]: float(loads[i]) for i in used},
+            times.events,
+            times,
+        )

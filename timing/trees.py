@@ -1,0 +1,126 @@
+"""In-network trees as flows: all packets of a fragment are one flow over all links of its tree.
+
+The flows of a tree progress together, since a worker sends fragment f + W when it has the result of
+f: the tree's rate is the least over its links, and at most a window a round trip. With R the round
+trip of a fragment alone, P what a second one takes after it and t its time on the busiest link, F
+fragments take R + (F - 1) t, or where the window is the limit floor((F - 1) / W) P +
+((F - 1) mod W) t + R; the flows here add up to the same, and share links with other flows.
+
+Links are shared as if packets of all flows took turns. Where windows of several flows queue up
+behind each other (a parameter server's), the first window comes later than that; a job of many
+windows does not notice.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+
+from collectives.flows import Flow, TreeFlows, tree_flows
+from collectives.plan import DataType, JobPlan, Results, TreePlan, fragment_count, tensor_ranges
+from network.model import Network
+from protocol.wire import LANE_BYTES, frame_bytes
+from timing.flows import Routes
+from timing.max_min import Usage
+from timing.routes import LinkArrays
+from timing.scenario import Scenario
+
+_BULK, _REST, _FIRST_TRIP, _NEXT_TRIP, _KINDS = 0, 1, 2, 3, 4
+
+
+def round_trip(
+    network: Network,
+    plan: JobPlan,
+    tree: TreePlan,
+    flows: TreeFlows,
+    ready: Sequence[float] | None = None,
+) -> list[float]:
+    """When each worker has the result of a fragment, s, on idle links.
+
+    `ready[w]`: when worker w sends its contribution; 0 if left out. Packets of the fragment that
+    leave a node by the same link follow each other.
+    """
+
+    def send(leaving: Iterable[tuple[Flow, float]]) -> Iterator[tuple[Flow, float]]:
+        free: dict[str, float] = {}
+        for flow, time in sorted(leaving, key=lambda item: item[1]):
+            link = network.link(flow.u, flow.v)
+            bits = 8 * frame_bytes(plan.lanes, flow.hops)
+            free[flow.v] = max(time, free.get(flow.v, 0.0)) + bits / (link.bandwidth or math.inf)
+            yield flow, free[flow.v] + link.latency
+
+    there: dict[tuple[str, tuple[int, ...]], float] = {}
+    for node, outgoing in flows.up.items():
+        merged = set(flows.summed.get(node, ()))
+        incoming = [there[flow.u, flow.workers] for flow in flows.inputs.get(node, ())]
+        leaving = [max(incoming[i] for i in merged)] if merged else []
+        leaving += [time for i, time in enumerate(incoming) if i not in merged]
+        if node not in tree.parts:
+            leaving = [ready[flow.workers[0]] if ready else 0.0 for flow in outgoing]
+        for flow, time in send(zip(outgoing, leaving, strict=True)):
+            there[node, flow.workers] = time
+    total = max(there[flow.u, flow.workers] for flow in flows.inputs[tree.server])
+    results = [total] * len(plan.workers)
+    here: dict[tuple[str, tuple[int, ...]], float] = {}
+    copied = plan.results is Results.REPLICATED
+    for node, outgoing in flows.down.items():
+        departing = [
+            (flow, total if node == tree.server else here[node, () if copied else flow.workers])
+            for flow in outgoing
+        ]
+        for flow, time in send(departing):
+            here[flow.v, () if copied else flow.workers] = time
+            if flow.v not in tree.parts:
+                results[flow.workers[0]] = time
+    return results
+
+
+def tree_routes(links: LinkArrays, plan: JobPlan) -> Routes:
+    """Four kinds of flow for each tree of a plan, in bytes of lanes; see `add_plan`."""
+    fragment = plan.lanes * LANE_BYTES
+    rows: list[list[tuple[int, float]]] = []
+    delays: list[float] = []
+    limits: list[float] = []
+    for tree in plan.trees:
+        flows = tree_flows(links.network, plan, tree)
+        amounts: dict[int, float] = {}
+        for flow in flows.all():
+            link = links.link[flow.u, flow.v]
+            amounts[link] = amounts.get(link, 0.0) + frame_bytes(plan.lanes, flow.hops) / fragment
+        first = round_trip(links.network, plan, tree, flows)
+        # The next begins where the first ended, which may be earlier for some than for others.
+        trip = max(first)
+        period = max(round_trip(links.network, plan, tree, flows, first)) - trip
+        busiest = float(
+            max(amount * fragment / links.capacities[link] for link, amount in amounts.items())
+        )
+        rows += [list(amounts.items())] * _KINDS
+        delays += [0.0, 0.0, max(0.0, trip - busiest), max(0.0, period - busiest)]
+        limits += [plan.window * fragment / period if period else np.inf, *[np.inf] * 3]
+    return Routes(Usage.of(rows), np.array(delays), np.array(limits))
+
+
+def add_plan(
+    scenario: Scenario, plan: JobPlan, elements: int, data_type: DataType, start: float = 0.0
+) -> None:
+    """Add one all-reduce of a tensor through a plan's trees, from `start` on, s."""
+    first = scenario.add_routes(tree_routes(scenario.links, plan))
+    fragment = plan.lanes * LANE_BYTES
+    for number, (begin, stop) in enumerate(tensor_ranges(plan, elements)):
+        count = fragment_count(stop - begin, plan.lanes, data_type)
+        if not count:
+            continue
+        row = first + _KINDS * number
+        before: list[int] = []
+        last = row + _FIRST_TRIP
+        if data_type is DataType.FLOAT32:
+            # The prologue: nobody sends data before it has the first exponents.
+            before = [scenario.flows.add(last, fragment, start=start)]
+            last = row + _NEXT_TRIP
+            count -= 1
+        full = (count - 1) // plan.window * plan.window
+        bulk = scenario.flows.add(row + _BULK, full * fragment, delivered=before, start=start)
+        rest = scenario.flows.add(row + _REST, (count - 1 - full) * fragment, sent=[bulk])
+        scenario.flows.add(last, fragment, sent=[rest])
