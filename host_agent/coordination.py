@@ -174,6 +174,7 @@ class Coordinator:
             if not self._closing:
                 with contextlib.suppress(BlockingIOError):
                     os.eventfd_read(self._news)
+            self._take_events()
             events, self._events = self._events, []
             if not events:
                 self._check()
@@ -191,6 +192,9 @@ class Coordinator:
         with self._changed:
             end = None if timeout is None else time.monotonic() + timeout
             while True:
+                # All that started before the end starts everywhere: an operator that one process
+                # left out would hold up the others.
+                self._take_events()
                 while self._events:
                     operator = started(self._events.pop(0))
                     if operator is not None:
@@ -304,14 +308,19 @@ class Coordinator:
             if connection is not None:
                 connection.out += framed(frame)
                 self._flush(connection)
-        events = self._participant.take_events()
-        self._events += events
+        events = self._take_events()
         over, self._over = self._over, self._participant.over_everywhere
         if over != self._over:
             self._changed.notify_all()
         if events or self._participant.failure is not None or self._participant.done:
             os.eventfd_write(self._news, 1)
             self._changed.notify_all()
+
+    def _take_events(self) -> bool:
+        """Move the participant's events to the caller's; return whether there were any."""
+        events = self._participant.take_events()
+        self._events += events
+        return bool(events)
 
     def _way(self, frame: Frame) -> _Connection | None:
         """The connection that a frame goes over; none if it is gone."""

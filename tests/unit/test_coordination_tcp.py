@@ -15,6 +15,7 @@ from random import Random
 
 import pytest
 
+from collectives.coordination.events import Start
 from collectives.coordination.failure import (
     CoordinationError,
     IterationMismatch,
@@ -232,3 +233,20 @@ def test_bytes_that_are_no_frame_end_their_connection_only(group: Group) -> None
         member.begin_iteration(1)
         member.ready(operator("first"))
     assert {member.next_start(PATIENCE).name for member in group} == {"first"}
+
+
+def test_what_started_before_the_end_is_not_lost() -> None:
+    """Others wait in that operator, so that each has to do it before it raises what ended all."""
+    addresses = free_addresses(2)
+    with closing(Coordinator(balanced_tree(["a", "b"]), 0, addresses)) as coordinator:
+        # As after frames that start an operator and end the coordination in one read.
+        participant = coordinator._participant
+        participant._events.append(Start(operator("w", 3), 0.0, 1))
+        participant.failure = IterationMismatch("v", 1, ("b",), "ended it without")
+        assert coordinator.next_start(PATIENCE).name == "w"
+        with pytest.raises(IterationMismatch):
+            coordinator.next_start(PATIENCE)
+        participant._events.append(Start(operator("x", 3), 0.0, 1))
+        assert len(coordinator.events()) == 1
+        with pytest.raises(IterationMismatch):
+            coordinator.events()
