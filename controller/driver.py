@@ -288,7 +288,7 @@ class Driver:
             await _until_one_ends(self._hold(switch, link, stub, lost), self._ask(stub))
 
     async def _hold(
-        self, switch: fy.Switch, link: _Link, stub: p4r_grpc.P4RuntimeStub, lost: asyncio.Event
+        self, switch: fy.Switch, link: _Link, stub: p4r_grpc.P4RuntimeAsyncStub, lost: asyncio.Event
     ) -> None:
         """Keep a connected switch at its rules until it is lost."""
         self._move(link, State.PUSHING)
@@ -299,7 +299,7 @@ class Driver:
             await self._write(switch, link)
             await _first_of(lost, link.changed)
 
-    async def _ask(self, stub: p4r_grpc.P4RuntimeStub) -> None:
+    async def _ask(self, stub: p4r_grpc.P4RuntimeAsyncStub) -> None:
         """Ask a switch for its capabilities now and then; TimeoutError when it stays silent.
 
         The connections of a process that hangs stay open. gRPC's own keepalive would notice that,
@@ -316,7 +316,7 @@ class Driver:
             await asyncio.sleep(HEARTBEAT_SECONDS)
 
     async def _push(
-        self, switch: fy.Switch, target: SwitchTarget, stub: p4r_grpc.P4RuntimeStub
+        self, switch: fy.Switch, target: SwitchTarget, stub: p4r_grpc.P4RuntimeAsyncStub
     ) -> None:
         """Install the program unless it is there (VERIFY_AND_COMMIT: others break BMv2)."""
         request = p4r.GetForwardingPipelineConfigRequest(
