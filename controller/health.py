@@ -31,6 +31,9 @@ class DampingPolicy:
     """A switch that only restarts is back before that, and costs a job less than a new plan."""
     startup: float = 10.0
     """The same for an element that has not been in reach yet."""
+    silence: float = 10.0
+    """A switch that answers nothing for so long is out of reach. A process may be off a busy
+    processor for seconds; and one that hangs is as lost as one that has ended."""
     stable: float = 1.0
     """In reach for so long before it is planned in again."""
     half_life: float = 30.0
@@ -43,6 +46,8 @@ class DampingPolicy:
     """The highest penalty; so no hold-down is longer than half_life * log2(ceiling / reuse)."""
 
     def __post_init__(self) -> None:
+        if not 0 < self.silence < math.inf:
+            raise ValueError(f"silence {self.silence}: expected seconds, above 0")
         for name in ("away", "startup", "stable", "half_life"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name} {getattr(self, name)}: expected 0 s or more")

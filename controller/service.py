@@ -94,6 +94,8 @@ class ControllerService(pb_grpc.ControllerServicer):
         """Is told of a job of which there is news, before its agents are."""
         self.why_waiting: Callable[[int], str] = lambda job: ""
         """Says what a job waits for, and since when; empty: it goes on."""
+        self.waits: Callable[[int], bool] = lambda job: False
+        """Whether a job waits for a switch or link that is out of reach; its agents are told."""
         self.health = Health()
         """Of switches and links, for people to see."""
         self._jobs: dict[int, _Job] = {}
@@ -184,8 +186,10 @@ class ControllerService(pb_grpc.ControllerServicer):
     async def _check(self) -> None:
         while True:
             await asyncio.sleep(CHECK_SECONDS)
-            for job in self._jobs.values():
+            for number, job in self._jobs.items():
                 job.send(job.tracker.check(time.monotonic()))
+                if self.waits(number):
+                    job.send(job.tracker.waiting())
 
     # -- calls
 

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from collectives.coordination.encoding import FrameError, Stream, framed
+from collectives.coordination.encoding import FrameError, Stream, VersionError, framed, preface
 from collectives.coordination.events import CoordinationOptions, Event, GivenUp, Stalled, Start
 from collectives.coordination.failure import CoordinationError, OperatorError
 from collectives.coordination.link import LinkOptions
@@ -377,7 +377,7 @@ class Coordinator:
         connection.opening = False
         self._opened[connection.peer] = connection
         self._selector.modify(connection.sock, selectors.EVENT_READ, connection)
-        connection.out += self._early.pop(connection.peer, b"")
+        connection.out += preface() + self._early.pop(connection.peer, b"")
         self._flush(connection)
 
     def _read(self, connection: _Connection) -> None:
@@ -385,6 +385,9 @@ class Coordinator:
             data = connection.sock.recv(READ_BYTES)
             frames = connection.stream.take(data)
         except BlockingIOError:
+            return
+        except VersionError as error:
+            self._differ(connection, error)
             return
         except (OSError, FrameError) as error:
             self._lost(connection, str(error))
@@ -396,7 +399,19 @@ class Coordinator:
             if connection.incarnation == 0 and connection.peer < 0:
                 connection.peer, connection.incarnation = frame.source, frame.incarnation
                 self._incoming[frame.source, frame.incarnation] = connection
+                connection.out += preface()
             self._participant.receive(frame, time.monotonic())
+
+    def _differ(self, connection: _Connection, error: VersionError) -> None:
+        """The other end has another version; whoever opens cannot take part, and has to know."""
+        if connection.peer in self._opened:
+            name = self._tree.names[connection.peer]
+            self._participant.refused(f"it cannot understand {name}: {error}")
+        else:
+            with contextlib.suppress(OSError):
+                LOGGER.warning("a process at %s: %s", connection.sock.getpeername()[0], error)
+                connection.sock.send(preface())
+        self._lost(connection, str(error))
 
     def _flush(self, connection: _Connection) -> None:
         try:

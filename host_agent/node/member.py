@@ -21,7 +21,13 @@ from collectives.decomposition import decompose
 from collectives.network import Network, shorten
 from collectives.plan import HostPart, JobPlan
 from collectives.schedule import Schedule
-from host_agent.controller_client import AgentLost, AllDone, Assignment, ControllerClient
+from host_agent.controller_client import (
+    AgentLost,
+    AllDone,
+    Assignment,
+    ControllerClient,
+    JobWaits,
+)
 from host_agent.controller_client import PlanChanged as PlanChanged
 from host_agent.memory import too_much
 from host_agent.node.exchange import (
@@ -146,6 +152,8 @@ class Member:
                 self._released = True
             elif isinstance(event, AgentLost):
                 self._lost(event)
+            elif isinstance(event, JobWaits) and self._worker is not None:
+                self._worker.postpone(time.monotonic())
 
     def _adopt(self, plan: JobPlan) -> None:
         assignment = self.client.assignment

@@ -15,6 +15,7 @@ from random import Random
 
 import pytest
 
+from collectives.coordination.encoding import VERSION, preface
 from collectives.coordination.events import Start
 from collectives.coordination.failure import (
     CoordinationError,
@@ -159,6 +160,41 @@ def test_the_second_process_of_a_name_is_refused_and_the_first_goes_on() -> None
         for member in (parent, first):
             member.ready(operator("two"))
         assert first.next_start(PATIENCE) == parent.next_start(PATIENCE)
+
+
+@pytest.mark.parametrize("newer", ["parent", "child"])
+def test_processes_of_different_versions_say_so(
+    newer: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One end is played by the test: it opens, or answers, with the next version's preface."""
+    tree = balanced_tree(["a", "b"], fan_out=2)
+    root, leaf = tree.root, 1 - tree.root
+    addresses = free_addresses(2)
+    other = preface(VERSION + 1)
+    versions = f"version {VERSION + 1}, those of this process version {VERSION}"
+    if newer == "parent":
+        with (
+            socket.create_server(addresses[root]) as server,
+            closing(Coordinator(tree, leaf, addresses, PATIENT)) as child,
+        ):
+            child.start()
+            accepted, _ = server.accept()
+            with accepted:
+                assert accepted.recv(len(other)) == preface(VERSION)
+                accepted.sendall(other + b"whatever follows in that version")
+                name = tree.names[leaf]
+                with pytest.raises(
+                    ProcessRefused, match=f"process {name} is refused: .*{versions}"
+                ):
+                    child.next_start(PATIENCE)
+    else:
+        with closing(Coordinator(tree, root, addresses, PATIENT)) as parent:
+            parent.start()
+            with socket.create_connection(addresses[root]) as sock:
+                sock.sendall(other + b"whatever follows in that version")
+                assert sock.recv(100) == preface(VERSION)
+                assert sock.recv(100) == b""
+            assert versions in caplog.text
 
 
 def test_operators_that_differ_are_given_up_and_others_start(group: Group) -> None:
