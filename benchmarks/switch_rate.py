@@ -10,11 +10,13 @@ from __future__ import annotations
 import os
 import select
 import shutil
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -38,28 +40,46 @@ from protocol.wire import Address, Header, Kind, frame_template, frame_view
 CHILDREN = 8
 WINDOW = 256
 BATCH = 64
-GRPC_PORT = 50999
 CPU_SWITCH = 0
 CPU_HOSTS = 1
 
 
+@dataclass(frozen=True)
+class RunningSwitch:
+    """A switch's process, and where it answers P4Runtime."""
+
+    pid: int
+    address: str
+
+
+def free_ports(count: int) -> list[int]:
+    """TCP ports of this machine at which nobody listens."""
+    with ExitStack() as stack:
+        sockets = [
+            stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)
+        ]
+        return [sock.getsockname()[1] for sock in sockets]
+
+
 @contextmanager
-def switch_process(engine: Engine, interfaces: list[str], log: Path) -> Iterator[int]:
-    """A switch on one core with ports 1, 2, ... on the interfaces; gives its process id."""
+def switch_process(engine: Engine, interfaces: list[str], log: Path) -> Iterator[RunningSwitch]:
+    """A switch on one core with ports 1, 2, ... on the interfaces."""
     ports = [f"-i{n}@{name}" for n, name in enumerate(interfaces, start=1)]
-    address = f"127.0.0.1:{GRPC_PORT}"
+    grpc_port, thrift_port = free_ports(2)
+    address = f"127.0.0.1:{grpc_port}"
     if engine is Engine.EMBEDDED:
         command = [str(Path(sys.executable).with_name("p4switch")), "run", "--no-p4", *ports]
         command += ["--device-id", "1", "--grpc-server-addr", address, "--cpu-port", "510"]
     else:
-        command = ["simple_switch_grpc", "--no-p4", "--device-id", "1", "--thrift-port", "50998"]
+        command = ["simple_switch_grpc", "--no-p4", "--device-id", "1"]
+        command += ["--thrift-port", str(thrift_port)]
         command += [*ports, "--", "--grpc-server-addr", address, "--cpu-port", "510"]
     if shutil.which("taskset") and engine is Engine.EMBEDDED:
         command = ["taskset", "-c", str(CPU_SWITCH), *command]
     with log.open("w") as output:
         process = subprocess.Popen(command, stdout=output, stderr=output)
     try:
-        yield process.pid
+        yield RunningSwitch(process.pid, address)
     finally:
         process.terminate()
         process.wait()
@@ -77,11 +97,11 @@ def measure(engine: Engine, lanes: int, seconds: float, folder: Path) -> dict[st
     pipeline = compile_pipeline(engine, lanes, slots_of(network))
     with (
         veth_pairs("hsb", CHILDREN + 1) as pairs,
-        switch_process(engine, [pair[0] for pair in pairs], folder / f"{engine}.log") as pid,
+        switch_process(engine, [pair[0] for pair in pairs], folder / f"{engine}.log") as switch,
     ):
 
         async def program() -> None:
-            target = SwitchTarget("s1", f"127.0.0.1:{GRPC_PORT}", 1)
+            target = SwitchTarget("s1", switch.address, 1)
             async with Driver([target], pipeline) as driver:
                 await driver.apply(rules_for(network, [plan]), 60)
 
@@ -90,9 +110,9 @@ def measure(engine: Engine, lanes: int, seconds: float, folder: Path) -> dict[st
             os.sched_setaffinity(0, {CPU_HOSTS})
         try:
             ports = {n: PacketPort(pair[1]) for n, pair in enumerate(pairs, start=1)}
-            before = cpu_seconds(pid)
+            before = cpu_seconds(switch.pid)
             rate, elapsed = blast(network, plan, ports, seconds)
-            busy = (cpu_seconds(pid) - before) / elapsed
+            busy = (cpu_seconds(switch.pid) - before) / elapsed
         finally:
             os.sched_setaffinity(0, range(os.cpu_count() or 1))
         for port in ports.values():

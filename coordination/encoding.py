@@ -19,6 +19,10 @@ from coordination.operators import WORD_BITS, BitVector
 MESSAGES: tuple[type, ...] = get_args(Message)
 """By number; number 0 on the wire is no message, 1 the first of these."""
 
+VERSION = 1
+"""Of the layout of frames and messages: it grows with every change."""
+_PREFACE = struct.Struct(">4sH")
+_MAGIC = b"HSCO"
 LENGTH = struct.Struct(">I")
 """On a stream every frame is preceded by its length in bytes."""
 MOST_BYTES = 1 << 24
@@ -28,6 +32,21 @@ _MOST_VARINT = 10
 
 class FrameError(ValueError):
     """Bytes that are no frame; the message says where they go wrong."""
+
+
+class VersionError(FrameError):
+    """The other end has another version of the layout; the message names both."""
+
+    def __init__(self, version: int) -> None:
+        super().__init__(
+            f"its messages have version {version}, those of this process version {VERSION}: run "
+            "the same version of hopsum on all hosts"
+        )
+
+
+def preface(version: int = VERSION) -> bytes:
+    """What comes before the frames of a stream, each way."""
+    return _PREFACE.pack(_MAGIC, version)
 
 
 def encode(frame: Frame) -> bytes:
@@ -65,16 +84,28 @@ def decode(data: bytes) -> Frame:
 
 
 class Stream:
-    """Cuts the bytes of a connection into frames."""
+    """Cuts the bytes of a connection, a preface and frames, into frames."""
 
     def __init__(self) -> None:
         self._rest = bytearray()
+        self._begun = False
 
     def take(self, data: bytes) -> list[Frame]:
-        """The frames that are complete with these bytes. Raises FrameError."""
+        """The frames that are complete with these bytes. Raises FrameError, VersionError."""
         self._rest += data
-        frames = []
+        frames: list[Frame] = []
         at = 0
+        if not self._begun:
+            if len(self._rest) < _PREFACE.size:
+                return frames
+            magic, version = _PREFACE.unpack_from(self._rest)
+            if magic != _MAGIC:
+                raise FrameError(
+                    f"{bytes(self._rest[:8])!r} do not begin as coordination does, with {_MAGIC!r}"
+                )
+            if version != VERSION:
+                raise VersionError(version)
+            at, self._begun = _PREFACE.size, True
         while len(self._rest) - at >= LENGTH.size:
             (length,) = LENGTH.unpack_from(self._rest, at)
             if length > MOST_BYTES:

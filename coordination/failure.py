@@ -16,7 +16,7 @@ class CoordinationError(RuntimeError):
 
 
 class ProcessRefused(CoordinationError):
-    """This process was turned away: its name is taken, or it was started for another tree."""
+    """This process cannot take part: its name is taken, or its tree or version is another one."""
 
 
 class IterationMismatch(CoordinationError):

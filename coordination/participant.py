@@ -251,8 +251,12 @@ class Participant:
                 except CoordinationError as error:
                     self._fail(error)
         if self._near.refused is not None and not self.closed:
-            self._fail(ProcessRefused(f"process {self.name} is refused: {self._near.refused}"))
+            self.refused(self._near.refused)
         self.advance(now)
+
+    def refused(self, reason: str) -> None:
+        """The caller knows that this process cannot take part."""
+        self._fail(ProcessRefused(f"process {self.name} is refused: {reason}"))
 
     def disconnected(self, rank: int, reason: str, now: float) -> None:
         """The caller knows that the parent or a child is gone, sooner than by its silence."""

@@ -78,6 +78,7 @@ class Stream:
         self._open = 0
         self._code = np.zeros(window, dtype=np.uint8)
         self._first_sent_at = np.zeros(window)
+        """Or when its deadline was last postponed (`postpone`)."""
         self._due = np.full(window, NEVER)
         self._next_due = NEVER
         self._tries = np.zeros(window, dtype=np.int32)
@@ -391,6 +392,11 @@ class Stream:
             slots = self._recovery.probe(self._in_flight())
             self._statistics.probes += len(slots)
             self._try_again(slots, now, quiet=True)
+
+    def postpone(self, now: float) -> None:
+        """Let the deadlines of what is in flight, or handed over, count from now."""
+        self._first_sent_at[self._in_flight()] = now
+        self._handing_since = now
 
     def _in_flight(self) -> NDArray[np.intp]:
         return np.flatnonzero(self._wire != _IDLE)

@@ -77,7 +77,7 @@ class Task:
                 ),
                 _coordination(values.get("coordination")),
                 _job(values.get("vectors")),
-                FormOptions.from_dict(values.get("level_wise") or {}),
+                _form(values.get("level_wise")),
             )
         except (AttributeError, KeyError, TypeError, ValueError, ZeroDivisionError) as error:
             raise TaskError(
@@ -94,6 +94,10 @@ def _job(value: object) -> int | None:
     if value is None or (type(value) is int and 0 < value <= 0xFFFF):
         return value
     raise ValueError(f"vectors {value!r:.40}: expected the number of a job")
+
+
+def _form(values: object) -> FormOptions:
+    return DEFAULT if values is None else FormOptions.from_dict(values)
 
 
 def _coordination(values: Mapping[str, Any] | None) -> CoordinationTree | None:

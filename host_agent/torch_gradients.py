@@ -63,8 +63,13 @@ class OrderedGradients:
         """Whether the caller knows what ended it."""
         self._iteration = 0
         self._coordinator = _coordinator(group)
-        self._coordinator.start()
-        self._begin()
+        try:
+            self._coordinator.start()
+            # Others may have begun already, and failed.
+            self._begin()
+        except BaseException:
+            self._coordinator.close()
+            raise
         self._hooks = [
             parameter.register_post_accumulate_grad_hook(self._hook(name))
             for name, parameter in self._parameters.items()

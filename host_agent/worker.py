@@ -186,6 +186,11 @@ class Worker:
         for stream in self._all:
             stream.tick(now)
 
+    def postpone(self, now: float) -> None:
+        """Let the deadlines of what is in flight count from now: the job is known to wait."""
+        for stream in self._all:
+            stream.postpone(now)
+
     def take_output(self) -> list[Frames]:
         """The frames to send, in order; each batch has one length.
 

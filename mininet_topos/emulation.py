@@ -123,6 +123,11 @@ class Emulation:
     ) -> None:
         self._tear_down()
 
+    def temporary_folder(self) -> contextlib.AbstractContextManager[Path]:
+        """A folder for the time of the block; `hopsum stop` removes that of a killed run."""
+        assert self._record is not None
+        return self._record.temporary_folder()
+
     def _build(self) -> None:
         from mininet.link import Link
         from mininet.log import setLogLevel

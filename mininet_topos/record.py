@@ -2,7 +2,8 @@
 
 One emulation at a time is up on a machine (`EmulationLock`). It keeps a record, a JSON file in
 `STATE`, which it deletes when it has cleaned up after itself. Only what is provably of such a run
-is touched: processes by a random mark in their environment, interfaces by name and MAC address.
+is touched: processes by a random mark in their environment, interfaces by name and MAC address,
+folders by their random name, owner and mode.
 """
 
 from __future__ import annotations
@@ -13,8 +14,11 @@ import json
 import os
 import secrets
 import select
+import shutil
 import signal
+import stat
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -27,6 +31,10 @@ STATE = Path("/run/hopsum-emulation")
 """Root's alone: what is there says what root kills and deletes. A reboot empties it too."""
 MARK = "HOPSUM_RUN"
 """In the environment of every process of an emulation, with the record's token."""
+FOLDER = "hopsum-"
+"""What names of runs' folders begin with, in the machine's folder for temporary files."""
+SOCKET = "controller"
+"""In such a folder: where agents reach the controller."""
 KILL_SECONDS = 30.0
 INTERFACES = Path("/sys/class/net")
 
@@ -88,6 +96,7 @@ class RunRecord:
     """Name -> MAC address, which it has from the moment it is there."""
     settings: dict[str, str] = field(default_factory=dict)
     """Kernel parameter's file -> what it was before the run."""
+    folders: list[str] = field(default_factory=list)
 
     def write(self) -> None:
         """Save the record."""
@@ -108,6 +117,20 @@ class RunRecord:
             yield
         finally:
             os.environ.pop(MARK, None)
+
+    @contextlib.contextmanager
+    def temporary_folder(self) -> Iterator[Path]:
+        """A folder of the run's own (mode 0700) for the time of the block."""
+        folder = Path(tempfile.gettempdir()) / f"{FOLDER}{secrets.token_hex(8)}"
+        self.folders.append(str(folder))
+        self.write()
+        try:
+            folder.mkdir(mode=0o700)
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+            self.folders.remove(str(folder))
+            self.write()
 
     def change_setting(self, path: Path, value: str) -> None:
         """Set a kernel parameter for the time of the run, where there is such a parameter."""
@@ -153,6 +176,7 @@ class RunRecord:
                 values["owner_started"],
                 values["interfaces"],
                 values["settings"],
+                values.get("folders", []),
             )
         except (ValueError, KeyError, TypeError) as error:
             raise EmulationError(f"{path} is no record of a run ({error!r}); remove it") from error
@@ -186,6 +210,8 @@ def take_down_orphans(folder: Path) -> list[str]:
             for name, address in record.interfaces.items():
                 lines += _delete_interface(name, address)
             lines += record.restore_settings()
+            for left in record.folders:
+                lines += _remove_folder(Path(left))
             record.forget()
     return lines
 
@@ -244,3 +270,32 @@ def _delete_interface(name: str, address: str) -> list[str]:
             f"interface {name}, which a killed run left, cannot be deleted: {done.stderr.strip()}"
         )
     return [f"deleted interface {name}"]
+
+
+def _remove_folder(path: Path) -> list[str]:
+    """Remove a run's folder with the socket in it; it stays if it is another one, or holds more."""
+    if not path.name.startswith(FOLDER):
+        return []
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return []
+    try:
+        found = os.fstat(descriptor)
+        if (found.st_uid, stat.S_IMODE(found.st_mode)) != (os.geteuid(), 0o700):
+            return []
+        with os.scandir(descriptor) as entries:
+            sockets = {
+                entry.name: stat.S_ISSOCK(entry.stat(follow_symlinks=False).st_mode)
+                for entry in entries
+            }
+        if sockets not in ({}, {SOCKET: True}):
+            return []
+        for name in sockets:
+            os.unlink(name, dir_fd=descriptor)
+        path.rmdir()
+    except OSError:
+        return []
+    finally:
+        os.close(descriptor)
+    return [f"removed folder {path}"]

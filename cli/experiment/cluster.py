@@ -7,7 +7,6 @@ import logging
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Coroutine
 from functools import partial
@@ -144,7 +143,7 @@ async def beside_cluster(
         ],
         pipeline,
     )
-    with tempfile.TemporaryDirectory(prefix="hopsum-") as folder:
+    with emulation.temporary_folder() as folder:
         async with serve_cluster(
             emulation.network,
             driver,

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -108,7 +107,7 @@ async def run_job(
     async with contextlib.AsyncExitStack() as stack:
         tracker = await _submit(manager, prepared)
         beside = await _submit_vectors(manager, prepared)
-        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="hopsum-"))
+        folder = stack.enter_context(emulation.temporary_folder())
         address = await stack.enter_async_context(service.serve(f"unix:{folder}/controller"))
         stack.enter_context(announced(address))
         before = emulation.link_bytes()

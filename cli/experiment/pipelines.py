@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 from cli.experiment.description import Engine, ExperimentError
@@ -14,6 +15,7 @@ from protocol.wire import HOPS_DEFAULT, check_hops
 CHECKOUT = Path(__file__).resolve().parents[2]
 PROGRAM = CHECKOUT / "p4src" / "hopsum.p4"
 BUILD = Path("build")
+P4INFO = "hopsum.p4info.txtpb"
 
 
 def slots_of(network: Network) -> int:
@@ -40,26 +42,29 @@ def compile_pipeline(
     defines = defines_of(lanes, slots, max_hops)
     folder = BUILD / "-".join((engine.value, *defines.values()))
     folder.mkdir(parents=True, exist_ok=True)
-    p4info = folder / "hopsum.p4info.txtpb"
-    if engine is Engine.EMBEDDED:
-        return _embedded(folder, p4info, defines, lanes, slots)
-    return _bmv2(folder, p4info, defines, lanes, slots)
+    compile_into = _embedded if engine is Engine.EMBEDDED else _bmv2
+    # Another process may read these files, or write them, at this moment.
+    with tempfile.TemporaryDirectory(dir=folder) as unfinished:
+        made = compile_into(Path(unfinished), defines)
+        p4info, config = (path.replace(folder / path.name) for path in made)
+    return load_pipeline(p4info, config, lanes, slots)
 
 
-def _embedded(
-    folder: Path, p4info: Path, defines: dict[str, str], lanes: int, slots: int
-) -> Pipeline:
+def _embedded(folder: Path, defines: dict[str, str]) -> tuple[Path, Path]:
+    """P4Info and configuration of p4switch, in a folder."""
     from p4switch.check.program import compile_file
     from p4switch.control.bundle import make_bundle
     from p4switch.control.p4info import p4info_text
 
-    config = folder / "hopsum.p4bin"
+    p4info, config = folder / P4INFO, folder / "hopsum.p4bin"
     config.write_bytes(make_bundle(PROGRAM, defines=defines))
     p4info.write_text(p4info_text(compile_file(PROGRAM, defines=defines)))
-    return load_pipeline(p4info, config, lanes, slots)
+    return p4info, config
 
 
-def _bmv2(folder: Path, p4info: Path, defines: dict[str, str], lanes: int, slots: int) -> Pipeline:
+def _bmv2(folder: Path, defines: dict[str, str]) -> tuple[Path, Path]:
+    """P4Info and configuration of BMv2, in a folder."""
+    p4info, config = folder / P4INFO, folder / "hopsum.json"
     compiler = shutil.which("p4c")
     if compiler is None:
         raise ExperimentError("engine bmv2: p4c is not on PATH; it compiles the P4 for BMv2")
@@ -75,4 +80,4 @@ def _bmv2(folder: Path, p4info: Path, defines: dict[str, str], lanes: int, slots
     )  # fmt: skip
     if done.returncode != 0:
         raise ExperimentError(f"p4c could not compile {PROGRAM.name}:\n{done.stderr}")
-    return load_pipeline(p4info, folder / "hopsum.json", lanes, slots)
+    return p4info, config

@@ -19,6 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from fractions import Fraction
+from typing import TypeVar
 
 from collectives.algorithms.level_wise import (
     PIECES_A_LEVEL,
@@ -41,6 +42,8 @@ from collectives.schedule import Schedule, check_counts
 from network.model import Network
 
 NAME = "level-wise"
+
+_Kind = TypeVar("_Kind", bound=StrEnum)
 
 ELEMENT_BITS = 32
 PIECES_BELOW = 8
@@ -78,13 +81,30 @@ class FormOptions:
         return {"form": self.shape, "siblings": self.siblings}
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, str | None]) -> FormOptions:
-        """From the object of JSON; raises ValueError for values that are none of them."""
-        siblings = values.get("siblings")
+    def from_dict(cls, values: object) -> FormOptions:
+        """From the object of JSON, of which all may be missing or null.
+
+        Raises ValueError that names what cannot be, and what is expected.
+        """
+        if not isinstance(values, Mapping):
+            raise ValueError(f"{values!r:.40}: expected an object with form, siblings")
+        for key in values:
+            if key not in ("form", "siblings"):
+                raise ValueError(f"there is no {key!r:.40}: expected form, siblings")
         return cls(
-            Shape(values.get("form") or Shape.AUTO),
-            None if siblings is None else Siblings(siblings),
+            _choice("form", values.get("form"), Shape) or Shape.AUTO,
+            _choice("siblings", values.get("siblings"), Siblings),
         )
+
+
+def _choice(key: str, value: object, kinds: type[_Kind]) -> _Kind | None:
+    """One of the words of an enumeration; None where it is left open."""
+    words = [str(kind) for kind in kinds]
+    if value is None:
+        return None
+    if not isinstance(value, str) or value not in words:
+        raise ValueError(f"{key} {value!r:.40}: expected one of {', '.join(words)}")
+    return kinds(value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,8 @@
 
 For every switch one task connects, pushes the pipeline if another one (or none) is there, reads
 what the switch holds, writes the difference, and waits for new rules or the loss of the switch;
-then it begins again. So a restarted switch, or a restarted controller, converges by itself.
+then it begins again. A switch that leaves questions unanswered is lost as well. So a restarted
+switch, one that hung, or a restarted controller, converges by itself.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import TracebackType
@@ -37,10 +38,15 @@ LOGGER = logging.getLogger("hopsum.driver")
 # finsy warns of what is normal here: no gNMI, no pipeline before the first push, no switch yet.
 logging.getLogger("finsy").setLevel(logging.ERROR)
 
+SILENCE_SECONDS = 10.0
+"""A process may be off a busy processor for seconds; one that hangs is as lost as one that ended."""
 BATCH = 500
 """Updates in one write: far below the 4 MB that a gRPC server takes by default."""
 PUSH_SECONDS = 120.0
 """A first push may compile the program."""
+CONNECT_SECONDS = 30.0
+"""gRPC itself gives a server 20 s for its first words."""
+HEARTBEAT_SECONDS = 2.0
 FIRST_PAUSE = 0.1
 LAST_PAUSE = 2.0
 INSPECT_SECONDS = 2.0
@@ -97,7 +103,8 @@ class _Link:
 class Driver:
     """Holds the connections to all switches of a network: `async with Driver(...) as driver`.
 
-    `listener` is told (switch, state, detail) whenever a switch gets somewhere.
+    `listener` is told (switch, state, detail) whenever a switch gets somewhere. A switch that
+    answers nothing for `silence` seconds is out of reach.
     """
 
     def __init__(
@@ -107,10 +114,12 @@ class Driver:
         rules: Mapping[str, SwitchRules] | None = None,
         *,
         election_id: int = 10,
+        silence: float = SILENCE_SECONDS,
         listener: Callable[[str, State, str], None] | None = None,
     ) -> None:
         self._pipeline = pipeline
         self._election_id = election_id
+        self._silence = silence
         self._listener = listener
         self._news = asyncio.Event()
         rules = rules or {}
@@ -272,53 +281,78 @@ class Driver:
         switch = fy.Switch(link.target.name, link.target.address, options)
         lost = asyncio.Event()
         switch.ee.on(fy.SwitchEvent.CHANNEL_DOWN, lambda _: lost.set())
-        async with switch:
+        async with contextlib.AsyncExitStack() as stack:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                await stack.enter_async_context(switch)
             if not switch.is_primary:
                 raise RuntimeError(
                     f"another controller (election id {switch.primary_id}) holds the switch"
                 )
-            self._move(link, State.PUSHING)
-            await self._push(switch, link.target)
-            link.switch = switch
-            while not lost.is_set():
-                link.changed.clear()
-                await self._write(switch, link)
-                await _first_of(lost, link.changed)
+            channel = grpc.aio.insecure_channel(
+                link.target.address, options=[("grpc.max_receive_message_length", -1)]
+            )
+            stub = p4r_grpc.P4RuntimeStub(await stack.enter_async_context(channel))
+            await _until_one_ends(self._hold(switch, link, stub, lost), self._ask(stub))
 
-    async def _push(self, switch: fy.Switch, target: SwitchTarget) -> None:
-        """Install the program unless it is there (VERIFY_AND_COMMIT: others break BMv2)."""
-        channel = grpc.aio.insecure_channel(
-            target.address, options=[("grpc.max_receive_message_length", -1)]
-        )
-        async with channel:
-            stub = p4r_grpc.P4RuntimeStub(channel)
-            request = p4r.GetForwardingPipelineConfigRequest(
-                device_id=target.device_id,
-                response_type=p4r.GetForwardingPipelineConfigRequest.COOKIE_ONLY,
-            )
+    async def _hold(
+        self, switch: fy.Switch, link: _Link, stub: p4r_grpc.P4RuntimeAsyncStub, lost: asyncio.Event
+    ) -> None:
+        """Keep a connected switch at its rules until it is lost."""
+        self._move(link, State.PUSHING)
+        await self._push(switch, link.target, stub)
+        link.switch = switch
+        while not lost.is_set():
+            link.changed.clear()
+            await self._write(switch, link)
+            await _first_of(lost, link.changed)
+
+    async def _ask(self, stub: p4r_grpc.P4RuntimeAsyncStub) -> None:
+        """Ask a switch for its capabilities now and then; TimeoutError when it stays silent.
+
+        The connections of a process that hangs stay open. gRPC's own keepalive would notice that,
+        but servers end connections that ping more often than every five minutes unless they are
+        told otherwise (GOAWAY, "too many pings"), and simple_switch_grpc is not; a call is no ping.
+        """
+        while True:
             try:
-                reply = await stub.GetForwardingPipelineConfig(request)
-                if reply.config.cookie.cookie == self._pipeline.cookie:
-                    return
-                await _drop_groups(switch)
+                await stub.Capabilities(p4r.CapabilitiesRequest(), timeout=self._silence)
             except grpc.aio.AioRpcError as error:
-                if error.code() is not grpc.StatusCode.FAILED_PRECONDITION:
-                    raise
-            config = p4r.ForwardingPipelineConfig(
-                p4info=switch.p4info.p4info,
-                p4_device_config=self._pipeline.config,
-                cookie=p4r.ForwardingPipelineConfig.Cookie(cookie=self._pipeline.cookie),
-            )
-            election = switch.election_id
-            await stub.SetForwardingPipelineConfig(
-                p4r.SetForwardingPipelineConfigRequest(
-                    device_id=target.device_id,
-                    election_id=p4r.Uint128(high=election >> 64, low=election & (1 << 64) - 1),
-                    action=p4r.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT,
-                    config=config,
-                ),
-                timeout=PUSH_SECONDS,
-            )
+                # A refusal is an answer, and a connection that breaks ends the stream as well.
+                if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+                    raise TimeoutError(f"no answer for {self._silence:g} s") from None
+            await asyncio.sleep(HEARTBEAT_SECONDS)
+
+    async def _push(
+        self, switch: fy.Switch, target: SwitchTarget, stub: p4r_grpc.P4RuntimeAsyncStub
+    ) -> None:
+        """Install the program unless it is there (VERIFY_AND_COMMIT: others break BMv2)."""
+        request = p4r.GetForwardingPipelineConfigRequest(
+            device_id=target.device_id,
+            response_type=p4r.GetForwardingPipelineConfigRequest.COOKIE_ONLY,
+        )
+        try:
+            reply = await stub.GetForwardingPipelineConfig(request)
+            if reply.config.cookie.cookie == self._pipeline.cookie:
+                return
+            await _drop_groups(switch)
+        except grpc.aio.AioRpcError as error:
+            if error.code() is not grpc.StatusCode.FAILED_PRECONDITION:
+                raise
+        config = p4r.ForwardingPipelineConfig(
+            p4info=switch.p4info.p4info,
+            p4_device_config=self._pipeline.config,
+            cookie=p4r.ForwardingPipelineConfig.Cookie(cookie=self._pipeline.cookie),
+        )
+        election = switch.election_id
+        await stub.SetForwardingPipelineConfig(
+            p4r.SetForwardingPipelineConfigRequest(
+                device_id=target.device_id,
+                election_id=p4r.Uint128(high=election >> 64, low=election & (1 << 64) - 1),
+                action=p4r.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT,
+                config=config,
+            ),
+            timeout=PUSH_SECONDS,
+        )
 
     async def _write(self, switch: fy.Switch, link: _Link) -> None:
         """Bring the switch from what it holds to what it should hold."""
@@ -394,6 +428,19 @@ async def _answers(switch: fy.Switch) -> AsyncIterator[AsyncIterator[fy.P4Packet
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+async def _until_one_ends(*works: Coroutine[Any, Any, None]) -> None:
+    """Run several until one returns or raises, and return or raise so."""
+    tasks = [asyncio.create_task(work) for work in works]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    for task in done:
+        task.result()
 
 
 async def _first_of(*events: asyncio.Event) -> None:

@@ -43,13 +43,17 @@ class _Attendance:
 class AgentRegistry:
     """Every job's tracker, and a queue of messages for each agent that attends.
 
+    `waits`: whether a job waits for a switch or link that is out of reach; its agents are told.
     `silence`: seconds after which an agent that says nothing counts as lost.
     """
 
-    def __init__(self, silence: float = SILENCE_SECONDS) -> None:
+    def __init__(
+        self, waits: Callable[[int], bool] = lambda job: False, silence: float = SILENCE_SECONDS
+    ) -> None:
         self.heard: Callable[[Tracker], None] = lambda tracker: None
         """Called with a job's tracker when there is news of it, before agents are sent messages."""
         self._jobs: dict[int, _Attendance] = {}
+        self._waits = waits
         self._silence = silence
 
     def __iter__(self) -> Iterator[Tracker]:
@@ -120,9 +124,11 @@ class AgentRegistry:
             entry.send(entry.tracker.gone(host))
 
     def check(self, now: float) -> None:
-        """Look for agents that have been silent too long."""
-        for entry in self._jobs.values():
+        """Look for agents that have been silent too long, and tell those whose job waits."""
+        for job, entry in self._jobs.items():
             entry.send(entry.tracker.check(now))
+            if self._waits(job):
+                entry.send(entry.tracker.waiting())
 
     def end_streams(self) -> None:
         """End the streams of all agents; the jobs stay."""

@@ -45,6 +45,8 @@ WINDOW = 64
 GRACE_SECONDS = 30.0
 """So long a job waits for a server's agent that is gone."""
 WATCH_SECONDS = 0.2
+CANCEL_SECONDS = 2.0
+"""So long `cancel` waits until switches are rid of a job's rules; they may take longer, or hang."""
 
 Send = Callable[[str, pb.NodeCommand], None]
 """Tells a host's agent process something, if it has one."""
@@ -79,7 +81,8 @@ class Cluster:
         self._unrecorded = False
         """Whether the journal has kept an epoch from beginning."""
         self._progress: dict[int, Progress] = {}
-        self._retrying: set[asyncio.Task[None]] = set()
+        self._beside: set[asyncio.Task[None]] = set()
+        """What nobody waits for."""
         manager.planned = self._planned
         manager.recovered = self._recovered
         manager.agents.heard = self._heard
@@ -268,9 +271,13 @@ class Cluster:
         self._begin_watch(job, now + self._grace if tracker.started else math.inf)
 
     async def cancel(self, job: Job, reason: str = "cancelled by its owner") -> Job:
-        """End a job that is not over; one that is stays as it ended."""
-        if not job.state.over:
-            await self._end(job, JobState.CANCELLED, reason)
+        """End a job that is not over; one that is stays as it ended.
+
+        Its agents are told at once; switches that do not answer lose its rules when they are back.
+        """
+        if not job.state.over and self._dismiss(job, JobState.CANCELLED, reason):
+            clearing = self._start_beside(self._clear(job), f"clear job {job.number}")
+            await asyncio.wait([clearing], timeout=CANCEL_SECONDS)
         return job
 
     # -- hosts
@@ -451,9 +458,7 @@ class Cluster:
 
     def _recovered(self) -> None:
         """Try the queued jobs again: what is back may be what they wait for."""
-        task = asyncio.create_task(self._start_queued(), name="start queued jobs")
-        self._retrying.add(task)
-        task.add_done_callback(self._retrying.discard)
+        self._start_beside(self._start_queued(), "start queued jobs")
 
     def _note(self, job: Job, tracker: Tracker) -> None:
         rounds = [tracker.agents[worker].round for worker in tracker.plan.workers]
@@ -500,8 +505,19 @@ class Cluster:
     def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         return asyncio.create_task(work)
 
+    def _start_beside(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        task = asyncio.create_task(work, name=name)
+        self._beside.add(task)
+        task.add_done_callback(self._beside.discard)
+        return task
+
     async def _end(self, job: Job, state: JobState, reason: str = "") -> None:
         """Let a job's agents, rules and slots go; then see which queued jobs fit."""
+        if self._dismiss(job, state, reason):
+            await self._clear(job)
+
+    def _dismiss(self, job: Job, state: JobState, reason: str) -> bool:
+        """End a job, and let its agents go; whether switches have, or may get, rules of it."""
         self._progress.pop(job.number, None)
         watch = self._watching.pop(job.number, None)
         if watch is not None and watch is not asyncio.current_task():
@@ -510,11 +526,15 @@ class Cluster:
         self._over(job, state, reason)
         LOGGER.info("job %d (%s): %s %s", job.number, job.spec.name, state, reason)
         if queued:
-            return
+            return False
         if state is not JobState.FINISHED:
             command = pb.NodeCommand(leave=pb.LeaveJob(job=job.number, reason=reason))
             for host in job.hosts:
                 self.send(host, command)
+        return True
+
+    async def _clear(self, job: Job) -> None:
+        """Let the rules and slots of a job that has ended go, and start what fits now."""
         await self._release(job)
         await self._start_queued()
 
@@ -553,7 +573,7 @@ class Cluster:
 
     async def close(self) -> None:
         """Stop watching; the jobs are left as they are."""
-        tasks = [*self._watching.values(), *self._retrying]
+        tasks = [*self._watching.values(), *self._beside]
         self._watching.clear()
         for task in tasks:
             task.cancel()

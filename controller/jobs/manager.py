@@ -77,7 +77,7 @@ class Manager:
         losses: Iterable[Loss] = (),
     ) -> None:
         self.network = network
-        self.agents = AgentRegistry()
+        self.agents = AgentRegistry(self.waits)
         self.health = Health()
         self.planned: Planned = lambda request, plan, bypassed: None
         self.recovered: Callable[[], None] = lambda: None
@@ -136,6 +136,10 @@ class Manager:
     def lost_to(self, job: int) -> frozenset[Element]:
         """The failed switches and links that the plan of a job still uses."""
         return used_elements(self._job(job).plan) & self._failed
+
+    def waits(self, job: int) -> bool:
+        """Whether a job waits for a failed switch or link."""
+        return job in self._jobs and bool(self.lost_to(job))
 
     def why_waiting(self, job: int) -> str:
         """Return which failed switch or link a job waits for, and since when; empty: none."""

@@ -161,6 +161,11 @@ class Tracker:
                 out += self._fall(agent, pb.LOST, f"silent for {silent:.0f} s")
         return out
 
+    def waiting(self) -> Outgoing:
+        """Tell every agent that the job waits for something out of reach."""
+        message = pb.ControllerMessage(waiting=pb.Waiting())
+        return [(agent.host, message) for agent in self.agents.values() if agent.connected]
+
     def adopt(self, plan: JobPlan) -> Outgoing:
         """Hand a new epoch's plan to every agent."""
         self.plan = plan

@@ -74,7 +74,12 @@ class AllDone:
     lost: Mapping[str, str]
 
 
-Event = PlanChanged | AgentLost | AllDone
+@dataclass(frozen=True, slots=True)
+class JobWaits:
+    """The job waits for a switch or link that is out of reach; told again while it does."""
+
+
+Event = PlanChanged | AgentLost | AllDone | JobWaits
 
 
 class ControllerClient:
@@ -331,6 +336,9 @@ class ControllerClient:
                 case "cut":
                     if self._cut is None or message.cut.number > self._cut[0]:
                         self._cut = message.cut.number, plan_from(message.cut.plan)
+                case "waiting":
+                    if JobWaits() not in self._events:
+                        self._events.append(JobWaits())
                 case "all_done":
                     lost = {fallen.host: fallen.reason for fallen in message.all_done.lost}
                     self._all_done = AllDone(lost)

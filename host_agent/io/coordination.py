@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from coordination.encoding import FrameError, Stream, framed
+from coordination.encoding import FrameError, Stream, VersionError, framed, preface
 from coordination.events import CoordinationOptions, Event, GivenUp, Stalled, Start
 from coordination.failure import CoordinationError, OperatorError
 from coordination.link import LinkOptions
@@ -174,6 +174,7 @@ class Coordinator:
             if not self._closing:
                 with contextlib.suppress(BlockingIOError):
                     os.eventfd_read(self._news)
+            self._take_events()
             events, self._events = self._events, []
             if not events:
                 self._check()
@@ -191,6 +192,9 @@ class Coordinator:
         with self._changed:
             end = None if timeout is None else time.monotonic() + timeout
             while True:
+                # All that started before the end starts everywhere: an operator that one process
+                # left out would hold up the others.
+                self._take_events()
                 while self._events:
                     operator = started(self._events.pop(0))
                     if operator is not None:
@@ -304,14 +308,19 @@ class Coordinator:
             if connection is not None:
                 connection.out += framed(frame)
                 self._flush(connection)
-        events = self._participant.take_events()
-        self._events += events
+        events = self._take_events()
         over, self._over = self._over, self._participant.over_everywhere
         if over != self._over:
             self._changed.notify_all()
         if events or self._participant.failure is not None or self._participant.done:
             os.eventfd_write(self._news, 1)
             self._changed.notify_all()
+
+    def _take_events(self) -> bool:
+        """Move the participant's events to the caller's; return whether there were any."""
+        events = self._participant.take_events()
+        self._events += events
+        return bool(events)
 
     def _way(self, frame: Frame) -> _Connection | None:
         """The connection that a frame goes over; none if it is gone."""
@@ -368,7 +377,7 @@ class Coordinator:
         connection.opening = False
         self._opened[connection.peer] = connection
         self._selector.modify(connection.sock, selectors.EVENT_READ, connection)
-        connection.out += self._early.pop(connection.peer, b"")
+        connection.out += preface() + self._early.pop(connection.peer, b"")
         self._flush(connection)
 
     def _read(self, connection: _Connection) -> None:
@@ -376,6 +385,9 @@ class Coordinator:
             data = connection.sock.recv(READ_BYTES)
             frames = connection.stream.take(data)
         except BlockingIOError:
+            return
+        except VersionError as error:
+            self._differ(connection, error)
             return
         except (OSError, FrameError) as error:
             self._lost(connection, str(error))
@@ -387,7 +399,19 @@ class Coordinator:
             if connection.incarnation == 0 and connection.peer < 0:
                 connection.peer, connection.incarnation = frame.source, frame.incarnation
                 self._incoming[frame.source, frame.incarnation] = connection
+                connection.out += preface()
             self._participant.receive(frame, time.monotonic())
+
+    def _differ(self, connection: _Connection, error: VersionError) -> None:
+        """The other end has another version; whoever opens cannot take part, and has to know."""
+        if connection.peer in self._opened:
+            name = self._tree.names[connection.peer]
+            self._participant.refused(f"it cannot understand {name}: {error}")
+        else:
+            with contextlib.suppress(OSError):
+                LOGGER.warning("a process at %s: %s", connection.sock.getpeername()[0], error)
+                connection.sock.send(preface())
+        self._lost(connection, str(error))
 
     def _flush(self, connection: _Connection) -> None:
         try:

@@ -20,7 +20,13 @@ from collectives.algorithms.level_wise_form import forms_of
 from collectives.decomposition import decompose
 from collectives.plan import HostPart, JobPlan
 from collectives.schedule import Schedule
-from host_agent.io.controller_client import AgentLost, AllDone, Assignment, ControllerClient
+from host_agent.io.controller_client import (
+    AgentLost,
+    AllDone,
+    Assignment,
+    ControllerClient,
+    JobWaits,
+)
 from host_agent.io.controller_client import PlanChanged as PlanChanged
 from host_agent.io.loop import Machine
 from host_agent.memory import too_much
@@ -146,6 +152,8 @@ class Member:
                 self._released = True
             elif isinstance(event, AgentLost):
                 self._lost(event)
+            elif isinstance(event, JobWaits) and self._worker is not None:
+                self._worker.postpone(time.monotonic())
 
     def _adopt(self, plan: JobPlan) -> None:
         assignment = self.client.assignment

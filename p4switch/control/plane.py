@@ -181,15 +181,18 @@ def _receive(packet_socket: socket.socket) -> list[bytes]:
         while len(frames) < BATCH:
             try:
                 frame, ancillary, _, _ = packet_socket.recvmsg(LARGEST_FRAME, AUXDATA_ROOM)
-                frames.append(_with_tag(frame, ancillary))
+                frames.append(frame_with_tag(frame, ancillary))
             except OSError as error:
                 if error.errno != errno.ENETDOWN:
                     raise
     return frames
 
 
-def _with_tag(frame: bytes, ancillary: Sequence[tuple[int, int, bytes]]) -> bytes:
-    """The frame with the VLAN tag that the kernel took out of it, if it had one."""
+def frame_with_tag(frame: bytes, ancillary: Sequence[tuple[int, int, bytes]]) -> bytes:
+    """Return a frame with the VLAN tag that the kernel took out of it, if it had one.
+
+    `ancillary`: as `recvmsg` gives it for a socket with PACKET_AUXDATA.
+    """
     for level, kind, data in ancillary:
         if (level, kind) != (SOL_PACKET, PACKET_AUXDATA) or len(data) < AUXDATA.size:
             continue

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import select
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -168,6 +169,43 @@ def test_a_killed_switch_converges(switch: SwitchProcess, pipeline: Pipeline) ->
             switch.start()
             await driver.wait(timeout=WAIT)
             assert driver.states() == {"s1": State.READY}
+
+    asyncio.run(main())
+
+
+def test_a_stopped_switch_counts_as_lost_until_it_runs_on(
+    switch: SwitchProcess, pipeline: Pipeline
+) -> None:
+    """Its connections stay open, and what it should hold meanwhile it gets when it is back."""
+
+    async def main() -> None:
+        silent = asyncio.Event()
+
+        def listen(name: str, state: State, detail: str) -> None:
+            if state is State.CONNECTING and "no answer" in detail:
+                silent.set()
+
+        rules = {"s1": star_rules(4)}
+        driver = Driver([switch.target], pipeline, rules, silence=2.0, listener=listen)
+        async with driver:
+            await driver.wait(timeout=WAIT)
+            assert switch.process is not None
+            switch.process.send_signal(signal.SIGSTOP)
+            await asyncio.wait_for(silent.wait(), WAIT)
+            assert driver.states() == {"s1": State.CONNECTING}
+            with pytest.raises(TimeoutError, match="not ready: s1"):
+                await driver.apply({"s1": star_rules(2)}, 0)
+            switch.process.send_signal(signal.SIGCONT)
+            await driver.wait(timeout=WAIT)
+        updates: list[str] = []
+        async with Driver(
+            [switch.target],
+            pipeline,
+            {"s1": star_rules(2)},
+            listener=lambda name, state, detail: updates.append(detail),
+        ) as driver:
+            await driver.wait(timeout=WAIT)
+        assert updates[-1] == "0 updates"
 
     asyncio.run(main())
 

@@ -6,6 +6,7 @@ names. It says errors as real switches do, one p4.v1.Error an update.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -45,6 +46,12 @@ class FakeSwitch(p4r_grpc.P4RuntimeServicer):
         """Table ids whose entries are refused."""
         self.answers = True
         self.primary = True
+        self.going = asyncio.Event()
+        """Cleared, it hangs as a stopped process does: connections stay open, without answers."""
+        self.going.set()
+        self.asked = 0
+        """How often its capabilities have been asked for."""
+        self.knows_capabilities = True
         self._server: grpc.aio.Server | None = None
 
     async def start(self, address: str) -> None:
@@ -63,6 +70,7 @@ class FakeSwitch(p4r_grpc.P4RuntimeServicer):
         self, requests: AsyncIterator[p4r.StreamMessageRequest], context: Any
     ) -> AsyncIterator[p4r.StreamMessageResponse]:
         async for request in requests:
+            await self.going.wait()
             if request.HasField("arbitration"):
                 reply = p4r.StreamMessageResponse(arbitration=request.arbitration)
                 if not self.primary:
@@ -88,6 +96,10 @@ class FakeSwitch(p4r_grpc.P4RuntimeServicer):
     async def Capabilities(
         self, request: p4r.CapabilitiesRequest, context: Any
     ) -> p4r.CapabilitiesResponse:
+        self.asked += 1
+        await self.going.wait()
+        if not self.knows_capabilities:
+            await context.abort(grpc.StatusCode.UNIMPLEMENTED, "what is that?")
         return p4r.CapabilitiesResponse(p4runtime_api_version="1.3.0")
 
     async def GetForwardingPipelineConfig(
@@ -113,6 +125,7 @@ class FakeSwitch(p4r_grpc.P4RuntimeServicer):
         return p4r.SetForwardingPipelineConfigResponse()
 
     async def Write(self, request: p4r.WriteRequest, context: Any) -> p4r.WriteResponse:
+        await self.going.wait()
         self.writes.append(request)
         errors = [self._update(update) for update in request.updates]
         if any(error.canonical_code for error in errors):
@@ -154,6 +167,7 @@ class FakeSwitch(p4r_grpc.P4RuntimeServicer):
             self.replicas.setdefault(number, []).extend(ports)
 
     async def Read(self, request: p4r.ReadRequest, context: Any) -> AsyncIterator[p4r.ReadResponse]:
+        await self.going.wait()
         wanted = {entity.WhichOneof("entity") for entity in request.entities}
         if "counter_entry" in wanted:
             counter = request.entities[0].counter_entry.counter_id

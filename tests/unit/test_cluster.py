@@ -125,6 +125,7 @@ class World:
             grace=self._grace,
             replanning=self._replanning,
         )
+        self._manager = cluster.manager
         service = ClusterService(cluster)
         await cluster.restore()
         credentials = None if self._tls is None else server_credentials(self._tls)
@@ -134,6 +135,17 @@ class World:
             self._up.set()
             await self._stop.wait()
             await cluster.close()
+
+    def call(self, work: Callable[[Manager], Any]) -> None:
+        """Let the manager do something, to its end."""
+
+        async def call() -> None:
+            done = work(self._manager)
+            if asyncio.iscoroutine(done):
+                await done
+
+        assert self._loop is not None
+        asyncio.run_coroutine_threadsafe(call(), self._loop).result(WAIT)
 
     def agent(self, host: str, tls: Tls | None = None) -> list[Exception]:
         """Start an agent's process; gives the list of what ends it."""
@@ -213,6 +225,24 @@ def test_a_job_waits_for_agents_that_come_later(world: World) -> None:
     assert world.state("early") == "waiting"
     world.agents("h2")
     world.exact("early")
+
+
+def test_a_job_that_waits_for_a_switch_outlasts_the_deadline_of_its_fragments(
+    world: World,
+) -> None:
+    """No switch sums here: fragments are sent into nothing."""
+    world.agents("h1", "h2", "h3")
+    submission = make_submission("patient", "h1,h2", "h3", rounds=1)
+    submission.task = json.dumps(json.loads(submission.task) | {"options": {"deadline": 8.0}})
+    world.queries.submit(submission)
+    until(lambda: world.state("patient") == "running", "the start")
+    world.call(lambda manager: manager.mark_failed(["s1"]))
+    started = time.monotonic()
+    until(lambda: time.monotonic() > started + 10.0, "more than the deadline")
+    assert world.state("patient") == "running"
+    world.call(lambda manager: manager.recover(["s1"]))
+    until(lambda: world.state("patient") == "failed", "the deadline")
+    assert "no result for 8" in world.queries.job("patient").reason
 
 
 def test_a_job_says_which_agent_has_not_joined(world: World) -> None:

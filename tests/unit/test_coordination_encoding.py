@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
+from dataclasses import fields, is_dataclass
 from pathlib import Path
+from typing import Any, get_args, get_origin, get_type_hints
 
 import pytest
 from hypothesis import given
@@ -12,11 +15,14 @@ from hypothesis import strategies as st
 from coordination.encoding import (
     MESSAGES,
     MOST_BYTES,
+    VERSION,
     FrameError,
     Stream,
+    VersionError,
     decode,
     encode,
     framed,
+    preface,
 )
 from coordination.messages import Frame, Missing, Probe, Vector
 from coordination.operators import BitVector
@@ -38,7 +44,7 @@ frames = st.builds(
 
 @given(st.lists(frames, max_size=4), st.integers(1, 50))
 def test_frames_come_out_as_they_went_in(sent: list[Frame], piece: int) -> None:
-    data = b"".join(framed(frame) for frame in sent)
+    data = preface() + b"".join(framed(frame) for frame in sent)
     stream = Stream()
     taken = []
     for start in range(0, len(data), piece):
@@ -83,4 +89,36 @@ def test_what_is_wrong_is_said() -> None:
     with pytest.raises(FrameError, match="number -1"):
         encode(Frame(0, 1, 1, 1, 1, 0, Missing(Probe(1, "a", 0), (-1,))))
     with pytest.raises(FrameError, match="expected 16777216 at most"):
-        Stream().take((MOST_BYTES + 1).to_bytes(4))
+        Stream().take(preface() + (MOST_BYTES + 1).to_bytes(4))
+
+
+def test_a_stream_begins_with_the_version_of_its_frames() -> None:
+    stream = Stream()
+    for byte in preface():
+        assert stream.take(bytes([byte])) == []
+    frame = Frame(0, 1, 300, 7, 0, 9)
+    assert stream.take(framed(frame)) == [frame]
+    newer = f"version {VERSION + 1}, those of this process version {VERSION}: .*same version of"
+    with pytest.raises(VersionError, match=newer):
+        Stream().take(preface(VERSION + 1) + framed(frame))
+    with pytest.raises(FrameError, match="do not begin as coordination does") as caught:
+        Stream().take(framed(frame))
+    assert not isinstance(caught.value, VersionError)
+    assert f"`{preface().hex(' ')}`" in DOCUMENT
+
+
+def test_a_version_is_one_layout() -> None:
+    """Whoever changes what messages hold counts VERSION up, and notes the new digest here."""
+    layout = repr([(kind.__name__, layout_of(kind)) for kind in (Frame, *MESSAGES)])
+    digest = hashlib.sha256(layout.encode()).hexdigest()[:16]
+    assert (VERSION, digest) == (1, "db0ff5a4ea451e78")
+
+
+def layout_of(kind: Any) -> Any:
+    """A type as its fields, down to numbers and texts."""
+    if is_dataclass(kind):
+        hints = get_type_hints(kind)
+        return [(field.name, layout_of(hints[field.name])) for field in fields(kind)]
+    if get_origin(kind) is tuple:
+        return [layout_of(member) for member in get_args(kind)]
+    return getattr(kind, "__name__", str(kind)) if get_origin(kind) is None else "message"

@@ -15,6 +15,8 @@ from random import Random
 
 import pytest
 
+from coordination.encoding import VERSION, preface
+from coordination.events import Start
 from coordination.failure import (
     CoordinationError,
     IterationMismatch,
@@ -160,6 +162,41 @@ def test_the_second_process_of_a_name_is_refused_and_the_first_goes_on() -> None
         assert first.next_start(PATIENCE) == parent.next_start(PATIENCE)
 
 
+@pytest.mark.parametrize("newer", ["parent", "child"])
+def test_processes_of_different_versions_say_so(
+    newer: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One end is played by the test: it opens, or answers, with the next version's preface."""
+    tree = balanced_tree(["a", "b"], fan_out=2)
+    root, leaf = tree.root, 1 - tree.root
+    addresses = free_addresses(2)
+    other = preface(VERSION + 1)
+    versions = f"version {VERSION + 1}, those of this process version {VERSION}"
+    if newer == "parent":
+        with (
+            socket.create_server(addresses[root]) as server,
+            closing(Coordinator(tree, leaf, addresses, PATIENT)) as child,
+        ):
+            child.start()
+            accepted, _ = server.accept()
+            with accepted:
+                assert accepted.recv(len(other)) == preface(VERSION)
+                accepted.sendall(other + b"whatever follows in that version")
+                name = tree.names[leaf]
+                with pytest.raises(
+                    ProcessRefused, match=f"process {name} is refused: .*{versions}"
+                ):
+                    child.next_start(PATIENCE)
+    else:
+        with closing(Coordinator(tree, root, addresses, PATIENT)) as parent:
+            parent.start()
+            with socket.create_connection(addresses[root]) as sock:
+                sock.sendall(other + b"whatever follows in that version")
+                assert sock.recv(100) == preface(VERSION)
+                assert sock.recv(100) == b""
+            assert versions in caplog.text
+
+
 def test_operators_that_differ_are_given_up_and_others_start(group: Group) -> None:
     for rank, member in enumerate(group):
         member.start()
@@ -232,3 +269,20 @@ def test_bytes_that_are_no_frame_end_their_connection_only(group: Group) -> None
         member.begin_iteration(1)
         member.ready(operator("first"))
     assert {member.next_start(PATIENCE).name for member in group} == {"first"}
+
+
+def test_what_started_before_the_end_is_not_lost() -> None:
+    """Others wait in that operator, so that each has to do it before it raises what ended all."""
+    addresses = free_addresses(2)
+    with closing(Coordinator(balanced_tree(["a", "b"]), 0, addresses)) as coordinator:
+        # As after frames that start an operator and end the coordination in one read.
+        participant = coordinator._participant
+        participant._events.append(Start(operator("w", 3), 0.0, 1))
+        participant.failure = IterationMismatch("v", 1, ("b",), "ended it without")
+        assert coordinator.next_start(PATIENCE).name == "w"
+        with pytest.raises(IterationMismatch):
+            coordinator.next_start(PATIENCE)
+        participant._events.append(Start(operator("x", 3), 0.0, 1))
+        assert len(coordinator.events()) == 1
+        with pytest.raises(IterationMismatch):
+            coordinator.events()

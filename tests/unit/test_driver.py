@@ -246,6 +246,61 @@ def test_a_restarted_switch_converges() -> None:
     run(test)
 
 
+def test_a_switch_that_hangs_counts_as_lost_until_it_answers() -> None:
+    async def test(fake: FakeSwitch, target: SwitchTarget) -> None:
+        rules = star_rules()
+        silent = Heard("no answer for 0.5 s")
+        async with Driver([target], PIPELINE, silence=0.5, listener=silent) as driver:
+            await driver.apply({"s1": rules}, WAIT)
+            fake.going.clear()
+            await silent.wait()
+            assert driver.states() == {"s1": State.CONNECTING}
+            fake.going.set()
+            await driver.wait(timeout=WAIT)
+        assert fake.pushes == 1
+        assert same(held(fake), rules)
+
+    run(test)
+
+
+def test_a_switch_that_hangs_while_it_is_written_counts_as_lost() -> None:
+    async def test(fake: FakeSwitch, target: SwitchTarget) -> None:
+        silent = Heard("no answer for 0.5 s")
+        async with Driver([target], PIPELINE, silence=0.5, listener=silent) as driver:
+            await driver.wait(timeout=WAIT)
+            fake.going.clear()
+            writing = asyncio.create_task(driver.apply({"s1": star_rules()}, WAIT))
+            await silent.wait()
+            fake.going.set()
+            await writing
+        assert same(held(fake), star_rules())
+
+    run(test)
+
+
+def test_a_switch_that_refuses_the_question_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error is an answer."""
+    monkeypatch.setattr("controller.dataplane.driver.HEARTBEAT_SECONDS", 0.05)
+
+    async def test(fake: FakeSwitch, target: SwitchTarget) -> None:
+        seen: list[State] = []
+        async with Driver(
+            [target],
+            PIPELINE,
+            silence=0.2,
+            listener=lambda name, state, detail: seen.append(state),
+        ) as driver:
+            await driver.wait(timeout=WAIT)
+            fake.knows_capabilities = False
+            before = fake.asked
+            while fake.asked < before + 3:
+                await asyncio.sleep(0.05)
+        assert seen[-1] is State.READY
+        assert State.CONNECTING not in seen
+
+    run(test)
+
+
 def test_refused_rules_are_named() -> None:
     async def test(fake: FakeSwitch, target: SwitchTarget) -> None:
         fake.refuse = {SCHEMA.tables["replication"].id}

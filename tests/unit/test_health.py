@@ -136,7 +136,13 @@ def test_an_element_never_changes_faster_than_the_policy_allows(
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"away": -1.0}, {"half_life": float("nan")}, {"reuse": 3.0}, {"ceiling": 1.0}]
+    "wrong",
+    [
+        {"away": -1.0},
+        {"half_life": float("nan")},
+        {"reuse": 3.0},
+        {"ceiling": 1.0},
+    ],
 )
 def test_a_policy_that_cannot_be(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="expected"):

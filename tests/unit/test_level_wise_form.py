@@ -237,8 +237,46 @@ def test_hosts_that_forward_are_ranks(spec: str, shape: Shape) -> None:
 def test_options_as_json() -> None:
     for options in (FormOptions(), FormOptions(Shape.FLAT, Siblings.HIERARCHICAL)):
         assert FormOptions.from_dict(json.loads(json.dumps(options.to_dict()))) == options
-    with pytest.raises(ValueError, match="round"):
-        FormOptions.from_dict({"form": "round"})
+    assert FormOptions.from_dict({}) == FormOptions.from_dict({"form": None}) == FormOptions()
+
+
+NO_WORDS = [
+    "round",
+    "",
+    "Ring",
+    "ring\0",
+    "9" * 5000,
+    True,
+    0,
+    -1,
+    1.5,
+    float("nan"),
+    10**400,
+    [],
+    {},
+]
+
+
+@pytest.mark.parametrize("value", NO_WORDS)
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    [("form", "auto, levels, flat"), ("siblings", "ring, hierarchical")],
+)
+def test_options_that_cannot_be(key: str, expected: str, value: object) -> None:
+    with pytest.raises(ValueError, match=rf"^{key} .*: expected one of {expected}$") as caught:
+        FormOptions.from_dict({key: value})
+    assert repr(value)[:20] in str(caught.value)
+    assert len(str(caught.value)) < 120
+
+
+def test_options_of_another_kind() -> None:
+    with pytest.raises(ValueError, match=r"^there is no 'pieces': expected form, siblings$"):
+        FormOptions.from_dict({"form": "flat", "pieces": 8})
+    with pytest.raises(ValueError, match=r"^there is no 7: expected form, siblings$"):
+        FormOptions.from_dict({7: 8})
+    for values in ([], [1], "flat", 0, 7, False, None):
+        with pytest.raises(ValueError, match="expected an object with form, siblings"):
+            FormOptions.from_dict(values)
 
 
 def test_the_one_level_is_in_the_order_of_the_tree() -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import select
 import shutil
 import signal
+import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -125,6 +128,92 @@ def test_stop_deletes_the_interfaces_of_a_killed_run_and_no_others(
     orphan(record)
     assert stop_left_over(state) == [f"deleted interface {ours}"]
     assert not Path(f"/sys/class/net/{ours}").exists()
+
+
+def test_a_folder_goes_with_its_run(state: Path) -> None:
+    record = RunRecord.create(state)
+    with record.temporary_folder() as folder:
+        assert folder.name.startswith("hopsum-")
+        assert folder.stat().st_mode & 0o777 == 0o700
+        assert RunRecord.read(record.path).folders == [str(folder)]
+        (folder / "controller").touch()
+    assert not folder.exists()
+    assert RunRecord.read(record.path).folders == []
+
+
+@contextlib.contextmanager
+def left_folder(state: Path) -> Iterator[Path]:
+    """The folder of a run that has been killed; with this block it goes, whatever became of it."""
+    record = RunRecord.create(state)
+    with record.temporary_folder() as folder:
+        orphan(record)
+        yield folder
+
+
+def listen(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.bind(str(path))
+
+
+@pytest.mark.parametrize("names", [(), ("controller",)])
+def test_stop_removes_the_folder_of_a_killed_run(state: Path, names: Sequence[str]) -> None:
+    with left_folder(state) as folder:
+        for name in names:
+            listen(folder / name)
+        assert stop_left_over(state) == [f"removed folder {folder}"]
+        assert not folder.exists()
+    assert stop_left_over(state) == []
+
+
+def test_stop_leaves_a_folder_that_is_not_the_runs_as_it_was(state: Path, tmp_path: Path) -> None:
+    def others_write(folder: Path) -> None:
+        folder.chmod(0o770)
+
+    def of_another_user(folder: Path) -> None:
+        os.chown(folder, 65534, 65534)
+
+    def link(folder: Path) -> None:
+        folder.rmdir()
+        (tmp_path / "elsewhere").mkdir(mode=0o700)
+        folder.symlink_to(tmp_path / "elsewhere")
+
+    def file(folder: Path) -> None:
+        folder.rmdir()
+        folder.touch(0o700)
+
+    def with_a_file(folder: Path) -> None:
+        (folder / "thesis").touch()
+
+    def with_a_file_of_our_name(folder: Path) -> None:
+        (folder / "controller").touch()
+
+    changes = [others_write, link, file, with_a_file, with_a_file_of_our_name]
+    for change in changes + [of_another_user] * (os.geteuid() == 0):
+        with left_folder(state) as folder:
+            change(folder)
+            inside = [*folder.iterdir()] if folder.is_dir() else None
+            assert stop_left_over(state) == [], change
+            assert os.path.lexists(folder), change
+            assert inside == ([*folder.iterdir()] if folder.is_dir() else None)
+            if not folder.is_dir() or folder.is_symlink():
+                folder.unlink()
+
+
+def test_stop_removes_no_folder_of_another_name(state: Path, tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.mkdir(mode=0o700)
+    record = RunRecord(state / "1.json", folders=[str(precious), str(tmp_path / "hopsum-gone")])
+    orphan(record)
+    assert stop_left_over(state) == []
+    assert precious.exists()
+
+
+def test_a_record_of_an_earlier_version_has_no_folders(state: Path) -> None:
+    record = RunRecord.create(state)
+    values = json.loads(record.path.read_text())
+    del values["folders"]
+    record.path.write_text(json.dumps(values))
+    assert RunRecord.read(record.path).folders == []
 
 
 def test_a_run_that_is_up_is_left_alone(state: Path) -> None:

@@ -118,25 +118,28 @@ def train_scalars(calls: list[list[str]]) -> list[list[Any]]:
     """
     size = len(calls)
     models = [Scalars() for _ in range(size)]
-    all_have_ended = Barrier(size, timeout=20)
+    all_have_ended = Barrier(size, timeout=PATIENCE)
 
     def act(group: HopsumGroup, rank: int) -> list[Any]:
-        gradients = OrderedGradients(models[rank], group)
+        gradients = None
         seen: list[Any] = []
         try:
+            # It raises if the others have begun, and failed, before this rank is there.
+            gradients = OrderedGradients(models[rank], group)
             for iteration, names in enumerate(calls[rank], 1):
                 models[rank].zero_grad()
                 for part in names.split("+"):
                     if part:
                         models[rank].loss(part, 10 * iteration + rank).backward()
-                gradients.wait(20)
+                gradients.wait(PATIENCE)
                 values = models[rank].values
                 seen.append({n: p.grad.item() for n, p in values.items() if p.grad is not None})
             gradients.close()
         except IterationMismatch as error:
             seen.append(str(error))
             all_have_ended.wait()
-            gradients.close()
+            if gradients is not None:
+                gradients.close()
         return seen
 
     found: list[list[Any]] = together(size, act)

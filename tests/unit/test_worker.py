@@ -349,6 +349,29 @@ def test_a_server_that_never_takes_the_hand_over_ends_the_job() -> None:
     assert "has not taken over the last results for 3 s" in str(worker.failure)
 
 
+def test_while_a_job_waits_its_deadlines_do_not_come() -> None:
+    plan, network = star_plan(2)
+    worker = Worker(plan, 0, network, WorkerOptions(deadline=3.0))
+    worker.submit(ones(LANES), 0.0)
+    worker.receive(result(plan, network, 0, 1), 0.0)
+    worker.submit(ones(LANES), 0.0)
+    worker.adopt(replace(plan, epoch=2), 0.0)
+
+    def pass_time(until: float) -> None:
+        while worker.failure is None and worker.deadline is not None and worker.deadline <= until:
+            worker.tick(worker.deadline)
+
+    for second in range(1, 20):
+        pass_time(second)
+        worker.postpone(second)
+    pass_time(21.9)
+    assert worker.failure is None
+    pass_time(22.0)
+    assert "for 3 s" in str(worker.failure)
+    worker.postpone(22.0)
+    assert worker.deadline is None
+
+
 def test_karn_only_fragments_sent_once_are_round_trips() -> None:
     plan, network = star_plan(1)
     worker = Worker(plan, 0, network, WorkerOptions(min_probe=60.0))

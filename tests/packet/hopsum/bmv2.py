@@ -26,6 +26,7 @@ from finsy.proto import p4i, p4r, p4r_grpc
 from google.protobuf import text_format
 
 from mininet_topos.shaping import offload_command
+from p4switch.control.plane import AUXDATA_ROOM, PACKET_AUXDATA, SOL_PACKET, frame_with_tag
 from protocol.outcomes import Outcome
 from tests.machine import PATIENCE, interface_names, loopback, own_port
 from tests.packet.hopsum.switches import CPU_PORT, PORTS, PROGRAM, Build, Frame, Match, Switch
@@ -42,7 +43,6 @@ BURST = 24
 PACKET_IN_BYTES = 15
 ETH_P_ALL = 3
 PACKET_IGNORE_OUTGOING = 23
-SOL_PACKET = 263
 
 
 def why_not() -> str | None:
@@ -129,6 +129,8 @@ class Bmv2Process:
             # Protocol 0 until it is bound: else it hears every interface in between.
             sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
             sock.setsockopt(SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)
+            # The kernel takes a VLAN tag off a frame and hands it over beside.
+            sock.setsockopt(SOL_PACKET, PACKET_AUXDATA, 1)
             sock.bind((b, ETH_P_ALL))
             sock.setblocking(False)
             self.sockets[port] = sock
@@ -371,7 +373,10 @@ class Bmv2Switch(Switch):
         for ready in select.select(list(ports), [], [], 0 if only_cpu or out else WAIT_SECONDS)[0]:
             with suppress(BlockingIOError):
                 while True:
-                    out.append((ports[ready], self.process.sockets[ports[ready]].recv(2048)))
+                    frame, ancillary, _, _ = self.process.sockets[ports[ready]].recvmsg(
+                        2048, AUXDATA_ROOM
+                    )
+                    out.append((ports[ready], frame_with_tag(frame, ancillary)))
         return out
 
 

@@ -121,7 +121,9 @@ CHANGES: dict[str, Change] = {
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_malformed(switch: Switch, name: str) -> None:
+def test_malformed(switch: Switch, engine: str, name: str) -> None:
+    if engine == "bmv2" and name == "half a VLAN tag":
+        pytest.skip("the kernel drops a frame whose tag is not whole")
     star(switch)
     parts = [contribution(switch, child) for child in (0, 1)]
     up(switch, parts[0])
