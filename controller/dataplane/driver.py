@@ -39,7 +39,7 @@ LOGGER = logging.getLogger("hopsum.driver")
 logging.getLogger("finsy").setLevel(logging.ERROR)
 
 SILENCE_SECONDS = 10.0
-"""A process may be off a busy processor for seconds; one that hangs is as lost as one that ended."""
+"""A process may be off a busy processor for seconds; one that hangs is lost like one that ended."""
 BATCH = 500
 """Updates in one write: far below the 4 MB that a gRPC server takes by default."""
 PUSH_SECONDS = 120.0

@@ -129,7 +129,11 @@ class World:
         service = ClusterService(cluster)
         await cluster.restore()
         credentials = None if self._tls is None else server_credentials(self._tls)
-        agents = ControllerService(cluster.manager.agents, cluster.manager.server_restarted)
+        agents = ControllerService(
+            cluster.manager.agents,
+            cluster.manager.server_restarted,
+            why_waiting=lambda number: cluster.why_waiting(cluster.book.find(number)),
+        )
         async with agents.serve(self.address, [service.add_to], credentials) as bound:
             self.address = bound
             self._up.set()
