@@ -20,7 +20,7 @@ from collectives.plan import DataType, JobPlan, Results, TreePlan
 from host_agent.stream import WorkerOptions
 from host_agent.worker import Worker
 from network.model import Host, Link, Network
-from packet_io import FramePort, Frames, PacketPort
+from packet_io.port import FramePort, Frames, PacketPort
 from protocol.wire import (
     HOP_BYTES,
     UDP_PORT,

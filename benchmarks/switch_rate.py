@@ -31,7 +31,7 @@ from controller.dataplane.driver import Driver, SwitchTarget
 from controller.dataplane.rules import rules_for
 from network.loaders import load_network
 from network.model import Network
-from packet_io import Frames, PacketPort
+from packet_io.port import Frames, PacketPort
 from planning.model.placement import place
 from planning.model.request import PlanRequest
 from planning.registry import make_plan

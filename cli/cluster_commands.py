@@ -28,7 +28,9 @@ from planning.model.stack_depth import stack_depth
 from protocol.channel import Tls, tls_of_environment
 from protocol.wire import LANES_MAX, LANES_STEP
 
-app = typer.Typer(help="The controller as a long-running process.", no_args_is_help=True)
+app = typer.Typer(
+    help="The controller as a long-running process.", no_args_is_help=True, add_completion=False
+)
 
 EngineOption = Annotated[Engine, typer.Option(help="Switch that runs the P4.")]
 LanesOption = Annotated[int, typer.Option(min=LANES_STEP, max=LANES_MAX, help="Values a packet.")]

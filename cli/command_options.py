@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from collectives.algorithms.level_wise import Siblings
-from collectives.algorithms.level_wise_form import FormOptions, Shape
-from collectives.plan import PlanError
+from collectives.choices import FormOptions, Shape, Siblings
+from protocol.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from controller.api.client import ControllerQueries
 
 TopologyArgument = Annotated[
     str, typer.Argument(help="Name (star:8, leaf-spine:4x4, fat-tree:4, ...) or file.")
@@ -70,14 +73,24 @@ SiblingsOption = Annotated[
 
 
 def form_options(form: Shape, siblings: Siblings | None, *, level_wise: bool) -> FormOptions:
-    """Return what is asked of level-wise; PlanError if another algorithm is asked for that."""
+    """Return what is asked of level-wise. Raises InputError if the algorithm is another one."""
     options = FormOptions(form, siblings)
     if options != FormOptions() and not level_wise:
-        raise PlanError(
+        raise InputError(
             "level-wise-form and siblings: only the algorithm level-wise knows them; use "
             "--algorithm level-wise, or leave them out"
         )
     return options
+
+
+def connect(controller: str | None) -> ControllerQueries:
+    """Return a client of the controller at an address; None: of the running one.
+
+    Raises ControllerError.
+    """
+    from controller.api.client import ControllerQueries
+
+    return ControllerQueries(controller)
 
 
 def print_json(value: object) -> None:
@@ -86,15 +99,23 @@ def print_json(value: object) -> None:
 
 
 def print_table(
-    title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], console: Console
+    title: str,
+    columns: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    console: Console | None = None,
 ) -> None:
-    """Print rows as a table; columns of numbers to the right."""
+    """Print rows as a table on standard output, or a console; columns of numbers to the right."""
+    from rich.console import Console
+
+    console = console or Console()
     console.print(f"[bold]{title}[/]", highlight=False)
     console.print(make_table(columns, rows))
 
 
 def make_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
     """Rows as a table; columns of numbers to the right."""
+    from rich.table import Table
+
     table = Table()
     for i, column in enumerate(columns):
         numeric = all(isinstance(row[i], (int, float)) for row in rows)

@@ -21,16 +21,13 @@ from cli.command_options import (
     TopologyArgument,
     UplinkOption,
     WorkersOption,
+    connect,
     print_json,
     print_table,
 )
-from cli.job_commands import app as job_commands
-from cli.plan_command import plan
 from cli.reports.network_drawing import network_svg
 from cli.shell import run_shell
-from cli.status_command import status
 from collectives.plan import PlanError
-from controller.api.client import ControllerQueries
 from controller.dataplane.slots import SlotState
 from controller.jobs.job_queue import LAST_JOB
 from controller.telemetry.slot_diagnosis import job_slots
@@ -43,10 +40,7 @@ MOST_SLOTS = 1 << 20
 MOST_ID = (1 << 64) - 1
 """Of P4Runtime's 64 bits."""
 
-app = typer.Typer(help="Networks, plans, switches and jobs.")
 
-
-@app.command()
 def topology(
     network: TopologyArgument,
     save: Annotated[Path | None, typer.Option(help="Write it as node-link JSON.")] = None,
@@ -112,21 +106,13 @@ def topology(
     console.print("links: " + "; ".join(f"{rate}, {late}" for rate, late in rates))
 
 
-app.command()(plan)
-app.add_typer(job_commands)
-
-
-app.command()(status)
-
-
-@app.command()
 def stats(
     controller: ControllerOption = None,
     everything: Annotated[bool, typer.Option("--all", help="Also what never happened.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Show what became of the packets at every switch."""
-    switches = ControllerQueries(controller).switches(counters=True)
+    switches = connect(controller).switches(counters=True)
     if as_json:
         print_json(
             {
@@ -150,7 +136,6 @@ def stats(
     print_table("packets", ("switch", "state", *names), rows, Console())
 
 
-@app.command()
 def slots(
     switch: Annotated[str, typer.Argument(help="Name of the switch.")],
     first: Annotated[int, typer.Option(min=0, max=MOST_SLOTS, help="First slot.")] = 0,
@@ -163,7 +148,7 @@ def slots(
     as_json: JsonOption = False,
 ) -> None:
     """Show what slots of a switch hold, read in-band."""
-    queries = ControllerQueries(controller)
+    queries = connect(controller)
     ranges = [range(first, first + count)]
     if job is not None:
         held = job_slots(queries.describe(job)[1])
@@ -221,14 +206,13 @@ def _slot_dict(state: SlotState, values: bool) -> Mapping[str, Any]:
     return shown
 
 
-@app.command("why-stuck")
 def why_stuck(
     job: Annotated[int, typer.Argument(min=0, max=LAST_JOB, help="Number of the job.")] = 1,
     controller: ControllerOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Say which child is missing at which switch, for every fragment that waits."""
-    missing = ControllerQueries(controller).missing(job)
+    missing = connect(controller).missing(job)
     if as_json:
         print_json([{name: getattr(m, name) for name in m.__dataclass_fields__} for m in missing])
         return
@@ -247,7 +231,6 @@ def why_stuck(
     )
 
 
-@app.command()
 def shell(
     switch: Annotated[str, typer.Argument(help="Name of a switch, or its host:port.")],
     device_id: Annotated[
@@ -266,14 +249,13 @@ def shell(
     """Open p4runtime-shell on a switch (installed on first use, in an environment of its own)."""
     address = switch
     if ":" not in switch:
-        known = {s.name: s for s in ControllerQueries(controller).switches()}
+        known = {s.name: s for s in connect(controller).switches()}
         if switch not in known:
             raise PlanError(f"there is no switch {switch!r}; switches: {', '.join(known)}")
         address, device_id = known[switch].address, known[switch].device_id
     raise typer.Exit(run_shell(address, device_id, election_id))
 
 
-@app.command()
 def doctor(as_json: JsonOption = False) -> None:
     """Look at what this machine has, and say what works without the rest."""
     findings = examination.examine()

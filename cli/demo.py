@@ -15,7 +15,7 @@ from cli.experiment.result import Report, write_json
 from cli.reports import page
 from cli.reports.network_drawing import network_svg
 from cli.reports.summary import figures, si
-from collectives.plan import DataType
+from collectives.choices import DataType
 from files.output import check_writable, write_file
 from host_agent.digits import train_alone
 

@@ -7,41 +7,45 @@ import re
 import time
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
 from cli.command_options import (
     ControllerOption,
     JsonOption,
     LevelWiseFormOption,
     SiblingsOption,
+    connect,
     form_options,
     print_json,
     print_table,
 )
-from collectives.algorithms.catalogue import LEVEL_WISE, SCHEDULES
-from collectives.algorithms.level_wise_form import DEFAULT, FormOptions, Shape
-from collectives.plan import DataType
+from collectives.choices import (
+    DEFAULT_FORM,
+    JOB_PLANNERS,
+    LEVEL_WISE,
+    SCHEDULE_NAMES,
+    DataType,
+    FormOptions,
+    Shape,
+)
 from collectives.workload import DATA_SETS, MOST_WORKERS, WorkloadSpec
-from controller.api.client import ControllerQueries
-from controller.jobs.job_queue import JobError, JobState
+from controller.jobs.job_state import JobError, JobState
 from network.units import format_rate
-from planning.registry import PLANNERS
-from protocol import hopsum_pb2 as pb
+
+if TYPE_CHECKING:
+    from controller.api.client import ControllerQueries
+    from protocol import hopsum_pb2 as pb
 
 POLL_SECONDS = 0.2
 MOST_WINDOW = 1 << 16
 """Fragments; switches have fewer slots."""
 
-app = typer.Typer()
-
 JobArgument = Annotated[str, typer.Argument(help="Number or name of the job.")]
 WaitOption = Annotated[bool, typer.Option("--wait", help="Return when the job is over.")]
 
 
-@app.command()
 def submit(
     name: Annotated[str, typer.Argument(help="A name that no other running job has.")],
     workers: Annotated[
@@ -69,13 +73,13 @@ def submit(
     ] = False,
     seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 1,
     algorithm: Annotated[
-        str, typer.Option(help=f"in-network, server, embedding, or {', '.join(SCHEDULES)}.")
+        str, typer.Option(help=f"in-network, server, embedding, or {', '.join(SCHEDULE_NAMES)}.")
     ] = "in-network",
     level_wise_form: LevelWiseFormOption = Shape.AUTO,
     siblings: SiblingsOption = None,
     planner: Annotated[
         str | None,
-        typer.Option(help=f"One of {', '.join(PLANNERS)}; default multi-hop."),
+        typer.Option(help=f"One of {', '.join(JOB_PLANNERS)}; default multi-hop."),
     ] = None,
     window: Annotated[
         int,
@@ -110,7 +114,7 @@ def submit(
     submission.planner, submission.window = planner or "", window
     if task is not None:
         submission.task = _read(task)
-    queries = ControllerQueries(controller)
+    queries = connect(controller)
     info = queries.submit(submission)
     _show(_wait(queries, info) if wait else info, as_json)
 
@@ -126,13 +130,15 @@ def make_submission(
     kind: str = "random",
     seed: int = 1,
     algorithm: str = "in-network",
-    form: FormOptions = DEFAULT,
+    form: FormOptions = DEFAULT_FORM,
 ) -> pb.Submission:
     """A job that sums tensors and checks every sum; `workers`, `servers` as the command takes them.
 
     `kind`: `random` tensors of `elements`, a data set to train on, or `process`: what processes on
     the workers' hosts hand to their agents. Raises JobError, WorkloadError.
     """
+    from protocol import hopsum_pb2 as pb
+
     submission = pb.Submission(name=name, algorithm=algorithm)
     submission.worker_count = _hosts("workers", workers, submission.workers)
     submission.server_count = _hosts("servers", servers, submission.servers)
@@ -144,7 +150,7 @@ def make_submission(
         dtype,
         seed,
     )
-    schedule = algorithm if algorithm in SCHEDULES else None
+    schedule = algorithm if algorithm in SCHEDULE_NAMES else None
     task: dict[str, Any] = {"workload": workload.to_json(), "schedule": schedule}
     if schedule == LEVEL_WISE:
         task["level_wise"] = form.to_dict()
@@ -174,7 +180,6 @@ def _read(task: Path) -> str:
         raise JobError(f"task {task}: cannot be read: {error}") from None
 
 
-@app.command()
 def job(
     job: JobArgument,
     wait: WaitOption = False,
@@ -182,23 +187,21 @@ def job(
     as_json: JsonOption = False,
 ) -> None:
     """Show a job of the running controller: how far it is, and what its workers found."""
-    queries = ControllerQueries(controller)
+    queries = connect(controller)
     info = queries.job(job)
     _show(_wait(queries, info) if wait else info, as_json)
 
 
-@app.command()
 def cancel(
     job: JobArgument, controller: ControllerOption = None, as_json: JsonOption = False
 ) -> None:
     """End a job, whatever its state."""
-    _show(ControllerQueries(controller).cancel(job), as_json)
+    _show(connect(controller).cancel(job), as_json)
 
 
-@app.command()
 def jobs(controller: ControllerOption = None, as_json: JsonOption = False) -> None:
     """List the jobs of the running controller, those that are over too."""
-    found = ControllerQueries(controller).jobs()
+    found = connect(controller).jobs()
     if as_json:
         print_json([job_dict(info) for info in found])
         return
@@ -216,13 +219,12 @@ def jobs(controller: ControllerOption = None, as_json: JsonOption = False) -> No
         for info in found
     ]
     columns = ("job", "name", "state", "epoch", "workers", "round", "seconds", "why")
-    print_table("jobs", columns, rows, Console())
+    print_table("jobs", columns, rows)
 
 
-@app.command()
 def nodes(controller: ControllerOption = None, as_json: JsonOption = False) -> None:
     """List the hosts: which have an agent, their jobs, and what their links carry."""
-    found = ControllerQueries(controller).nodes()
+    found = connect(controller).nodes()
     if as_json:
         print_json([node_dict(info) for info in found])
         return
@@ -236,7 +238,7 @@ def nodes(controller: ControllerOption = None, as_json: JsonOption = False) -> N
         for info in found
     ]
     columns = ("host", "agent", "jobs", "sends", "receives")
-    print_table("hosts", columns, rows, Console())
+    print_table("hosts", columns, rows)
 
 
 def _why(info: pb.JobInfo) -> str:
@@ -268,7 +270,7 @@ def _show(info: pb.JobInfo, as_json: bool) -> None:
         print_json(shown)
     else:
         rows = [(key, _plain(value)) for key, value in shown.items() if value not in ("", None, [])]
-        print_table(f"job {info.job}", ("", ""), rows, Console())
+        print_table(f"job {info.job}", ("", ""), rows)
     if info.state == JobState.FAILED or shown.get("wrong"):
         raise typer.Exit(1)
 

@@ -32,7 +32,8 @@ from cli.reports.embedding_report import (
 )
 from cli.reports.network_drawing import network_svg
 from cli.reports.plan_report import explanation, forest_dict, forest_trees, plan_dict, plan_tree
-from collectives.plan import WINDOW_EMBEDDED, DataType, JobPlan, PlanError, Results
+from collectives.choices import DataType, Results
+from collectives.plan import WINDOW_EMBEDDED, JobPlan, PlanError
 from collectives.workload import MOST_ELEMENTS, MOST_TENSORS
 from controller.jobs.sharing import fitting_window
 from files.output import write_file

@@ -20,8 +20,9 @@ from cli.command_options import (
 from cli.reports.schedule_drawing import schedule_svg
 from collectives.algorithms.catalogue import LEVEL_WISE, SCHEDULES, make_schedule
 from collectives.algorithms.in_network import in_network_all_reduce
-from collectives.algorithms.level_wise_form import FormOptions, Shape, forms_of
+from collectives.algorithms.level_wise_form import forms_of
 from collectives.algorithms.trees import multi_tree_all_reduce, server_all_reduce
+from collectives.choices import FormOptions, Shape
 from collectives.plan import PlanError
 from collectives.schedule import Schedule, ScheduleError
 from collectives.schedule_checker import check_schedule
@@ -43,7 +44,9 @@ from timing.schedule_bytes import link_volumes, pair_volumes
 WITH_SERVERS = ("server", "in-network")
 ALGORITHMS = (*SCHEDULES, *WITH_SERVERS, "multi-tree")
 
-app = typer.Typer(help="Collectives as schedules: make, check, draw.", no_args_is_help=True)
+app = typer.Typer(
+    help="Collectives as schedules: make, check, draw.", no_args_is_help=True, add_completion=False
+)
 
 
 @app.command()

@@ -12,11 +12,12 @@ import sys
 from pathlib import Path
 
 from packet_io.compile import cache_folder
+from protocol.errors import OperationError
 
 PACKAGE = "p4runtime-shell==0.0.6"
 
 
-class ShellError(RuntimeError):
+class ShellError(OperationError):
     """The shell cannot be installed; the message has pip's last words."""
 
 

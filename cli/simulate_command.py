@@ -28,8 +28,7 @@ from cli.experiment.comparison import (
 )
 from cli.experiment.description import ExperimentError
 from cli.reports.summary import si
-from collectives.algorithms.level_wise_form import FormOptions, Shape
-from collectives.plan import DataType
+from collectives.choices import DataType, FormOptions, Shape
 from files.output import check_writable, write_file
 from network.units import format_bytes, format_time, parse_rate, parse_size, parse_time
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console, Group, RenderableType
@@ -12,10 +12,18 @@ from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
-from cli.command_options import ControllerOption, JsonOption, make_table, print_json
-from controller.api.client import ControllerQueries, NoClusterError
+from cli.command_options import (
+    ControllerOption,
+    JsonOption,
+    connect,
+    make_table,
+    print_json,
+)
 from network.units import format_rate
 from protocol import hopsum_pb2 as pb
+
+if TYPE_CHECKING:
+    from controller.api.client import ControllerQueries
 
 LIVE_SECONDS = 1.0
 SHOWN_LINKS = 12
@@ -29,7 +37,7 @@ def status(
     as_json: JsonOption = False,
 ) -> None:
     """Show the jobs of the running controller and their agents; its switches, links and slots."""
-    queries = ControllerQueries(controller)
+    queries = connect(controller)
     if as_json:
         print_json([job_dict(job) for job in queries.status()])
         return
@@ -66,6 +74,8 @@ def _view(queries: ControllerQueries, everything: bool) -> Iterator[RenderableTy
             ],
         )
     yield _switches(queries.switches())
+    from controller.api.client import NoClusterError
+
     try:
         away = [node for node in queries.nodes() if not node.attached]
         use = queries.use()

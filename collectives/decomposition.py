@@ -11,12 +11,13 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from collectives.plan import HostPart, JobPlan
+from protocol.errors import InputError
 
 TensorPart = tuple[HostPart | None, int, int]
 """A logical topology, None for the plan's trees, and its elements (start, stop) of a tensor."""
 
 
-class WeightError(ValueError):
+class WeightError(InputError):
     """Weights by which no tensor can be divided; the message says which."""
 
 

@@ -7,33 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from fractions import Fraction
 
+from collectives.choices import DataType as DataType
+from collectives.choices import Results as Results
+from protocol.errors import InputError
 from protocol.wire import Hop, Reduction
 
 WINDOW_EMBEDDED = 256
 WINDOW_BMV2 = 32
 
 
-class PlanError(ValueError):
+class PlanError(InputError):
     """No plan meets the request; the message says what stands in the way."""
-
-
-class DataType(StrEnum):
-    """What the tensors hold."""
-
-    FLOAT32 = "float32"
-    INT32 = "int32"
-
-
-class Results(StrEnum):
-    """How results reach the workers."""
-
-    REPLICATED = "replicated"
-    """One packet a link: switches copy it (multicast groups)."""
-    UNICAST = "unicast"
-    """One packet a worker, with its own stack (001 S4)."""
 
 
 @dataclass(frozen=True, slots=True)

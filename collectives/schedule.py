@@ -20,10 +20,12 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from protocol.errors import InputError
+
 Numbers = NDArray[np.int64]
 
 
-class ScheduleError(ValueError):
+class ScheduleError(InputError):
     """A schedule that does not do its collective; the message names step, rank and element."""
 
 

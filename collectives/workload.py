@@ -12,8 +12,9 @@ from dataclasses import asdict, dataclass, fields
 from math import prod
 from typing import Any, ClassVar
 
-from collectives.plan import DataType
+from collectives.choices import DataType
 from files.json_text import parse_json
+from protocol.errors import InputError
 
 RANDOM = "random"
 DIGITS = "digits"
@@ -39,7 +40,7 @@ KEPT_BYTES = 1 << 28
 """Of sums that a worker keeps, to check them when nobody waits for it any more."""
 
 
-class WorkloadError(ValueError):
+class WorkloadError(InputError):
     """A workload that cannot be; the message says which field, and what was expected."""
 
 

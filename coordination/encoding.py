@@ -15,6 +15,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from coordination.messages import Frame, Message
 from coordination.operators import WORD_BITS, BitVector
+from protocol.errors import InputError
 
 MESSAGES: tuple[type, ...] = get_args(Message)
 """By number; number 0 on the wire is no message, 1 the first of these."""
@@ -30,7 +31,7 @@ MOST_BYTES = 1 << 24
 _MOST_VARINT = 10
 
 
-class FrameError(ValueError):
+class FrameError(InputError):
     """Bytes that are no frame; the message says where they go wrong."""
 
 

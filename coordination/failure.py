@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from protocol.errors import InputError, OperationError
 
-class TreeError(ValueError):
+
+class TreeError(InputError):
     """No tree meets the request; the message says which limit is in the way."""
 
 
-class OperatorError(ValueError):
+class OperatorError(InputError):
     """A call that cannot be made: the message says what was wrong and what was expected."""
 
 
-class CoordinationError(RuntimeError):
+class CoordinationError(OperationError):
     """The processes cannot go on agreeing; the message says who is concerned and what to do."""
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from protocol.errors import InputError
 
-class OutputError(ValueError):
+
+class OutputError(InputError):
     """A file that cannot be written; the message names it, and says why."""
 
 

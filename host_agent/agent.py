@@ -6,7 +6,7 @@ from host_agent.io.controller_client import ControllerClient
 from host_agent.node.member import PeerGone as PeerGone
 from host_agent.node.members import Members
 from host_agent.task import Task as Task
-from packet_io import FramePort
+from packet_io.port import FramePort
 
 PATIENCE_SECONDS = 60.0
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from protocol.errors import InputError, OperationError
 
-class JobFailed(RuntimeError):
+
+class JobFailed(OperationError):
     """A job cannot go on at this worker; the message says which fragment, where, and what to do.
 
     `job`, `tree`, `fragment`: the first fragment concerned (the number on the wire).
@@ -16,5 +18,5 @@ class JobFailed(RuntimeError):
         self.fragment = fragment
 
 
-class CallError(ValueError):
+class CallError(InputError):
     """A call that cannot be made: the message says what was wrong and what was expected."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import signal
 import sys
@@ -47,7 +48,7 @@ def attend(
     from host_agent.failure import JobFailed
     from host_agent.io.controller_client import ControllerClient
     from host_agent.io.tcp_collective import PeerLost
-    from packet_io import FramePort, InterfaceError, PacketPort
+    from packet_io.port import FramePort, InterfaceError, PacketPort
     from packet_io.private_files import UnsafePathError
     from protocol.channel import ControllerError
     from protocol.wire import UDP_PORT
@@ -95,7 +96,7 @@ def serve(
     """Take this host's part in every job of a cluster, until interrupted (needs root)."""
     from host_agent.node.client import NodeClient
     from host_agent.node.serve import NodeServer, counters_of
-    from packet_io import InterfaceError, PacketPort
+    from packet_io.port import InterfaceError, PacketPort
     from packet_io.private_files import UnsafePathError
     from protocol.channel import ControllerError, Tls
     from protocol.wire import UDP_PORT
@@ -145,7 +146,7 @@ def send(
 ) -> None:
     """Send a packet made by hand (needs root)."""
     from host_agent.io import scapy_commands as packets
-    from packet_io import InterfaceError
+    from packet_io.port import InterfaceError
     from protocol.wire import Header, Kind, Reduction
 
     try:
@@ -189,9 +190,11 @@ def sniff(
     as_json: Annotated[bool, typer.Option("--json", help="A line of JSON each.")] = False,
 ) -> None:
     """Print the hopsum packets on an interface (needs root), or of a capture."""
+    if timeout is not None and math.isnan(timeout):
+        raise typer.BadParameter("nan: expected seconds, from 0 on", param_hint="--timeout")
     from host_agent.io import scapy_commands as packets
-    from packet_io import InterfaceError
     from packet_io.pcap import PcapError
+    from packet_io.port import InterfaceError
 
     if (interface is None) == (read is None):
         raise typer.BadParameter("expected either --interface or --read")

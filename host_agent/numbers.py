@@ -31,6 +31,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from protocol.errors import InputError
 from protocol.wire import EXPONENT_BIAS, MAX_WORKERS
 
 _MAGNITUDE = np.int32(0x7FFFFFFF)
@@ -44,7 +45,7 @@ _BLOCK = 1 << 14
 """Values looked at together: 64 KB stay in a core's second-level cache."""
 
 
-class NumbersError(ValueError):
+class NumbersError(InputError):
     """A tensor cannot be summed; the message names it and the element."""
 
 

@@ -9,15 +9,16 @@ from fractions import Fraction
 from typing import Any
 
 from collectives.algorithms.catalogue import MULTI_TREE, SCHEDULES
-from collectives.algorithms.level_wise_form import DEFAULT, FormOptions
 from collectives.algorithms.rooted import RootedTree
 from collectives.algorithms.trees import SharedTree
+from collectives.choices import DEFAULT_FORM, FormOptions
 from coordination.tree import CoordinationTree
 from host_agent.options import WorkerOptions
 from host_agent.workload import WorkloadSpec
+from protocol.errors import InputError
 
 
-class TaskError(ValueError):
+class TaskError(InputError):
     """A job's description that agents cannot follow; the message says what is wrong with it."""
 
 
@@ -39,7 +40,7 @@ class Task:
     trees: tuple[SharedTree, ...] = ()
     coordination: CoordinationTree | None = None
     vectors: int | None = None
-    form: FormOptions = DEFAULT
+    form: FormOptions = DEFAULT_FORM
 
     def to_json(self) -> str:
         """As one line of JSON."""
@@ -97,7 +98,7 @@ def _job(value: object) -> int | None:
 
 
 def _form(values: object) -> FormOptions:
-    return DEFAULT if values is None else FormOptions.from_dict(values)
+    return DEFAULT_FORM if values is None else FormOptions.from_dict(values)
 
 
 def _coordination(values: Mapping[str, Any] | None) -> CoordinationTree | None:

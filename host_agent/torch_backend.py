@@ -33,6 +33,7 @@ from collectives.execution import Execution, channels
 from collectives.schedule import Schedule
 from host_agent.io.process_socket import CODES, AgentSocket
 from host_agent.io.tcp_collective import TcpCollective
+from protocol.errors import OperationError
 
 NAME = "hopsum"
 ADDRESS = "HOPSUM_ADDRESS"
@@ -46,7 +47,7 @@ all_gather = cache(ring_all_gather)
 broadcast = cache(ring_broadcast)
 
 
-class HopsumError(RuntimeError):
+class HopsumError(OperationError):
     """A call that this backend does not do; the message says which and what it does."""
 
 

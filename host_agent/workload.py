@@ -24,6 +24,7 @@ from collectives.workload import VECTORS as VECTORS
 from collectives.workload import WorkloadSpec as WorkloadSpec
 from host_agent.digits import Digits, DigitsTraining
 from host_agent.numbers import error_bound, exponent_codes
+from protocol.errors import OperationError
 
 Tensor = NDArray[Any]
 
@@ -51,7 +52,7 @@ class Verdict:
         self.error_bound = max(self.error_bound, other.error_bound)
 
 
-class Stopped(RuntimeError):
+class Stopped(OperationError):
     """The job has ended before its workload did."""
 
 

@@ -6,6 +6,9 @@ from __future__ import annotations
 class EmulationError(RuntimeError):
     """The emulation could not be brought up; the message says what failed."""
 
+    exit_code = 2
+    """As of `protocol.errors`, which `mn --custom` cannot import."""
+
 
 class MininetUnavailable(EmulationError):
     """Mininet cannot be used here; the message says what is missing and what to do."""

@@ -8,13 +8,15 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from protocol.errors import InputError
+
 if TYPE_CHECKING:
     import networkx as nx
 
 DEFAULT_SLOTS = 4096
 
 
-class NetworkError(ValueError):
+class NetworkError(InputError):
     """A network that cannot be used; the message names the node or link and what was expected."""
 
 

@@ -1,5 +1,1 @@
-"""Frames in batches: AF_PACKET sockets, in-process links, pcap files."""
-
-from packet_io.port import FramePort, Frames, InterfaceError, MemoryPort, PacketPort
-
-__all__ = ["FramePort", "Frames", "InterfaceError", "MemoryPort", "PacketPort"]
+"""Frames in batches: AF_PACKET sockets, in-process links (`port`), pcap files."""

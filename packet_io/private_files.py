@@ -20,6 +20,8 @@ OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 class UnsafePathError(RuntimeError):
     """Another user could have made or could change a file; the message says how to go on."""
 
+    exit_code = 2
+
 
 def private_folder(path: Path) -> Path:
     """Return a folder in which only this user can write; it is made (mode 0700) if missing.

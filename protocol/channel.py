@@ -9,6 +9,8 @@ from pathlib import Path
 
 import grpc
 
+from protocol.errors import OperationError
+
 MESSAGE_BYTES = 64 << 20
 CHANNEL_OPTIONS = (
     ("grpc.max_receive_message_length", MESSAGE_BYTES),
@@ -128,7 +130,7 @@ def _read(path: Path | None) -> bytes | None:
         raise ControllerError(f"TLS: {path} cannot be read: {error.strerror}") from None
 
 
-class ControllerError(RuntimeError):
+class ControllerError(OperationError):
     """The controller refused, or cannot be reached; the message says what and where."""
 
 

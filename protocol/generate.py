@@ -11,12 +11,14 @@ from pathlib import Path
 
 from google.protobuf import descriptor_pb2
 
+from protocol.errors import OperationError
+
 PACKAGE = Path(__file__).resolve().parent
 ROOT = PACKAGE.parent
 PROTO = "protocol/hopsum.proto"
 
 
-class GenerateError(RuntimeError):
+class GenerateError(OperationError):
     """The protocol compiler failed; the message says why."""
 
 

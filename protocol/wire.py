@@ -14,6 +14,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from protocol.errors import InputError
+
 ETHERTYPE_IPV4 = 0x0800
 UDP_PROTOCOL = 17
 UDP_PORT = 0x4853
@@ -87,7 +89,7 @@ class Reduction(IntEnum):
     """Bitwise and."""
 
 
-class LayoutError(ValueError):
+class LayoutError(InputError):
     """Something does not fit the packet layout; the message says what and what would fit."""
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from protocol.errors import OperationError
 from timing.flows import Flows, Routes
 from timing.max_min import Floats, Integers, max_min_rates
 
@@ -23,7 +24,7 @@ _NONE_LEFT = 1e-9
 _KEPT_RATES = 1024
 
 
-class TimingError(RuntimeError):
+class TimingError(OperationError):
     """Flows that cannot finish; the message says which wait for what."""
 
 

@@ -16,10 +16,10 @@ from cli.experiment.prepare import (
     way_to_sum,
 )
 from collectives.algorithms.catalogue import LEVEL_WISE, MULTI_TREE, SCHEDULES, make_schedule
-from collectives.algorithms.level_wise_form import DEFAULT as LEVEL_WISE_FORM
-from collectives.algorithms.level_wise_form import FormOptions, forms_of
+from collectives.algorithms.level_wise_form import forms_of
 from collectives.algorithms.trees import SharedTree
-from collectives.plan import DataType, JobPlan
+from collectives.choices import DEFAULT_FORM, DataType, FormOptions
+from collectives.plan import JobPlan
 from network.loaders import load_network
 from network.model import Network
 from network.units import parse_rate, parse_size
@@ -60,7 +60,7 @@ class Comparison:
     planner: str = "multi-hop"
     tree_bandwidth: float | None = None
     keep: float | None = None
-    form: FormOptions = LEVEL_WISE_FORM
+    form: FormOptions = DEFAULT_FORM
     lanes: int = LANES_DEFAULT
     window: int | None = None
     dtype: DataType = DataType.FLOAT32
@@ -86,7 +86,7 @@ class Comparison:
                 f"tree-bandwidth and keep: only the planner mtree knows them, not {self.planner}; "
                 "use --planner mtree, or leave them out"
             )
-        if self.form != LEVEL_WISE_FORM and self.algorithms and LEVEL_WISE not in self.algorithms:
+        if self.form != DEFAULT_FORM and self.algorithms and LEVEL_WISE not in self.algorithms:
             raise ExperimentError(
                 "level-wise-form and siblings: only the algorithm level-wise knows them; add it, "
                 "or leave them out"

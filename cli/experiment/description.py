@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from collectives.algorithms.level_wise_form import DEFAULT as LEVEL_WISE_FORM
-from collectives.algorithms.level_wise_form import FormOptions
-from collectives.plan import WINDOW_BMV2, WINDOW_EMBEDDED, DataType, Results
+from collectives.choices import DEFAULT_FORM, DataType, FormOptions, Results
+from collectives.plan import WINDOW_BMV2, WINDOW_EMBEDDED
 from collectives.workload import MOST_ELEMENTS, MOST_TENSORS, MOST_WORKERS
 from planning.answers import HOST_PLANNERS, NAMES
 from planning.model.forest import MOST_SEED
 from planning.registry import EMBEDDING
+from protocol.errors import InputError
 from protocol.wire import LANES_DEFAULT, LayoutError, check_lanes
 
 SERVER_QUEUE = 512
@@ -88,7 +88,7 @@ class PacketIo(StrEnum):
     SCAPY = "scapy"
 
 
-class ExperimentError(ValueError):
+class ExperimentError(InputError):
     """An experiment that cannot be run; the message says which choice and what was expected."""
 
 
@@ -134,7 +134,7 @@ class Experiment:
     min_rate: float = 0.0
     tree_bandwidth: float | None = None
     keep: float | None = None
-    form: FormOptions = LEVEL_WISE_FORM
+    form: FormOptions = DEFAULT_FORM
     packet_io: PacketIo = PacketIo.FAST
     train: str | None = None
     coordinate: bool = True
@@ -192,7 +192,7 @@ class Experiment:
             )
         if self.packet_io is PacketIo.SCAPY and self.world is WorldKind.SIMULATION:
             raise ExperimentError("packet-io scapy: the simulator has no sockets; use mininet")
-        if self.form != LEVEL_WISE_FORM and self.algorithm is not Algorithm.LEVEL_WISE:
+        if self.form != DEFAULT_FORM and self.algorithm is not Algorithm.LEVEL_WISE:
             raise ExperimentError(
                 f"level-wise-form and siblings with algorithm {self.algorithm}: only level-wise "
                 "knows them; use --algorithm level-wise, or leave them out"

@@ -15,7 +15,8 @@ from cli.experiment.event_loop import run_async
 from cli.experiment.pipelines import compile_pipeline, slots_of
 from cli.experiment.prepare import EPOCH, Prepared, worker_options
 from cli.experiment.result import Measured, RunFailed
-from collectives.plan import DataType, JobPlan
+from collectives.choices import DataType
+from collectives.plan import JobPlan
 from controller.api.rendezvous import announced
 from controller.api.service import ControllerService
 from controller.dataplane.driver import Driver, State, SwitchTarget

@@ -11,11 +11,12 @@ from typing import Any
 from cli.experiment.description import Coordination, Experiment, WorldKind
 from files.output import write_file
 from host_agent.workload import Verdict
+from protocol.errors import OperationError
 
 DirectedLink = tuple[str, str]
 
 
-class RunFailed(RuntimeError):
+class RunFailed(OperationError):
     """A run ended without results; the message names the host and the reason."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from collectives.algorithms.halving_doubling import halving_doubling_all_reduce
-from collectives.algorithms.level_wise_form import DEFAULT, FormOptions, form_for
+from collectives.algorithms.level_wise_form import form_for
 from collectives.algorithms.ring import ring_all_reduce
 from collectives.algorithms.rooted import check_ranks
 from collectives.algorithms.trees import (
@@ -14,12 +14,13 @@ from collectives.algorithms.trees import (
     multi_tree_all_reduce,
     tree_all_reduce,
 )
+from collectives.choices import DEFAULT_FORM, FormOptions
+from collectives.choices import LEVEL_WISE as LEVEL_WISE
 from collectives.schedule import Schedule, ScheduleError
 from network.model import Network
 
 _Make = Callable[[Network, Sequence[str], int], Schedule]
 
-LEVEL_WISE = "level-wise"
 SCHEDULES: Mapping[str, _Make] = {
     "ring": lambda network, ranks, elements: ring_all_reduce(len(ranks), elements),
     "halving-doubling": lambda network, ranks, elements: halving_doubling_all_reduce(
@@ -41,7 +42,7 @@ def make_schedule(
     ranks: Sequence[str],
     elements: int,
     trees: Sequence[SharedTree] = (),
-    form: FormOptions = DEFAULT,
+    form: FormOptions = DEFAULT_FORM,
 ) -> Schedule:
     """The algorithm's all-reduce among these hosts; its nodes are named.
 

@@ -21,12 +21,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from fractions import Fraction
 from itertools import pairwise
 
 from collectives.algorithms.rooted import RootedTree
 from collectives.algorithms.target_parts import Parts, equal_parts
+from collectives.choices import Siblings as Siblings
 from collectives.schedule import (
     Collective,
     Ranges,
@@ -54,15 +54,6 @@ SPANS_A_LEAF = 4
 Span = tuple[int, int]
 Held = tuple[int, int, int]
 """Start, stop and the rank that holds the branch's sum of these elements."""
-
-
-class Siblings(StrEnum):
-    """How the leaves of one group exchange."""
-
-    RING = "ring"
-    """In p - 1 turns around a ring, combining on the way (claim 2)."""
-    HIERARCHICAL = "hierarchical"
-    """In one step: each hands every other one that one's target part (claims 3 and 4)."""
 
 
 def level_wise_all_reduce(

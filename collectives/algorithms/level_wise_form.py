@@ -15,11 +15,9 @@ Hosts that forward may be inner nodes of the tree and ranks as well (003, figure
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from fractions import Fraction
-from typing import TypeVar
 
 from collectives.algorithms.level_wise import (
     PIECES_A_LEVEL,
@@ -38,12 +36,13 @@ from collectives.algorithms.target_parts import (
     rated_parts,
     time_of,
 )
+from collectives.choices import DEFAULT_FORM as DEFAULT
+from collectives.choices import FormOptions as FormOptions
+from collectives.choices import Shape as Shape
 from collectives.schedule import Schedule, check_counts
 from network.model import Network
 
 NAME = "level-wise"
-
-_Kind = TypeVar("_Kind", bound=StrEnum)
 
 ELEMENT_BITS = 32
 PIECES_BELOW = 8
@@ -56,55 +55,6 @@ share links evenly, so that some pieces come late (in the flow simulator)."""
 
 
 NOT_BOUND = "no link between levels binds; --level-wise-form levels goes level by level"
-
-
-class Shape(StrEnum):
-    """Whether ranks exchange level by level."""
-
-    AUTO = "auto"
-    """Level by level where a link between levels binds, else flat."""
-    LEVELS = "levels"
-    """Level by level, as in 003."""
-    FLAT = "flat"
-    """All ranks as siblings, in the order of the tree."""
-
-
-@dataclass(frozen=True, slots=True)
-class FormOptions:
-    """What is asked of the form; `siblings` None: what suits links and tensor."""
-
-    shape: Shape = Shape.AUTO
-    siblings: Siblings | None = None
-
-    def to_dict(self) -> dict[str, str | None]:
-        """As an object of JSON."""
-        return {"form": self.shape, "siblings": self.siblings}
-
-    @classmethod
-    def from_dict(cls, values: object) -> FormOptions:
-        """From the object of JSON, of which all may be missing or null.
-
-        Raises ValueError that names what cannot be, and what is expected.
-        """
-        if not isinstance(values, Mapping):
-            raise ValueError(f"{values!r:.40}: expected an object with form, siblings")
-        for key in values:
-            if key not in ("form", "siblings"):
-                raise ValueError(f"there is no {key!r:.40}: expected form, siblings")
-        return cls(
-            _choice("form", values.get("form"), Shape) or Shape.AUTO,
-            _choice("siblings", values.get("siblings"), Siblings),
-        )
-
-
-def _choice(key: str, value: object, kinds: type[_Kind]) -> _Kind | None:
-    """One of the words of an enumeration; None where it is left open."""
-    words = [str(kind) for kind in kinds]
-    if value is None:
-        return None
-    if not isinstance(value, str) or value not in words:
-        raise ValueError(f"{key} {value!r:.40}: expected one of {', '.join(words)}")
-    return kinds(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,9 +90,6 @@ class Form:
         return level_wise_all_reduce(
             self.tree, ranks, elements, self.siblings, self.pieces, self.parts
         )
-
-
-DEFAULT = FormOptions()
 
 
 def form_for(

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import grpc
 
-from collectives.messages import network_from, plan_from
-from collectives.plan import JobPlan
 from controller.api.rendezvous import address_file, find_controller
-from controller.dataplane.slots import SlotState, slot_from
-from controller.telemetry.slot_diagnosis import Missing, find_missing, job_slots
-from network.model import Network
 from protocol import hopsum_pb2 as pb
 from protocol import hopsum_pb2_grpc as pb_grpc
 from protocol.channel import ControllerError, Tls, in_words, open_channel, tls_of_environment
+
+if TYPE_CHECKING:
+    from collectives.plan import JobPlan
+    from controller.dataplane.slots import SlotState
+    from controller.telemetry.slot_diagnosis import Missing
+    from network.model import Network
 
 TIMEOUT = 30.0
 SUBMIT_TIMEOUT = 300.0
@@ -56,6 +57,8 @@ class ControllerQueries:
 
     def describe(self, job: int) -> tuple[Network, JobPlan]:
         """A job's network and current plan."""
+        from collectives.messages import network_from, plan_from
+
         request = pb.DescribeRequest(job=job)
         reply: pb.Description = self._ask(lambda stub: stub.Describe(request, timeout=TIMEOUT))
         return network_from(reply.network), plan_from(reply.plan)
@@ -68,12 +71,16 @@ class ControllerQueries:
 
     def slots(self, switch: str, first: int, count: int, lanes: bool = False) -> list[SlotState]:
         """Slots of a switch, read in-band."""
+        from controller.dataplane.slots import slot_from
+
         request = pb.InspectRequest(switch=switch, first=first, count=count, lanes=lanes)
         reply: pb.InspectReply = self._ask(lambda stub: stub.Inspect(request, timeout=TIMEOUT))
         return [slot_from(slot) for slot in reply.slots]
 
     def missing(self, job: int) -> list[Missing]:
         """What the incomplete slots of a job wait for."""
+        from controller.telemetry.slot_diagnosis import find_missing, job_slots
+
         network, plan = self.describe(job)
         slots = {
             switch: [

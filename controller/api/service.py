@@ -22,6 +22,7 @@ from controller.telemetry.health import Health
 from protocol import hopsum_pb2 as pb
 from protocol import hopsum_pb2_grpc as pb_grpc
 from protocol.channel import CHANNEL_OPTIONS
+from protocol.errors import OperationError
 from protocol.outcomes import Outcome
 
 LOGGER = logging.getLogger("hopsum.service")
@@ -53,7 +54,7 @@ class SwitchReader(Protocol):
         """Read a slot of a switch."""
 
 
-class ServiceError(RuntimeError):
+class ServiceError(OperationError):
     """The service cannot listen; the message says where and why."""
 
 

@@ -32,6 +32,7 @@ from controller.dataplane.slots import (
     inspect_frame,
     slot_state,
 )
+from protocol.errors import OperationError
 from protocol.outcomes import Outcome
 
 LOGGER = logging.getLogger("hopsum.driver")
@@ -71,7 +72,7 @@ class SwitchTarget:
     device_id: int = 1
 
 
-class DriverError(RuntimeError):
+class DriverError(OperationError):
     """A switch cannot be brought to what it should hold; the message names it and why.
 
     `failures`: what each refused update was, the canonical code, and the switch's words.

@@ -7,9 +7,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from protocol.errors import InputError
 
-class PipelineError(ValueError):
+
+class PipelineError(InputError):
     """A program file is missing or cannot be read; the message names it."""
+
+    exit_code = 1
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,13 @@ from collectives.plan import JobPlan
 from controller.jobs.tracker import SILENCE_SECONDS, Outgoing, Tracker
 from network.model import shorten
 from protocol import hopsum_pb2 as pb
+from protocol.errors import OperationError
 
 MessageQueue = asyncio.Queue[pb.ControllerMessage | None]
 """Messages to one agent; None ends its stream."""
 
 
-class UnknownJobError(RuntimeError):
+class UnknownJobError(OperationError):
     """There is no such job, or there is one already; the message says which and what there is."""
 
 

@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from difflib import get_close_matches
-from enum import StrEnum
 from pathlib import Path
 
 from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
@@ -19,6 +18,9 @@ from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
 from collectives.algorithms.catalogue import SCHEDULES
 from collectives.messages import plan_from, plan_message
 from collectives.plan import JobPlan
+from controller.jobs.job_state import LAST_JOB as LAST_JOB
+from controller.jobs.job_state import JobError as JobError
+from controller.jobs.job_state import JobState as JobState
 from controller.jobs.journal import Journal, Record, Unrecorded
 from files.json_text import parse_json
 from planning.model.forest import ForestOptions
@@ -27,8 +29,6 @@ from protocol import hopsum_pb2 as pb
 
 LOGGER = logging.getLogger("hopsum.jobs")
 
-LAST_JOB = 0xFFFF
-"""Of the job numbers in a packet."""
 KEPT = 1000
 """Jobs that are over and still known."""
 NEAR_NAMES = 3
@@ -36,28 +36,6 @@ NEAR_NAMES = 3
 MANY_LINES = 10 * KEPT
 """A journal with more is written anew, with one line a job."""
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,62}")
-
-
-class JobError(ValueError):
-    """A job that cannot be, or is not there; the message says why and what was expected."""
-
-
-class JobState(StrEnum):
-    """How far a job is."""
-
-    QUEUED = "queued"
-    """Other jobs hold what it needs."""
-    WAITING = "waiting"
-    """Its rules are installed; not all of its agents are ready."""
-    RUNNING = "running"
-    FINISHED = "finished"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
-
-    @property
-    def over(self) -> bool:
-        """Whether nothing more happens to it."""
-        return self in (JobState.FINISHED, JobState.FAILED, JobState.CANCELLED)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,16 +15,20 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from protocol.errors import InputError, OperationError
+
 LOGGER = logging.getLogger("hopsum.journal")
 
 Record = dict[str, Any]
 
 
-class JournalError(ValueError):
+class JournalError(InputError):
     """A file that is no journal, or cannot be read; the message names it, and the line."""
 
+    exit_code = 1
 
-class Unrecorded(RuntimeError):
+
+class Unrecorded(OperationError):
     """A record that could not be written, and is not in the file; the message says why."""
 
 

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from network.model import Network
+from protocol.errors import InputError
 from protocol.wire import LEVELS
 
 FIRST_SECONDS = 1.0
@@ -30,7 +31,7 @@ FACTOR = 4
 """Between thresholds that suit a network: six of them span a second to a quarter of an hour."""
 
 
-class PriorityError(ValueError):
+class PriorityError(InputError):
     """A report of a job's progress that cannot be true; names job, host and what was expected."""
 
 

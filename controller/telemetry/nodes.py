@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from controller.telemetry.state import NetworkState
 from network.model import Network, shorten
 from protocol import hopsum_pb2 as pb
+from protocol.errors import InputError
 
 REPORT_SECONDS = 1.0
 SILENCE_SECONDS = 30.0
 """A process that is stopped for some seconds is late, not dead."""
 
 
-class NodeError(ValueError):
+class NodeError(InputError):
     """An agent process says what cannot be; the message says what, and what was expected."""
 
 

@@ -18,9 +18,10 @@ from fractions import Fraction
 from network.model import Network, shorten
 from planning.model.demand import DirectedLink, Resources
 from protocol import hopsum_pb2 as pb
+from protocol.errors import InputError
 
 
-class StateError(ValueError):
+class StateError(InputError):
     """A report that cannot be true; the message says whose, what it says, and what was expected."""
 
 

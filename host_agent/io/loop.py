@@ -9,7 +9,7 @@ from typing import Protocol
 
 from host_agent.segment import Tensor
 from host_agent.worker import Worker
-from packet_io import FramePort, Frames
+from packet_io.port import FramePort, Frames
 
 RETRY_SECONDS = 0.002
 """Pause before frames that a full queue refused are offered again."""

@@ -20,6 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from protocol.errors import OperationError
+
 HEAD = struct.Struct(">BQ")
 WORKERS = struct.Struct(">I")
 GOODBYE, ANSWER, REFUSAL = 0, 1, 2
@@ -31,7 +33,7 @@ _CREDENTIALS = struct.Struct("iII")
 """What SO_PEERCRED gives: process, user, group (unix(7))."""
 
 
-class SumRefused(RuntimeError):
+class SumRefused(OperationError):
     """There is no sum, or no agent that would make one; the message says why."""
 
 

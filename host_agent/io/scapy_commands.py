@@ -23,15 +23,16 @@ from host_agent.io.scapy_layer import (
     open_socket,
     parse,
 )
-from packet_io import InterfaceError
 from packet_io.pcap import read_pcap
+from packet_io.port import InterfaceError
+from protocol.errors import InputError
 from protocol.wire import LANES_MAX, MAX_CHILDREN, UDP_PORT, Flag, Header, most_hops
 
 LANES_SHOWN = 8
 Choice = TypeVar("Choice", bound=Enum)
 
 
-class CommandError(ValueError):
+class CommandError(InputError):
     """An option that cannot be; the message says which, what was found and expected."""
 
 

@@ -9,8 +9,7 @@ import struct
 import numpy as np
 
 from host_agent.io.scapy_layer import Hopsum, build, open_socket, parse
-from packet_io import Frames, InterfaceError
-from packet_io.port import attach_filter
+from packet_io.port import Frames, InterfaceError, attach_filter
 from protocol.wire import UDP_PORT
 
 _DROP_ALL = struct.pack("HBBI", 0x06, 0, 0, 0)

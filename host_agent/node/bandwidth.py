@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from protocol.errors import OperationError
+
 COUNTERS = Path("/proc/net/dev")
 """Of the network namespace this process is in (proc(5))."""
 
@@ -29,7 +31,7 @@ class Used:
     free_received: float | None
 
 
-class BandwidthError(RuntimeError):
+class BandwidthError(OperationError):
     """An interface has no counters; the message names it and those there are."""
 
 

@@ -50,6 +50,7 @@ from host_agent.worker import Worker
 from host_agent.workload import PROCESS, VECTORS, Interval, make_workload
 from network.model import Network, shorten
 from protocol.channel import ControllerError
+from protocol.errors import OperationError
 from protocol.wire import tos_of_level
 
 Script = Generator[None, None, None]
@@ -58,7 +59,7 @@ PARTS = 64
 """Parts of a tensor have ports of their own, and those after a border others than those before."""
 
 
-class PeerGone(RuntimeError):
+class PeerGone(OperationError):
     """Another agent of the job failed or is gone; names its host and what is missing."""
 
 

@@ -13,7 +13,7 @@ from host_agent.node.member import Member
 from host_agent.node.operation_pool import OperationPool
 from host_agent.node.traffic_priority import TrafficPriority
 from host_agent.node.vectors import VectorQueues
-from packet_io import FramePort
+from packet_io.port import FramePort
 
 LOGGER = logging.getLogger("hopsum-agent")
 

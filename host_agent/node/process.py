@@ -22,9 +22,10 @@ from host_agent.io.process_socket import (
 )
 from host_agent.segment import Tensor
 from host_agent.workload import Judged, Verdict
+from protocol.errors import OperationError
 
 
-class ProcessGone(RuntimeError):
+class ProcessGone(OperationError):
     """The process ended without a word, or says what is no tensor; names host and job."""
 
 

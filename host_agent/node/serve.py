@@ -10,7 +10,7 @@ from host_agent.io.controller_client import ControllerClient
 from host_agent.node.bandwidth import Counted, read_counters, used_between
 from host_agent.node.client import NodeClient
 from host_agent.node.members import Members
-from packet_io import FramePort
+from packet_io.port import FramePort
 from protocol import hopsum_pb2 as pb
 from protocol.channel import ControllerError, Tls
 

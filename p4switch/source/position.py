@@ -30,6 +30,9 @@ class P4Error(Exception):
     source the position points at, if known; `kind` is `error` or `unsupported`.
     """
 
+    exit_code = 2
+    """Of a command that it ends."""
+
     def __init__(
         self,
         position: Position,

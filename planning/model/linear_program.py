@@ -14,6 +14,8 @@ import highspy
 import numpy as np
 from numpy.typing import NDArray
 
+from protocol.errors import OperationError
+
 INFINITY = float("inf")
 
 
@@ -30,7 +32,7 @@ class Status(StrEnum):
     UNBOUNDED = "unbounded"
 
 
-class SolverError(RuntimeError):
+class SolverError(OperationError):
     """HiGHS failed in a way that no input explains; the message gives its status."""
 
 

@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cli import doctor, shell
-from cli.controller_commands import app
+from cli.main import app
 from cli.reports.network_drawing import TREE_COLOURS, network_svg, positions
 from collectives.plan import PlanError
 from controller.api.client import ControllerQueries

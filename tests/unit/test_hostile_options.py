@@ -13,6 +13,7 @@ import typing
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -176,8 +177,21 @@ def parameters(app: typer.Typer, name: str) -> Iterator[Parameter]:
                 yield Parameter(full, option, kind, None)
 
 
+def of_hopsum() -> Iterator[Parameter]:
+    """The parameters of its subcommands, each of which is loaded when it runs."""
+    for name, entry in hopsum.COMMANDS.items():
+        module, _, attribute = entry.target.partition(":")
+        found = getattr(import_module(module), attribute)
+        if isinstance(found, typer.Typer):
+            yield from parameters(found, f"hopsum {name}")
+        else:
+            alone = typer.Typer()
+            alone.command(name)(found)
+            yield from parameters(alone, "hopsum")
+
+
 ALL = [
-    *parameters(hopsum.app, "hopsum"),
+    *of_hopsum(),
     *parameters(agent.app, "hopsum-agent"),
     *parameters(p4switch.app, "p4switch"),
 ]

@@ -7,7 +7,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from cli.controller_commands import app
+from cli.main import app
 from collectives.algorithms.level_wise import Siblings
 from collectives.algorithms.level_wise_form import FormOptions, Shape
 from host_agent.task import Task, TaskError
@@ -64,8 +64,7 @@ class Answers:
 @pytest.fixture(autouse=True)
 def answers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
-    for module in ("job_commands", "status_command"):
-        monkeypatch.setattr(f"controller.{module}.ControllerQueries", Answers)
+    monkeypatch.setattr("controller.api.client.ControllerQueries", Answers)
 
 
 def said(*arguments: str) -> str:

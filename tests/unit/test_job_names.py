@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from typer.testing import CliRunner
 
-from cli.controller_commands import app
+from cli.main import app
 from controller.api.client import ControllerQueries, job_query
 from controller.jobs.job_queue import Job, JobBook, JobError, JobSpec, JobState
 from planning.model.request import PlanRequest

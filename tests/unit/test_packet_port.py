@@ -6,9 +6,16 @@ import socket
 import numpy as np
 import pytest
 
-from packet_io import Frames, InterfaceError, MemoryPort, PacketPort
 from packet_io import port as port_module
-from packet_io.port import FramePort, group_by_length, udp_filter
+from packet_io.port import (
+    FramePort,
+    Frames,
+    InterfaceError,
+    MemoryPort,
+    PacketPort,
+    group_by_length,
+    udp_filter,
+)
 from protocol.wire import (
     UDP_PORT,
     Address,

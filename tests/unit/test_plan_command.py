@@ -8,8 +8,7 @@ from xml.etree import ElementTree
 import pytest
 from typer.testing import CliRunner
 
-from cli.controller_commands import app
-from cli.main import app as hopsum
+from cli.main import app
 from cli.reports.network_drawing import TREE_COLOURS
 from collectives.plan import PlanError
 from network.model import NetworkError
@@ -206,16 +205,16 @@ def test_runs_take_their_rates_from_the_file(tmp_path: Path) -> None:
     path = tmp_path / "net.json"
     runner = CliRunner()
     saved = ("--link-rate", "8M", "--uplink-rate", "2M", "--save", str(path))
-    assert runner.invoke(hopsum, ["topology", "leaf-spine:2x1", *saved]).exit_code == 0
+    assert runner.invoke(app, ["topology", "leaf-spine:2x1", *saved]).exit_code == 0
     run = ["run", "--topology", str(path), "--workers", "2", "--elements", "2000", "--rounds", "1"]
-    result = runner.invoke(hopsum, [*run, "--planner", "multi-tree", "--json"])
+    result = runner.invoke(app, [*run, "--planner", "multi-tree", "--json"])
     report = json.loads(result.stdout)
     assert report["link_rate"] is None
     assert report["problems"] == []
     # 64 kbit at no more than two uplinks of 2 Mbit/s.
     assert report["seconds"] > 64_000 / 4e6
     run = ["run", "--topology", "torus:4x4", "--planner", "multi-tree", "--workers", "h1,h11"]
-    assert "no way from h1 to h11" in str(runner.invoke(hopsum, run).exception)
+    assert "no way from h1 to h11" in str(runner.invoke(app, run).exception)
 
 
 SLOW_SERVER = ("--topology", "leaf-spine:2x3", "--link-rate", "8M", "--planner", "embedding")

@@ -20,7 +20,7 @@ from host_agent.server import Server
 from host_agent.stream import WorkerOptions
 from host_agent.worker import Worker
 from network.model import Network
-from packet_io import FramePort, Frames, InterfaceError, MemoryPort, PacketPort
+from packet_io.port import FramePort, Frames, InterfaceError, MemoryPort, PacketPort
 from protocol.wire import Hop
 from tests.machine import PATIENCE
 from tests.unit.protocol_world import star_plan

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from cli.controller_commands import app
 from cli.job_commands import make_submission
+from cli.main import app
 from collectives.algorithms.catalogue import SCHEDULES
 from collectives.plan import DataType, JobPlan
 from collectives.workload import MOST_TENSORS, WorkloadError, WorkloadSpec

@@ -1,0 +1,26 @@
+"""Messages for people on standard error."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+@cache
+def console() -> Console:
+    """Return the console of standard error."""
+    # It takes as long to import as a short command takes in all.
+    from rich.console import Console
+
+    return Console(stderr=True)
+
+
+def complain(kind: str, message: str) -> None:
+    """Print one line: `kind` in red, then the message as it is."""
+    typer.secho(f"{kind}: ", err=True, bold=True, fg="red", nl=False)
+    typer.echo(message, err=True)

@@ -1,0 +1,270 @@
+"""Commands that run something: an experiment, the demonstration, switches of a running Mininet."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from cli.cluster_commands import EngineOption, LanesOption
+from cli.command_options import (
+    KeepOption,
+    LevelWiseFormOption,
+    MaxHopsOption,
+    SiblingsOption,
+    TreeBandwidthOption,
+)
+from cli.console import complain, console
+from cli.experiment.description import (
+    Algorithm,
+    Coordination,
+    Engine,
+    Experiment,
+    ExperimentError,
+    PacketIo,
+    WorldKind,
+)
+from cli.experiment.result import Report
+from cli.experiment.runner import run_experiment
+from cli.reports.summary import run_table
+from collectives.choices import PLANNER_NAMES, DataType, FormOptions, Results, Shape
+from mininet_topos.loader import why_unavailable
+from network.topologies import is_topology
+from network.units import parse_rate, parse_time
+
+
+def _rate(option: str, text: str | None) -> float | None:
+    if text is None or text == "none":
+        return None
+    try:
+        return parse_rate(text)
+    except ValueError as error:
+        raise ExperimentError(f"{option}: {error}") from None
+
+
+def _names(workers: str) -> tuple[str, ...]:
+    """The names of hosts, none if it is a number."""
+    try:
+        int(workers)
+    except ValueError:
+        return tuple(name.strip() for name in workers.split(",") if name.strip())
+    return ()
+
+
+def _seconds(text: str | None) -> float | None:
+    if text is None:
+        return None
+    try:
+        return parse_time(text)
+    except ValueError as error:
+        raise ExperimentError(f"latency: {error}") from None
+
+
+def run(
+    topology: Annotated[
+        str, typer.Option(help="Name (star:8, leaf-spine:4x4, fat-tree:4, ...) or file.")
+    ] = "fat-tree:4",
+    workers: Annotated[str, typer.Option(help="Number of workers, or their names: h1,h2.")] = "8",
+    elements: Annotated[int, typer.Option(help="Elements of a tensor.")] = 1_000_000,
+    rounds: Annotated[int, typer.Option(help="All-reduces, or epochs with --train.")] = 3,
+    algorithm: Annotated[Algorithm, typer.Option(help="Who sums.")] = Algorithm.IN_NETWORK,
+    world: Annotated[
+        WorldKind, typer.Option(help="Virtual time, or real processes (root).")
+    ] = WorldKind.SIMULATION,
+    engine: Annotated[Engine, typer.Option(help="Switch that runs the P4.")] = Engine.EMBEDDED,
+    dtype: Annotated[DataType, typer.Option(help="Element type.")] = DataType.FLOAT32,
+    results: Annotated[
+        Results | None,
+        typer.Option(help="How results come down; default replicated, for server unicast."),
+    ] = None,
+    link_rate: Annotated[
+        str | None,
+        typer.Option(
+            help="Rate of every link, e.g. 25Mbit; `none` does not shape. Default: what a file "
+            "says, 25Mbit in a network by name."
+        ),
+    ] = None,
+    uplink_rate: Annotated[str | None, typer.Option(help="Rate of links between switches.")] = None,
+    latency: Annotated[
+        str | None, typer.Option(help="Latency of every link, e.g. 20us (simulation only).")
+    ] = None,
+    loss: Annotated[float, typer.Option(help="Loss probability of every link.")] = 0.0,
+    seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 1,
+    lanes: Annotated[int, typer.Option(help="Values a packet.")] = 256,
+    window: Annotated[
+        int | None, typer.Option(help="Fragments in flight; default by engine.")
+    ] = None,
+    max_hops: MaxHopsOption = None,
+    servers: Annotated[int, typer.Option(help="Parameter servers; each roots a tree.")] = 1,
+    planner: Annotated[str, typer.Option(help=f"One of {', '.join(PLANNER_NAMES)}.")] = "multi-hop",
+    max_trees: Annotated[
+        int | None, typer.Option(help="Trees of multi-tree and mtree at most; default 8.")
+    ] = None,
+    max_height: Annotated[
+        int | None,
+        typer.Option(help="Links from a worker to the server at most (multi-tree, mtree)."),
+    ] = None,
+    min_rate: Annotated[
+        str | None, typer.Option(help="Rate of a tree at least, e.g. 1Mbit (multi-tree, mtree).")
+    ] = None,
+    tree_bandwidth: TreeBandwidthOption = None,
+    keep: KeepOption = None,
+    level_wise_form: LevelWiseFormOption = Shape.AUTO,
+    siblings: SiblingsOption = None,
+    packet_io: Annotated[PacketIo, typer.Option(help="Agents' packet path.")] = PacketIo.FAST,
+    train: Annotated[
+        str | None, typer.Option(help="Train on a data set (`digits`) instead.")
+    ] = None,
+    coordinate: Annotated[
+        bool,
+        typer.Option(
+            help="Training sums several gradients a step in an order that the workers agree on; "
+            "else all of them as one tensor."
+        ),
+    ] = True,
+    coordination: Annotated[
+        Coordination,
+        typer.Option(help="Where the workers' bit vectors are combined that say what is ready."),
+    ] = Coordination.AUTO,
+    limit: Annotated[float, typer.Option(help="Give up after so many seconds.")] = 600.0,
+    report: Annotated[Path | None, typer.Option(help="Write the JSON report to this file.")] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the report on standard output.")
+    ] = False,
+) -> None:
+    """Run all-reduce of random tensors (or a training) and check every element and byte."""
+    if link_rate is None and is_topology(topology):
+        link_rate = "25Mbit"
+    names = _names(workers)
+    if not names and not workers.strip().lstrip("+-").isdecimal():
+        raise ExperimentError(f"workers {workers!r:.40}: expected a number, or names of hosts")
+    experiment = Experiment(
+        topology=topology,
+        workers=len(names) or int(workers),
+        worker_names=names,
+        elements=elements,
+        rounds=rounds,
+        algorithm=algorithm,
+        world=world,
+        engine=engine,
+        dtype=dtype,
+        results=results,
+        link_rate=_rate("link-rate", link_rate),
+        uplink_rate=_rate("uplink-rate", uplink_rate),
+        latency=_seconds(latency),
+        loss=loss,
+        seed=seed,
+        lanes=lanes,
+        window=window,
+        max_hops=max_hops,
+        servers=servers,
+        planner=planner,
+        max_trees=max_trees,
+        max_height=max_height,
+        min_rate=_rate("min-rate", min_rate) or 0.0,
+        tree_bandwidth=_rate("tree-bandwidth", tree_bandwidth),
+        keep=keep,
+        form=FormOptions(level_wise_form, siblings),
+        packet_io=packet_io,
+        train=train,
+        coordinate=coordinate,
+        coordination=coordination,
+        limit=limit,
+    )
+    finished = run_with_progress(experiment, report)
+    if as_json:
+        sys.stdout.write(json.dumps(finished.to_dict(), indent=1) + "\n")
+    else:
+        Console().print(run_table([finished]))
+        for form in finished.forms:
+            Console().print(f"level-wise: {form}", highlight=False, soft_wrap=True)
+    for problem in finished.problems:
+        complain("failed", problem)
+    if finished.problems:
+        raise typer.Exit(1)
+
+
+def run_with_progress(experiment: Experiment, report_path: Path | None) -> Report:
+    """Run an experiment behind a progress bar on standard error."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console(), transient=True) as bar:
+        task = bar.add_task(f"{experiment.algorithm.value} on {experiment.topology}", total=None)
+
+        def progress(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total)
+
+        return run_experiment(experiment, report_path, progress)
+
+
+def demo(
+    output: Annotated[Path, typer.Option(help="Folder for report, plots and page.")] = Path(
+        "out/run"
+    ),
+    world: Annotated[
+        WorldKind | None, typer.Option(help="Default: Mininet where it can run, else simulation.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 1,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the report on standard output.")
+    ] = False,
+) -> None:
+    """Train on digits with gradients summed in the switches, beside a server and a ring."""
+    from cli.demo import demo_experiments, run_demo
+
+    if world is None:
+        reason = why_unavailable()
+        world = WorldKind.SIMULATION if reason else WorldKind.MININET
+        if reason:
+            console().print(f"in simulation: {reason}", highlight=False, soft_wrap=True)
+    finished = run_demo(demo_experiments(world, seed), lambda e: run_with_progress(e, None), output)
+    if as_json:
+        sys.stdout.write(json.dumps(finished.to_dict(), indent=1) + "\n")
+    else:
+        Console().print(run_table(finished.reports))
+        Console().print(
+            f"accuracy {finished.accuracy:.4f} with gradients summed in the switches, "
+            f"{finished.single_process_accuracy:.4f} in a single process\n"
+            f"report: {output}/report.json   page: {output}/index.html",
+            highlight=False,
+            soft_wrap=True,
+        )
+    for problem in finished.problems:
+        complain("failed", problem)
+    if finished.problems:
+        raise typer.Exit(1)
+
+
+def drive(
+    topology: Annotated[str, typer.Argument(help="Name or file, as given to `mn`.")],
+    engine: EngineOption = Engine.EMBEDDED,
+    lanes: LanesOption = 256,
+) -> None:
+    """Hold the switches of a running `mn --custom mininet_topos/custom.py` at plain forwarding."""
+    import asyncio
+
+    from cli.experiment.drive import drive as drive_network
+    from network.loaders import load_network
+
+    def tell(line: str) -> None:
+        console().print(line, highlight=False)
+
+    asyncio.run(drive_network(load_network(topology), engine, lanes, tell))
+
+
+def stop() -> None:
+    """Take down what a killed run left: processes, interfaces, namespaces (root)."""
+    from mininet_topos.record import stop_left_over
+
+    lines = stop_left_over()
+    for line in lines or ["nothing was left over"]:
+        Console().print(line, highlight=False)

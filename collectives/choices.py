@@ -1,0 +1,98 @@
+"""Choices that options, tasks and plans share, by the names that users give them.
+
+Imports nothing heavy: commands need these before they know what they will do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeVar
+
+_Kind = TypeVar("_Kind", bound=StrEnum)
+
+LEVEL_WISE = "level-wise"
+SCHEDULE_NAMES = ("ring", "halving-doubling", "tree", "double-tree", LEVEL_WISE)
+"""All-reduces among hosts, of `collectives.algorithms.catalogue`."""
+PLANNER_NAMES = ("multi-hop", "multi-tree", "embedding", "mtree")
+"""Of `planning.registry` and `planning.answers`."""
+JOB_PLANNERS = ("multi-hop", "multi-tree", "embedding")
+"""Those that plan jobs on networks with switches, of `planning.registry`."""
+
+
+class DataType(StrEnum):
+    """What the tensors hold."""
+
+    FLOAT32 = "float32"
+    INT32 = "int32"
+
+
+class Results(StrEnum):
+    """How results reach the workers."""
+
+    REPLICATED = "replicated"
+    """One packet a link: switches copy it (multicast groups)."""
+    UNICAST = "unicast"
+    """One packet a worker, with its own stack (001 S4)."""
+
+
+class Siblings(StrEnum):
+    """How the leaves of one group exchange."""
+
+    RING = "ring"
+    """In p - 1 turns around a ring, combining on the way (claim 2)."""
+    HIERARCHICAL = "hierarchical"
+    """In one step: each hands every other one that one's target part (claims 3 and 4)."""
+
+
+class Shape(StrEnum):
+    """Whether ranks exchange level by level."""
+
+    AUTO = "auto"
+    """Level by level where a link between levels binds, else flat."""
+    LEVELS = "levels"
+    """Level by level, as in 003."""
+    FLAT = "flat"
+    """All ranks as siblings, in the order of the tree."""
+
+
+@dataclass(frozen=True, slots=True)
+class FormOptions:
+    """What is asked of the form; `siblings` None: what suits links and tensor."""
+
+    shape: Shape = Shape.AUTO
+    siblings: Siblings | None = None
+
+    def to_dict(self) -> dict[str, str | None]:
+        """As an object of JSON."""
+        return {"form": self.shape, "siblings": self.siblings}
+
+    @classmethod
+    def from_dict(cls, values: object) -> FormOptions:
+        """From the object of JSON, of which all may be missing or null.
+
+        Raises ValueError that names what cannot be, and what is expected.
+        """
+        if not isinstance(values, Mapping):
+            raise ValueError(f"{values!r:.40}: expected an object with form, siblings")
+        for key in values:
+            if key not in ("form", "siblings"):
+                raise ValueError(f"there is no {key!r:.40}: expected form, siblings")
+        return cls(
+            _choice("form", values.get("form"), Shape) or Shape.AUTO,
+            _choice("siblings", values.get("siblings"), Siblings),
+        )
+
+
+DEFAULT_FORM = FormOptions()
+
+
+def _choice(key: str, value: object, kinds: type[_Kind]) -> _Kind | None:
+    """One of the words of an enumeration; None where it is left open."""
+    words = [str(kind) for kind in kinds]
+    if value is None:
+        return None
+    if not isinstance(value, str) or value not in words:
+        raise ValueError(f"{key} {value!r:.40}: expected one of {', '.join(words)}")
+    return kinds(value)
