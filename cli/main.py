@@ -61,7 +61,7 @@ from packet_io.private_files import UnsafePathError
 from planning.answers import NAMES
 from protocol.channel import ControllerError
 from protocol.wire import LayoutError
-from simulation.world import SimulationError
+from simulation.events import SimulationError
 
 app = typer.Typer(
     name="hopsum",

@@ -23,6 +23,7 @@ from network.model import Network
 from p4switch.v1model.engine import Engine
 from protocol.wire import Address
 from simulation.coordination import AgreedOrder, FrameTimes, LockStep, Source
+from simulation.events import SimulationError
 from simulation.faults import Faults
 from simulation.install import install, read_outcomes, update
 from simulation.members import (
@@ -33,7 +34,7 @@ from simulation.members import (
 )
 from simulation.parts import AuxiliaryHost, MixedMember
 from simulation.stream import receive_buffer
-from simulation.world import Agent, SimulationError, World
+from simulation.world import Agent, World
 
 MakeEngine = Callable[[], Engine]
 

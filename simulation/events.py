@@ -9,6 +9,10 @@ from itertools import count
 Action = Callable[[], None]
 
 
+class SimulationError(RuntimeError):
+    """A run that cannot go on: nothing is scheduled any more, or the time limit is reached."""
+
+
 class EventQueue:
     """Events and a clock, in seconds from 0."""
 

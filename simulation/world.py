@@ -20,7 +20,7 @@ from network.model import Network
 from network.paths import PlainRoutes, forwards
 from p4switch.v1model.engine import Engine
 from protocol.wire import ETHERNET_BYTES, ETHERTYPE_IPV4, LEVELS, is_hopsum, level_of_tos
-from simulation.events import EventQueue
+from simulation.events import EventQueue, SimulationError
 from simulation.faults import Faults
 
 Frames = NDArray[np.uint8]
@@ -31,10 +31,6 @@ _TARGET_IP = slice(ETHERNET_BYTES + 16, ETHERNET_BYTES + 20)
 _PROTOCOL = ETHERNET_BYTES + 9
 _CONNECTION = slice(ETHERNET_BYTES + 12, ETHERNET_BYTES + 24)
 """Addresses and ports."""
-
-
-class SimulationError(RuntimeError):
-    """A run that cannot go on: nothing is scheduled any more, or the time limit is reached."""
 
 
 class Agent(Protocol):

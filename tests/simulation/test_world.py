@@ -12,11 +12,11 @@ from host_agent.workload import WorkloadSpec, make_workload
 from network.model import Host, Link, Network
 from protocol.wire import Address
 from simulation.coordination import LockStep
-from simulation.events import EventQueue
+from simulation.events import EventQueue, SimulationError
 from simulation.faults import Cut, FaultError, Faults, Reboot
 from simulation.members import ScheduleMember
 from simulation.stream import StreamMember, segment
-from simulation.world import Frames, SimulationError, World
+from simulation.world import Frames, World
 
 
 def two_hosts(bandwidth: float | None = 8e6, latency: float = 0.001) -> Network:
