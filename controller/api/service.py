@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from typing import Protocol
 
@@ -13,6 +12,7 @@ import grpc
 
 from collectives.messages import network_message, plan_message
 from collectives.plan import JobPlan, PlanError
+from controller import clock
 from controller.api.certificates import why_not
 from controller.dataplane.driver import DriverError, State, SwitchTarget
 from controller.dataplane.slots import SlotState, slot_message
@@ -120,7 +120,7 @@ class ControllerService(pb_grpc.ControllerServicer):
     async def _check(self) -> None:
         while True:
             await asyncio.sleep(CHECK_SECONDS)
-            self._agents.check(time.monotonic())
+            self._agents.check(clock.now())
 
     # -- calls
 
@@ -150,9 +150,7 @@ class ControllerService(pb_grpc.ControllerServicer):
                 await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
             self._agents.adopt(plan)
         try:
-            queue, refused = self._agents.connect(
-                host, job, asked.state, asked.round, time.monotonic()
-            )
+            queue, refused = self._agents.connect(host, job, asked.state, asked.round, clock.now())
         except UnknownJobError as error:
             yield _refused(str(error))
             return
@@ -178,7 +176,7 @@ class ControllerService(pb_grpc.ControllerServicer):
     ) -> None:
         """Take in what an agent says, to the end of its stream."""
         async for message in request:
-            self._agents.receive(host, job, message, time.monotonic())
+            self._agents.receive(host, job, message, clock.now())
         queue.put_nowait(None)
 
     async def Status(
@@ -187,7 +185,7 @@ class ControllerService(pb_grpc.ControllerServicer):
         context: grpc.aio.ServicerContext[pb.StatusRequest, pb.StatusReply],
     ) -> pb.StatusReply:
         """Tell where all jobs are."""
-        now = time.monotonic()
+        now = clock.now()
         reply = pb.StatusReply(jobs=[tracker.status(now) for tracker in self._agents])
         for job in reply.jobs:
             job.waits_for = self._why_waiting(job.job)
@@ -218,7 +216,7 @@ class ControllerService(pb_grpc.ControllerServicer):
         if self._switches is None:
             await context.abort(grpc.StatusCode.UNIMPLEMENTED, NO_SWITCHES)
         states = self._switches.states()
-        now = time.monotonic()
+        now = clock.now()
         reply = pb.SwitchesReply()
         for name, target in self._switches.targets().items():
             status = reply.switches.add(

@@ -21,6 +21,7 @@ import pytest
 
 from cli.job_commands import job_dict, make_submission
 from collectives.plan import DataType, JobPlan
+from controller import clock
 from controller.api.client import ControllerQueries, NoClusterError
 from controller.api.cluster_service import ClusterService
 from controller.api.service import ControllerService
@@ -128,7 +129,11 @@ class World:
         service = ClusterService(cluster)
         await cluster.restore()
         credentials = None if self._tls is None else server_credentials(self._tls)
-        agents = ControllerService(cluster.manager.agents, cluster.manager.server_restarted)
+        agents = ControllerService(
+            cluster.manager.agents,
+            cluster.manager.server_restarted,
+            why_waiting=lambda number: cluster.why_waiting(cluster.book.find(number)),
+        )
         async with agents.serve(self.address, [service.add_to], credentials) as bound:
             self.address = bound
             self._up.set()
@@ -643,22 +648,19 @@ def all_finished(world: World) -> bool:
 
 
 class Clock:
-    """The module `time`, but `ahead` seconds before it."""
+    """The controller's clock, but `ahead` seconds before it."""
 
     ahead = 0.0
 
-    def monotonic(self) -> float:
-        return time.monotonic() + self.ahead
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(time, name)
+    def now(self) -> float:
+        return clock.now() + self.ahead
 
 
 def test_a_worker_that_does_not_come_back_after_a_restart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock = Clock()
-    monkeypatch.setattr("controller.jobs.cluster.time", clock)
+    later = Clock()
+    monkeypatch.setattr("controller.jobs.cluster.clock", later)
     with contextlib.closing(World(tmp_path)) as world:
         world.agents("h1", "h2", "h3")
         in_network(world, "long", "h1,h2", "h3")
@@ -667,7 +669,7 @@ def test_a_worker_that_does_not_come_back_after_a_restart(
         until(lambda: "closing job 1" not in threads(), "h1's end")
         world.start()
         until(lambda: world.attached() == {"h2", "h3"}, "the return of the others")
-        clock.ahead = WAIT
+        later.ahead = WAIT
         until(lambda: world.state("long") == "failed", "the end of long")
         assert "h1: not back since the restart" in world.queries.job("long").reason
         world.agents("h1")
