@@ -17,7 +17,7 @@ from typing import Any
 from cli.experiment.description import Engine
 from cli.experiment.pipelines import compile_pipeline, slots_of
 from cli.experiment.supervision import Tell, keep_agents, keep_switches
-from controller.api.serving import serve_cluster
+from controller.api.serving import known_at, serve_cluster
 from controller.dataplane.driver import Driver, SwitchTarget
 from controller.dataplane.pipeline import Pipeline
 from controller.jobs.cluster import Cluster
@@ -68,10 +68,9 @@ def run_controller(
         async with serve_cluster(
             network,
             driver,
-            address,
+            known_at(address, tls),
             lanes=lanes,
             max_hops=hops,
-            tls=tls,
             book=book,
             priorities=priorities,
             sharing=sharing,
@@ -148,7 +147,7 @@ async def beside_cluster(
         async with serve_cluster(
             emulation.network,
             driver,
-            f"unix:{folder}/controller",
+            known_at(f"unix:{folder}/controller"),
             lanes=lanes,
             max_hops=max_hops,
             book=book,

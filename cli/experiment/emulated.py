@@ -18,7 +18,7 @@ from cli.experiment.prepare import EPOCH, Prepared, worker_options
 from cli.experiment.result import Measured, RunFailed
 from collectives.plan import DataType, JobPlan
 from controller.api.rendezvous import announced
-from controller.api.service import ControllerService
+from controller.api.service import ControllerService, at
 from controller.dataplane.driver import Driver, State, SwitchTarget
 from controller.dataplane.rules import Loss
 from controller.jobs.agents import AgentRegistry
@@ -109,7 +109,7 @@ async def run_job(
         tracker = await _submit(manager, prepared)
         beside = await _submit_vectors(manager, prepared)
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="hopsum-"))
-        address = await stack.enter_async_context(service.serve(f"unix:{folder}/controller"))
+        address = await stack.enter_async_context(service.serve(at(f"unix:{folder}/controller")))
         stack.enter_context(announced(address))
         before = emulation.link_bytes()
         processes = {

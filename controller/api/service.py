@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 import grpc
@@ -29,6 +30,11 @@ LOGGER = logging.getLogger("hopsum.service")
 CHECK_SECONDS = 1.0
 STOP_SECONDS = 0.5
 """The plan of a large job is more than gRPC's 4 MB."""
+
+AddTo = Callable[[grpc.aio.Server], None]
+"""Lets a server answer a service's calls."""
+Listen = Callable[[Iterable[AddTo]], AbstractAsyncContextManager[str]]
+"""Makes services known at an address, which it gives, for as long as its block runs."""
 
 NO_SWITCHES = "this controller drives no switches"
 
@@ -57,8 +63,35 @@ class ServiceError(RuntimeError):
     """The service cannot listen; the message says where and why."""
 
 
+def at(address: str, credentials: grpc.ServerCredentials | None = None) -> Listen:
+    """Listen on `host:port` (port 0: any) or `unix:path`; with `credentials` speak TLS only.
+
+    Entering its block raises ServiceError if that cannot be.
+    """
+
+    @contextlib.asynccontextmanager
+    async def listen(services: Iterable[AddTo]) -> AsyncIterator[str]:
+        server = grpc.aio.server(options=[*CHANNEL_OPTIONS, ("grpc.so_reuseport", 0)])
+        for add in services:
+            add(server)
+        try:
+            if credentials is None:
+                port = server.add_insecure_port(address)
+            else:
+                port = server.add_secure_port(address, credentials)
+        except RuntimeError as error:
+            raise ServiceError(f"cannot listen on {address}: {error}") from None
+        await server.start()
+        try:
+            yield address if address.startswith("unix:") else f"{address.rpartition(':')[0]}:{port}"
+        finally:
+            await server.stop(STOP_SECONDS)
+
+    return listen
+
+
 class ControllerService(pb_grpc.ControllerServicer):
-    """Serve the agents of jobs: `async with ControllerService(agents).serve(address) as bound`.
+    """Serve the agents of jobs: `async with ControllerService(agents).serve(at(address)) as bound`.
 
     `replan`: as `Replan`; None: jobs keep their epoch. With `switches` the service also answers
     questions about slots and counters. `health`: of switches and links. `why_waiting`: what a job
@@ -79,43 +112,21 @@ class ControllerService(pb_grpc.ControllerServicer):
         self._health = health or Health()
         self._why_waiting = why_waiting
 
-    @contextlib.asynccontextmanager
-    async def serve(
-        self,
-        address: str,
-        also: Iterable[Callable[[grpc.aio.Server], None]] = (),
-        credentials: grpc.ServerCredentials | None = None,
-    ) -> AsyncIterator[str]:
-        """Listen on `host:port` (port 0: any) or `unix:path`; gives the address agents use.
-
-        `also`: add further services to the server. With `credentials` it speaks TLS only. Raises
-        ServiceError if it cannot listen.
-        """
-        server = grpc.aio.server(
-            options=[*CHANNEL_OPTIONS, ("grpc.so_reuseport", 0)],
-        )
+    def add_to(self, server: grpc.aio.Server) -> None:
+        """Let a server answer these calls."""
         pb_grpc.add_ControllerServicer_to_server(self, server)
-        for add in also:
-            add(server)
-        try:
-            if credentials is None:
-                port = server.add_insecure_port(address)
-            else:
-                port = server.add_secure_port(address, credentials)
-        except RuntimeError as error:
-            raise ServiceError(f"cannot listen on {address}: {error}") from None
-        await server.start()
-        checking = asyncio.create_task(self._check())
-        try:
-            if address.startswith("unix:"):
+
+    @contextlib.asynccontextmanager
+    async def serve(self, listen: Listen, also: Iterable[AddTo] = ()) -> AsyncIterator[str]:
+        """Serve, and the services `also`, as `listen` says; gives the address agents use."""
+        async with listen([self.add_to, *also]) as address:
+            checking = asyncio.create_task(self._check())
+            try:
                 yield address
-            else:
-                yield f"{address.rpartition(':')[0]}:{port}"
-        finally:
-            checking.cancel()
-            await asyncio.gather(checking, return_exceptions=True)
-            self._agents.end_streams()
-            await server.stop(STOP_SECONDS)
+            finally:
+                checking.cancel()
+                await asyncio.gather(checking, return_exceptions=True)
+                self._agents.end_streams()
 
     async def _check(self) -> None:
         while True:

@@ -24,7 +24,7 @@ from collectives.plan import DataType, JobPlan
 from controller import clock
 from controller.api.client import ControllerQueries, NoClusterError
 from controller.api.cluster_service import ClusterService
-from controller.api.service import ControllerService
+from controller.api.service import ControllerService, at
 from controller.dataplane.driver import DriverError
 from controller.dataplane.rules import SwitchRules
 from controller.jobs.agents import AgentRegistry
@@ -134,7 +134,7 @@ class World:
             cluster.manager.server_restarted,
             why_waiting=lambda number: cluster.why_waiting(cluster.book.find(number)),
         )
-        async with agents.serve(self.address, [service.add_to], credentials) as bound:
+        async with agents.serve(at(self.address, credentials), [service.add_to]) as bound:
             self.address = bound
             self._up.set()
             await self._stop.wait()
@@ -771,7 +771,7 @@ def test_nothing_is_left_of_a_job_whose_rules_switches_refuse(world: World) -> N
 
 def test_a_controller_of_one_run_has_no_cluster(tmp_path: Path) -> None:
     async def main() -> None:
-        async with ControllerService(AgentRegistry()).serve(f"unix:{tmp_path}/c") as address:
+        async with ControllerService(AgentRegistry()).serve(at(f"unix:{tmp_path}/c")) as address:
             queries = ControllerQueries(address)
             assert await asyncio.to_thread(queries.jobs) == []
             with pytest.raises(NoClusterError, match="`hopsum cluster`"):

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from collectives.messages import network_from, network_message, plan_from, plan_message
 from collectives.plan import JobPlan, PlanError, Results
 from controller.api.client import ControllerQueries
-from controller.api.service import ControllerService, ServiceError
+from controller.api.service import ControllerService, ServiceError, at
 from controller.dataplane.rules import Loss, SwitchRules
 from controller.jobs.agents import AgentRegistry, UnknownJobError
 from controller.jobs.manager import Manager, next_request
@@ -302,7 +302,7 @@ class Running:
         self.loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
         service = ControllerService(self.manager.agents, self.manager.server_restarted)
-        async with service.serve(self.address) as self.address:
+        async with service.serve(at(self.address)) as self.address:
             self._up.set()
             await self._stop.wait()
 
@@ -467,7 +467,7 @@ def test_no_controller(tmp_path: Path) -> None:
 
 def test_a_tcp_address() -> None:
     async def main() -> str:
-        async with ControllerService(AgentRegistry()).serve("127.0.0.1:0") as address:
+        async with ControllerService(AgentRegistry()).serve(at("127.0.0.1:0")) as address:
             return address
 
     host, _, port = asyncio.run(main()).rpartition(":")
@@ -477,7 +477,7 @@ def test_a_tcp_address() -> None:
 
 def test_an_address_that_cannot_be(tmp_path: Path) -> None:
     async def main() -> None:
-        async with ControllerService(AgentRegistry()).serve("256.0.0.1:1"):
+        async with ControllerService(AgentRegistry()).serve(at("256.0.0.1:1")):
             pass
 
     with pytest.raises(ServiceError, match=r"cannot listen on 256\.0\.0\.1:1"):
