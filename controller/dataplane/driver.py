@@ -21,6 +21,7 @@ import grpc
 from finsy.p4entity import P4Entity
 from finsy.proto import p4r, p4r_grpc
 
+from controller.dataplane.connection import Connect, connect_by, open_channel
 from controller.dataplane.entries import Update, in_program_order, rules_read, updates
 from controller.dataplane.pipeline import Pipeline
 from controller.dataplane.rules import SwitchRules
@@ -97,7 +98,8 @@ class _Link:
 class Driver:
     """Holds the connections to all switches of a network: `async with Driver(...) as driver`.
 
-    `listener` is told (switch, state, detail) whenever a switch gets somewhere.
+    `listener` is told (switch, state, detail) whenever a switch gets somewhere. `connect` opens
+    channels.
     """
 
     def __init__(
@@ -108,8 +110,10 @@ class Driver:
         *,
         election_id: int = 10,
         listener: Callable[[str, State, str], None] | None = None,
+        connect: Connect = open_channel,
     ) -> None:
         self._pipeline = pipeline
+        self._connect = connect
         self._election_id = election_id
         self._listener = listener
         self._news = asyncio.Event()
@@ -248,6 +252,7 @@ class Driver:
 
     async def _keep(self, link: _Link) -> None:
         """Keep a switch connected and at its rules, for ever."""
+        connect_by(self._connect)
         pause = FIRST_PAUSE
         while True:
             try:
@@ -287,10 +292,7 @@ class Driver:
 
     async def _push(self, switch: fy.Switch, target: SwitchTarget) -> None:
         """Install the program unless it is there (VERIFY_AND_COMMIT: others break BMv2)."""
-        channel = grpc.aio.insecure_channel(
-            target.address, options=[("grpc.max_receive_message_length", -1)]
-        )
-        async with channel:
+        async with self._connect(target.address) as channel:
             stub = p4r_grpc.P4RuntimeStub(channel)
             request = p4r.GetForwardingPipelineConfigRequest(
                 device_id=target.device_id,
