@@ -20,8 +20,7 @@ from collectives.algorithms.level_wise_form import forms_of
 from collectives.decomposition import decompose
 from collectives.plan import HostPart, JobPlan
 from collectives.schedule import Schedule
-from host_agent.io.controller_client import AgentLost, AllDone, Assignment, ControllerClient
-from host_agent.io.controller_client import PlanChanged as PlanChanged
+from host_agent.io.controller_client import ControllerClient
 from host_agent.io.loop import Machine
 from host_agent.memory import too_much
 from host_agent.node.exchange import (
@@ -39,6 +38,7 @@ from host_agent.node.vectors import SwitchedVectors, VectorQueues
 from host_agent.operator_training import OperatorTraining
 from host_agent.segment import Tensor
 from host_agent.server_set import ServerSet
+from host_agent.session import AgentLost, AllDone, Assignment, PlanChanged
 from host_agent.task import Task, TaskError
 from host_agent.worker import Worker
 from host_agent.workload import PROCESS, VECTORS, Interval, make_workload

@@ -644,7 +644,7 @@ def test_a_controller_that_dies_as_a_job_ends(
 def all_finished(world: World) -> bool:
     """Whether every agent here has said its last word, to nobody."""
     clients = [member.client for node in world.nodes for member in node.members.members.values()]
-    return all(client._state == pb.FINISHED for client in clients)
+    return all(client._session.state == pb.FINISHED for client in clients)
 
 
 class Clock:

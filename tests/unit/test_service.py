@@ -23,15 +23,9 @@ from controller.dataplane.rules import Loss, SwitchRules
 from controller.jobs.agents import AgentRegistry, UnknownJobError
 from controller.jobs.manager import Manager, next_request
 from controller.jobs.tracker import Outgoing, Tracker
-from host_agent.io.controller_client import (
-    AgentLost,
-    AgentLostError,
-    AllDone,
-    ControllerClient,
-    ControllerError,
-    PlanChanged,
-)
+from host_agent.io.controller_client import AgentLostError, ControllerClient
 from host_agent.server import Server
+from host_agent.session import AgentLost, AllDone, PlanChanged
 from host_agent.worker import Worker
 from network.loaders import load_network
 from network.model import Network
@@ -39,6 +33,7 @@ from planning.model.placement import place
 from planning.model.request import Algorithm, PlanRequest
 from planning.registry import make_plan
 from protocol import hopsum_pb2 as pb
+from protocol.channel import ControllerError
 from protocol.wire import Reduction
 from tests.machine import PATIENCE as WAIT
 

@@ -25,12 +25,12 @@ from controller.jobs.job_queue import JobError, JobState
 from controller.jobs.manager import Manager
 from controller.jobs.task_check import check_task
 from host_agent import workload as workloads
-from host_agent.io.controller_client import Assignment
 from host_agent.node import member as members
 from host_agent.node.member import Member
 from host_agent.node.operation_pool import OperationPool
 from host_agent.node.source import LockStep
 from host_agent.operator_training import OperatorTraining
+from host_agent.session import Assignment
 from host_agent.task import Task, TaskError
 from host_agent.workload import RandomTensors, Stopped, TrainingWorkload, random_tensor
 from network.loaders import load_network
