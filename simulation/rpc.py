@@ -441,6 +441,10 @@ class _ClientCall:
 
     async def done_writing(self) -> None:
         """Send no more requests."""
+        self.send_no_more()
+
+    def send_no_more(self) -> None:
+        """Send no more requests."""
         self._at_other_end(lambda call: call.take(None))
 
     async def read(self) -> Any:

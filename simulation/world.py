@@ -379,6 +379,16 @@ class World:
                 channel.transmit(frame)
         return own
 
+    def join(self, host: str, agent: Agent) -> None:
+        """Let an agent take part from now on."""
+        self.agents[host] = agent
+        self.flush(host)
+
+    def leave(self, host: str) -> None:
+        """Let a host's agent go; frames to it vanish."""
+        self.agents.pop(host, None)
+        self._ticks.pop(host, None)
+
     def flush(self, host: str) -> None:
         """Send what a host's agent has to send, and wake it when it wants."""
         agent = self.agents[host]
