@@ -154,7 +154,8 @@ class VirtualCluster:
         self.hosts: dict[str, HostProcess] = {}
         self.processes: dict[str, _Host] = {}
         self.controller: Cluster | None = None
-        """None while there is no controller."""
+        self.driver: Driver | None = None
+        """The present controller's, if there is one."""
         self._controlling: asyncio.Task[None] | None = None
         self._stop = asyncio.Event()
         self._down: set[tuple[str, str]] = set()
@@ -227,7 +228,7 @@ class VirtualCluster:
         journal.write_bytes(kept)
 
     async def _control(self) -> None:
-        driver = Driver(
+        self.driver = driver = Driver(
             [SwitchTarget(s.name, s.address, s.device_id) for s in self.switches.values()],
             self.options.pipeline,
             connect=lambda address: as_channel(self.exchange.channel(CONTROLLER, address)),
@@ -243,11 +244,12 @@ class VirtualCluster:
                 replanning=self.options.replanning,
                 sharing=self.options.sharing,
                 down_links=lambda: sorted(self._down),
+                link_bytes=lambda: {ends: way.bytes for ends, way in self.world.channels.items()},
                 date=lambda: FIRST_DATE + self.queue.now,
             ) as (self.controller, _):
                 await self._stop.wait()
         finally:
-            self.controller = None
+            self.controller = self.driver = None
 
     @contextlib.asynccontextmanager
     async def _listen(self, services: Iterable[AddTo]) -> AsyncIterator[str]:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn, cast
 
 import grpc
+from google.protobuf.message import Message
 
 from simulation.events import EventQueue
 from simulation.wire import Wire, WireOptions
@@ -29,6 +30,7 @@ CONNECT_SECONDS = 20.0
 
 Code = grpc.StatusCode
 Metadata = tuple[tuple[str, str | bytes], ...]
+Parse = Callable[[bytes], Any]
 Trace = Callable[[str], None]
 
 
@@ -101,6 +103,11 @@ class Exchange:
                 f"{self.queue.now:.9f} {source} > {target} {what} {len(content)} "
                 f"{zlib.crc32(content):08x}"
             )
+
+
+def _bytes(message: Message) -> bytes:
+    """A message's bytes, with maps in order: gRPC's own serializers leave that to chance."""
+    return message.SerializeToString(deterministic=True)
 
 
 # -- Connections
@@ -339,13 +346,13 @@ class _ServerCall:
         answer = function(requests if handler.request_streaming else await anext(requests), context)
         if not handler.response_streaming:
             answer = await answer if inspect.isawaitable(answer) else answer
-            self._reply(handler.response_serializer(answer))
+            self._reply(_bytes(answer))
         elif isinstance(answer, AsyncIterator):
             async for message in answer:
-                self._reply(handler.response_serializer(message))
+                self._reply(_bytes(message))
         else:
             for message in answer:
-                self._reply(handler.response_serializer(message))
+                self._reply(_bytes(message))
 
     async def _messages(self, parse: Callable[[bytes], Any]) -> AsyncIterator[Any]:
         while (content := await self._requests.get()) is not None:
@@ -362,12 +369,10 @@ class _ClientCall:
         self,
         channel: Channel,
         path: str,
-        serialize: Callable[[Any], bytes],
-        parse: Callable[[bytes], Any],
+        parse: Parse,
         timeout: float | None,
     ) -> None:
         self.path = path
-        self._serialize = serialize
         self._parse = parse
         self._connection = connection = channel.connection()
         self._came: deque[bytes] = deque()
@@ -434,7 +439,7 @@ class _ClientCall:
 
     def send(self, message: Any) -> None:
         """Send a request, if the call has not ended."""
-        content = self._serialize(message)
+        content = _bytes(message)
         connection = self._connection
         connection.exchange.tell(connection.client, connection.address, self.path, content)
         self._at_other_end(lambda call: call.take(content))
@@ -518,29 +523,27 @@ class Channel:
                 call.cancel()
             connection.leave()
 
-    def _unary(self, path: str, serialize: Any, parse: Any) -> Callable[..., _ClientCall]:
-        def call(request: Any, timeout: float | None = None, **_: object) -> _ClientCall:
-            made = _ClientCall(self, path, serialize, parse, timeout)
+    def unary_unary(
+        self, path: str, request_serializer: object, response_deserializer: Parse, **_: object
+    ) -> Callable[..., _ClientCall]:
+        """For generated stubs."""
+
+        def call(request: Message, timeout: float | None = None, **_: object) -> _ClientCall:
+            made = _ClientCall(self, path, response_deserializer, timeout)
             made.send(request)
             return made
 
         return call
 
-    def unary_unary(
-        self, path: str, request_serializer: Any, response_deserializer: Any, **_: object
-    ) -> Callable[..., _ClientCall]:
-        """For generated stubs."""
-        return self._unary(path, request_serializer, response_deserializer)
-
     unary_stream = unary_unary
 
     def stream_stream(
-        self, path: str, request_serializer: Any, response_deserializer: Any, **_: object
+        self, path: str, request_serializer: object, response_deserializer: Parse, **_: object
     ) -> Callable[..., _ClientCall]:
         """For generated stubs."""
 
         def call(timeout: float | None = None, **_: object) -> _ClientCall:
-            return _ClientCall(self, path, request_serializer, response_deserializer, timeout)
+            return _ClientCall(self, path, response_deserializer, timeout)
 
         return call
 

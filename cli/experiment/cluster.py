@@ -8,8 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,8 +23,6 @@ from controller.jobs.cluster import Cluster
 from controller.jobs.priorities import ONE_LEVEL, PriorityPolicy
 from controller.jobs.replanning import ReplanningPolicy
 from controller.jobs.sharing import SharingPolicy
-from controller.telemetry.nodes import REPORT_SECONDS
-from controller.telemetry.state import NetworkState, PortBytes, StateError
 from mininet_topos.addresses import grpc_address
 from mininet_topos.emulation import Emulation
 from network.model import Network
@@ -155,6 +152,7 @@ async def beside_cluster(
             replanning=replanning,
             sharing=sharing,
             down_links=emulation.down_links,
+            link_bytes=partial(_link_bytes, emulation),
         ) as (cluster, bound):
             await _first_of(
                 asyncio.create_task(work(cluster, bound)),
@@ -162,7 +160,6 @@ async def beside_cluster(
                     keep_agents(emulation, partial(_agent_command, emulation, bound), tell)
                 ),
                 asyncio.create_task(keep_switches(emulation, tell)),
-                asyncio.create_task(_count_ports(emulation, cluster.nodes.state)),
             )
 
 
@@ -173,27 +170,12 @@ def _agent_command(emulation: Emulation, address: str, host: str) -> list[str]:
     ]  # fmt: skip
 
 
-async def _count_ports(emulation: Emulation, state: NetworkState) -> None:
-    """Read the counters of the switches' ports every second (002: what links carry)."""
-    while True:
-        await asyncio.sleep(REPORT_SECONDS)
-        try:
-            counted = emulation.link_bytes()
-        except (OSError, subprocess.SubprocessError) as error:
-            # An interface or a host's namespace is gone.
-            LOGGER.warning("the counters of links cannot be read: %s", error)
-            continue
-        now = time.monotonic()
-        for name in emulation.network.switches:
-            ports = [
-                PortBytes(peer, counted[name, peer], counted[peer, name])
-                for peer in emulation.network.ports(name).values()
-            ]
-            try:
-                state.count(name, ports, now)
-            except StateError as error:
-                # A burst may be above a link's rate; the next reading is taken again.
-                LOGGER.warning("%s", error)
+def _link_bytes(emulation: Emulation) -> Mapping[tuple[str, str], int]:
+    """What the links have carried; OSError where an interface or a namespace is gone."""
+    try:
+        return emulation.link_bytes()
+    except subprocess.SubprocessError as error:
+        raise OSError(str(error)) from error
 
 
 async def _interrupted() -> None:

@@ -20,6 +20,7 @@ from controller.jobs.manager import Manager
 from controller.jobs.priorities import PriorityPolicy
 from controller.jobs.replanning import ReplanningPolicy
 from controller.jobs.sharing import SharingPolicy
+from controller.telemetry.port_counts import LinkBytes, count_ports
 from network.model import Network
 from protocol.channel import Tls, server_credentials
 from protocol.wire import HOPS_DEFAULT, LANES_DEFAULT
@@ -59,16 +60,18 @@ async def serve_cluster(
     replanning: ReplanningPolicy | None = None,
     sharing: SharingPolicy | None = None,
     down_links: DownLinks | None = None,
+    link_bytes: LinkBytes | None = None,
     date: Callable[[], float] = time.time,
 ) -> AsyncIterator[tuple[Cluster, str]]:
     """Drive a network's switches and serve agents and people; gives the address they use.
 
     `book`: the journal of jobs; those that an earlier controller has left there go on.
     `priorities`: how jobs' levels follow from their progress. `replanning`: when plans are looked
-    at again. `sharing`: what one job may hold of a switch. `down_links`: where the state of links
-    can be read. `date`: seconds since 1970. Switches that do not answer are planned around, at the
-    start too. Raises DriverError or TimeoutError where the others cannot be programmed, JobError,
-    JournalError, Unrecorded for the journal, and what `listen` raises.
+    at again. `sharing`: what one job may hold of a switch. `down_links`, `link_bytes`: where the
+    state and the counters of links can be read. `date`: seconds since 1970. Switches that do not
+    answer are planned around, at the start too. Raises DriverError or TimeoutError where the others
+    cannot be programmed, JobError, JournalError, Unrecorded for the journal, and what `listen`
+    raises.
     """
     async with contextlib.AsyncExitStack() as stack:
         await stack.enter_async_context(driver)
@@ -99,6 +102,8 @@ async def serve_cluster(
         # Once more, and first: the end of agents' streams is not the end of their jobs.
         stack.push_async_callback(cluster.close)
         _run_beside(stack, cluster_service.check())
+        if link_bytes is not None:
+            _run_beside(stack, count_ports(network, link_bytes, cluster.nodes.state))
         yield cluster, bound
 
 

@@ -122,8 +122,8 @@ def test_errors_of_handlers() -> None:
             found = await code_of(stream.read())
             assert found[0] is code
             assert details in found[1]
-        unknown = two.channel.unary_unary("/x/Y", bytes, bytes)
-        assert (await code_of(unknown(b"")))[0] is grpc.StatusCode.UNIMPLEMENTED
+        unknown = two.channel.unary_unary("/x/Y", None, pb.StatusReply.FromString)
+        assert (await code_of(unknown(pb.StatusRequest())))[0] is grpc.StatusCode.UNIMPLEMENTED
 
     run(test)
 
