@@ -248,11 +248,18 @@ class Simulation:
         for outcome, count in read_outcomes(engine).items():
             self._outcomes[name][outcome] = self._outcomes[name].get(outcome, 0) + count
 
-    def add(self, plan: JobPlan, work: Work, cuts: Mapping[int, JobPlan] | None = None) -> None:
-        """Let a job begin with the run; `cuts` as of `ScriptedJob`."""
+    def add(
+        self,
+        plan: JobPlan,
+        work: Work,
+        cuts: Mapping[int, JobPlan] | None = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> None:
+        """Let a job begin with the run; `cuts` and `progress` as of `ScriptedJob`."""
         self._plans[plan.job] = plan
         self._works[plan.job] = work
-        self._jobs.append(ScriptedJob(Assignment(self._network, plan, {}), cuts))
+        assignment = Assignment(self._network, plan, {})
+        self._jobs.append(ScriptedJob(assignment, cuts, progress))
 
     def replan(self, replan: Replan) -> None:
         """Let a newer plan come into force at its time."""

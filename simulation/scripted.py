@@ -6,7 +6,7 @@ its time, boundaries are decided on when they are asked for, and at the end ever
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -67,10 +67,16 @@ class ScriptedStream:
 class ScriptedJob:
     """One job. `cuts`: by the number of a tensor the plan by which it and those after it are cut.
 
-    ValueError for a cut where the plan has no boundary.
+    `progress`: told the tensors that the first worker has summed. ValueError for a cut where the
+    plan has no boundary.
     """
 
-    def __init__(self, assignment: Assignment, cuts: Mapping[int, JobPlan] | None = None) -> None:
+    def __init__(
+        self,
+        assignment: Assignment,
+        cuts: Mapping[int, JobPlan] | None = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> None:
         plan = assignment.plan
         for number in cuts or {}:
             if not plan.period or number % plan.period:
@@ -88,8 +94,8 @@ class ScriptedJob:
         )
         self.streams: dict[str, ScriptedStream] = {}
         self.reports: dict[str, Mapping[str, Any]] = {}
-        self.rounds: dict[str, int] = {}
         self.failed = self.started = False
+        self._progress = progress
         self._cuts = {0: plan, **(cuts or {})}
         self.ready: set[str] = set()
 
@@ -100,7 +106,8 @@ class ScriptedJob:
 
     def progress(self, host: str, rounds: int) -> None:
         """A host has summed so many tensors."""
-        self.rounds[host] = rounds
+        if self._progress is not None and host == self.plan.workers[0]:
+            self._progress(rounds)
 
     def cut(self, border: int) -> JobPlan:
         """The plan by which tensors are cut from a boundary on."""

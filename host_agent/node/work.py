@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 
 from collectives.algorithms.catalogue import make_schedule
 from collectives.algorithms.host_part import host_part_all_reduce
@@ -20,6 +20,7 @@ class Work:
 
     def __init__(self, task: Task) -> None:
         self.task = task
+        self._schedule: Callable[[int], Schedule] | None = None
 
     def workload(self, index: int, plan: JobPlan) -> Workload | OperatorTraining:
         """What worker number `index` sums."""
@@ -39,6 +40,10 @@ class Work:
                 f"job {plan.job}: neither its plan nor its task says how to sum; expected trees or "
                 'parts of hosts in the plan, or "schedule" in the task'
             )
-        return lambda elements: make_schedule(
-            algorithm, network, plan.workers, elements, task.trees, task.form
-        )
+        if self._schedule is None:
+            self._schedule = cache(
+                lambda elements: make_schedule(
+                    algorithm, network, plan.workers, elements, task.trees, task.form
+                )
+            )
+        return self._schedule
