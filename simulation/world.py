@@ -231,17 +231,18 @@ class _Arrivals:
 class World:
     """A network in virtual time.
 
-    `engines`: the engine of every switch. `agents`: those of the hosts that take part; frames
-    to other hosts vanish there. `reinstall`: called with the name of a switch that comes back
-    from a reboot, returns its fresh engine; `on_reboot`: with a switch's name and engine before
-    that is lost. `priorities`: links send by the class selector of IP, the highest first. `fair`:
-    hosts serve their TCP connections in turn. `queue`: shared with others in the same time.
+    `engines`: the engine of every switch, None while it is down. `agents`: those of the hosts that
+    take part; frames to other hosts vanish there. `reinstall`: called with the name of a switch
+    that comes back from a reboot, returns its fresh engine; `on_reboot`: with a switch's name and
+    engine before that is lost. `priorities`: links send by the class selector of IP, the highest
+    first. `fair`: hosts serve their TCP connections in turn. `queue`: shared with others in
+    the same time.
     """
 
     def __init__(
         self,
         network: Network,
-        engines: Mapping[str, Engine],
+        engines: Mapping[str, Engine | None],
         agents: Mapping[str, Agent],
         *,
         faults: Faults | None = None,

@@ -634,7 +634,7 @@ def test_a_controller_that_dies_as_a_job_ends(
         world.agents("h1", "h2")
         world.queries.submit(ring("short", "h1,h2"))
         until(lambda: '"finished"' in world.journal.read_text(), "the end in the journal")
-        until(lambda: not any(node.members.members for node in world.nodes), "the agents' leaving")
+        until(lambda: not any(node.agent.members for node in world.nodes), "the agents' leaving")
         assert world.state("short") == "running"
         world.stop()
         world.start()
@@ -643,7 +643,7 @@ def test_a_controller_that_dies_as_a_job_ends(
 
 def all_finished(world: World) -> bool:
     """Whether every agent here has said its last word, to nobody."""
-    clients = [member.client for node in world.nodes for member in node.members.members.values()]
+    clients = [member.stream for node in world.nodes for member in node.agent.members.values()]
     return all(client._session.state == pb.FINISHED for client in clients)
 
 
