@@ -16,7 +16,6 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 from controller.api.service import STOP_SECONDS, AddTo
 from controller.api.serving import serve_cluster
@@ -26,17 +25,20 @@ from controller.jobs.cluster import Cluster
 from controller.jobs.priorities import PriorityPolicy
 from controller.jobs.replanning import ReplanningPolicy
 from controller.jobs.sharing import SharingPolicy
+from host_agent.node.environment import Stream
 from host_agent.session import AgentSession, NodeSession
 from network.model import Network
 from p4switch.v1model.engine import Engine
 from protocol import hopsum_pb2_grpc as pb_grpc
+from protocol.channel import ControllerError
 from simulation.events import EventQueue, SimulationError
 from simulation.faults import Faults, Outage, Trouble
+from simulation.host import VirtualHost, VirtualHosts
 from simulation.rpc import Exchange, Server, as_channel, as_server
 from simulation.session_stream import SessionStream
 from simulation.switches import VirtualSwitch
 from simulation.wire import Wire, WireOptions
-from simulation.world import Agent, World
+from simulation.world import World
 
 LOGGER = logging.getLogger("hopsum.virtual")
 
@@ -44,29 +46,10 @@ CONTROLLER = "controller"
 PEOPLE = "people"
 FIRST_DATE = 1_767_225_600.0
 """2026-01-01, when every history begins."""
+RESTART_SECONDS = 1.0
+"""After which an agent that the controller refuses is started again."""
 CHECK_SECONDS = 0.05
 """Between two looks of `until`."""
-
-
-class HostProcess(Agent, Protocol):
-    """A host's agent process: frames as any `Agent`; sessions by what it was made with."""
-
-    def advance(self, now: float) -> None:
-        """Take in the news of its sessions, and go on as far as it can."""
-
-
-class Sessions(Protocol):
-    """What a host's process keeps its sessions open by."""
-
-    def open(self, session: NodeSession | AgentSession) -> None:
-        """Keep a session's stream open until it is over."""
-
-    def close(self, session: NodeSession | AgentSession) -> None:
-        """End a session's stream, after what has been said."""
-
-
-MakeHost = Callable[[str, str, Sessions, World], HostProcess]
-"""Makes the process of a host, for a controller at an address."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +58,6 @@ class ClusterOptions:
 
     pipeline: Pipeline
     load: Callable[[bytes], Engine]
-    make_host: MakeHost
     journal: Path
     seed: int = 0
     faults: Faults = field(default_factory=Faults)
@@ -90,23 +72,33 @@ class ClusterOptions:
 
 @dataclass
 class _Host:
-    """A host's process with its streams."""
+    """A host's process: its agent, and the streams of its sessions."""
 
     cluster: VirtualCluster
     name: str
     streams: dict[int, SessionStream] = field(default_factory=dict)
-    looking: bool = False
+    agent: VirtualHost = field(init=False)
+    _advancing: bool = False
+
+    def __post_init__(self) -> None:
+        node = NodeSession(CONTROLLER, self.name)
+        self.agent = VirtualHost(self.name, self.cluster.common, node, self._attend, self._leave)
+        self.open(node)
+
+    def _attend(self, job: int) -> AgentSession:
+        session = AgentSession(CONTROLLER, job, self.name)
+        self.open(session)
+        return session
+
+    def _leave(self, session: Stream) -> None:
+        stream = self.streams.pop(id(session), None)
+        if stream is not None:
+            stream.close()
 
     def open(self, session: NodeSession | AgentSession) -> None:
         """Keep a session's stream open until it is over."""
         exchange = self.cluster.exchange
         self.streams[id(session)] = SessionStream(exchange, session, self._news)
-
-    def close(self, session: NodeSession | AgentSession) -> None:
-        """End a session's stream, after what has been said."""
-        stream = self.streams.pop(id(session), None)
-        if stream is not None:
-            stream.close()
 
     def kill(self) -> None:
         """End, and reset all connections."""
@@ -114,19 +106,25 @@ class _Host:
             stream.kill()
         self.streams.clear()
         self.cluster.exchange.end_client(self.name)
+        self.agent.agent.close()
 
     def _news(self) -> None:
-        if not self.looking:
-            self.looking = True
-            self.cluster.queue.at(self.cluster.queue.now, self._look)
+        if not self._advancing:
+            self._advancing = True
+            self.cluster.queue.at(self.cluster.queue.now, self._advance)
 
-    def _look(self) -> None:
-        self.looking = False
-        world = self.cluster.world
-        agent = self.cluster.hosts.get(self.name)
-        if agent is not None and self.cluster.processes.get(self.name) is self:
-            agent.advance(world.queue.now)
-            world.flush(self.name)
+    def _advance(self) -> None:
+        self._advancing = False
+        if self.cluster.hosts.get(self.name) is not self:
+            return
+        try:
+            self.agent.go_on()
+        except ControllerError as error:
+            # The process ends, and is started again as in `hopsum run`.
+            LOGGER.warning("[%s] %s", self.name, error)
+            self.cluster.crash_host(self.name)
+            later = self.cluster.queue.now + RESTART_SECONDS
+            self.cluster.queue.at(later, partial(self.cluster.start_host, self.name))
 
 
 class VirtualCluster:
@@ -151,8 +149,9 @@ class VirtualCluster:
             name: VirtualSwitch(name, self.world, self.exchange, options.load, number)
             for number, name in enumerate(network.switches, start=1)
         }
-        self.hosts: dict[str, HostProcess] = {}
-        self.processes: dict[str, _Host] = {}
+        self.common = VirtualHosts(self.world)
+        self.hosts: dict[str, _Host] = {}
+        """Those whose process is there."""
         self.controller: Cluster | None = None
         self.driver: Driver | None = None
         """The present controller's, if there is one."""
@@ -272,17 +271,15 @@ class VirtualCluster:
         if host in self.hosts:
             return
         self._tell(host, "starts")
-        process = self.processes[host] = _Host(self, host)
-        agent = self.hosts[host] = self.options.make_host(host, CONTROLLER, process, self.world)
-        self.world.join(host, agent)
+        process = self.hosts[host] = _Host(self, host)
+        self.world.join(host, process.agent)
 
     def crash_host(self, host: str) -> None:
         """Kill a host's agent process."""
         if host in self.hosts:
             self._tell(host, "crashes")
             self.world.leave(host)
-            del self.hosts[host]
-            self.processes.pop(host).kill()
+            self.hosts.pop(host).kill()
 
     # -- links and wires
 

@@ -37,7 +37,6 @@ from simulation.events import EventQueue
 from simulation.faults import Faults, Outage, Trouble
 from simulation.loop import run_virtual
 from simulation.wire import WireOptions
-from tests.simulation.scripted_host import ScriptedHost
 
 LANES = 32
 SLOTS = 1024
@@ -69,7 +68,7 @@ def run(
     queue = EventQueue()
     if isinstance(network, str):
         network = network_of(network, slots)
-    chosen = ClusterOptions(pipeline(slots), load, ScriptedHost, folder / "jobs", **options)
+    chosen = ClusterOptions(pipeline(slots), load, folder / "jobs", **options)
     cluster = VirtualCluster(network, chosen, queue)
 
     async def main() -> None:
@@ -291,7 +290,7 @@ def level(cluster: VirtualCluster, job: int) -> int:
 
 def test_a_queued_job_starts_when_a_cancelled_one_has_gone(tmp_path: Path) -> None:
     async def test(cluster: VirtualCluster) -> None:
-        first = await submit(cluster, "first", "h1,h2", rounds=100_000, window=64)
+        first = await submit(cluster, "first", "h1,h2", rounds=3000, window=64)
         await running(cluster, "first")
         second = await submit(cluster, "second", "h1,h2", window=64)
         assert second.state == JobState.QUEUED
@@ -300,7 +299,7 @@ def test_a_queued_job_starts_when_a_cancelled_one_has_gone(tmp_path: Path) -> No
         assert (gone.state, gone.reason) == (JobState.CANCELLED, "cancelled by its owner")
         await exact(cluster, "second")
         assert_free(cluster)
-        assert all(first.job not in host.parts for host in hosts(cluster))
+        assert all(first.job not in host.agent.agent.members for host in cluster.hosts.values())
 
     run(
         tmp_path,
@@ -310,10 +309,6 @@ def test_a_queued_job_starts_when_a_cancelled_one_has_gone(tmp_path: Path) -> No
         sharing=SharingPolicy(Fraction(1)),
         priorities=ONE_LEVEL,
     )
-
-
-def hosts(cluster: VirtualCluster) -> list[ScriptedHost]:
-    return [host for host in cluster.hosts.values() if isinstance(host, ScriptedHost)]
 
 
 def assert_free(cluster: VirtualCluster) -> None:
@@ -373,7 +368,7 @@ def test_a_partition_from_the_controller_is_survived(tmp_path: Path) -> None:
 
 def test_a_worker_that_dies_ends_its_job_alone(tmp_path: Path) -> None:
     async def test(cluster: VirtualCluster) -> None:
-        await submit(cluster, "a", "h1,h2", rounds=100_000)
+        await submit(cluster, "a", "h1,h2", rounds=3000)
         await submit(cluster, "b", "h3,h4", rounds=100)
         await running(cluster, "a")
         cluster.crash_host("h1")
@@ -416,7 +411,7 @@ def test_a_job_goes_over_to_a_spine_that_is_back_where_that_is_faster(tmp_path: 
         manager = cluster.controller.manager
         await cluster.until(lambda: "s2" in manager.failed, "its loss")
         for name, server in (("a", "h3"), ("b", "h4")):
-            await submit(cluster, name, "h1,h2", server, rounds=100_000)
+            await submit(cluster, name, "h1,h2", server, rounds=3000)
         await running(cluster, "a", 5)
         assert spines(cluster, "a") == spines(cluster, "b") == {"s1"}
         cluster.switches["s2"].start()
@@ -429,6 +424,34 @@ def test_a_job_goes_over_to_a_spine_that_is_back_where_that_is_faster(tmp_path: 
 
     policy = ReplanningPolicy(every=0, hold=1.0, pause=2.0)
     run(tmp_path, replace(network, links=tuple(slow)), test, replanning=policy)
+
+
+def test_boundaries_of_an_embedding_are_decided_by_the_controller(tmp_path: Path) -> None:
+    """All agents ask before each, wait there, and cut alike; over a crash of the controller too."""
+
+    async def test(cluster: VirtualCluster) -> None:
+        await submit(cluster, "a", "h1,h3", planner="embedding", rounds=60)
+        await running(cluster, "a", 15)
+        assert cluster.controller is not None
+        tracker = cluster.controller.manager.agents.tracker(1)
+        assert tracker.plan.period == 6
+        assert tracker.decided
+        await cluster.crash_controller()
+        await asyncio.sleep(2.0)
+        cluster.start_controller()
+        await exact(cluster, "a")
+
+    run(tmp_path, "leaf-spine:2x2x2", test, replanning=ReplanningPolicy(every=6, pause=0.5))
+
+
+def test_workers_sum_among_themselves(tmp_path: Path) -> None:
+    async def test(cluster: VirtualCluster) -> None:
+        await cluster.until(lambda: attached(cluster), "the agents")
+        submission = make_submission("ring", "h1,h2,h3", "1", elements=256, algorithm="ring")
+        await cluster.people.Submit(submission)
+        await exact(cluster, "ring")
+
+    run(tmp_path, "star:4", test)
 
 
 # -- Whatever happens
