@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
+from typing import TypeVar
 
 from collectives.plan import HostPart, JobPlan, Results, SwitchPart, TreePlan
 from network.model import Host, Link, Network, Switch
 from protocol import hopsum_pb2 as pb
 from protocol.wire import Hop, Reduction
+
+Key = TypeVar("Key", str, int)
+Value = TypeVar("Value")
 
 _RESULTS = {Results.REPLICATED: pb.REPLICATED, Results.UNICAST: pb.UNICAST}
 _RESULTS_BACK = {number: results for results, number in _RESULTS.items()}
@@ -40,6 +44,11 @@ def plan_message(plan: JobPlan) -> pb.Plan:
     )
 
 
+def _in_order(entries: Mapping[Key, Value]) -> dict[Key, Value]:
+    """A map by its keys: protobuf leaves the order to chance."""
+    return {key: entries[key] for key in sorted(entries)}
+
+
 def plan_from(message: pb.Plan) -> JobPlan:
     """The plan of a message."""
     return JobPlan(
@@ -52,7 +61,7 @@ def plan_from(message: pb.Plan) -> JobPlan:
         results=_RESULTS_BACK[message.results],
         reduction=_REDUCTIONS_BACK[message.reduction],
         host_parts=tuple(
-            HostPart(Fraction(part.weight), tuple(part.order), part.root, dict(part.parents))
+            HostPart(Fraction(part.weight), tuple(part.order), part.root, _in_order(part.parents))
             for part in message.host_parts
         ),
         period=message.period,
@@ -96,12 +105,12 @@ def _tree_from(message: pb.Tree) -> TreePlan:
     return TreePlan(
         tree=message.tree,
         server=message.server,
-        parents=dict(message.parents),
+        parents=_in_order(message.parents),
         parts={
             part.switch: SwitchPart(
                 switch=part.switch,
                 aggregate=part.aggregate,
-                children=dict(part.children),
+                children=_in_order(part.children),
                 ports_up=tuple(part.ports_up),
                 port_server=part.port_server,
                 ports_down=tuple(part.ports_down),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from host_agent.io.controller_client import ControllerClient
 from host_agent.node.member import PeerGone as PeerGone
-from host_agent.node.members import Members
+from host_agent.node.real import HostLoop
 from host_agent.task import Task as Task
 from packet_io.port import FramePort
 
@@ -17,15 +17,17 @@ def attend(client: ControllerClient, port: FramePort, *beside: ControllerClient)
     `beside`: clients of jobs that this one needs, such as that of its bit vectors. Raises
     ControllerError; a job that fails is reported to the controller and raised, and the others end.
     """
-    members = Members(port)
-    for each in (client, *beside):
-        members.join(each, PATIENCE_SECONDS)
-    while members.members and not members.failures:
-        members.turn(PATIENCE_SECONDS)
-    failures = dict(members.failures)
+    loop = HostLoop(port, client.host)
+    agent = loop.agent
+    # Those that this one needs first: of one level, their frames go first in every turn.
+    for each in (*beside, client):
+        loop.join(each, PATIENCE_SECONDS)
+    while agent.members and not agent.failures:
+        loop.turn(PATIENCE_SECONDS)
+    failures = dict(agent.failures)
     for job, failure in failures.items():
-        for member in members.members.values():
-            member.client.failed(f"job {job} has failed here: {failure}")
-    members.close()
+        for member in agent.members.values():
+            member.stream.failed(f"job {job} has failed here: {failure}")
+    loop.close()
     for failure in failures.values():
         raise failure

@@ -7,7 +7,6 @@ on the order in which they sum (004); any order gives the same training.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import accumulate
 from math import prod
 from typing import Any
@@ -32,25 +31,14 @@ _RANGES = dict(zip(NAMES, zip([0, *_ENDS], _ENDS, strict=False), strict=True))
 
 
 class OperatorTraining(Judged):
-    """One worker's side: `begin_step`, then a `tensor` and a `take_result` for each operator.
+    """One worker's side: `begin_step`, then a `tensor` and a `take_result` for each operator."""
 
-    `progress` is told the tensors summed so far, and in all.
-    """
-
-    def __init__(
-        self,
-        spec: WorkloadSpec,
-        worker: int,
-        plan: JobPlan | None,
-        progress: Callable[[int, int], None] | None = None,
-    ) -> None:
+    def __init__(self, spec: WorkloadSpec, worker: int, plan: JobPlan | None) -> None:
         self.step = 0
         """The number of the step begun last, from 1."""
         self.order: list[str] = []
         """The operators of that step in the order in which they were summed."""
         self._missing: set[str] = set()
-        self._progress = progress
-        self._total = spec.steps * len(OPERATORS)
         self._plan = plan
         self._worker = worker
         self._training = DigitsTraining(seed=spec.seed, epochs=spec.rounds)
@@ -97,9 +85,6 @@ class OperatorTraining(Judged):
         self._verdict.merge(judge([g[start:stop] for g in self._gradients], result, self._plan))
         self._sum[start:stop] = result
         self._missing.remove(name)
-        if self._progress is not None:
-            done = self.step * len(OPERATORS) - len(self._missing)
-            self._progress(done, self._total)
         if self._missing:
             return False
         self._training.step(self._sum)

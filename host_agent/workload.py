@@ -8,7 +8,7 @@ simulation.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -204,44 +204,6 @@ class TrainingWorkload(Workload):
     def outcome(self) -> dict[str, Any]:
         """Accuracy on the test images, and the loss after every epoch."""
         return {"accuracy": self._training.accuracy(), "losses": self._training.losses}
-
-
-class Watched(Workload):
-    """A workload that tells how far it is: `progress(tensors summed, tensors in all)`."""
-
-    def __init__(
-        self, workload: Workload, total: int, progress: Callable[[int, int], None]
-    ) -> None:
-        self._workload = workload
-        self._total = total
-        self._progress = progress
-        self._done = 0
-
-    def stop(self) -> None:
-        """Pass it on."""
-        self._workload.stop()
-
-    def next_tensor(self) -> Tensor | None:
-        """The workload's next tensor."""
-        return self._workload.next_tensor()
-
-    def take_result(self, result: Tensor) -> None:
-        """Pass a result on and tell."""
-        self._workload.take_result(result)
-        self._done += 1
-        self._progress(self._done, self._total)
-
-    def cut_as(self, plan: JobPlan) -> None:
-        """Pass it on."""
-        self._workload.cut_as(plan)
-
-    def verdict(self) -> Verdict:
-        """The workload's verdict."""
-        return self._workload.verdict()
-
-    def outcome(self) -> dict[str, Any]:
-        """The workload's outcome."""
-        return self._workload.outcome()
 
 
 Interval = tuple[float, float]

@@ -1,39 +1,32 @@
-"""A whole all-reduce job in virtual time: plan, switches, agents, links, faults."""
+"""Whole jobs in virtual time: plans, switches, agents, links, faults."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
+from typing import Any
 
-from collectives.plan import DataType, JobPlan
+from collectives.plan import DataType, HostPart, JobPlan
 from collectives.schedule import Schedule
+from collectives.workload import RANDOM, VECTORS, WorkloadSpec
 from controller.dataplane.rules import SwitchRules, rules_for
-from coordination.messages import Frame
-from coordination.participant import Participant
-from coordination.reduction import AndAllReduce
 from coordination.tree import CoordinationTree
+from host_agent.node.work import Work
 from host_agent.operator_training import OperatorTraining
-from host_agent.server import Server
-from host_agent.server_set import ServerSet
-from host_agent.stream import WorkerOptions
-from host_agent.worker import Worker
+from host_agent.options import WorkerOptions
+from host_agent.session import Assignment
+from host_agent.task import Task
 from host_agent.workload import Interval, Judged, Workload, reduce_seconds
 from network.model import Network
 from p4switch.v1model.engine import Engine
-from protocol.wire import Address
-from simulation.coordination import AgreedOrder, FrameTimes, LockStep, Source
+from simulation.events import SimulationError
 from simulation.faults import Faults
+from simulation.host import VirtualHosts
 from simulation.install import install, read_outcomes, update
-from simulation.members import (
-    CoordinatedMember,
-    InNetworkMember,
-    ScheduleMember,
-    SwitchedVectors,
-)
-from simulation.parts import AuxiliaryHost, MixedMember
-from simulation.stream import receive_buffer
-from simulation.world import Agent, SimulationError, World
+from simulation.scripted import Script, ScriptedJob
+from simulation.stream import RECEIVE_BUFFER, receive_buffer
+from simulation.world import World
 
 MakeEngine = Callable[[], Engine]
 
@@ -43,11 +36,13 @@ class Replan:
     """At `time` the switches get the rules of `plan`, a newer epoch, all at once.
 
     The servers and then the workers hear of it one after the other, `delay` seconds apart.
+    `restarted`: hosts whose agents have lost all they knew just before.
     """
 
     time: float
     plan: JobPlan
     delay: float = 0.0
+    restarted: tuple[str, ...] = ()
 
 
 MakeWorkload = Callable[[int], Workload | OperatorTraining]
@@ -55,7 +50,10 @@ MakeWorkload = Callable[[int], Workload | OperatorTraining]
 
 @dataclass
 class SimulatedRun:
-    """What a simulated job gave. `links`: bytes by direction; times in virtual seconds."""
+    """What a simulated job gave. `links`: bytes by direction; times in virtual seconds.
+
+    `reports`: what each worker's agent told the controller at its end, in the plan's order.
+    """
 
     seconds: float
     links: dict[tuple[str, str], int]
@@ -65,6 +63,7 @@ class SimulatedRun:
     packet_hops: int
     finished_at: float
     intervals: list[list[Interval]] = field(default_factory=list)
+    reports: Sequence[Mapping[str, Any]] = ()
 
 
 def simulate_plan(
@@ -93,99 +92,23 @@ def simulate_plan(
     (its reduction is the bitwise and); None: on the tree or its ring. Raises JobFailed if an agent
     gives up, SimulationError past `limit` virtual seconds.
     """
-    plans = {each.job: each for each in (plan, vectors) if each is not None}
-    rules = rules_for(network, plans.values())
-    members = [
-        _member(network, plan, vectors, index, options, tree, make_workload, cuts)
-        for index in range(len(plan.workers))
-    ]
-    agents: dict[str, Agent] = dict(zip(plan.workers, members, strict=True))
-    if plan.host_parts or cuts:
-        relays = [host for each in (plan, *(cuts or {}).values()) for host in each.auxiliary]
-        for host in dict.fromkeys(relays):
-            agents[host] = AuxiliaryHost(plan, network, host, tensors, cuts)
-    for each in plans.values():
-        for root in each.trees:
-            servers = agents.setdefault(root.server, ServerSet())
-            assert isinstance(servers, ServerSet)
-            servers.add(Server(each, root.tree, network))
-
-    def schedule(world: World) -> None:
-        for replan in replans:
-            plans[replan.plan.job] = replan.plan
-            newer = rules_for(network, plans.values())
-            world.queue.at(replan.time, partial(_switch_over, world, rules, newer))
-            _tell(world, network, replan)
-
-    return _run(
-        network, rules, make_engine, agents, plan.workers, members, faults, seed, limit, schedule
+    options = options or WorkerOptions()
+    task = Task(
+        _GivenTensors.of(len(plan.workers), tensors),
+        options=options,
+        coordination=tree,
+        vectors=None if vectors is None else vectors.job,
     )
-
-
-def _member(
-    network: Network,
-    plan: JobPlan,
-    vectors: JobPlan | None,
-    index: int,
-    options: WorkerOptions | None,
-    tree: CoordinationTree | None,
-    make_workload: MakeWorkload,
-    cuts: Mapping[int, JobPlan] | None,
-) -> InNetworkMember | MixedMember:
-    worker = Worker(plan, index, network, options) if plan.trees else None
-    if worker is None or plan.host_parts or cuts:
-        if vectors is not None:
-            raise ValueError("bit vectors in the switches, tensors in parts: expected one of both")
-        source = _source(tree, index, make_workload)
-        return MixedMember(plan, network, plan.workers[index], worker, source, cuts)
-    if vectors is None:
-        return InNetworkMember(worker, _source(tree, index, make_workload))
-    switched = SwitchedVectors(Worker(vectors, index, network, options))
-    source = _source(tree, index, make_workload, switched.external)
-    if not isinstance(source, AgreedOrder):
-        raise ValueError("a workload in lock step has no bit vectors: expected operators")
-    return CoordinatedMember(worker, source, switched)
-
-
-def _source(
-    tree: CoordinationTree | None,
-    rank: int,
-    make_workload: MakeWorkload,
-    reduction: AndAllReduce | None = None,
-) -> Source:
-    """The tensors of a worker's workload; `reduction` of the bit vectors, None: over `tree`."""
-    workload = make_workload(rank)
-    if isinstance(workload, Workload):
-        return LockStep(workload)
-    if tree is None:
-        raise ValueError("the workload's operators need an agreed order: expected a tree")
-    return AgreedOrder(workload, Participant(tree, rank, rank + 1, 0.0, reduction=reduction))
-
-
-def _switch_over(
-    world: World, rules: dict[str, SwitchRules], newer: dict[str, SwitchRules]
-) -> None:
-    """New rules on every switch; one that is down gets them when it is back."""
-    for name, engine in world.engines.items():
-        if engine is not None:
-            update(engine, rules[name], newer[name])
-    rules.update(newer)
-
-
-def _tell(world: World, network: Network, replan: Replan) -> None:
-    """Let the agents hear of a plan one after the other, servers first."""
-    servers = [tree.server for tree in replan.plan.trees]
-    for number, host in enumerate(dict.fromkeys((*servers, *replan.plan.workers))):
-        agent = world.agents.setdefault(host, ServerSet())
-
-        def adopt(host: str = host, agent: Agent = agent) -> None:
-            if isinstance(agent, ServerSet):
-                agent.adopt(replan.plan, host, network)
-            elif isinstance(agent, InNetworkMember | MixedMember):
-                agent.adopt(replan.plan, world.queue.now)
-            world.flush(host)
-
-        world.queue.at(replan.time + number * replan.delay, adopt)
+    work = GivenWork(task, make_workload)
+    simulation = Simulation(network, make_engine, faults=faults, seed=seed)
+    if vectors is not None:
+        spec = WorkloadSpec(VECTORS, len(plan.workers), 0, 0, DataType.INT32, 0)
+        simulation.add(vectors, Work(Task(spec, options=options)))
+    simulation.add(plan, work, cuts)
+    for each in replans:
+        simulation.replan(each)
+    simulation.run(limit)
+    return simulation.result(plan.job, work.made)
 
 
 def simulate_schedule(
@@ -205,106 +128,195 @@ def simulate_schedule(
     `schedule`: the one for so many elements; its ranks are the workers, and it has no relays.
     `tree`: as `simulate_plan`.
     """
-    schedule = cache(schedule)
-    addresses = {
-        rank: Address(network.hosts[name].mac_bytes, network.hosts[name].ip_bytes)
-        for rank, name in enumerate(workers)
-    }
-    members = [
-        ScheduleMember(
-            rank,
-            addresses,
-            _source(tree, rank, make_workload),
-            schedule,
-            receive_buffer(network, worker),
+
+    @cache
+    def named(elements: int) -> Schedule:
+        return replace(schedule(elements), names=tuple(workers))
+
+    task = Task(_GivenTensors.of(len(workers), ()), options=WorkerOptions(), coordination=tree)
+    work = GivenWork(task, make_workload, named)
+    simulation = Simulation(network, make_engine, faults=faults, seed=seed, fair=True)
+    simulation.add(roster(workers), work)
+    simulation.run(limit)
+    return simulation.result(1, work.made)
+
+
+def roster(workers: Sequence[str], job: int = 1) -> JobPlan:
+    """The plan of a job whose workers sum among themselves, which only names them."""
+    return JobPlan(job, 1, tuple(workers), (), lanes=1, window=1)
+
+
+@dataclass(frozen=True, slots=True)
+class _GivenTensors(WorkloadSpec):
+    """Tensors that somebody else makes."""
+
+    sizes: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, workers: int, tensors: Sequence[tuple[int, DataType]]) -> _GivenTensors:
+        """Tensors of these lengths, all of one type."""
+        dtype = tensors[0][1] if tensors else DataType.INT32
+        return cls(RANDOM, workers, 0, 1, dtype, 0, sizes=tuple(size for size, _ in tensors))
+
+    def tensor_sizes(self) -> list[int]:
+        """Their lengths."""
+        return [*self.sizes]
+
+
+class GivenWork(Work):
+    """Workloads and schedules of the caller's, instead of the task's. `made`: by worker."""
+
+    def __init__(
+        self,
+        task: Task,
+        make: MakeWorkload,
+        schedule: Callable[[int], Schedule] | None = None,
+    ) -> None:
+        super().__init__(task)
+        self.made: dict[int, Judged] = {}
+        self._make = make
+        self._schedule = schedule
+
+    def workload(self, index: int, plan: JobPlan) -> Workload | OperatorTraining:
+        """The caller's. ValueError for one that does not fit the task."""
+        workload = self._make(index)
+        if isinstance(workload, Workload):
+            if self.task.vectors is not None:
+                raise ValueError("a workload in lock step has no bit vectors: expected operators")
+        elif self.task.coordination is None:
+            raise ValueError("the workload's operators need an agreed order: expected a tree")
+        self.made[index] = workload
+        return workload
+
+    def schedule(
+        self, network: Network, plan: JobPlan, part: HostPart | None
+    ) -> Callable[[int], Schedule]:
+        """The caller's, where the plan has none."""
+        if part is None and self._schedule is not None:
+            return self._schedule
+        return super().schedule(network, plan, part)
+
+
+class Simulation:
+    """A world with its switches and agents, and a controller that follows a script.
+
+    `fair`: hosts serve their TCP connections in turn, and hold as much as in Mininet; `priorities`:
+    links send by the class selector of IP.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        make_engine: MakeEngine,
+        *,
+        faults: Faults | None = None,
+        seed: int = 0,
+        fair: bool = False,
+        priorities: bool = False,
+    ) -> None:
+        self._network = network
+        self._make_engine = make_engine
+        self._plans: dict[int, JobPlan] = {}
+        self._works: dict[int, Work] = {}
+        self._jobs: list[ScriptedJob] = []
+        self._rules: dict[str, SwitchRules] = {}
+        self._outcomes = {name: dict[str, int]() for name in network.switches}
+        self._finished_at = 0.0
+        self.world = World(
+            network,
+            dict[str, Engine | None].fromkeys(network.switches),
+            {},
+            faults=faults,
+            seed=seed,
+            reinstall=self._switch,
+            on_reboot=self._keep_outcomes,
+            fair=fair,
+            priorities=priorities,
         )
-        for rank, worker in enumerate(workers)
-    ]
-    agents: dict[str, Agent] = dict(zip(workers, members, strict=True))
-    rules = rules_for(network)
-    return _run(
-        network, rules, make_engine, agents, workers, members, faults, seed, limit, fair=True
-    )
 
+        def buffer(host: str) -> int:
+            return receive_buffer(network, host) if fair else RECEIVE_BUFFER
 
-def _run(
-    network: Network,
-    rules: dict[str, SwitchRules],
-    make_engine: MakeEngine,
-    agents: dict[str, Agent],
-    workers: Sequence[str],
-    members: Sequence[InNetworkMember | MixedMember | ScheduleMember],
-    faults: Faults | None,
-    seed: int,
-    limit: float,
-    schedule: Callable[[World], None] | None = None,
-    fair: bool = False,
-) -> SimulatedRun:
-    outcomes = {name: dict[str, int]() for name in network.switches}
+        hosts = VirtualHosts(self.world, buffer, lambda given: self._works[given.plan.job])
+        self.script = Script(hosts)
 
-    def switch(name: str) -> Engine:
-        engine = make_engine()
-        install(engine, rules[name])
+    def _switch(self, name: str) -> Engine:
+        engine = self._make_engine()
+        install(engine, self._rules[name])
         return engine
 
-    def keep_outcomes(name: str, engine: Engine) -> None:
+    def _keep_outcomes(self, name: str, engine: Engine) -> None:
         for outcome, count in read_outcomes(engine).items():
-            outcomes[name][outcome] = outcomes[name].get(outcome, 0) + count
+            self._outcomes[name][outcome] = self._outcomes[name].get(outcome, 0) + count
 
-    world = World(
-        network,
-        {name: switch(name) for name in network.switches},
-        agents,
-        faults=faults,
-        seed=seed,
-        reinstall=switch,
-        on_reboot=keep_outcomes,
-        fair=fair,
-    )
-    if schedule is not None:
-        schedule(world)
-    _let_speak(world, workers, members)
-    try:
-        finished_at = world.run(lambda: all(member.done for member in members), limit)
-    except SimulationError as error:
-        waiting = [host for host, agent in agents.items() if not getattr(agent, "done", True)]
-        raise SimulationError(f"{error}; workers not done: {', '.join(waiting)}") from error
-    world.drain()
-    for name, engine in world.engines.items():
-        if engine is not None:
-            keep_outcomes(name, engine)
-    intervals = [member.intervals for member in members]
-    return SimulatedRun(
-        seconds=reduce_seconds(intervals),
-        links={link: channel.bytes for link, channel in world.channels.items()},
-        switches=outcomes,
-        retransmissions=sum(member.retransmissions for member in members),
-        workloads=[member.source.workload for member in members],
-        packet_hops=world.packet_hops,
-        finished_at=finished_at,
-        intervals=intervals,
-    )
+    def add(
+        self,
+        plan: JobPlan,
+        work: Work,
+        cuts: Mapping[int, JobPlan] | None = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> None:
+        """Let a job begin with the run; `cuts` and `progress` as of `ScriptedJob`."""
+        self._plans[plan.job] = plan
+        self._works[plan.job] = work
+        assignment = Assignment(self._network, plan, {})
+        self._jobs.append(ScriptedJob(assignment, cuts, progress))
 
+    def replan(self, replan: Replan) -> None:
+        """Let a newer plan come into force at its time."""
 
-def _let_speak(
-    world: World,
-    workers: Sequence[str],
-    members: Sequence[InNetworkMember | MixedMember | ScheduleMember],
-) -> None:
-    """Carry the frames by which the workers agree on an order."""
-    times = FrameTimes(world.network, workers)
+        def come() -> None:
+            self._plans[replan.plan.job] = replan.plan
+            self._switch_over(rules_for(self._network, self._plans.values()))
+            for host in replan.restarted:
+                self.script.restart(host)
 
-    def say(frame: Frame) -> None:
-        arrival = times.arrival(frame, world.queue.now)
-        world.queue.at(arrival, partial(hear, frame))
+        self.world.queue.at(replan.time, come)
+        servers = [tree.server for tree in replan.plan.trees]
+        for number, host in enumerate(dict.fromkeys((*servers, *replan.plan.workers))):
+            time = replan.time + number * replan.delay
+            self.world.queue.at(time, partial(self.script.tell, host, replan.plan))
 
-    def hear(frame: Frame) -> None:
-        member = members[frame.target]
-        assert isinstance(member.source, AgreedOrder)
-        member.source.receive(frame, world.queue.now)
-        member.advance(world.queue.now)
-        world.flush(workers[frame.target])
+    def _switch_over(self, newer: dict[str, SwitchRules]) -> None:
+        """New rules on every switch; one that is down gets them when it is back."""
+        for name, engine in self.world.engines.items():
+            if engine is not None:
+                update(engine, self._rules[name], newer[name])
+        self._rules = newer
 
-    for member in members:
-        if isinstance(member.source, AgreedOrder):
-            member.source.connect(say)
+    def run(self, limit: float = 600.0) -> None:
+        """Let all jobs come to their ends. Raises as `simulate_plan`."""
+        self._rules = rules_for(self._network, self._plans.values())
+        self.world.engines.update({name: self._switch(name) for name in self._network.switches})
+        for job in self._jobs:
+            self.script.add(job)
+        try:
+            self._finished_at = self.world.run(self.script.check, limit)
+        except SimulationError as error:
+            waiting = ", ".join(host for job in self._jobs for host in job.missing)
+            raise SimulationError(f"{error}; workers not done: {waiting}") from error
+        self.world.drain()
+        for name, engine in self.world.engines.items():
+            if engine is not None:
+                self._keep_outcomes(name, engine)
+
+    def result(self, job: int, workloads: Mapping[int, Judged] | None = None) -> SimulatedRun:
+        """What job number `job` gave; everybody is released."""
+        plan, scripted = self._plans[job], self.script.jobs[job]
+        reports = [scripted.reports[worker] for worker in plan.workers]
+        intervals = [list(report["intervals"]) for report in reports]
+        retransmissions = sum(
+            self.script.hosts[worker].agent.members[job].retransmissions for worker in plan.workers
+        )
+        self.script.release()
+        return SimulatedRun(
+            seconds=reduce_seconds(intervals),
+            links={link: channel.bytes for link, channel in self.world.channels.items()},
+            switches=self._outcomes,
+            retransmissions=retransmissions,
+            workloads=[workload for _, workload in sorted((workloads or {}).items())],
+            packet_hops=self.world.packet_hops,
+            finished_at=self._finished_at,
+            intervals=intervals,
+            reports=reports,
+        )

@@ -6,7 +6,13 @@ import heapq
 from collections.abc import Callable
 from itertools import count
 
+from protocol.errors import OperationError
+
 Action = Callable[[], None]
+
+
+class SimulationError(OperationError):
+    """A run that cannot go on: nothing is scheduled any more, or the time limit is reached."""
 
 
 class EventQueue:

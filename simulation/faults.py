@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
+
+from protocol.errors import InputError
 
 
-class FaultError(ValueError):
+class FaultError(InputError):
     """A fault that cannot be; the message says which value and what was expected."""
 
 
@@ -67,3 +70,30 @@ class Faults:
     def random(self) -> bool:
         """Whether any fault is drawn by chance."""
         return bool(self.loss or self.corrupt or self.duplicate or self.reorder)
+
+
+class Trouble(StrEnum):
+    """What can befall a cluster for a time, and what `Outage.what` names then."""
+
+    SWITCH_DOWN = "switch down"
+    """A switch's process is gone, with its tables and registers."""
+    SWITCH_HANGS = "switch hangs"
+    """It does nothing, and its connections stay open."""
+    LINK_CUT = "link cut"
+    """`a-b`: every frame is lost, and the ports know."""
+    AGENT_DOWN = "agent down"
+    """A host's agent process is gone."""
+    CONTROLLER_DOWN = "controller down"
+    """Nothing is named; its journal is kept."""
+    PARTED = "parted"
+    """No word gets through between the controller and a host or switch; nobody is told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """Trouble with `what` from `start` to `stop`, seconds; with `stop` infinite, for good."""
+
+    trouble: Trouble
+    what: str
+    start: float
+    stop: float

@@ -18,6 +18,7 @@ import numpy as np
 from collectives.plan import JobPlan
 from controller.jobs.priorities import FeedbackQueue, PriorityPolicy
 from controller.telemetry.nodes import REPORT_SECONDS
+from protocol.errors import InputError
 from timing.max_min import Floats, Usage
 from timing.priority import priority_rates
 from timing.routes import LinkArrays
@@ -29,7 +30,7 @@ _LEFT = 1e-9
 """A job is over when no more than this part of it is left: times are floating-point numbers."""
 
 
-class JobMixError(ValueError):
+class JobMixError(InputError):
     """Jobs that cannot be run to their end; the message says which and why."""
 
 

@@ -23,6 +23,8 @@ from timing.tcp_segments import SEGMENT_BYTES
 Frames = NDArray[np.uint8]
 
 TCP_PROTOCOL = 6
+PROTOCOL = ETHERNET_BYTES + 9
+"""Where a frame says its IP protocol."""
 TCP_BYTES = 32
 HEADER_BYTES = ETHERNET_BYTES + IPV4_BYTES + TCP_BYTES
 BASE_PORT = 0x4854
@@ -58,6 +60,7 @@ def segment(
     data: bytes,
     first_port: int = BASE_PORT,
     window: int = 0,
+    tos: int = 0,
 ) -> bytes:
     """One frame. `end`: the sender's rank, told by the source port, and the chain, by the target's.
 
@@ -66,7 +69,7 @@ def segment(
     """
     total = IPV4_BYTES + TCP_BYTES + len(data)
     ipv4 = bytearray(
-        struct.pack(">BBHHHBBH", 0x45, 0, total, 0, 0x4000, 64, TCP_PROTOCOL, 0)
+        struct.pack(">BBHHHBBH", 0x45, tos, total, 0, 0x4000, 64, TCP_PROTOCOL, 0)
         + source.ip
         + target.ip
     )
@@ -245,6 +248,8 @@ class StreamMember:
         buffer: int = RECEIVE_BUFFER,
     ) -> None:
         self.rank = rank
+        self.tos = 0
+        """IP ToS byte of its packets."""
         self._buffer = buffer
         self._addresses = addresses
         self._first_port = first_port
@@ -258,6 +263,11 @@ class StreamMember:
     def retransmissions(self) -> int:
         """Segments sent again."""
         return sum(sender.retransmissions for sender in self._senders.values())
+
+    @property
+    def sent_bytes(self) -> int:
+        """Bytes sent so far, each counted once."""
+        return sum(sender.next for sender in self._senders.values())
 
     @property
     def done(self) -> bool:
@@ -281,7 +291,7 @@ class StreamMember:
         self._now = now
         for row in frames:
             frame = row.tobytes()
-            if len(frame) < HEADER_BYTES or frame[23] != TCP_PROTOCOL:
+            if len(frame) < HEADER_BYTES or frame[PROTOCOL] != TCP_PROTOCOL:
                 continue
             source, target = struct.unpack_from(">HH", frame, _SOURCE_PORT)
             peer = Channel(source - self._first_port, target - self._first_port)
@@ -350,7 +360,9 @@ class StreamMember:
         here, there = self._addresses[self.rank], self._addresses[peer.peer]
         end = Channel(self.rank, peer.chain)
         window = self._buffer if receiver is None else self._room(receiver)
-        return segment(here, there, end, sequence, expected, data, self._first_port, window)
+        return segment(
+            here, there, end, sequence, expected, data, self._first_port, window, self.tos
+        )
 
     def _acknowledge(self, peer: Channel, receiver: Receiver) -> None:
         receiver.answered()

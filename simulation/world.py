@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from network.model import Network
 from network.paths import PlainRoutes, forwards
-from p4switch.v1model.engine import Engine
+from p4switch.v1model.engine import Engine, Packet
 from protocol.wire import ETHERNET_BYTES, ETHERTYPE_IPV4, LEVELS, is_hopsum, level_of_tos
-from simulation.events import EventQueue
+from simulation.events import EventQueue, SimulationError
 from simulation.faults import Faults
 
 Frames = NDArray[np.uint8]
@@ -31,10 +31,6 @@ _TARGET_IP = slice(ETHERNET_BYTES + 16, ETHERNET_BYTES + 20)
 _PROTOCOL = ETHERNET_BYTES + 9
 _CONNECTION = slice(ETHERNET_BYTES + 12, ETHERNET_BYTES + 24)
 """Addresses and ports."""
-
-
-class SimulationError(RuntimeError):
-    """A run that cannot go on: nothing is scheduled any more, or the time limit is reached."""
 
 
 class Agent(Protocol):
@@ -139,6 +135,8 @@ class Channel:
         self.frames = 0
         self.lost = 0
         self.queue_drops = 0
+        self.cut = False
+        """Whether every frame is lost at present."""
         self._world = world
         self._ends = (source, target)
         self._target_port = target_port
@@ -204,8 +202,10 @@ class Channel:
         self.frames += 1
         arrival = departure + self._latency
         faults = self._world.faults
-        if self.frames - 1 in self._lost or any(
-            start <= departure < stop for start, stop in self._cuts
+        if (
+            self.cut
+            or self.frames - 1 in self._lost
+            or any(start <= departure < stop for start, stop in self._cuts)
         ):
             self.lost += 1
             return
@@ -231,17 +231,18 @@ class _Arrivals:
 class World:
     """A network in virtual time.
 
-    `engines`: the engine of every switch. `agents`: those of the hosts that take part; frames
-    to other hosts vanish there. `reinstall`: called with the name of a switch that comes back
-    from a reboot, returns its fresh engine; `on_reboot`: with a switch's name and engine before
-    that is lost. `priorities`: links send by the class selector of IP, the highest first. `fair`:
-    hosts serve their TCP connections in turn.
+    `engines`: the engine of every switch, None while it is down. `agents`: those of the hosts that
+    take part; frames to other hosts vanish there. `reinstall`: called with the name of a switch
+    that comes back from a reboot, returns its fresh engine; `on_reboot`: with a switch's name and
+    engine before that is lost. `priorities`: links send by the class selector of IP, the highest
+    first. `fair`: hosts serve their TCP connections in turn. `queue`: shared with others in
+    the same time.
     """
 
     def __init__(
         self,
         network: Network,
-        engines: Mapping[str, Engine],
+        engines: Mapping[str, Engine | None],
         agents: Mapping[str, Agent],
         *,
         faults: Faults | None = None,
@@ -250,13 +251,16 @@ class World:
         on_reboot: Callable[[str, Engine], None] | None = None,
         priorities: bool = False,
         fair: bool = False,
+        queue: EventQueue | None = None,
     ) -> None:
         self.network = network
-        self.queue = EventQueue()
+        self.queue = queue or EventQueue()
         self.faults = faults or Faults()
         self.packet_hops = 0
         self.engines: dict[str, Engine | None] = dict(engines)
         self.agents = dict(agents)
+        self.unlinked: dict[str, Callable[[list[Packet]], None]] = {}
+        """By switch, what is told after every step what left by ports without a link."""
         self._reinstall = reinstall
         self._on_reboot = on_reboot
         self._pending: dict[tuple[float, str], _Arrivals] = {}
@@ -345,11 +349,15 @@ class World:
         if node in self.engines:
             engine = self.engines[node]
             if engine is not None:
-                out = self._out[node]
+                out, unlinked = self._out[node], []
                 for port, frame in engine.process(frames, int(time * 1e6)):
                     channel = out.get(port)
                     if channel is not None:
                         channel.transmit(frame)
+                    else:
+                        unlinked.append((port, frame))
+                if node in self.unlinked:
+                    self.unlinked[node](unlinked)
             return
         frames = self._pass_on(node, frames)
         agent = self.agents.get(node)
@@ -371,6 +379,16 @@ class World:
             else:
                 channel.transmit(frame)
         return own
+
+    def join(self, host: str, agent: Agent) -> None:
+        """Let an agent take part from now on."""
+        self.agents[host] = agent
+        self.flush(host)
+
+    def leave(self, host: str) -> None:
+        """Let a host's agent go; frames to it vanish."""
+        self.agents.pop(host, None)
+        self._ticks.pop(host, None)
 
     def flush(self, host: str) -> None:
         """Send what a host's agent has to send, and wake it when it wants."""

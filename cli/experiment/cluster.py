@@ -7,8 +7,7 @@ import logging
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,15 +15,13 @@ from typing import Any
 from cli.experiment.description import Engine
 from cli.experiment.pipelines import compile_pipeline, slots_of
 from cli.experiment.supervision import Tell, keep_agents, keep_switches
-from controller.api.serving import serve_cluster
+from controller.api.serving import known_at, serve_cluster
 from controller.dataplane.driver import Driver, SwitchTarget
 from controller.dataplane.pipeline import Pipeline
 from controller.jobs.cluster import Cluster
 from controller.jobs.priorities import ONE_LEVEL, PriorityPolicy
 from controller.jobs.replanning import ReplanningPolicy
 from controller.jobs.sharing import SharingPolicy
-from controller.telemetry.nodes import REPORT_SECONDS
-from controller.telemetry.state import NetworkState, PortBytes, StateError
 from mininet_topos.addresses import grpc_address
 from mininet_topos.emulation import Emulation
 from network.model import Network
@@ -67,10 +64,9 @@ def run_controller(
         async with serve_cluster(
             network,
             driver,
-            address,
+            known_at(address, tls),
             lanes=lanes,
             max_hops=hops,
-            tls=tls,
             book=book,
             priorities=priorities,
             sharing=sharing,
@@ -147,7 +143,7 @@ async def beside_cluster(
         async with serve_cluster(
             emulation.network,
             driver,
-            f"unix:{folder}/controller",
+            known_at(f"unix:{folder}/controller"),
             lanes=lanes,
             max_hops=max_hops,
             book=book,
@@ -155,6 +151,7 @@ async def beside_cluster(
             replanning=replanning,
             sharing=sharing,
             down_links=emulation.down_links,
+            link_bytes=partial(_link_bytes, emulation),
         ) as (cluster, bound):
             await _first_of(
                 asyncio.create_task(work(cluster, bound)),
@@ -162,7 +159,6 @@ async def beside_cluster(
                     keep_agents(emulation, partial(_agent_command, emulation, bound), tell)
                 ),
                 asyncio.create_task(keep_switches(emulation, tell)),
-                asyncio.create_task(_count_ports(emulation, cluster.nodes.state)),
             )
 
 
@@ -173,27 +169,12 @@ def _agent_command(emulation: Emulation, address: str, host: str) -> list[str]:
     ]  # fmt: skip
 
 
-async def _count_ports(emulation: Emulation, state: NetworkState) -> None:
-    """Read the counters of the switches' ports every second (002: what links carry)."""
-    while True:
-        await asyncio.sleep(REPORT_SECONDS)
-        try:
-            counted = emulation.link_bytes()
-        except (OSError, subprocess.SubprocessError) as error:
-            # An interface or a host's namespace is gone.
-            LOGGER.warning("the counters of links cannot be read: %s", error)
-            continue
-        now = time.monotonic()
-        for name in emulation.network.switches:
-            ports = [
-                PortBytes(peer, counted[name, peer], counted[peer, name])
-                for peer in emulation.network.ports(name).values()
-            ]
-            try:
-                state.count(name, ports, now)
-            except StateError as error:
-                # A burst may be above a link's rate; the next reading is taken again.
-                LOGGER.warning("%s", error)
+def _link_bytes(emulation: Emulation) -> Mapping[tuple[str, str], int]:
+    """What the links have carried; OSError where an interface or a namespace is gone."""
+    try:
+        return emulation.link_bytes()
+    except subprocess.SubprocessError as error:
+        raise OSError(str(error)) from error
 
 
 async def _interrupted() -> None:

@@ -8,25 +8,21 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from cli.experiment.description import Experiment
 from cli.experiment.event_loop import run_async
+from cli.experiment.jobs import measured, plan_of, task_of, vectors_task
 from cli.experiment.pipelines import compile_pipeline, slots_of
-from cli.experiment.prepare import EPOCH, Prepared, worker_options
+from cli.experiment.prepare import Prepared
 from cli.experiment.result import Measured, RunFailed
-from collectives.choices import DataType
-from collectives.plan import JobPlan
 from controller.api.rendezvous import announced
-from controller.api.service import ControllerService
+from controller.api.service import ControllerService, at
 from controller.dataplane.driver import Driver, State, SwitchTarget
 from controller.dataplane.rules import Loss
 from controller.jobs.agents import AgentRegistry
 from controller.jobs.failover import fail_over
 from controller.jobs.manager import Manager
 from controller.jobs.tracker import Tracker
-from host_agent.agent import Task
-from host_agent.workload import VECTORS, Verdict, WorkloadSpec, call_seconds
 from mininet_topos.emulation import Emulation
 from network.model import Network
 from planning.model.stack_depth import stack_depth
@@ -70,21 +66,6 @@ def losses_of(network: Network, experiment: Experiment) -> list[Loss]:
     return [Loss(u, v, experiment.loss) for u, v in network.directed_links()]
 
 
-def _roster(prepared: Prepared) -> JobPlan:
-    """The plan that agents attend for: of a ring, one without trees, that names the workers."""
-    if prepared.plan is not None:
-        return prepared.plan
-    experiment = prepared.experiment
-    return JobPlan(
-        prepared.job,
-        EPOCH,
-        prepared.placement.workers,
-        (),
-        experiment.lanes,
-        experiment.window or 1,
-    )
-
-
 async def run_job(
     prepared: Prepared,
     emulation: Emulation,
@@ -109,7 +90,7 @@ async def run_job(
         tracker = await _submit(manager, prepared)
         beside = await _submit_vectors(manager, prepared)
         folder = stack.enter_context(emulation.temporary_folder())
-        address = await stack.enter_async_context(service.serve(f"unix:{folder}/controller"))
+        address = await stack.enter_async_context(service.serve(at(f"unix:{folder}/controller")))
         stack.enter_context(announced(address))
         before = emulation.link_bytes()
         processes = {
@@ -138,7 +119,7 @@ async def run_job(
         after = await _settled(emulation)
         switches = await _outcomes(driver)
     reports = tracker.reports()
-    return _measured(
+    return measured(
         [reports[worker] for worker in tracker.plan.workers],
         {link: after[link] - before[link] for link in after},
         switches,
@@ -147,23 +128,13 @@ async def run_job(
 
 async def _submit(manager: Manager, prepared: Prepared) -> Tracker:
     """Bring the switches to what the job needs, and expect its agents."""
-    experiment, plan = prepared.experiment, prepared.plan
-    schedule = experiment.algorithm.value if experiment.algorithm.among_hosts else None
-    task = Task(
-        prepared.workload,
-        schedule,
-        worker_options(prepared),
-        trees=prepared.trees,
-        form=experiment.form,
-        coordination=prepared.coordination,
-        vectors=None if prepared.vectors is None else prepared.vectors.plan.job,
-    ).to_json()
+    plan, task = prepared.plan, task_of(prepared).to_json()
     if plan is None or prepared.request is None:
-        tracker = Tracker(prepared.network, _roster(prepared), task)
+        tracker = Tracker(prepared.network, plan_of(prepared), task)
         manager.agents.add(tracker)
         await manager.refresh()
         return tracker
-    await manager.submit(prepared.request, task, experiment.planner)
+    await manager.submit(prepared.request, task, prepared.experiment.planner)
     return manager.agents.tracker(plan.job)
 
 
@@ -172,8 +143,7 @@ async def _submit_vectors(manager: Manager, prepared: Prepared) -> Tracker | Non
     if prepared.vectors is None:
         return None
     request = prepared.vectors.request
-    workload = WorkloadSpec(VECTORS, len(request.workers), 0, 0, DataType.INT32, 0)
-    task = Task(workload, options=worker_options(prepared))
+    task = vectors_task(prepared, len(request.workers))
     await manager.submit(request, task.to_json())
     return manager.agents.tracker(request.job)
 
@@ -263,23 +233,3 @@ async def _settled(emulation: Emulation) -> dict[tuple[str, str], int]:
 
 def _rounds(tracker: Tracker) -> str:
     return ", ".join(f"{agent.host} at {agent.round}" for agent in tracker.agents.values())
-
-
-def _measured(
-    reports: Sequence[Mapping[str, Any]],
-    links: Mapping[tuple[str, str], int],
-    switches: Mapping[str, Mapping[str, int]],
-) -> Measured:
-    verdict = Verdict()
-    for report in reports:
-        verdict.merge(Verdict(**report["verdict"]))
-    calls = call_seconds([report["intervals"] for report in reports])
-    return Measured(
-        seconds=sum(calls),
-        links=links,
-        switches=switches,
-        retransmissions=sum(report["retransmissions"] for report in reports),
-        verdict=verdict,
-        outcome=reports[0]["outcome"],
-        calls=calls,
-    )

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 
+from cli.experiment.jobs import measured, plan_of, task_of, vectors_task
 from cli.experiment.pipelines import PROGRAM, defines_of, slots_of
-from cli.experiment.prepare import Prepared, worker_options
+from cli.experiment.prepare import Prepared
 from cli.experiment.result import Measured
-from collectives.algorithms.catalogue import make_schedule
-from host_agent.operator_training import OperatorTraining
-from host_agent.workload import Verdict, Watched, Workload, call_seconds, make_workload
+from host_agent.node.work import Work
 from p4switch.execute.choose import engine_maker
 from p4switch.v1model.engine import Engine, EngineOptions
 from protocol.wire import HOPS_DEFAULT
-from simulation.all_reduce import SimulatedRun, simulate_plan, simulate_schedule
+from simulation.all_reduce import Simulation
 from simulation.faults import Faults
 
 QUEUE_DEPTH = 1 << 16
@@ -39,68 +38,19 @@ def run_simulated(prepared: Prepared, progress: Callable[[int, int], None]) -> M
 
     `progress` is called with the tensors summed so far at the first worker, and in all.
     """
-    experiment, network = prepared.experiment, prepared.network
-    make_engine = engine_maker_for(prepared)
-    faults = Faults(loss=experiment.loss)
-    if prepared.plan is None:
-        workers = prepared.placement.workers
-        run = simulate_schedule(
-            network,
-            workers,
-            lambda elements: make_schedule(
-                experiment.algorithm,
-                network,
-                workers,
-                elements,
-                prepared.trees,
-                experiment.form,
-            ),
-            make_engine,
-            lambda worker: _workload(prepared, worker, progress),
-            faults=faults,
-            seed=experiment.seed,
-            limit=experiment.limit,
-            tree=prepared.coordination,
-        )
-    else:
-        plan = prepared.plan
-        run = simulate_plan(
-            network,
-            plan,
-            make_engine,
-            lambda worker: _workload(prepared, worker, progress),
-            faults=faults,
-            seed=experiment.seed,
-            limit=experiment.limit,
-            options=worker_options(prepared),
-            tree=prepared.coordination,
-            vectors=None if prepared.vectors is None else prepared.vectors.plan,
-            tensors=[(size, experiment.dtype) for size in prepared.workload.tensor_sizes()],
-        )
-    return _measured(run)
-
-
-def _workload(
-    prepared: Prepared, worker: int, progress: Callable[[int, int], None]
-) -> Workload | OperatorTraining:
-    spec = prepared.workload
-    if spec.coordinate:
-        tell = progress if worker == 0 else None
-        return OperatorTraining(spec, worker, prepared.plan, tell)
-    workload = make_workload(spec, worker, prepared.plan)
-    return Watched(workload, len(spec.tensor_sizes()), progress) if worker == 0 else workload
-
-
-def _measured(run: SimulatedRun) -> Measured:
-    verdict = Verdict()
-    for workload in run.workloads:
-        verdict.merge(workload.verdict())
-    return Measured(
-        seconds=run.seconds,
-        links=run.links,
-        switches=run.switches,
-        retransmissions=run.retransmissions,
-        verdict=verdict,
-        outcome=run.workloads[0].outcome(),
-        calls=call_seconds(run.intervals),
+    experiment, network, plan = prepared.experiment, prepared.network, plan_of(prepared)
+    total = len(prepared.workload.tensor_sizes())
+    simulation = Simulation(
+        network,
+        engine_maker_for(prepared),
+        faults=Faults(loss=experiment.loss),
+        seed=experiment.seed,
+        fair=prepared.plan is None,
     )
+    if prepared.vectors is not None:
+        task = vectors_task(prepared, len(plan.workers))
+        simulation.add(prepared.vectors.plan, Work(task))
+    simulation.add(plan, Work(task_of(prepared)), progress=lambda done: progress(done, total))
+    simulation.run(experiment.limit)
+    run = simulation.result(plan.job)
+    return measured(run.reports, run.links, run.switches)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import AsyncIterator
 
 import grpc
 
 from collectives.algorithms.catalogue import SCHEDULES
 from collectives.plan import PlanError
+from controller import clock
 from controller.api.certificates import why_not
 from controller.dataplane.driver import DriverError
 from controller.jobs.cluster import Cluster
@@ -53,7 +53,7 @@ class ClusterService(pb_grpc.ClusterServicer):
         while True:
             await asyncio.sleep(CHECK_SECONDS)
             await self._cluster.catch_up()
-            for host in self._cluster.nodes.silent(time.monotonic()):
+            for host in self._cluster.nodes.silent(clock.now()):
                 LOGGER.warning("[%s] has been silent too long", host)
                 self._queues[host].put_nowait(None)
 
@@ -79,7 +79,7 @@ class ClusterService(pb_grpc.ClusterServicer):
             yield pb.NodeCommand(refused=pb.Refused(reason=why))
             return
         try:
-            nodes.attach(host, time.monotonic(), first.hello.memory, first.hello.machine)
+            nodes.attach(host, clock.now(), first.hello.memory, first.hello.machine)
         except NodeError as error:
             yield pb.NodeCommand(refused=pb.Refused(reason=str(error)))
             return
@@ -97,7 +97,7 @@ class ClusterService(pb_grpc.ClusterServicer):
         finally:
             reading.cancel()
             del self._queues[host]
-            nodes.detach(host, time.monotonic())
+            nodes.detach(host, clock.now())
             LOGGER.info("[%s] detached", host)
 
     async def _read(self, host: str, request: AsyncIterator[pb.NodeMessage], queue: Queue) -> None:
@@ -105,7 +105,7 @@ class ClusterService(pb_grpc.ClusterServicer):
             if message.WhichOneof("message") != "report":
                 continue
             try:
-                self._cluster.take_report(host, message.report, time.monotonic())
+                self._cluster.take_report(host, message.report, clock.now())
             except (StateError, PriorityError) as error:
                 LOGGER.warning("%s", error)
                 refused = pb.Refused(reason=str(error))
@@ -164,7 +164,7 @@ class ClusterService(pb_grpc.ClusterServicer):
         context: grpc.aio.ServicerContext[pb.NodesRequest, pb.NodesReply],
     ) -> pb.NodesReply:
         """Tell which hosts have an agent, and what it reported."""
-        now = time.monotonic()
+        now = clock.now()
         reply = pb.NodesReply()
         for node in self._cluster.nodes:
             info = reply.nodes.add(host=node.host, attached=node.attached, seconds=now - node.since)
@@ -182,7 +182,7 @@ class ClusterService(pb_grpc.ClusterServicer):
         self, request: pb.UseRequest, context: grpc.aio.ServicerContext[pb.UseRequest, pb.UseReply]
     ) -> pb.UseReply:
         """Tell what links carry and who holds which switch's slots."""
-        cluster, reply, now = self._cluster, pb.UseReply(), time.monotonic()
+        cluster, reply, now = self._cluster, pb.UseReply(), clock.now()
         for (u, v), state in cluster.nodes.state.links(now).items():
             reply.links.add(
                 sender=u,

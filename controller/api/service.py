@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 import grpc
 
 from collectives.messages import network_message, plan_message
 from collectives.plan import JobPlan, PlanError
+from controller import clock
 from controller.api.certificates import why_not
 from controller.dataplane.driver import DriverError, State, SwitchTarget
 from controller.dataplane.slots import SlotState, slot_message
@@ -30,6 +31,11 @@ LOGGER = logging.getLogger("hopsum.service")
 CHECK_SECONDS = 1.0
 STOP_SECONDS = 0.5
 """The plan of a large job is more than gRPC's 4 MB."""
+
+AddTo = Callable[[grpc.aio.Server], None]
+"""Lets a server answer a service's calls."""
+Listen = Callable[[Iterable[AddTo]], AbstractAsyncContextManager[str]]
+"""Makes services known at an address, which it gives, for as long as its block runs."""
 
 NO_SWITCHES = "this controller drives no switches"
 
@@ -58,8 +64,35 @@ class ServiceError(OperationError):
     """The service cannot listen; the message says where and why."""
 
 
+def at(address: str, credentials: grpc.ServerCredentials | None = None) -> Listen:
+    """Listen on `host:port` (port 0: any) or `unix:path`; with `credentials` speak TLS only.
+
+    Entering its block raises ServiceError if that cannot be.
+    """
+
+    @contextlib.asynccontextmanager
+    async def listen(services: Iterable[AddTo]) -> AsyncIterator[str]:
+        server = grpc.aio.server(options=[*CHANNEL_OPTIONS, ("grpc.so_reuseport", 0)])
+        for add in services:
+            add(server)
+        try:
+            if credentials is None:
+                port = server.add_insecure_port(address)
+            else:
+                port = server.add_secure_port(address, credentials)
+        except RuntimeError as error:
+            raise ServiceError(f"cannot listen on {address}: {error}") from None
+        await server.start()
+        try:
+            yield address if address.startswith("unix:") else f"{address.rpartition(':')[0]}:{port}"
+        finally:
+            await server.stop(STOP_SECONDS)
+
+    return listen
+
+
 class ControllerService(pb_grpc.ControllerServicer):
-    """Serve the agents of jobs: `async with ControllerService(agents).serve(address) as bound`.
+    """Serve the agents of jobs: `async with ControllerService(agents).serve(at(address)) as bound`.
 
     `replan`: as `Replan`; None: jobs keep their epoch. With `switches` the service also answers
     questions about slots and counters. `health`: of switches and links. `why_waiting`: what a job
@@ -80,48 +113,26 @@ class ControllerService(pb_grpc.ControllerServicer):
         self._health = health or Health()
         self._why_waiting = why_waiting
 
-    @contextlib.asynccontextmanager
-    async def serve(
-        self,
-        address: str,
-        also: Iterable[Callable[[grpc.aio.Server], None]] = (),
-        credentials: grpc.ServerCredentials | None = None,
-    ) -> AsyncIterator[str]:
-        """Listen on `host:port` (port 0: any) or `unix:path`; gives the address agents use.
-
-        `also`: add further services to the server. With `credentials` it speaks TLS only. Raises
-        ServiceError if it cannot listen.
-        """
-        server = grpc.aio.server(
-            options=[*CHANNEL_OPTIONS, ("grpc.so_reuseport", 0)],
-        )
+    def add_to(self, server: grpc.aio.Server) -> None:
+        """Let a server answer these calls."""
         pb_grpc.add_ControllerServicer_to_server(self, server)
-        for add in also:
-            add(server)
-        try:
-            if credentials is None:
-                port = server.add_insecure_port(address)
-            else:
-                port = server.add_secure_port(address, credentials)
-        except RuntimeError as error:
-            raise ServiceError(f"cannot listen on {address}: {error}") from None
-        await server.start()
-        checking = asyncio.create_task(self._check())
-        try:
-            if address.startswith("unix:"):
+
+    @contextlib.asynccontextmanager
+    async def serve(self, listen: Listen, also: Iterable[AddTo] = ()) -> AsyncIterator[str]:
+        """Serve, and the services `also`, as `listen` says; gives the address agents use."""
+        async with listen([self.add_to, *also]) as address:
+            checking = asyncio.create_task(self._check())
+            try:
                 yield address
-            else:
-                yield f"{address.rpartition(':')[0]}:{port}"
-        finally:
-            checking.cancel()
-            await asyncio.gather(checking, return_exceptions=True)
-            self._agents.end_streams()
-            await server.stop(STOP_SECONDS)
+            finally:
+                checking.cancel()
+                await asyncio.gather(checking, return_exceptions=True)
+                self._agents.end_streams()
 
     async def _check(self) -> None:
         while True:
             await asyncio.sleep(CHECK_SECONDS)
-            self._agents.check(time.monotonic())
+            self._agents.check(clock.now())
 
     # -- calls
 
@@ -151,9 +162,7 @@ class ControllerService(pb_grpc.ControllerServicer):
                 await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
             self._agents.adopt(plan)
         try:
-            queue, refused = self._agents.connect(
-                host, job, asked.state, asked.round, time.monotonic()
-            )
+            queue, refused = self._agents.connect(host, job, asked.state, asked.round, clock.now())
         except UnknownJobError as error:
             yield _refused(str(error))
             return
@@ -179,7 +188,7 @@ class ControllerService(pb_grpc.ControllerServicer):
     ) -> None:
         """Take in what an agent says, to the end of its stream."""
         async for message in request:
-            self._agents.receive(host, job, message, time.monotonic())
+            self._agents.receive(host, job, message, clock.now())
         queue.put_nowait(None)
 
     async def Status(
@@ -188,7 +197,7 @@ class ControllerService(pb_grpc.ControllerServicer):
         context: grpc.aio.ServicerContext[pb.StatusRequest, pb.StatusReply],
     ) -> pb.StatusReply:
         """Tell where all jobs are."""
-        now = time.monotonic()
+        now = clock.now()
         reply = pb.StatusReply(jobs=[tracker.status(now) for tracker in self._agents])
         for job in reply.jobs:
             job.waits_for = self._why_waiting(job.job)
@@ -219,7 +228,7 @@ class ControllerService(pb_grpc.ControllerServicer):
         if self._switches is None:
             await context.abort(grpc.StatusCode.UNIMPLEMENTED, NO_SWITCHES)
         states = self._switches.states()
-        now = time.monotonic()
+        now = clock.now()
         reply = pb.SwitchesReply()
         for name, target in self._switches.targets().items():
             status = reply.switches.add(

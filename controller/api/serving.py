@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Coroutine
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from pathlib import Path
 from typing import Any
 
 from controller.api.cluster_service import ClusterService
 from controller.api.rendezvous import announced
-from controller.api.service import ControllerService
+from controller.api.service import AddTo, ControllerService, Listen, at
 from controller.dataplane.driver import Driver
 from controller.jobs.cluster import Cluster
 from controller.jobs.failover import DownLinks, fail_over
@@ -19,6 +20,7 @@ from controller.jobs.manager import Manager
 from controller.jobs.priorities import PriorityPolicy
 from controller.jobs.replanning import ReplanningPolicy
 from controller.jobs.sharing import SharingPolicy
+from controller.telemetry.port_counts import LinkBytes, count_ports
 from network.model import Network
 from protocol.channel import Tls, server_credentials
 from protocol.wire import HOPS_DEFAULT, LANES_DEFAULT
@@ -29,32 +31,49 @@ READY_SECONDS = 120.0
 """So long the switches may take to hold new rules."""
 
 
+def known_at(address: str, tls: Tls | None = None) -> Listen:
+    """Listen as `at` does, and make the address known to this user's commands.
+
+    Raises ControllerError for TLS files; entering its block raises ServiceError.
+    """
+    listen = at(address, None if tls is None else server_credentials(tls))
+
+    @contextlib.asynccontextmanager
+    async def listen_and_tell(services: Iterable[AddTo]) -> AsyncIterator[str]:
+        async with listen(services) as bound:
+            with announced(bound):
+                yield bound
+
+    return listen_and_tell
+
+
 @contextlib.asynccontextmanager
 async def serve_cluster(
     network: Network,
     driver: Driver,
-    address: str,
+    listen: Listen,
     *,
     lanes: int = LANES_DEFAULT,
     max_hops: int = HOPS_DEFAULT,
-    tls: Tls | None = None,
     book: Path | None = None,
     priorities: PriorityPolicy | None = None,
     replanning: ReplanningPolicy | None = None,
     sharing: SharingPolicy | None = None,
     down_links: DownLinks | None = None,
+    link_bytes: LinkBytes | None = None,
+    date: Callable[[], float] = time.time,
 ) -> AsyncIterator[tuple[Cluster, str]]:
     """Drive a network's switches and serve agents and people; gives the address they use.
 
     `book`: the journal of jobs; those that an earlier controller has left there go on.
     `priorities`: how jobs' levels follow from their progress. `replanning`: when plans are looked
-    at again. `sharing`: what one job may hold of a switch. `down_links`: where the state of links
-    can be read. Switches that do not answer are planned around, at the start too. Raises
-    DriverError or TimeoutError where the others cannot be programmed, ServiceError,
-    ControllerError for TLS files, JobError, JournalError, Unrecorded for the journal.
+    at again. `sharing`: what one job may hold of a switch. `down_links`, `link_bytes`: where the
+    state and the counters of links can be read. `date`: seconds since 1970. Switches that do not
+    answer are planned around, at the start too. Raises DriverError or TimeoutError where the others
+    cannot be programmed, JobError, JournalError, Unrecorded for the journal, and what `listen`
+    raises.
     """
     async with contextlib.AsyncExitStack() as stack:
-        credentials = None if tls is None else server_credentials(tls)
         await stack.enter_async_context(driver)
         manager = Manager(network, lambda rules: driver.apply(rules, READY_SECONDS))
         cluster = Cluster(
@@ -65,6 +84,7 @@ async def serve_cluster(
             priorities=priorities,
             sharing=sharing,
             max_hops=max_hops,
+            date=date,
         )
         stack.push_async_callback(cluster.close)
         service = ControllerService(
@@ -78,13 +98,12 @@ async def serve_cluster(
         reoptimize = replanning is not None and not replanning.live
         _run_beside(stack, fail_over(manager, driver, down_links, reoptimize))
         await cluster.restore()
-        bound = await stack.enter_async_context(
-            service.serve(address, [cluster_service.add_to], credentials)
-        )
-        stack.enter_context(announced(bound))
+        bound = await stack.enter_async_context(service.serve(listen, [cluster_service.add_to]))
         # Once more, and first: the end of agents' streams is not the end of their jobs.
         stack.push_async_callback(cluster.close)
         _run_beside(stack, cluster_service.check())
+        if link_bytes is not None:
+            _run_beside(stack, count_ports(network, link_bytes, cluster.nodes.state))
         yield cluster, bound
 
 

@@ -22,6 +22,7 @@ import grpc
 from finsy.p4entity import P4Entity
 from finsy.proto import p4r, p4r_grpc
 
+from controller.dataplane.connection import Connect, connect_by, open_channel
 from controller.dataplane.entries import Update, in_program_order, rules_read, updates
 from controller.dataplane.pipeline import Pipeline
 from controller.dataplane.rules import SwitchRules
@@ -105,7 +106,7 @@ class Driver:
     """Holds the connections to all switches of a network: `async with Driver(...) as driver`.
 
     `listener` is told (switch, state, detail) whenever a switch gets somewhere. A switch that
-    answers nothing for `silence` seconds is out of reach.
+    answers nothing for `silence` seconds is out of reach. `connect` opens channels.
     """
 
     def __init__(
@@ -117,8 +118,10 @@ class Driver:
         election_id: int = 10,
         silence: float = SILENCE_SECONDS,
         listener: Callable[[str, State, str], None] | None = None,
+        connect: Connect = open_channel,
     ) -> None:
         self._pipeline = pipeline
+        self._connect = connect
         self._election_id = election_id
         self._silence = silence
         self._listener = listener
@@ -258,6 +261,7 @@ class Driver:
 
     async def _keep(self, link: _Link) -> None:
         """Keep a switch connected and at its rules, for ever."""
+        connect_by(self._connect)
         pause = FIRST_PAUSE
         while True:
             try:
@@ -289,10 +293,8 @@ class Driver:
                 raise RuntimeError(
                     f"another controller (election id {switch.primary_id}) holds the switch"
                 )
-            channel = grpc.aio.insecure_channel(
-                link.target.address, options=[("grpc.max_receive_message_length", -1)]
-            )
-            stub = p4r_grpc.P4RuntimeStub(await stack.enter_async_context(channel))
+            channel = await stack.enter_async_context(self._connect(link.target.address))
+            stub = p4r_grpc.P4RuntimeStub(channel)
             await _until_one_ends(self._hold(switch, link, stub, lost), self._ask(stub))
 
     async def _hold(

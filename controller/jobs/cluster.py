@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from collectives.plan import JobPlan, PlanError
+from controller import clock
 from controller.dataplane.driver import DriverError
 from controller.jobs.job_placement import place_helpers, place_job
 from controller.jobs.job_queue import Job, JobBook, JobSpec, JobState
@@ -53,7 +54,10 @@ Send = Callable[[str, pb.NodeCommand], None]
 
 
 class Cluster:
-    """The jobs and hosts of a manager's network. Runs in the event loop of its first `submit`."""
+    """The jobs and hosts of a manager's network. Made, and used, in an event loop.
+
+    `date`: gives the seconds since 1970 that people and the journal are told.
+    """
 
     def __init__(
         self,
@@ -65,9 +69,10 @@ class Cluster:
         priorities: PriorityPolicy | None = None,
         sharing: SharingPolicy | None = None,
         max_hops: int = HOPS_DEFAULT,
+        date: Callable[[], float] = time.time,
     ) -> None:
         self.manager = manager
-        self.nodes = Nodes(manager.network, now=time.monotonic())
+        self.nodes = Nodes(manager.network, now=clock.now())
         self.book = JobBook(book)
         self.priorities = FeedbackQueue(priorities or suitable_policy(manager.network))
         self.sharing = sharing or SharingPolicy()
@@ -75,6 +80,7 @@ class Cluster:
         self._lanes = lanes
         self._max_hops = max_hops
         self._grace = grace
+        self._date = date
         self._replanning = replanning or ReplanningPolicy()
         self._watching: dict[int, asyncio.Task[None]] = {}
         self._trying: set[int] = set()
@@ -115,7 +121,7 @@ class Cluster:
         if workload is not None:
             check_workload(spec.name, workload, placed.workers, self.nodes)
         request = self._request(spec, placed)
-        job = Job(request.job, spec, request, JobState.QUEUED, time.time())
+        job = Job(request.job, spec, request, JobState.QUEUED, self._date())
         self._check_possible(job)
         # Known from here on, so that no other gets its name while switches take its rules.
         self.book.add(job)
@@ -179,7 +185,7 @@ class Cluster:
 
     async def _try_once(self, job: Job) -> None:
         # Whoever comes while switches take its rules has to know its level.
-        self.priorities.add(job.number, time.monotonic(), job.request.workers)
+        self.priorities.add(job.number, clock.now(), job.request.workers)
         try:
             await self._plan(job)
         except BaseException as error:
@@ -199,7 +205,7 @@ class Cluster:
         self._summon(job)
 
     def _begin_watch(self, job: Job, back_by: float = math.inf) -> None:
-        self._progress[job.number] = Progress(time.monotonic(), job.round)
+        self._progress[job.number] = Progress(clock.now(), job.round)
         self._watching[job.number] = asyncio.create_task(
             self._watch(job, back_by), name=f"watch job {job.number}"
         )
@@ -216,7 +222,7 @@ class Cluster:
             return
         view = self.manager.working()
         if self._replanning.live:
-            view = free_network(view, self.nodes.state.shares(time.monotonic()))
+            view = free_network(view, self.nodes.state.shares(clock.now()))
         await self.manager.submit(
             job.request, job.spec.task, job.spec.planner, view, self.priorities.levels
         )
@@ -266,7 +272,7 @@ class Cluster:
             tracker = self.manager.readopt(request, job.spec.task, job.spec.planner, job.bypassed)
         # A worker that begins anew now would be at another round than the others.
         tracker.started = job.state is JobState.RUNNING
-        now = time.monotonic()
+        now = clock.now()
         self.priorities.add(job.number, now, job.request.workers)
         self._begin_watch(job, now + self._grace if tracker.started else math.inf)
 
@@ -352,7 +358,7 @@ class Cluster:
                 # A job that was there before this controller may have an answer to its next border.
                 restored = back_by != math.inf and not tracker.decided
                 await self._decide(job, tracker, reconsidered, restored)
-            now = time.monotonic()
+            now = clock.now()
             failures = {
                 host: why
                 for host, why in tracker.failures().items()
@@ -404,7 +410,7 @@ class Cluster:
 
     async def _reconsider(self, job: Job, last: Reconsidered | None) -> Reconsidered:
         """Look every second whether the job's plan still suits the network's state."""
-        now = time.monotonic()
+        now = clock.now()
         if last is None:
             return Reconsidered.begin(
                 self.manager, self.nodes.state, job.number, self._replanning, now
@@ -427,10 +433,10 @@ class Cluster:
         """Now and then let a border wait until it is known whether other weights are worth it."""
         border = tracker.open_border
         if not tracker.deliberate:
-            tracker.deliberate = not restored and state.recut_due(time.monotonic())
+            tracker.deliberate = not restored and state.recut_due(clock.now())
         elif border is not None:
             try:
-                await state.recut(job.elements, time.monotonic())
+                await state.recut(job.elements, clock.now())
             except (DriverError, TimeoutError) as error:
                 LOGGER.warning("job %d: %s", job.number, error)
             tracker.deliberate = False
@@ -447,7 +453,7 @@ class Cluster:
             {node.host: node for node in self.nodes},
             self._progress[job.number],
             self.manager.why_waiting(job.number) or self._cut_off(job),
-            time.monotonic(),
+            clock.now(),
         )
 
     def _cut_off(self, job: Job) -> str:
@@ -464,7 +470,7 @@ class Cluster:
         rounds = [tracker.agents[worker].round for worker in tracker.plan.workers]
         job.round = max(job.round, min(rounds))
         if job.number in self._progress:
-            self._progress[job.number].note(job.round, time.monotonic())
+            self._progress[job.number].note(job.round, clock.now())
 
     def _planned(self, request: PlanRequest, plan: JobPlan, bypassed: frozenset[str]) -> None:
         """Keep what a job's next epoch starts from, in case of a restart."""
@@ -489,14 +495,14 @@ class Cluster:
         if job is None or job.state.over:
             return
         if tracker.started and job.state is not JobState.RUNNING:
-            job.state, job.started = JobState.RUNNING, time.time()
+            job.state, job.started = JobState.RUNNING, self._date()
             self.book.note(job)
         if tracker.released and not tracker.failures() and not job.reports:
             self._note(job, tracker)
             job.reports = {
                 agent.host: agent.report for agent in tracker.agents.values() if agent.report
             }
-            self.book.note(replace(job, state=JobState.FINISHED, ended=time.time()))
+            self.book.note(replace(job, state=JobState.FINISHED, ended=self._date()))
 
     def _end_soon(self, job: Job, state: JobState, reason: str = "") -> None:
         """End a job from its own watch."""
@@ -568,7 +574,7 @@ class Cluster:
                 LOGGER.warning("job %d: %s", job.number, error)
 
     def _over(self, job: Job, state: JobState, reason: str) -> None:
-        job.end(state, time.time(), reason)
+        job.end(state, self._date(), reason)
         self.book.note(job)
 
     async def close(self) -> None:

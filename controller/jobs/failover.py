@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Protocol
 
 from collectives.plan import PlanError
+from controller import clock
 from controller.dataplane.driver import DriverError, State
 from controller.jobs.manager import Manager
 from controller.jobs.reoptimizer import round_cost
@@ -49,15 +50,14 @@ async def fail_over(
     Those away for a while are planned around, and planned in again when they are back; see
     `health` for how long, and for those that flap. A job that cannot do without one keeps its plan
     and waits for it. `reoptimize`: let jobs go on over what is back where that is faster; without
-    it somebody else does (`reconsidering`).
+    it somebody else does (`reoptimizer`).
     """
-    loop = asyncio.get_running_loop()
     adapting: asyncio.Task[bool] | None = None
     pending, retry_at, links_at = False, 0.0, 0.0
     try:
         while True:
             await asyncio.sleep(WATCH_SECONDS)
-            now = loop.time()
+            now = clock.now()
             manager.health.update(_reachable_switches(switches), now)
             if down_links is not None and now >= links_at:
                 manager.health.update(_reachable_links(manager, down_links), now)

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
 
 from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
 
@@ -302,8 +303,15 @@ def _record(job: Job) -> Record:
             "window": request.window,
             "max_trees": request.forest.max_trees,
         },
-        "plan": None if job.plan is None else MessageToDict(plan_message(job.plan)),
+        "plan": None if job.plan is None else _in_order(MessageToDict(plan_message(job.plan))),
     }
+
+
+def _in_order(value: Any) -> Any:
+    """A message as JSON with its keys in order: protobuf leaves that of maps to chance."""
+    if isinstance(value, dict):
+        return {key: _in_order(value[key]) for key in sorted(value)}
+    return [_in_order(item) for item in value] if isinstance(value, list) else value
 
 
 def _job_from(record: Record, file: Path) -> Job:

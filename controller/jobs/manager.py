@@ -15,6 +15,7 @@ from math import inf
 
 from collectives.plan import JobPlan, PlanError
 from collectives.plan_checker import check_plans
+from controller import clock
 from controller.dataplane.driver import DriverError
 from controller.dataplane.rules import Loss, SwitchRules, rules_for
 from controller.jobs.agents import AgentRegistry
@@ -147,7 +148,7 @@ class Manager:
 
     def describe(self, elements: Iterable[Element]) -> str:
         """Return for how long each of these switches and links has been out of reach."""
-        return outage(self.health, elements, asyncio.get_running_loop().time())
+        return outage(self.health, elements, clock.now())
 
     def check_reach(self, hosts: Iterable[str]) -> None:
         """Raise PlanError if there is no way between some of these hosts at present."""

@@ -8,26 +8,17 @@ If the controller is restarted, the client registers again by itself and says wh
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
-import queue
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, TypeVar
 
-import grpc
-
-from collectives.messages import network_from, plan_from
 from collectives.plan import JobPlan
-from files.json_text import parse_json
-from network.model import Network
+from host_agent.io.session_thread import SessionThread
+from host_agent.session import AgentSession, AllDone, Assignment, Event
 from protocol import hopsum_pb2 as pb
 from protocol import hopsum_pb2_grpc as pb_grpc
-from protocol.channel import ControllerError, Tls, in_words, open_channel
+from protocol.channel import ControllerError, Tls
 
 RECONNECT_PAUSE = 0.2
 
@@ -43,47 +34,8 @@ class AgentLostError(ControllerError):
         super().__init__(f"agent on {host}: {reason}")
 
 
-@dataclass(frozen=True, slots=True)
-class Assignment:
-    """What an agent gets when it registers. `task` is the job's own description."""
-
-    network: Network
-    plan: JobPlan
-    task: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class PlanChanged:
-    """A new epoch's plan."""
-
-    plan: JobPlan
-
-
-@dataclass(frozen=True, slots=True)
-class AgentLost:
-    """Another agent failed or is gone."""
-
-    host: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class AllDone:
-    """Nobody needs this agent any more; `lost`: who did not finish, and why."""
-
-    lost: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class JobWaits:
-    """The job waits for a switch or link that is out of reach; told again while it does."""
-
-
-Event = PlanChanged | AgentLost | AllDone | JobWaits
-
-
 class ControllerClient:
-    """One agent's stream. `address`: as the service gives it; `reconnect`: s, 0 for never."""
+    """One agent's stream, see `AgentSession`. `reconnect`: s, 0 for never."""
 
     def __init__(
         self,
@@ -93,32 +45,18 @@ class ControllerClient:
         reconnect: float = 30.0,
         tls: Tls | None = None,
     ) -> None:
-        self._tls = tls
         self.address = address
         self.job = job
         self.host = host
-        self._reconnect = reconnect
-        self._heartbeat = 1.0
-        self._state = pb.EXPECTED
-        self._round = 0
-        self._epoch = 0
-        self._outgoing: queue.Queue[pb.AgentMessage | None] = queue.Queue()
-        self._changed = threading.Condition()
-        self._welcome: pb.Welcome | None = None
-        self._started = False
-        self._all_done: AllDone | None = None
-        self._events: list[Event] = []
-        self._lost: AgentLost | None = None
-        self._error: str | None = None
-        self._closed = False
-        self._closing = threading.Lock()
-        self._wakeup = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._thread: threading.Thread | None = None
-        self._call: Any = None
-        self._streams = 0
-        self._last_word: pb.AgentMessage | None = None
-        self._border = 0
-        self._cut: tuple[int, JobPlan] | None = None
+        self._session = AgentSession(address, job, host)
+        self._thread: SessionThread[pb.AgentMessage, pb.ControllerMessage] = SessionThread(
+            self._session,
+            lambda channel, messages: pb_grpc.ControllerStub(channel).Attend(messages),
+            tls,
+            RECONNECT_PAUSE,
+            reconnect,
+        )
+        self._changed = self._thread.changed
 
     def __enter__(self) -> ControllerClient:
         return self
@@ -133,118 +71,87 @@ class ControllerClient:
 
     def fileno(self) -> int:
         """Become readable when `events` has something."""
-        return self._wakeup
-
-    # -- the agent's life
+        return self._thread.fileno()
 
     def open(self) -> None:
         """Connect, without waiting; `events` and `fileno` tell what comes of it."""
-        self._thread = threading.Thread(target=self._run, name="controller client", daemon=True)
         self._thread.start()
+
+    def close(self) -> None:
+        """End the stream, after what was said has gone out."""
+        self._thread.close()
+
+    # -- the session's, from any thread
+
+    @property
+    def assignment(self) -> Assignment | None:
+        """See `AgentSession`, as of all that follows."""
+        with self._changed:
+            return self._session.assignment
+
+    @property
+    def started(self) -> bool:
+        """Whether every agent is ready."""
+        with self._changed:
+            return self._session.started
+
+    def ready(self) -> None:
+        """Say that the agent has prepared."""
+        with self._changed:
+            self._session.ready()
+
+    def progress(self, round_: int, detail: Mapping[str, Any] | None = None) -> None:
+        """Report the rounds completed."""
+        with self._changed:
+            self._session.progress(round_, detail)
+
+    def ask_border(self, number: int) -> None:
+        """Ask how tensors are cut from a boundary on."""
+        with self._changed:
+            self._session.ask_border(number)
+
+    def cut(self, number: int) -> tuple[int, JobPlan] | None:
+        """The last boundary decided on, and the plan that cuts there."""
+        with self._changed:
+            return self._session.cut(number)
+
+    def finished(self, report: Mapping[str, Any]) -> None:
+        """Say that the agent's work is done, with its report."""
+        with self._changed:
+            self._session.finished(report)
+
+    def failed(self, reason: str) -> None:
+        """Say that the agent gives up, and why."""
+        with self._changed:
+            self._session.failed(reason)
+
+    def events(self) -> list[Event]:
+        """Take the news that have come; ControllerError if the controller is gone for good."""
+        with self._changed:
+            self._thread.heard()
+            return self._session.events()
+
+    # -- without an event loop
 
     def register(self, timeout: float = 30.0) -> Assignment:
         """Connect and get the assignment; ControllerError if refused or out of reach."""
         self.open()
-        self._wait(lambda: self._welcome, timeout, "an assignment")
-        assignment = self.assignment
-        assert assignment is not None
-        return assignment
-
-    @property
-    def assignment(self) -> Assignment | None:
-        """What this agent has to do, or None while the controller has not said."""
-        welcome = self._welcome
-        if welcome is None:
-            return None
-        return Assignment(
-            network_from(welcome.network), plan_from(welcome.plan), parse_json(welcome.task)
-        )
-
-    @property
-    def started(self) -> bool:
-        """Whether every agent is ready; from then on this one counts as running."""
-        if self._started and self._state == pb.READY:
-            self._state = pb.RUNNING
-        return self._started
-
-    def ready(self) -> None:
-        """Say that the agent has prepared."""
-        self._say(pb.AgentMessage(ready=pb.Ready()), pb.READY)
+        return self._wait(lambda: self._session.assignment, timeout, "an assignment")
 
     def wait_for_start(self, timeout: float | None = None) -> None:
         """Wait until every agent is ready; AgentLostError if one fell before."""
 
         def started() -> bool | None:
-            if self._lost is not None and not self._started:
-                raise AgentLostError(self._lost.host, self._lost.reason)
-            return self._started or None
+            lost = self._session.lost
+            if lost is not None and not self._session.started:
+                raise AgentLostError(lost.host, lost.reason)
+            return self._session.started or None
 
         self._wait(started, timeout, "the start")
-        self._state = pb.RUNNING
-
-    def progress(self, round_: int, detail: Mapping[str, Any] | None = None) -> None:
-        """Report the rounds completed."""
-        self._round = round_
-        message = pb.Progress(round=round_, detail=json.dumps(detail) if detail else "")
-        self._say(pb.AgentMessage(progress=message))
-
-    def ask_border(self, number: int) -> None:
-        """Ask how tensors are cut from a border on; `cut` has the answer when it has come."""
-        self._border = number
-        self._say(_border(number))
-
-    def cut(self, number: int) -> tuple[int, JobPlan] | None:
-        """The last border decided on, if it is not before `number`, and the plan that cuts there.
-
-        None while no such border is decided on.
-        """
-        cut = self._cut
-        return None if cut is None or cut[0] < number else cut
-
-    def finished(self, report: Mapping[str, Any]) -> None:
-        """Say that the agent's work is done, with its report."""
-        message = pb.Finished(report=json.dumps(report))
-        self._say(pb.AgentMessage(finished=message), pb.FINISHED)
-
-    def failed(self, reason: str) -> None:
-        """Say that the agent gives up, and why."""
-        self._say(pb.AgentMessage(failed=pb.Failed(reason=reason)), pb.FAILED)
 
     def wait_until_all_done(self, timeout: float | None = None) -> AllDone:
         """Wait until nobody needs this agent any more."""
-        return self._wait(lambda: self._all_done, timeout, "the release")
-
-    def events(self) -> list[Event]:
-        """Take the news that have come; ControllerError if the controller is gone for good."""
-        with self._changed:
-            with contextlib.suppress(BlockingIOError):
-                os.eventfd_read(self._wakeup)
-            taken, self._events = self._events, []
-            if not taken and self._error is not None:
-                raise ControllerError(self._error)
-        return taken
-
-    def close(self) -> None:
-        """End the stream, after what was said has gone out."""
-        with self._closing:
-            if self._closed:
-                return
-            self._closed = True
-            self._outgoing.put(None)
-            if self._thread is not None:
-                self._thread.join(timeout=5.0)
-                if self._thread.is_alive() and self._call is not None:
-                    self._call.cancel()
-            os.close(self._wakeup)
-
-    # -- inside
-
-    def _say(self, message: pb.AgentMessage, state: pb.AgentState | None = None) -> None:
-        if state is not None:
-            self._state = state
-            if state >= pb.FINISHED:
-                self._last_word = message
-        self._outgoing.put(message)
+        return self._wait(lambda: self._session.all_done, timeout, "the release")
 
     def _wait(self, ready: Callable[[], _T | None], timeout: float | None, what: str) -> _T:
         with self._changed:
@@ -253,8 +160,8 @@ class ControllerClient:
                 value = ready()
                 if value is not None:
                     return value
-                if self._error is not None:
-                    raise ControllerError(self._error)
+                if self._session.error is not None:
+                    raise ControllerError(self._session.error)
                 left = None if end is None else end - time.monotonic()
                 if left is not None and left <= 0:
                     raise ControllerError(
@@ -262,104 +169,3 @@ class ControllerClient:
                         f"from the controller at {self.address}"
                     )
                 self._changed.wait(left)
-
-    def _run(self) -> None:
-        """Keep a stream open until closed, refused, or unreachable too long."""
-        since = time.monotonic()
-        while True:
-            try:
-                self._stream()
-                why = "the controller ended the stream"
-            except grpc.RpcError as error:
-                why = in_words(error)
-            except ControllerError as error:
-                why = str(error)
-            if self._closed or self._error is not None or self._all_done is not None:
-                return
-            if self._call is not None:
-                since, self._call = time.monotonic(), None
-            if time.monotonic() - since > self._reconnect:
-                self._fail(f"controller at {self.address}: {why}")
-                return
-            time.sleep(RECONNECT_PAUSE)
-
-    def _stream(self) -> None:
-        with open_channel(self.address, self._tls) as channel:
-            call = pb_grpc.ControllerStub(channel).Attend(self._requests())
-            for message in call:
-                self._call = call
-                self._take(message)
-
-    def _requests(self) -> Iterator[pb.AgentMessage]:
-        """What the agent says: Register first, and a heartbeat when it has been silent."""
-        self._streams += 1
-        stream = self._streams
-        register = pb.Register(job=self.job, host=self.host, state=self._state, round=self._round)
-        yield pb.AgentMessage(register=register)
-        if self._last_word is not None:
-            yield self._last_word
-        # A controller that was restarted does not know what was asked, nor what was answered.
-        if self._border:
-            yield _border(self._border)
-        while True:
-            try:
-                message = self._outgoing.get(timeout=self._heartbeat)
-            except queue.Empty:
-                message = pb.AgentMessage(heartbeat=pb.Heartbeat())
-            if stream != self._streams:
-                # The stream is dead and another one has begun: the message belongs there.
-                self._outgoing.put(message)
-                return
-            if message is None:
-                return
-            yield message
-
-    def _take(self, message: pb.ControllerMessage) -> None:
-        with self._changed:
-            match message.WhichOneof("message"):
-                case "welcome":
-                    self._heartbeat = message.welcome.heartbeat_seconds
-                    if self._welcome is None:
-                        self._welcome = message.welcome
-                        self._epoch = message.welcome.plan.epoch
-                    else:
-                        self._new_plan(message.welcome.plan)
-                case "refused":
-                    self._error = f"the controller refused: {message.refused.reason}"
-                case "start":
-                    self._started = True
-                case "plan":
-                    self._new_plan(message.plan)
-                case "lost":
-                    self._lost = AgentLost(message.lost.host, message.lost.reason)
-                    self._events.append(self._lost)
-                case "cut":
-                    if self._cut is None or message.cut.number > self._cut[0]:
-                        self._cut = message.cut.number, plan_from(message.cut.plan)
-                case "waiting":
-                    if JobWaits() not in self._events:
-                        self._events.append(JobWaits())
-                case "all_done":
-                    lost = {fallen.host: fallen.reason for fallen in message.all_done.lost}
-                    self._all_done = AllDone(lost)
-                    self._events.append(self._all_done)
-            self._wake()
-
-    def _new_plan(self, message: pb.Plan) -> None:
-        if message.epoch != self._epoch:
-            self._epoch = message.epoch
-            self._events.append(PlanChanged(plan_from(message)))
-
-    def _fail(self, why: str) -> None:
-        with self._changed:
-            self._error = why
-            self._wake()
-
-    def _wake(self) -> None:
-        self._changed.notify_all()
-        if not self._closed:
-            os.eventfd_write(self._wakeup, 1)
-
-
-def _border(number: int) -> pb.AgentMessage:
-    return pb.AgentMessage(border=pb.Border(number=number))

@@ -65,7 +65,8 @@ class Coordinator:
     """Process `rank` of a tree. `addresses`: where each process listens, by rank.
 
     `reduction`: of the bit vectors, elsewhere than on the tree or its ring (`combined`). `server`:
-    a socket that listens at this rank's address already. All methods may be called from any thread,
+    a socket that listens at this rank's address already. `wake`: called, in a thread, when
+    `events` has something, or raises. All methods may be called from any thread,
     and raise what ended the coordination, such as ProcessLost with the name of a dead process.
     OSError if this rank's address is taken.
     """
@@ -78,6 +79,7 @@ class Coordinator:
         options: CoordinationOptions = OPTIONS,
         reduction: ExternalAnd | None = None,
         server: socket.socket | None = None,
+        wake: Callable[[], None] | None = None,
     ) -> None:
         self._tree = tree
         self._rank = rank
@@ -95,6 +97,7 @@ class Coordinator:
         self._ended = False
         self._wakeup = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._news = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._wake = wake
         ring = tree.ring
         after = [ring[(ring.index(rank) + 1) % len(ring)]] if ring else []
         self._opens = {peer for peer in (tree.parents[rank], *after) if peer not in (-1, rank)}
@@ -313,8 +316,7 @@ class Coordinator:
         if over != self._over:
             self._changed.notify_all()
         if events or self._participant.failure is not None or self._participant.done:
-            os.eventfd_write(self._news, 1)
-            self._changed.notify_all()
+            self._tell()
 
     def _take_events(self) -> bool:
         """Move the participant's events to the caller's; return whether there were any."""
@@ -453,8 +455,13 @@ class Coordinator:
                     key.data.sock.close()
             self._selector.close()
             self._server.close()
-            self._changed.notify_all()
-            os.eventfd_write(self._news, 1)
+            self._tell()
+
+    def _tell(self) -> None:
+        os.eventfd_write(self._news, 1)
+        self._changed.notify_all()
+        if self._wake is not None:
+            self._wake()
 
 
 def started(event: Event) -> Operator | None:

@@ -6,48 +6,32 @@ the controller's news or a completed operation come; `advance` goes on where it 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Generator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from collectives.algorithms.catalogue import LEVEL_WISE, make_schedule
-from collectives.algorithms.host_part import host_part_all_reduce
+from collectives.algorithms.catalogue import LEVEL_WISE
 from collectives.algorithms.level_wise_form import forms_of
 from collectives.decomposition import decompose
-from collectives.plan import HostPart, JobPlan
-from collectives.schedule import Schedule
-from host_agent.io.controller_client import (
-    AgentLost,
-    AllDone,
-    Assignment,
-    ControllerClient,
-    JobWaits,
-)
-from host_agent.io.controller_client import PlanChanged as PlanChanged
+from collectives.plan import JobPlan
 from host_agent.io.loop import Machine
-from host_agent.memory import too_much
-from host_agent.node.exchange import (
-    Exchange,
-    ScheduleExchange,
-    TreeExchange,
-    like,
-    port_of,
-)
-from host_agent.node.operation_pool import Completed, OperationPool
-from host_agent.node.process import ProcessTensors
-from host_agent.node.source import AgreedOrder, Following, LockStep, Source, coordinator_of
+from host_agent.node.environment import Environment, Source, Stream, Then
+from host_agent.node.exchange import Exchange, ScheduleExchange, TreeExchange, like
+from host_agent.node.operation_pool import Completed
+from host_agent.node.source import AgreedOrder, LockStep, ProcessSource
 from host_agent.node.timing import suitable_options
 from host_agent.node.vectors import SwitchedVectors, VectorQueues
+from host_agent.node.work import Work
 from host_agent.operator_training import OperatorTraining
 from host_agent.segment import Tensor
 from host_agent.server_set import ServerSet
-from host_agent.task import Task, TaskError
+from host_agent.session import AgentLost, AllDone, Assignment, JobWaits, PlanChanged
+from host_agent.task import TaskError
 from host_agent.worker import Worker
-from host_agent.workload import PROCESS, VECTORS, Interval, make_workload
+from host_agent.workload import PROCESS, VECTORS, Interval
 from network.model import Network, shorten
 from protocol.channel import ControllerError
 from protocol.errors import OperationError
@@ -56,73 +40,104 @@ from protocol.wire import tos_of_level
 Script = Generator[None, None, None]
 
 PARTS = 64
-"""Parts of a tensor have ports of their own, and those after a border others than those before."""
+"""Parts of a tensor have meetings of their own, and those after a boundary others than before."""
 
 
 class PeerGone(OperationError):
     """Another agent of the job failed or is gone; names its host and what is missing."""
 
 
-class Member:
-    """This host in the job that `client` attends.
+@dataclass(eq=False, slots=True)
+class _Call:
+    """A tensor whose sum is under way: number `place` of the job's, and the parts that are."""
 
-    `install` is told the machine that takes the job's frames. `patience`: seconds to wait for an
-    assignment, and then for the start; None: as long as the controller lets it wait. `vectors`: of
-    all jobs of this host.
+    name: str
+    place: int
+    result: Tensor
+    parts: list[tuple[Exchange, int]]
+
+    def done(self) -> bool:
+        """Whether the sum is in place; raises what ended the job."""
+        self.parts = [(exchange, call) for exchange, call in self.parts if not exchange.done(call)]
+        return not self.parts
+
+
+class Member:
+    """This host in the job of `stream`.
+
+    `install` is told the machine that takes the job's frames. `vectors`: of all jobs of this host.
+    `patience`: seconds to wait for an assignment, and then for the start; None: as long as the
+    controller lets it wait.
     """
 
     def __init__(
         self,
-        client: ControllerClient,
-        pool: OperationPool,
+        stream: Stream,
+        environment: Environment,
         install: Callable[[Machine], None],
+        vectors: VectorQueues,
         patience: float | None = None,
-        vectors: VectorQueues | None = None,
     ) -> None:
-        self.client = client
-        self.job = client.job
+        self.stream = stream
+        self.job = stream.job
         self.over = False
         self.round = 0
         """Tensors summed."""
         self.elements = 0
-        """Of the tensor that is being summed."""
-        self._pool = pool
+        """Of the tensor whose sum began last."""
+        self._environment = environment
         self._install = install
         self._patience = patience
-        self._vectors = vectors or VectorQueues()
+        self._vectors = vectors
+        self._now = 0.0
+        self._due: float | None = None
+        """When patience ends."""
         self._plan: JobPlan | None = None
         self._worker: Worker | None = None
         self._servers = ServerSet()
         self._exchanges: dict[int, Exchange] = {}
         """By the number of the part of a tensor, see `decompose`."""
+        self._schedules: list[ScheduleExchange] = []
+        """Of these, and those before them."""
         self._source: Source | None = None
-        self._sent_before = self._sent_again = 0
-        """Bytes, and segments sent again, over connections that are closed."""
+        self._under_way: list[_Call] = []
+        self._intervals: list[Interval] = []
         self._released = False
         self._tos = 0
-        self._completed: dict[int, Completed] = {}
+        self._then: dict[int, Then] = {}
         self._script = self._live()
 
-    def advance(self) -> None:
+    def advance(self, now: float) -> None:
         """Do what can be done now. Raises what ends the job here; `over` when all is done."""
         if self.over:
             return
+        self._now = now
         self._take_news()
         if next(self._script, self) is self:
             self.over = True
 
-    def completed(self, done: Completed) -> None:
+    def completed(self, done: Completed, now: float) -> None:
         """Take in an operation of this job; raises what it raised."""
         if done.error is not None:
             raise done.error
-        self._completed[done.number] = done
-        for exchange in self._schedules():
-            exchange.completed(done.number)
+        self._then.pop(done.number)(done.value, now)
+
+    def tick(self, now: float) -> None:
+        """Do what is due; `advance` follows."""
+        source = self._source
+        if source is not None and source.deadline is not None and source.deadline <= now:
+            source.tick(now)
+
+    @property
+    def deadline(self) -> float | None:
+        """When `tick` and `advance` are wanted, at the latest."""
+        dues = (self._due, None if self._source is None else self._source.deadline)
+        return min((due for due in dues if due is not None), default=None)
 
     def close(self) -> None:
-        """Give back what the member holds, whatever its state; the client stays open."""
+        """Give back what the member holds, whatever its state; the stream stays open."""
         self.over = True
-        for exchange in self._exchanges.values():
+        for exchange in self._schedules:
             exchange.close()
         if self._source is not None:
             self._source.close()
@@ -132,21 +147,24 @@ class Member:
         self._tos = tos_of_level(level)
         if self._worker is not None:
             self._worker.mark(self._tos)
-        for exchange in self._schedules():
+        for exchange in self._schedules:
             exchange.mark(self._tos)
 
     @property
     def sent_bytes(self) -> int:
         """Bytes that its schedules have sent; frames are counted by the send queues."""
-        return self._sent_before + sum(exchange.sent_bytes for exchange in self._schedules())
+        return sum(exchange.sent_bytes for exchange in self._schedules)
 
-    def _schedules(self) -> list[ScheduleExchange]:
-        return [each for each in self._exchanges.values() if isinstance(each, ScheduleExchange)]
+    @property
+    def retransmissions(self) -> int:
+        """Fragments and segments sent again."""
+        fragments = 0 if self._worker is None else self._worker.statistics.retransmissions
+        return fragments + sum(exchange.retransmissions for exchange in self._schedules)
 
     # -- the controller's news
 
     def _take_news(self) -> None:
-        for event in self.client.events():
+        for event in self.stream.events():
             if isinstance(event, PlanChanged):
                 self._adopt(event.plan)
             elif isinstance(event, AllDone):
@@ -154,16 +172,16 @@ class Member:
             elif isinstance(event, AgentLost):
                 self._lost(event)
             elif isinstance(event, JobWaits) and self._worker is not None:
-                self._worker.postpone(time.monotonic())
+                self._worker.postpone(self._now)
 
     def _adopt(self, plan: JobPlan) -> None:
-        assignment = self.client.assignment
+        assignment = self.stream.assignment
         # Before the job has begun here, it begins under the newest plan.
         if assignment is not None and self._plan is not None:
             self._plan = plan
             if self._worker is not None:
-                self._worker.adopt(plan, time.monotonic())
-            self._servers.adopt(plan, self.client.host, assignment.network)
+                self._worker.adopt(plan, self._now)
+            self._servers.adopt(plan, self.stream.host, assignment.network)
 
     def _lost(self, event: AgentLost) -> None:
         """Without a worker there is no sum; a server may be restarted, or another take its place.
@@ -185,131 +203,133 @@ class Member:
     # -- the member's life
 
     def _live(self) -> Script:
-        yield from self._until(lambda: self.client.assignment is not None, "an assignment")
-        assignment = self.client.assignment
+        yield from self._until(lambda: self.stream.assignment is not None, "an assignment")
+        assignment = self.stream.assignment
         assert assignment is not None
         self._plan = assignment.plan
-        if self.client.host in assignment.plan.workers:
+        if self.stream.host in assignment.plan.workers:
             yield from self._work(assignment, assignment.plan)
         else:
             yield from self._serve(assignment, assignment.plan)
 
     def _until(self, true: Callable[[], bool], what: str) -> Script:
-        end = None if self._patience is None else time.monotonic() + self._patience
+        if self._patience is not None:
+            self._due = self._now + self._patience
         while not true():
-            if end is not None and time.monotonic() > end:
+            if self._due is not None and self._now > self._due:
                 raise ControllerError(
-                    f"job {self.job}, host {self.client.host}: waited {self._patience} s for "
-                    f"{what} from the controller at {self.client.address}"
+                    f"job {self.job}, host {self.stream.host}: waited {self._patience} s for "
+                    f"{what} from the controller at {self.stream.address}"
                 )
             yield
+        self._due = None
 
-    def _operation(
-        self, work: Callable[[], Any], *, apart: bool = False
-    ) -> Generator[None, None, Any]:
-        """Let the pool do it, `apart` if it waits for other hosts; its value."""
-        number = (self._pool.put_apart if apart else self._pool.put)(self.job, work)
-        while number not in self._completed:
+    def _operate(self, work: Callable[[], Any], then: Then, *, apart: bool = False) -> None:
+        self._then[self._environment.put(self.job, work, apart=apart)] = then
+
+    def _operation(self, work: Callable[[], Any]) -> Generator[None, None, Any]:
+        """Wait for an operation; its value."""
+        values: list[Any] = []
+        self._operate(work, lambda value, now: values.append(value))
+        while not values:
             yield
-        return self._completed.pop(number).value
+        return values[0]
 
     def _serve(self, assignment: Assignment, plan: JobPlan) -> Script:
         """An auxiliary host: at the root of trees, or a relay in topologies of hosts, or both."""
-        self._servers.adopt(plan, self.client.host, assignment.network)
+        self._servers.adopt(plan, self.stream.host, assignment.network)
         self._install(self._servers)
-        task = None
-        relays = any(self.client.host in part.hosts for part in plan.host_parts)
+        work = None
+        relays = any(self.stream.host in part.hosts for part in plan.host_parts)
         if relays or plan.period:
-            task = self._task_of(assignment, plan)
-            if task.coordination is None:
-                self._make_exchanges(assignment, plan, task)
+            work = self._work_of(assignment, plan)
+            if work.task.coordination is None:
+                self._make_exchanges(assignment, plan, work)
             elif relays:
                 raise TaskError(
                     f"job {self.job}: its workers agree on an order of tensors, which relay "
-                    f"{self.client.host} does not hear of; expected parts of workers alone"
+                    f"{self.stream.host} does not hear of; expected parts of workers alone"
                 )
             else:
-                task = None
-        self.client.ready()
-        yield from self._until(lambda: self.client.started, "the start")
-        if task is not None:
+                work = None
+        self.stream.ready()
+        yield from self._until(lambda: self.stream.started, "the start")
+        if work is not None:
             yield from self._connect()
-            yield from self._relay(assignment, task, plan)
+            yield from self._relay(assignment, work, plan)
         while not self._released:
             yield
 
     def _cross(
-        self, number: int, assignment: Assignment, plan: JobPlan, task: Task
+        self, number: int, assignment: Assignment, plan: JobPlan, work: Work
     ) -> Generator[None, None, tuple[int, JobPlan]]:
         """Before tensor `number`: that number, and the plan by which it is cut.
 
-        Cuts change at borders only (`JobPlan.period`), for which the controller is asked half a
+        Cuts change at boundaries only (`JobPlan.period`), for which the controller is asked half a
         period before. Whoever sums waits there for the answer, which is the same for all, so that
         all cut every tensor alike, whatever epoch each has. A relay that has had nothing to sum may
-        learn of a later border first, and goes on from there; one after the last tensor is the end.
+        learn of a later boundary first, and goes on from there; after the last tensor is the end.
         """
         period = plan.period
         if not period:
             return number, plan
         border, inside = divmod(number, period)
         if border and not inside:
-            while (decided := self.client.cut(border)) is None:
+            while (decided := self.stream.cut(border)) is None:
                 yield
             at, cut = decided
-            if at != border and self.client.host in plan.workers:
+            if at != border and self.stream.host in plan.workers:
                 raise ControllerError(
-                    f"job {self.job}, host {self.client.host}: waits at border {border} and is "
+                    f"job {self.job}, host {self.stream.host}: waits at border {border} and is "
                     f"told of border {at}; expected that of tensor {number}"
                 )
             number = at * period
-            if number >= len(task.workload.tensor_sizes()):
+            if number >= len(work.task.workload.tensor_sizes()):
                 return number, plan
             if cut.cut != plan.cut:
-                self._recut(assignment, cut, task, at)
+                self._recut(assignment, cut, work, at)
                 yield from self._connect()
             plan = cut
         if number % period == period // 2:
-            self.client.ask_border(number // period + 1)
+            self.stream.ask_border(number // period + 1)
         return number, plan
 
-    def _recut(self, assignment: Assignment, plan: JobPlan, task: Task, border: int) -> None:
+    def _recut(self, assignment: Assignment, plan: JobPlan, work: Work, border: int) -> None:
         """Other ways for what follows: nothing is under way, here or towards this host."""
-        for exchange in self._schedules():
-            self._sent_before += exchange.sent_bytes
-            self._sent_again += exchange.retransmissions
+        for exchange in self._schedules:
             exchange.close()
         self._exchanges.clear()
-        self._make_exchanges(assignment, plan, task, border)
+        self._make_exchanges(assignment, plan, work, border)
         if self._worker is not None:
             self._worker.cut_as(plan)
         if self._source is not None:
             self._source.workload.cut_as(plan)
 
-    def _relay(self, assignment: Assignment, task: Task, plan: JobPlan) -> Script:
+    def _relay(self, assignment: Assignment, work: Work, plan: JobPlan) -> Script:
         """Sum what the workers send of every tensor; this host has nothing to add."""
-        sizes = task.workload.tensor_sizes()
+        sizes = work.task.workload.tensor_sizes()
         number = 0
         while number < len(sizes):
-            number, plan = yield from self._cross(number, assignment, plan, task)
+            number, plan = yield from self._cross(number, assignment, plan, work)
             if number >= len(sizes):
                 return
             if self._exchanges:
-                nothing = np.zeros(sizes[number], task.workload.dtype.value)
-                self._begin(plan, nothing, like(nothing), time.monotonic())
-                yield from self._exchanged()
+                self._begin(plan, "", np.zeros(sizes[number], work.task.workload.dtype.value))
+                while not self._complete():
+                    yield
                 number += 1
                 self.round = number
             elif plan.period:
                 border = number // plan.period + 1
-                self.client.ask_border(border)
+                self.stream.ask_border(border)
                 number = border * plan.period
             else:
                 return
 
-    def _task_of(self, assignment: Assignment, plan: JobPlan) -> Task:
-        """The job's task. Raises TaskError where it does not fit the plan, or this machine."""
-        task = Task.from_mapping(assignment.task)
-        workload, host = task.workload, self.client.host
+    def _work_of(self, assignment: Assignment, plan: JobPlan) -> Work:
+        """The job's work. Raises TaskError where it does not fit the plan, or this machine."""
+        work = self._environment.work(assignment)
+        task, workload, host = work.task, work.task.workload, self.stream.host
         if workload.workers != len(plan.workers):
             raise TaskError(
                 f"job {self.job}: its task is for {workload.workers} workers, its plan for "
@@ -322,150 +342,173 @@ class Member:
                 f"expected the plan's workers, {shorten(plan.workers)}"
             )
         needed = workload.worker_bytes if host in plan.workers else workload.relay_bytes
-        why = too_much(
+        why = self._environment.too_much(
             needed, f"its part of {workload.elements} elements, {workload.rounds} rounds"
         )
         if why is not None:
             raise TaskError(
                 f"job {self.job}, host {host}: {why}; use fewer elements, rounds or workers"
             )
-        return task
+        return work
 
     def _work(self, assignment: Assignment, plan: JobPlan) -> Script:
-        task = self._task_of(assignment, plan)
-        index = plan.workers.index(self.client.host)
-        self._make_exchanges(assignment, plan, task)
-        source: Source = yield from self._operation(
-            lambda: self._make_source(assignment, plan, task, index)
-        )
-        yield from self._operation(source.prepare)
-        self.client.ready()
-        yield from self._until(lambda: self.client.started, "the start")
+        work = self._work_of(assignment, plan)
+        self._make_exchanges(assignment, plan, work)
+        source = self._source = yield from self._make_source(assignment, plan, work)
+        source.prepare()
+        while not source.prepared:
+            yield
+        self.stream.ready()
+        yield from self._until(lambda: self.stream.started, "the start")
         yield from self._connect()
-        intervals: list[Interval] = []
-        following: Following = yield from self._operation(source.first, apart=source.waits)
-        while following is not None:
-            _, plan = yield from self._cross(len(intervals), assignment, plan, task)
-            name, tensor = following
-            started = time.monotonic()
-            result = like(tensor)
-            self.elements = len(tensor)
-            self._begin(plan, tensor, result, started)
-            yield from self._exchanged()
-            intervals.append((started, time.monotonic()))
-            following = yield from self._operation(
-                partial(source.after, name, result), apart=source.waits
-            )
-            self.round = len(intervals)
-            self.client.progress(self.round)
+        source.start(self._now)
+        plan = yield from self._sum(assignment, plan, work, source)
         verdict = yield from self._operation(source.workload.verdict)
-        self.client.finished(
+        outcome = yield from self._operation(source.workload.outcome)
+        self.stream.finished(
             {
                 "verdict": asdict(verdict),
-                "intervals": intervals,
-                "retransmissions": self._sent_again
-                + sum(e.retransmissions for e in self._exchanges.values()),
-                "outcome": source.workload.outcome(),
-                "forms": _forms(assignment.network, plan, task),
+                "intervals": self._intervals,
+                "retransmissions": self.retransmissions,
+                "outcome": outcome,
+                "forms": _forms(assignment.network, plan, work),
             }
         )
         # Others may still need this worker: a restarted server asks for its last window.
         while not self._released:
             yield
 
-    def _make_source(self, assignment: Assignment, plan: JobPlan, task: Task, index: int) -> Source:
-        tree = task.coordination
-        if task.workload.kind == VECTORS:
-            self._source = SwitchedVectors(self._vectors.of(self.job))
-        elif task.workload.kind == PROCESS:
-            self._source = self._of_process(plan)
-        elif tree is None:
-            self._source = LockStep(make_workload(task.workload, index, plan))
-        else:
-            training = OperatorTraining(task.workload, index, plan)
-            vectors = None if task.vectors is None else self._vectors.of(task.vectors)
-            coordinator = coordinator_of(assignment.network, tree, index, self.job, vectors)
-            self._source = AgreedOrder(training, coordinator, vectors)
-        return self._source
+    def _sum(
+        self, assignment: Assignment, plan: JobPlan, work: Work, source: Source
+    ) -> Generator[None, None, JobPlan]:
+        """Sum all tensors, as many at once as may be; the plan by which the last was cut."""
+        while True:
+            moved = self._finish(source)
+            following = source.next(self._now) if self._room() else None
+            if following is not None:
+                number = len(self._intervals)
+                if plan.period and number % plan.period == 0:
+                    # Nothing may be under way where cuts change.
+                    while self._under_way:
+                        if not self._finish(source):
+                            yield
+                _, plan = yield from self._cross(number, assignment, plan, work)
+                self._begin(plan, *following)
+            elif source.over and not self._under_way:
+                return plan
+            elif not moved:
+                yield
 
-    def _of_process(self, plan: JobPlan) -> ProcessTensors:
+    def _room(self) -> bool:
+        """Whether another tensor may be under way."""
+        return not self._under_way or all(each.several for each in self._exchanges.values())
+
+    def _begin(self, plan: JobPlan, name: str, tensor: Tensor) -> None:
+        """Hand every part of a tensor to its exchange (002, decomposition); all are under way."""
+        result = like(tensor)
+        self.elements = len(tensor)
+        parts = [
+            (exchange, exchange.begin(tensor[start:stop], result[start:stop], self._now))
+            for place, (_, start, stop) in enumerate(decompose(plan, len(tensor)))
+            if (exchange := self._exchanges.get(place)) is not None
+        ]
+        self._under_way.append(_Call(name, len(self._intervals), result, parts))
+        self._intervals.append((self._now, self._now))
+
+    def _complete(self) -> list[_Call]:
+        """Take off the calls that are complete."""
+        complete = [call for call in self._under_way if call.done()]
+        for call in complete:
+            self._under_way.remove(call)
+            self._intervals[call.place] = self._intervals[call.place][0], self._now
+        return complete
+
+    def _finish(self, source: Source) -> bool:
+        """Hand on the sums of calls that are complete; whether there were any."""
+        complete = self._complete()
+        for call in complete:
+            self.round += 1
+            source.finish(call.name, call.result, self._now)
+            self.stream.progress(self.round)
+        return bool(complete)
+
+    def _make_source(
+        self, assignment: Assignment, plan: JobPlan, work: Work
+    ) -> Generator[None, None, Source]:
+        task, index = work.task, plan.workers.index(self.stream.host)
+        if task.workload.kind == VECTORS:
+            return SwitchedVectors(self._vectors.of(self.job))
+        if task.workload.kind == PROCESS:
+            return self._of_process(plan)
+        workload = yield from self._operation(lambda: work.workload(index, plan))
+        if not isinstance(workload, OperatorTraining):
+            return LockStep(workload, self._operate)
+        assert task.coordination is not None
+        vectors = None if task.vectors is None else self._vectors.of(task.vectors)
+        coordination = self._environment.coordination(
+            assignment.network,
+            task.coordination,
+            index,
+            self.job,
+            None if vectors is None else vectors.reduction,
+        )
+        spacing = self._environment.gradient_seconds
+        return AgreedOrder(workload, coordination, self._operate, spacing, vectors)
+
+    def _of_process(self, plan: JobPlan) -> ProcessSource:
         if not plan.trees or plan.host_parts:
             raise TaskError(
                 f"job {self.job}: tensors of processes are summed in the switches or by a server; "
                 "expected algorithm in-network or server"
             )
-        return ProcessTensors(self.client.host, self.job, len(plan.workers))
+        handover = self._environment.process_tensors(self.job, len(plan.workers))
+        return ProcessSource(handover, partial(self._operate, apart=True))
 
     def _make_exchanges(
-        self, assignment: Assignment, plan: JobPlan, task: Task, border: int = 0
+        self, assignment: Assignment, plan: JobPlan, work: Work, border: int = 0
     ) -> None:
-        """The ways by which this host sums its parts of tensors from a border on."""
-        network, host = assignment.network, self.client.host
-        tensors = [decompose(plan, size) for size in sorted(set(task.workload.tensor_sizes()))]
+        """The ways by which this host sums its parts of tensors from a boundary on."""
+        network, host = assignment.network, self.stream.host
+        sizes = sorted(set(work.task.workload.tensor_sizes())) or [0]
+        tensors = [decompose(plan, size) for size in sizes]
         for place, (part, _, _) in enumerate(decompose(plan, 0)):
             if part is None and plan.trees:
                 if host in plan.workers:
-                    self._exchanges[place] = self._tree_exchange(network, plan, task)
+                    self._exchanges[place] = self._tree_exchange(network, plan, work)
             elif part is None or host in part.hosts:
-                self._exchanges[place] = ScheduleExchange(
-                    _schedule_maker(network, plan, task, part),
+                exchange = ScheduleExchange(
+                    work.schedule(network, plan, part),
                     network,
                     host,
                     [stop - start for _, start, stop in (parts[place] for parts in tensors)],
-                    lambda work: self._pool.put_apart(self.job, work),
-                    port_of(self.job, place + PARTS * border),
+                    self.job,
+                    place + PARTS * border,
                     self._tos,
-                    whose=self.job << 48 | (place + PARTS * border),
                 )
+                self._exchanges[place] = exchange
+                self._schedules.append(exchange)
 
-    def _tree_exchange(self, network: Network, plan: JobPlan, task: Task) -> TreeExchange:
-        if self._worker is not None:
-            return TreeExchange(self._worker)
-        options = task.options or suitable_options(network, plan)
-        index = plan.workers.index(self.client.host)
-        self._worker = Worker(plan, index, network, options)
-        self._worker.mark(self._tos)
-        self._install(self._worker)
+    def _tree_exchange(self, network: Network, plan: JobPlan, work: Work) -> TreeExchange:
+        if self._worker is None:
+            options = work.task.options or suitable_options(network, plan)
+            index = plan.workers.index(self.stream.host)
+            self._worker = Worker(plan, index, network, options)
+            self._worker.mark(self._tos)
+            self._install(self._worker)
         return TreeExchange(self._worker)
 
     def _connect(self) -> Script:
         """Meet the hosts with which schedules run."""
-        for exchange in self._schedules():
-            exchange.connect()
-        yield from self._exchanged()
-
-    def _begin(self, plan: JobPlan, tensor: Tensor, result: Tensor, now: float) -> None:
-        """Hand every part of a tensor to its exchange (002, decomposition); all are under way."""
-        for place, (_, start, stop) in enumerate(decompose(plan, len(tensor))):
-            if place in self._exchanges:
-                self._exchanges[place].begin(tensor[start:stop], result[start:stop], now)
-
-    def _exchanged(self) -> Script:
-        """Wait until nothing is under way."""
-        while not all(exchange.done() for exchange in self._exchanges.values()):
+        current = [each for each in self._exchanges.values() if isinstance(each, ScheduleExchange)]
+        for exchange in current:
+            exchange.connect(self._environment)
+        while not all(exchange.done() for exchange in current):
             yield
 
 
-def _forms(network: Network, plan: JobPlan, task: Task) -> list[str]:
+def _forms(network: Network, plan: JobPlan, work: Work) -> list[str]:
     """Describe how level-wise exchanges the job's tensors; empty for other algorithms."""
-    if task.schedule != LEVEL_WISE:
+    if work.task.schedule != LEVEL_WISE:
         return []
-    sizes = sorted(set(task.workload.tensor_sizes()))
-    return list(forms_of(network, plan.workers, sizes, task.form))
-
-
-def _schedule_maker(
-    network: Network, plan: JobPlan, task: Task, part: HostPart | None
-) -> Callable[[int], Schedule]:
-    """For so many elements the schedule of a part, or (None) of the task's algorithm."""
-    if part is not None:
-        return partial(host_part_all_reduce, part, plan.workers)
-    algorithm = task.schedule
-    if algorithm is None:
-        raise TaskError(
-            f"job {plan.job}: neither its plan nor its task says how to sum; expected trees or "
-            'parts of hosts in the plan, or "schedule" in the task'
-        )
-    return lambda elements: make_schedule(
-        algorithm, network, plan.workers, elements, task.trees, task.form
-    )
+    sizes = sorted(set(work.task.workload.tensor_sizes()))
+    return list(forms_of(network, plan.workers, sizes, work.task.form))

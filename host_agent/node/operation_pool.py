@@ -89,6 +89,8 @@ class OperationPool:
 
     def completed(self) -> list[Completed]:
         """Empty the completion queue, in order of completion."""
+        if not self._completed:
+            return []
         with self._changed:
             with contextlib.suppress(BlockingIOError):
                 os.eventfd_read(self._wakeup)

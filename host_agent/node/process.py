@@ -41,13 +41,11 @@ class _Unjudged(Judged):
 
 
 class ProcessTensors:
-    """Takes tensors from one process on host `host`, and gives it their sums.
+    """Takes tensors from one process on host `host`, and gives it their sums (`Handover`).
 
     All processes of the job hand in tensors of the same lengths and types in the same order. Calls
     but `close` may wait, each in one thread at a time.
     """
-
-    waits = True
 
     def __init__(self, host: str, job: int, workers: int) -> None:
         self.workload = _Unjudged()

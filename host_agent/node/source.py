@@ -1,75 +1,58 @@
-"""Where a member's tensors come from: in lock step, or in the order that all workers agree on."""
+"""Where a member's tensors come from: in lock step, or in the order that the workers agree on."""
 
 from __future__ import annotations
 
-import threading
-from typing import Protocol
+from collections import deque
 
 from coordination.operators import Operator
-from coordination.tree import CoordinationTree
-from host_agent.io.coordination import Coordinator
-from host_agent.io.tcp_collective import BASE_PORT
-from host_agent.node.exchange import PORTS
+from host_agent.io.coordination import started
+from host_agent.node.environment import Coordination, Handover, Named, Operate
 from host_agent.node.vectors import VectorQueue
 from host_agent.operator_training import OperatorTraining
 from host_agent.segment import Tensor
-from host_agent.workload import Judged, Workload
-from network.model import Network
-
-COORDINATION_PORTS = 4096
-"""Jobs' ports for coordination, after those of their schedules."""
-
-Following = tuple[str, Tensor] | None
-"""The next tensor to sum, flat, and its name; None when all are summed."""
-
-
-class Source(Protocol):
-    """The tensors of one job at one host; they are summed one at a time.
-
-    `waits`: whether `first` and `after` wait for other hosts.
-    """
-
-    waits: bool
-
-    @property
-    def workload(self) -> Judged:
-        """Whose tensors they are."""
-
-    def prepare(self) -> None:
-        """Compute what is there to begin with, without the other hosts."""
-
-    def first(self) -> Following:
-        """The first tensor, once the job has started."""
-
-    def after(self, name: str, result: Tensor) -> Following:
-        """Take in a tensor's sum; the next tensor."""
-
-    def close(self) -> None:
-        """Give back what it holds."""
+from host_agent.workload import Workload
 
 
 class LockStep:
     """A workload whose tensors are the same, in the same order, at all workers."""
 
-    waits = False
+    deadline: float | None = None
 
-    def __init__(self, workload: Workload) -> None:
+    def __init__(self, workload: Workload, operate: Operate) -> None:
         self.workload = workload
+        self.prepared = False
+        self.over = False
+        self._operate = operate
         self._tensor: Tensor | None = None
 
     def prepare(self) -> None:
         """Make the workload's first tensor."""
-        self._tensor = self.workload.next_tensor()
+        self._operate(self.workload.next_tensor, self._made)
 
-    def first(self) -> Following:
-        """The workload's first tensor."""
-        return None if self._tensor is None else ("", self._tensor)
+    def _made(self, tensor: Tensor | None, now: float) -> None:
+        self._tensor = tensor
+        self.over = tensor is None
+        self.prepared = True
 
-    def after(self, name: str, result: Tensor) -> Following:
-        """The workload's next tensor."""
-        self.workload.take_result(result)
-        self.prepare()
-        return self.first()
+    def start(self, now: float) -> None:
+        """Nothing more is needed."""
+
+    def next(self, now: float) -> Named | None:
+        """The next tensor, once the last one's sum is taken in."""
+        tensor, self._tensor = self._tensor, None
+        return None if tensor is None else ("", tensor)
+
+    def finish(self, name: str, result: Tensor, now: float) -> None:
+        """Take in the sum, and make the next tensor."""
+
+        def go_on() -> Tensor | None:
+            self.workload.take_result(result)
+            return self.workload.next_tensor()
+
+        self._operate(go_on, self._made)
+
+    def tick(self, now: float) -> None:
+        """Nothing is ever due."""
 
     def close(self) -> None:
         """Let what goes on end."""
@@ -79,87 +62,147 @@ class LockStep:
 class AgreedOrder:
     """Operators that become ready in an order of this worker's own, started in the agreed one.
 
-    `vectors`: the coordinator's, where the switches combine them. Raises what ends the
-    coordination, such as ProcessLost with the name of a dead host.
+    `gradient_seconds`: between two operators of a step that become ready. `vectors`: the
+    coordination's, where the switches combine them. Raises what ends the coordination, such as
+    ProcessLost with the name of a dead host.
     """
-
-    waits = True
 
     def __init__(
         self,
         training: OperatorTraining,
-        coordinator: Coordinator,
+        coordination: Coordination,
+        operate: Operate,
+        gradient_seconds: float = 0.0,
         vectors: VectorQueue | None = None,
     ) -> None:
         self.workload = training
-        self._coordinator = coordinator
+        self.prepared = False
+        self.over = False
+        self._coordination = coordination
+        self._operate = operate
+        self._gradient_seconds = gradient_seconds
         self._vectors = vectors
         if vectors is not None:
-            vectors.combined = coordinator.combined
-            vectors.broken = self._close_apart
+            vectors.combined = coordination.combined
+            vectors.broken = coordination.close
         self._operators: list[Operator] | None = None
+        self._arising: deque[tuple[float, Operator]] = deque()
+        self._started: deque[str] = deque()
+        self._going = self._left = False
 
     def prepare(self) -> None:
-        """Compute the first step's gradient."""
-        self._operators = self.workload.begin_step()
+        """Compute the next step's gradient."""
+        self._operate(self.workload.begin_step, self._made)
 
-    def first(self) -> Following:
-        """Meet the other workers; what all are ready for first."""
-        self._coordinator.start()
-        self._announce()
-        return self._next()
+    def _made(self, operators: list[Operator] | None, now: float) -> None:
+        self._operators = operators
+        self.prepared = True
+        if self._going:
+            self._announce(now)
 
-    def after(self, name: str, result: Tensor) -> Following:
-        """What starts next; None once no worker needs anything any more."""
-        if self.workload.take_result(name, result):
+    def start(self, now: float) -> None:
+        """Meet the other workers; announce what is ready."""
+        self._going = True
+        self._coordination.start()
+        self._announce(now)
+
+    def _announce(self, now: float) -> None:
+        """Begin the next step, or leave if there is none."""
+        operators, self._operators = self._operators, None
+        if operators is None:
+            self._coordination.leave()
+            self._left = True
+            return
+        self._coordination.begin_iteration(self.workload.step)
+        self._arising.extend(
+            (now + place * self._gradient_seconds, operator)
+            for place, operator in enumerate(operators)
+        )
+        self.tick(now)
+
+    def next(self, now: float) -> Named | None:
+        """The next tensor that may start."""
+        for event in self._coordination.events():
+            operator = started(event)
+            if operator is not None:
+                self._started.append(operator.name)
+        if self._left and self._coordination.done:
+            self.over = True
+            self._end_vectors()
+        if not self._started:
+            return None
+        name = self._started.popleft()
+        return name, self.workload.tensor(name)
+
+    def finish(self, name: str, result: Tensor, now: float) -> None:
+        """Take in a sum; with the last of a step the next one begins."""
+        self._operate(lambda: self.workload.take_result(name, result), self._taken)
+
+    def _taken(self, last: bool, now: float) -> None:
+        if last:
             self.prepare()
-            if self._operators is None:
-                self._coordinator.leave()
-                self._coordinator.wait_done()
-                self._end_vectors()
-                return None
-            self._announce()
-        return self._next()
 
-    def _announce(self) -> None:
-        self._coordinator.begin_iteration(self.workload.step)
-        for operator in self._operators or ():
-            self._coordinator.ready(operator)
-        self._coordinator.end_iteration()
+    def tick(self, now: float) -> None:
+        """Gradients become ready."""
+        while self._arising and self._arising[0][0] <= now:
+            self._coordination.ready(self._arising.popleft()[1])
+            if not self._arising:
+                self._coordination.end_iteration()
 
-    def _next(self) -> Following:
-        operator = self._coordinator.next_start()
-        return operator.name, self.workload.tensor(operator.name)
+    @property
+    def deadline(self) -> float | None:
+        """When the next gradient is ready."""
+        return self._arising[0][0] if self._arising else None
 
     def close(self) -> None:
         """Close the connections, without holding up the caller for the last words."""
         self.workload.stop()
         self._end_vectors()
-        self._close_apart()
-
-    def _close_apart(self) -> None:
-        threading.Thread(target=self._coordinator.close, name="closing coordination").start()
+        self._coordination.close()
 
     def _end_vectors(self) -> None:
         if self._vectors is not None:
             self._vectors.end()
 
 
-def coordinator_of(
-    network: Network,
-    tree: CoordinationTree,
-    rank: int,
-    job: int,
-    vectors: VectorQueue | None = None,
-) -> Coordinator:
-    """The coordination of a job; the tree's processes have the names of their hosts.
+class ProcessSource:
+    """What a process of the host hands in, until it says goodbye; `apart`: for what waits."""
 
-    `vectors`: where its bit vectors go, None: over the tree or its ring.
-    """
-    port = BASE_PORT + PORTS + (job - 1) % COORDINATION_PORTS
-    return Coordinator(
-        tree,
-        rank,
-        [(network.hosts[name].ip, port) for name in tree.names],
-        reduction=None if vectors is None else vectors.reduction,
-    )
+    deadline: float | None = None
+
+    def __init__(self, handover: Handover, apart: Operate) -> None:
+        self.workload = handover.workload
+        self.prepared = False
+        self.over = False
+        self._handover = handover
+        self._apart = apart
+        self._tensor: Named | None = None
+
+    def prepare(self) -> None:
+        """Be there for the process."""
+        self._handover.prepare()
+        self.prepared = True
+
+    def start(self, now: float) -> None:
+        """Wait for the process."""
+        self._apart(self._handover.first, self._handed)
+
+    def _handed(self, tensor: Named | None, now: float) -> None:
+        self._tensor = tensor
+        self.over = tensor is None
+
+    def next(self, now: float) -> Named | None:
+        """What the process has handed in."""
+        tensor, self._tensor = self._tensor, None
+        return tensor
+
+    def finish(self, name: str, result: Tensor, now: float) -> None:
+        """Give the process its sum."""
+        self._apart(lambda: self._handover.after(name, result), self._handed)
+
+    def tick(self, now: float) -> None:
+        """Nothing is ever due."""
+
+    def close(self) -> None:
+        """Let the process know, if it waits."""
+        self._handover.close()

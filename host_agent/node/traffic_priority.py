@@ -44,6 +44,7 @@ class TrafficPriority:
     def __init__(self) -> None:
         self._queues: dict[int, _Queue] = {}
         self._levels: dict[int, int] = {}
+        self._last: list[Frames] = []
         self.foreign = 0
         """Frames of no job here."""
 
@@ -54,8 +55,13 @@ class TrafficPriority:
             self.set_level(job, self._levels[job])
 
     def remove(self, job: int) -> None:
-        """Let a job go, if it is here; its frames count as foreign from now on."""
-        self._queues.pop(job, None)
+        """Let a job go, if it is here; its frames count as foreign from now on.
+
+        What it has to send still goes out.
+        """
+        queue = self._queues.pop(job, None)
+        if queue is not None:
+            self._last += queue.machine.take_output()
         self._levels.pop(job, None)
 
     def set_level(self, job: int, level: int) -> None:
@@ -105,13 +111,14 @@ class TrafficPriority:
 
     def take_output(self) -> list[Frames]:
         """The frames to send, in order; each batch has one length."""
+        last, self._last = self._last, []
         waiting: dict[int, list[list[Frames]]] = {}
         for queue in self._queues.values():
             batches = queue.machine.take_output()
             if batches:
                 queue.sent_bytes += sum(batch.nbytes for batch in batches)
                 waiting.setdefault(queue.level, []).append(batches)
-        return [frames for level in sorted(waiting) for frames in _in_turns(waiting[level])]
+        return last + [frames for level in sorted(waiting) for frames in _in_turns(waiting[level])]
 
 
 def _in_turns(jobs: Sequence[list[Frames]]) -> Iterator[Frames]:

@@ -1,13 +1,12 @@
 """Bit vectors (004) that the switches combine: from the job that agrees to the job that sums them.
 
 The vectors of a training are a job of their own, with the bitwise and as its reduction. Both jobs'
-members run in one process on every worker's host; what goes from one to the other waits here.
+members are of one agent on every worker's host; what goes from one to the other waits here.
 """
 
 from __future__ import annotations
 
-import queue
-import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,6 +14,7 @@ import numpy as np
 
 from collectives.plan import JobPlan
 from coordination.reduction import ExternalAnd
+from host_agent.node.environment import Named
 from host_agent.segment import Tensor
 from host_agent.workload import Judged, Verdict
 
@@ -22,34 +22,38 @@ Words = Sequence[int]
 
 
 class VectorQueue:
-    """The vectors of one worker; `reduction` is for its participant.
+    """The vectors of one worker; `reduction` is for its participant, from any thread.
 
-    `combined`: told the words that come out, by whoever coordinates. `broken`: told once when no
-    vector will be combined any more although the workers have not left.
+    `wake`: called when something waits. `combined`: told the words that come out, by whoever
+    coordinates. `broken`: told once when no vector will be combined any more although the workers
+    have not left.
     """
 
-    def __init__(self) -> None:
-        self.reduction = ExternalAnd(self._waiting_put)
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self.reduction = ExternalAnd(self._put)
         self.combined: Callable[[Words], None] = lambda words: None
         self.broken: Callable[[], None] = lambda: None
-        self._waiting: queue.SimpleQueue[Words | None] = queue.SimpleQueue()
-        self._ended = threading.Event()
+        self.ended = False
+        """No vector will come any more."""
+        self._wake = wake
+        self._waiting: deque[Words] = deque()
 
-    def _waiting_put(self, words: tuple[int, ...]) -> None:
-        self._waiting.put(words)
+    def _put(self, words: tuple[int, ...]) -> None:
+        self._waiting.append(words)
+        self._wake()
 
     def next(self) -> Words | None:
-        """Wait for the next vector; None when there will be none."""
-        return self._waiting.get()
+        """The next vector; None while there is none."""
+        return self._waiting.popleft() if self._waiting else None
 
     def end(self) -> None:
         """No vector will come any more: all workers have left, or this one is given up."""
-        self._ended.set()
-        self._waiting.put(None)
+        self.ended = True
+        self._wake()
 
     def give_up(self) -> None:
         """No vector will be combined any more."""
-        if not self._ended.is_set():
+        if not self.ended:
             self.end()
             self.broken()
 
@@ -57,12 +61,13 @@ class VectorQueue:
 class VectorQueues:
     """Those of a host's jobs, by the number of the job that sums the vectors."""
 
-    def __init__(self) -> None:
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self._wake = wake
         self._queues: dict[int, VectorQueue] = {}
 
     def of(self, job: int) -> VectorQueue:
         """The queue of a job, whichever of the two members asks first."""
-        return self._queues.setdefault(job, VectorQueue())
+        return self._queues.setdefault(job, VectorQueue(self._wake))
 
     def drop(self, job: int) -> None:
         """Forget a job."""
@@ -89,25 +94,36 @@ class _Vectors(Judged):
 class SwitchedVectors:
     """The source of a job of vectors: each is a tensor of some words, int32."""
 
-    waits = True
+    prepared = True
+    deadline: float | None = None
 
     def __init__(self, vectors: VectorQueue) -> None:
         self.workload = _Vectors()
         self._vectors = vectors
 
+    @property
+    def over(self) -> bool:
+        """Whether the workers have left."""
+        return self._vectors.ended
+
     def prepare(self) -> None:
         """Vectors come once the workers agree."""
 
-    def first(self) -> tuple[str, Tensor] | None:
-        """Wait for the first vector."""
+    def start(self, now: float) -> None:
+        """Vectors come once the workers agree."""
+
+    def next(self, now: float) -> Named | None:
+        """The next vector."""
         words = self._vectors.next()
         return None if words is None else ("", np.array(words, dtype=np.uint32).view(np.int32))
 
-    def after(self, name: str, result: Tensor) -> tuple[str, Tensor] | None:
-        """Hand back what came out, and wait for the next vector."""
+    def finish(self, name: str, result: Tensor, now: float) -> None:
+        """Hand back what came out."""
         self.workload.cycles += 1
         self._vectors.combined(result.tolist())
-        return self.first()
+
+    def tick(self, now: float) -> None:
+        """Nothing is ever due."""
 
     def close(self) -> None:
         """Vectors are combined no longer."""

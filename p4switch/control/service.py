@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -19,7 +18,7 @@ from p4switch.control.pipeline import Pipeline
 from p4switch.control.reader import Reader
 from p4switch.control.status import code_of, fail, fail_parts
 from p4switch.control.stream import Outbox
-from p4switch.control.timers import Timers
+from p4switch.control.timers import Clockwork, Timers, Work
 from p4switch.control.writer import Writer
 from p4switch.source.position import P4Error
 from p4switch.v1model.engine import ControlError, Digest, Engine
@@ -60,11 +59,19 @@ class Running:
 class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
     """All six calls of P4Runtime.
 
-    `load` makes an engine of a device configuration; it raises P4Error or ControlError.
+    `load` makes an engine of a device configuration; it raises P4Error or ControlError. `timers`
+    makes what does the work that time alone makes due.
+
+    Whoever serves streams otherwise than by threads, as `StreamChannel` does, calls `join`,
+    `take` for each message, and `leave`.
     """
 
     def __init__(
-        self, device_id: int, load: Callable[[bytes], Engine], data_plane: DataPlane
+        self,
+        device_id: int,
+        load: Callable[[bytes], Engine],
+        data_plane: DataPlane,
+        timers: Callable[[Work], Clockwork] = Timers,
     ) -> None:
         self.device_id = device_id
         self._load = load
@@ -75,7 +82,7 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
         self._streams = 0
         self._running: Running | None = None
         self._saved: Running | None = None
-        self._timers = Timers(self._send_due)
+        self._timers = timers(self._send_due)
 
     # --- the pipeline
 
@@ -270,16 +277,12 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
         self, request_iterator: Iterator[p4r.StreamMessageRequest], context: grpc.ServicerContext
     ) -> Iterator[p4r.StreamMessageResponse]:
         """See the specification, chapters 5 and 16."""
-        with self._stream_lock:
-            full = self._streams >= MAX_STREAMS
-            self._streams += not full
-        if full:
-            fail(
-                context,
-                ControlError("RESOURCE_EXHAUSTED", f"{MAX_STREAMS} clients are connected already"),
-            )
         outbox = Outbox()
         client = Client(outbox.put, outbox.offer)
+        try:
+            self.join()
+        except ControlError as error:
+            fail(context, error)
         context.add_callback(outbox.close)
         reader = threading.Thread(
             target=self._read_stream,
@@ -291,9 +294,7 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
         try:
             yield from outbox
         finally:
-            with self._state_lock, self._stream_lock:
-                self._streams -= 1
-                self._arbitration.leave(client)
+            self.leave(client)
         if outbox.error is not None:
             fail(context, outbox.error)
 
@@ -302,7 +303,7 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
     ) -> None:
         try:
             for request in requests:
-                self._stream_message(client, request)
+                self.take(client, request)
         except ControlError as error:
             outbox.close(error)
         except grpc.RpcError:
@@ -314,7 +315,23 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
         else:
             outbox.close()
 
-    def _stream_message(self, client: Client, request: p4r.StreamMessageRequest) -> None:
+    def join(self) -> None:
+        """Let another client open a stream; RESOURCE_EXHAUSTED if there are too many."""
+        with self._stream_lock:
+            if self._streams >= MAX_STREAMS:
+                raise ControlError(
+                    "RESOURCE_EXHAUSTED", f"{MAX_STREAMS} clients are connected already"
+                )
+            self._streams += 1
+
+    def leave(self, client: Client) -> None:
+        """Forget a client whose stream has ended."""
+        with self._state_lock, self._stream_lock:
+            self._streams -= 1
+            self._arbitration.leave(client)
+
+    def take(self, client: Client, request: p4r.StreamMessageRequest) -> None:
+        """Take in a stream message; ControlError ends the stream."""
         kind = request.WhichOneof("update")
         if kind == "arbitration":
             # A change of primary waits for the writes of the one before.
@@ -366,7 +383,7 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
         running = self._running
         if running is None:
             return
-        now = time.monotonic_ns()
+        now = self._timers.now_ns()
         with self._stream_lock:
             for digest in digests:
                 running.pipeline.digests.add(digest.name, digest.values, now)
@@ -381,8 +398,8 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
     def _send_digests(self, running: Running) -> int | None:
         """Send the lists that are due; return when the next one is, monotonic nanoseconds."""
         with self._stream_lock:
-            for digest_list in running.pipeline.digests.due(time.monotonic_ns()):
-                digest_list.timestamp = time.time_ns()
+            for digest_list in running.pipeline.digests.due(self._timers.now_ns()):
+                digest_list.timestamp = self._timers.date_ns()
                 self._offer(p4r.StreamMessageResponse(digest=digest_list))
             return running.pipeline.digests.deadline()
 
@@ -395,7 +412,7 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
             with self._state_lock:
                 idle = running.pipeline.idle.due(self._data_plane.now_us())
             if idle is not None:
-                idle.timestamp = time.time_ns()
+                idle.timestamp = self._timers.date_ns()
                 self._offer(p4r.StreamMessageResponse(idle_timeout_notification=idle))
         return self._send_digests(running)
 

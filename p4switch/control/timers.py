@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from typing import Protocol
 
 SWEEP_SECONDS = 0.25
 """Between looks for idle table entries."""
@@ -13,8 +14,27 @@ Work = Callable[[bool], int | None]
 """Does what is due (with True also the sweep); returns the next deadline, monotonic ns."""
 
 
+class Clockwork(Protocol):
+    """Does work at its deadlines, and for programs with idle timeouts at every sweep."""
+
+    def now_ns(self) -> int:
+        """The clock that deadlines are of, nanoseconds."""
+
+    def date_ns(self) -> int:
+        """Nanoseconds since 1970."""
+
+    def configure(self, *, sweep: bool) -> None:
+        """Say whether idle entries are to be looked for."""
+
+    def wake(self) -> None:
+        """Look at the deadlines anew."""
+
+    def close(self) -> None:
+        """Do no more work."""
+
+
 class Timers:
-    """Calls `work` at its deadlines, and for programs with idle timeouts at every sweep."""
+    """A `Clockwork` that is a thread."""
 
     def __init__(self, work: Work) -> None:
         self._work = work
@@ -24,6 +44,14 @@ class Timers:
         self._sweep = False
         self._thread = threading.Thread(target=self._run, name="timers", daemon=True)
         self._thread.start()
+
+    def now_ns(self) -> int:
+        """The machine's monotonic clock."""
+        return time.monotonic_ns()
+
+    def date_ns(self) -> int:
+        """The machine's date."""
+        return time.time_ns()
 
     def configure(self, *, sweep: bool) -> None:
         """Say whether idle entries are to be looked for."""

@@ -20,8 +20,8 @@ from planning.model.placement import place
 from planning.model.request import Algorithm, PlanRequest
 from planning.registry import make_plan
 from simulation.all_reduce import SimulatedRun, simulate_plan, simulate_schedule
+from simulation.events import SimulationError
 from simulation.faults import Cut, Faults, Reboot
-from simulation.world import SimulationError
 
 PROGRAM = Path(__file__).resolve().parents[2] / "p4src" / "hopsum.p4"
 LANES = 32

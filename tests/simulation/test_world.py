@@ -10,13 +10,13 @@ from collectives.execution import Execution
 from collectives.plan import DataType
 from host_agent.workload import WorkloadSpec, make_workload
 from network.model import Host, Link, Network
+from p4switch.v1model.engine import Engine
 from protocol.wire import Address
-from simulation.coordination import LockStep
-from simulation.events import EventQueue
+from simulation.all_reduce import simulate_schedule
+from simulation.events import EventQueue, SimulationError
 from simulation.faults import Cut, FaultError, Faults, Reboot
-from simulation.members import ScheduleMember
 from simulation.stream import StreamMember, segment
-from simulation.world import Frames, SimulationError, World
+from simulation.world import Frames, World
 
 
 def two_hosts(bandwidth: float | None = 8e6, latency: float = 0.001) -> Network:
@@ -175,35 +175,27 @@ def test_a_receiver_that_takes_nothing_stops_its_sender(loss: float) -> None:
 def test_a_ring_over_lossy_streams_is_exact(loss: float, dtype: DataType) -> None:
     network = two_hosts()
     spec = WorkloadSpec("random", 2, 30_001, 2, dtype, seed=5)
-    addresses = {
-        rank: Address(host.mac_bytes, host.ip_bytes)
-        for rank, host in enumerate(network.hosts.values())
-    }
-    members = [
-        ScheduleMember(
-            rank,
-            addresses,
-            LockStep(make_workload(spec, rank, None)),
-            lambda n: ring_all_reduce(2, n),
-        )
-        for rank in range(2)
-    ]
-    world = World(
+    run = simulate_schedule(
         network,
-        {},
-        dict(zip(network.hosts, members, strict=True)),
+        tuple(network.hosts),
+        lambda n: ring_all_reduce(2, n),
+        no_engine,
+        lambda rank: make_workload(spec, rank, None),
         faults=Faults(loss=loss, duplicate=loss, reorder=loss),
         seed=1,
+        limit=1000,
     )
-    world.run(lambda: all(m.done for m in members), 1000)
-    for member in members:
-        verdict = member.source.workload.verdict()
+    for workload, intervals in zip(run.workloads, run.intervals, strict=True):
+        verdict = workload.verdict()
         assert (verdict.checked, verdict.wrong) == (60_002, 0)
-        assert len(member.intervals) == 2
+        assert len(intervals) == 2
     if loss == 0:
-        assert sum(m.retransmissions for m in members) == 0
+        assert run.retransmissions == 0
         data = 30_001 * 4 * 2
-        sent = world.channels["h1", "h2"].bytes
-        assert data < sent < 1.1 * data
+        assert data < run.links["h1", "h2"] < 1.1 * data
     else:
-        assert sum(m.retransmissions for m in members) > 0
+        assert run.retransmissions > 0
+
+
+def no_engine() -> Engine:
+    raise AssertionError("there is no switch")

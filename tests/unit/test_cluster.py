@@ -21,9 +21,10 @@ import pytest
 
 from cli.job_commands import job_dict, make_submission
 from collectives.plan import DataType, JobPlan
+from controller import clock
 from controller.api.client import ControllerQueries, NoClusterError
 from controller.api.cluster_service import ClusterService
-from controller.api.service import ControllerService
+from controller.api.service import ControllerService, at
 from controller.dataplane.driver import DriverError
 from controller.dataplane.rules import SwitchRules
 from controller.jobs.agents import AgentRegistry
@@ -134,7 +135,7 @@ class World:
             cluster.manager.server_restarted,
             why_waiting=lambda number: cluster.why_waiting(cluster.book.find(number)),
         )
-        async with agents.serve(self.address, [service.add_to], credentials) as bound:
+        async with agents.serve(at(self.address, credentials), [service.add_to]) as bound:
             self.address = bound
             self._up.set()
             await self._stop.wait()
@@ -663,7 +664,7 @@ def test_a_controller_that_dies_as_a_job_ends(
         world.agents("h1", "h2")
         world.queries.submit(ring("short", "h1,h2"))
         until(lambda: '"finished"' in world.journal.read_text(), "the end in the journal")
-        until(lambda: not any(node.members.members for node in world.nodes), "the agents' leaving")
+        until(lambda: not any(node.agent.members for node in world.nodes), "the agents' leaving")
         assert world.state("short") == "running"
         world.stop()
         world.start()
@@ -672,27 +673,24 @@ def test_a_controller_that_dies_as_a_job_ends(
 
 def all_finished(world: World) -> bool:
     """Whether every agent here has said its last word, to nobody."""
-    clients = [member.client for node in world.nodes for member in node.members.members.values()]
-    return all(client._state == pb.FINISHED for client in clients)
+    clients = [member.stream for node in world.nodes for member in node.agent.members.values()]
+    return all(client._session.state == pb.FINISHED for client in clients)
 
 
 class Clock:
-    """The module `time`, but `ahead` seconds before it."""
+    """The controller's clock, but `ahead` seconds before it."""
 
     ahead = 0.0
 
-    def monotonic(self) -> float:
-        return time.monotonic() + self.ahead
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(time, name)
+    def now(self) -> float:
+        return clock.now() + self.ahead
 
 
 def test_a_worker_that_does_not_come_back_after_a_restart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock = Clock()
-    monkeypatch.setattr("controller.jobs.cluster.time", clock)
+    later = Clock()
+    monkeypatch.setattr("controller.jobs.cluster.clock", later)
     with contextlib.closing(World(tmp_path)) as world:
         world.agents("h1", "h2", "h3")
         in_network(world, "long", "h1,h2", "h3")
@@ -701,7 +699,7 @@ def test_a_worker_that_does_not_come_back_after_a_restart(
         until(lambda: "closing job 1" not in threads(), "h1's end")
         world.start()
         until(lambda: world.attached() == {"h2", "h3"}, "the return of the others")
-        clock.ahead = WAIT
+        later.ahead = WAIT
         until(lambda: world.state("long") == "failed", "the end of long")
         assert "h1: not back since the restart" in world.queries.job("long").reason
         world.agents("h1")
@@ -803,7 +801,7 @@ def test_nothing_is_left_of_a_job_whose_rules_switches_refuse(world: World) -> N
 
 def test_a_controller_of_one_run_has_no_cluster(tmp_path: Path) -> None:
     async def main() -> None:
-        async with ControllerService(AgentRegistry()).serve(f"unix:{tmp_path}/c") as address:
+        async with ControllerService(AgentRegistry()).serve(at(f"unix:{tmp_path}/c")) as address:
             queries = ControllerQueries(address)
             assert await asyncio.to_thread(queries.jobs) == []
             with pytest.raises(NoClusterError, match="`hopsum cluster`"):

@@ -19,7 +19,7 @@ from cli.reports.network_drawing import TREE_COLOURS, network_svg, positions
 from collectives.plan import PlanError
 from controller.api.client import ControllerQueries
 from controller.api.rendezvous import announced, find_controller
-from controller.api.service import ControllerService
+from controller.api.service import ControllerService, at
 from controller.dataplane.driver import DriverError, State, SwitchTarget
 from controller.dataplane.slots import SlotState
 from controller.jobs.agents import AgentRegistry
@@ -191,7 +191,7 @@ def controller(tmp_path: Path) -> Iterator[str]:
         agents.add(Tracker(network, plan))
         service = ControllerService(agents, switches=FakeSwitches())
         stop["event"], stop["loop"] = asyncio.Event(), asyncio.get_running_loop()
-        async with service.serve(f"unix:{tmp_path}/c.sock"):
+        async with service.serve(at(f"unix:{tmp_path}/c.sock")):
             up.set()
             await stop["event"].wait()
 

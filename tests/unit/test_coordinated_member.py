@@ -13,14 +13,15 @@ from coordination.failure import ProcessLost
 from coordination.physical import plan_coordination
 from host_agent.agent import Task, attend
 from host_agent.io.controller_client import ControllerClient
-from host_agent.node.source import AgreedOrder, coordinator_of
+from host_agent.node.real import RealCoordination
+from host_agent.node.source import AgreedOrder
 from host_agent.operator_training import NAMES, OperatorTraining
 from host_agent.stream import WorkerOptions
 from host_agent.workload import WorkloadSpec
 from network.loaders import load_network
 from network.model import Network
 from packet_io.port import MemoryPort
-from tests.machine import PATIENCE
+from tests.machine import PATIENCE, until
 from tests.unit.test_schedule_member import RANKS, Client, Controller, on_loopback
 
 SPEC = WorkloadSpec("digits", RANKS, 0, 1, DataType.FLOAT32, seed=1, coordinate=True)
@@ -69,29 +70,25 @@ def test_a_dead_host_is_named() -> None:
     tree = task_of(network).coordination
     assert tree is not None
     sources = [
-        AgreedOrder(OperatorTraining(SPEC, rank, None), coordinator_of(network, tree, rank, 1))
+        AgreedOrder(
+            OperatorTraining(SPEC, rank, None),
+            RealCoordination(network, tree, rank, 1),
+            lambda work, then: then(work(), 0.0),
+        )
         for rank in range(RANKS)
     ]
     for source in sources:
         source.prepare()
-    started = []
-    threads = [
-        threading.Thread(target=lambda s=source: started.append(s.first()))  # type: ignore[misc]
-        for source in sources
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(PATIENCE)
-    assert len(started) == RANKS
+        source.start(0.0)
+    for source in sources:
+        until(lambda source=source: source.next(0.0) is not None, "the first operator")
     dead = (tree.root + 1) % RANKS
-    sources[dead]._coordinator.close()
+    sources[dead].close()
     for source in sources:
         if source is not sources[dead]:
             with pytest.raises(ProcessLost, match=f"process {tree.names[dead]} is lost"):
-                while True:
-                    source._next()
-        source.close()
+                until(lambda source=source: not source.next(0.0) and False, "the loss")
+            source.close()
 
 
 def test_the_tree_crosses_as_json() -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import socket
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -14,9 +13,10 @@ import pytest
 from collectives.algorithms.ring import ring_all_reduce
 from collectives.schedule import Schedule
 from host_agent.node.exchange import ScheduleExchange, like
+from host_agent.node.real import RealEnvironment
 from network.loaders import load_network
 from protocol.wire import tos_of_level
-from tests.machine import PATIENCE
+from tests.machine import until
 from tests.unit.test_schedule_member import on_loopback
 
 HOSTS = ("h1", "h2")
@@ -57,28 +57,23 @@ def schedule(elements: int) -> Schedule:
 
 
 class Pair:
-    """Two hosts' exchanges, whose work is done in threads."""
+    """Two hosts' exchanges over the loopback."""
 
     def __init__(self, tos: int) -> None:
         network = on_loopback(load_network("star:2"))
-        self._threads: list[threading.Thread] = []
         self.exchanges = [
-            ScheduleExchange(schedule, network, host, [ELEMENTS], self._apart, tos=tos)
-            for host in HOSTS
+            ScheduleExchange(schedule, network, host, [ELEMENTS], 1, 0, tos) for host in HOSTS
         ]
 
-    def _apart(self, work: Callable[[], Any]) -> int:
-        self._threads.append(threading.Thread(target=work))
-        self._threads[-1].start()
-        return len(self._threads)
+    def connect(self) -> None:
+        """Let each meet the other."""
+        for exchange in self.exchanges:
+            environment = RealEnvironment(HOSTS[0], lambda number: None, lambda number: None)
+            exchange.connect(environment)
 
     def wait(self) -> None:
-        """Return when all work is done."""
-        for number, thread in enumerate(self._threads, start=1):
-            thread.join(PATIENCE)
-            for exchange in self.exchanges:
-                exchange.completed(number)
-        assert all(exchange.done() for exchange in self.exchanges)
+        """Return when nothing is under way."""
+        until(lambda: all(exchange.done() for exchange in self.exchanges), "the exchanges")
 
     def close(self) -> None:
         for exchange in self.exchanges:
@@ -93,8 +88,7 @@ def pair() -> Iterator[Pair]:
 
 
 def test_connections_carry_the_level_of_the_moment(pair: Pair, sockets: Sockets) -> None:
-    for exchange in pair.exchanges:
-        exchange.connect()
+    pair.connect()
     pair.wait()
     assert len(sockets) == 4
     assert sockets.marks() == {tos_of_level(0)}
@@ -106,7 +100,7 @@ def test_connections_carry_the_level_of_the_moment(pair: Pair, sockets: Sockets)
 def test_a_level_that_comes_before_the_connections_is_theirs(pair: Pair, sockets: Sockets) -> None:
     for exchange in pair.exchanges:
         exchange.mark(tos_of_level(5))
-        exchange.connect()
+    pair.connect()
     pair.wait()
     assert sockets.marks() == {tos_of_level(5)}
     pair.close()
@@ -117,8 +111,7 @@ def test_a_level_that_comes_before_the_connections_is_theirs(pair: Pair, sockets
 
 def test_bytes_sent_are_those_of_the_schedule(pair: Pair) -> None:
     assert [exchange.sent_bytes for exchange in pair.exchanges] == [0, 0]
-    for exchange in pair.exchanges:
-        exchange.connect()
+    pair.connect()
     pair.wait()
     for rounds in (1, 2):
         tensors = [np.full(ELEMENTS, rank + 1, np.int32) for rank in range(2)]

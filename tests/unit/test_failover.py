@@ -20,7 +20,7 @@ from network.loaders import load_network
 from network.model import Network
 from planning.model.placement import place
 from planning.model.request import PlanRequest
-from tests.unit.virtual_loop import run_virtual
+from simulation.loop import run_virtual
 
 STEPS = 100_000
 """Turns of the event loop to wait for something; each is a tenth of a second of virtual time."""

@@ -14,9 +14,13 @@ from coordination.tree import balanced_tree
 from host_agent.io.coordination import Coordinator
 from host_agent.node.vectors import SwitchedVectors, VectorQueue, VectorQueues
 from host_agent.segment import Tensor
-from tests.machine import PATIENCE, loopback
+from tests.machine import PATIENCE, loopback, until
 
 OPERATORS = [Operator(f"g{number}", (4,), "float32") for number in range(40)]
+
+
+def ignore() -> None:
+    """Nobody waits."""
 
 
 def group(queues: list[VectorQueue]) -> list[Coordinator]:
@@ -33,37 +37,24 @@ def group(queues: list[VectorQueue]) -> list[Coordinator]:
     return coordinators
 
 
-class Switches:
-    """Play the switches: the bitwise and of all vectors, as long as there are any."""
-
-    def __init__(self, sources: list[SwitchedVectors]) -> None:
-        self.words: list[int] = []
-        self._vectors: list[Tensor] = [np.zeros(0)] * len(sources)
-        self._barrier = threading.Barrier(len(sources), timeout=PATIENCE)
-        self.threads = [
-            threading.Thread(target=self._serve, args=(rank, source), daemon=True)
-            for rank, source in enumerate(sources)
-        ]
-        for thread in self.threads:
-            thread.start()
-
-    def _serve(self, rank: int, source: SwitchedVectors) -> None:
-        following = source.first()
-        while following is not None:
-            name, self._vectors[rank] = following
-            self._barrier.wait()
-            combined = np.bitwise_and.reduce(self._vectors)
-            if rank == 0:
-                self.words.append(len(combined))
-            self._barrier.wait()
-            following = source.after(name, combined)
+def combine(sources: list[SwitchedVectors], words: list[int]) -> None:
+    """Play the switches: the bitwise and of all vectors, once there is one of each."""
+    vectors: list[Tensor] = []
+    for source in sources:
+        following = source.next(0.0)
+        assert following is not None
+        vectors.append(following[1])
+    combined = np.bitwise_and.reduce(vectors)
+    words.append(len(combined))
+    for source in sources:
+        source.finish("", combined, 0.0)
 
 
 def test_vectors_go_to_the_other_job_and_come_back_combined() -> None:
-    queues = [VectorQueue() for _ in range(3)]
+    queues = [VectorQueue(ignore) for _ in range(3)]
     coordinators = group(queues)
     sources = [SwitchedVectors(queue) for queue in queues]
-    switches = Switches(sources)
+    words: list[int] = []
     orders: list[list[str]] = [[], [], []]
 
     def train(rank: int) -> None:
@@ -81,24 +72,25 @@ def test_vectors_go_to_the_other_job_and_come_back_combined() -> None:
     threads = [threading.Thread(target=train, args=(rank,), daemon=True) for rank in range(3)]
     for thread in threads:
         thread.start()
-    for thread in (*threads, *switches.threads):
-        thread.join(PATIENCE)
-        assert not thread.is_alive()
+    while any(thread.is_alive() for thread in threads):
+        if all(queue._waiting for queue in queues):
+            combine(sources, words)
+        threads[0].join(0.001)
+    assert all(source.over for source in sources)
     assert orders[0] == orders[1] == orders[2]
     assert sorted(orders[0]) == sorted(operator.name for operator in OPERATORS * 3)
     # 40 operators are two words, and the iteration two more; two iterations go by vectors.
-    assert set(switches.words) == {4}
-    assert len(switches.words) >= 2
-    assert [source.workload.outcome() for source in sources] == [
-        {"cycles": len(switches.words)}
-    ] * 3
+    assert set(words) == {4}
+    assert len(words) >= 2
+    assert [source.workload.outcome() for source in sources] == [{"cycles": len(words)}] * 3
     for coordinator, source in zip(coordinators, sources, strict=True):
         source.close()
         coordinator.close()
 
 
 def test_without_the_other_job_the_coordination_ends() -> None:
-    queues = VectorQueues()
+    woken: list[str] = []
+    queues = VectorQueues(lambda: woken.append("vectors"))
     queue = queues.of(9)
     assert queues.of(9) is queue
     (coordinator,) = group([queue])
@@ -109,9 +101,11 @@ def test_without_the_other_job_the_coordination_ends() -> None:
     coordinator.begin_iteration(2)
     coordinator.ready(OPERATORS[0])
     source = SwitchedVectors(queue)
-    assert source.first() is not None
+    until(lambda: bool(woken), "the vector's wake-up")
+    assert source.next(0.0) is not None
+    assert source.next(0.0) is None and not source.over
     source.close()
-    assert source.first() is None
+    assert source.next(0.0) is None and source.over
     with pytest.raises(CoordinationError, match="has been closed"):
         coordinator.next_start(PATIENCE)
     queues.drop(9)
@@ -119,7 +113,7 @@ def test_without_the_other_job_the_coordination_ends() -> None:
 
 
 def test_the_end_is_not_a_break() -> None:
-    queue = VectorQueue()
+    queue = VectorQueue(ignore)
     breaks: list[str] = []
     queue.broken = lambda: breaks.append("broken")
     queue.end()

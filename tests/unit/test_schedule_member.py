@@ -16,7 +16,8 @@ from collectives.algorithms.trees import SharedTree
 from collectives.plan import DataType, HostPart, JobPlan
 from coordination.tree import CoordinationTree
 from host_agent.agent import Task, attend
-from host_agent.io.controller_client import AllDone, Assignment, ControllerClient, Event
+from host_agent.io.controller_client import ControllerClient
+from host_agent.session import AllDone, Assignment, Event
 from host_agent.stream import WorkerOptions
 from host_agent.task import TaskError
 from host_agent.workload import WorkloadSpec

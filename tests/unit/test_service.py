@@ -18,20 +18,14 @@ from hypothesis import strategies as st
 from collectives.messages import network_from, network_message, plan_from, plan_message
 from collectives.plan import JobPlan, PlanError, Results
 from controller.api.client import ControllerQueries
-from controller.api.service import ControllerService, ServiceError
+from controller.api.service import ControllerService, ServiceError, at
 from controller.dataplane.rules import Loss, SwitchRules
 from controller.jobs.agents import AgentRegistry, UnknownJobError
 from controller.jobs.manager import Manager, next_request
 from controller.jobs.tracker import Outgoing, Tracker
-from host_agent.io.controller_client import (
-    AgentLost,
-    AgentLostError,
-    AllDone,
-    ControllerClient,
-    ControllerError,
-    PlanChanged,
-)
+from host_agent.io.controller_client import AgentLostError, ControllerClient
 from host_agent.server import Server
+from host_agent.session import AgentLost, AllDone, PlanChanged
 from host_agent.worker import Worker
 from network.loaders import load_network
 from network.model import Network
@@ -39,6 +33,7 @@ from planning.model.placement import place
 from planning.model.request import Algorithm, PlanRequest
 from planning.registry import make_plan
 from protocol import hopsum_pb2 as pb
+from protocol.channel import ControllerError
 from protocol.wire import Reduction
 from tests.machine import PATIENCE as WAIT
 
@@ -302,7 +297,7 @@ class Running:
         self.loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
         service = ControllerService(self.manager.agents, self.manager.server_restarted)
-        async with service.serve(self.address) as self.address:
+        async with service.serve(at(self.address)) as self.address:
             self._up.set()
             await self._stop.wait()
 
@@ -467,7 +462,7 @@ def test_no_controller(tmp_path: Path) -> None:
 
 def test_a_tcp_address() -> None:
     async def main() -> str:
-        async with ControllerService(AgentRegistry()).serve("127.0.0.1:0") as address:
+        async with ControllerService(AgentRegistry()).serve(at("127.0.0.1:0")) as address:
             return address
 
     host, _, port = asyncio.run(main()).rpartition(":")
@@ -477,7 +472,7 @@ def test_a_tcp_address() -> None:
 
 def test_an_address_that_cannot_be(tmp_path: Path) -> None:
     async def main() -> None:
-        async with ControllerService(AgentRegistry()).serve("256.0.0.1:1"):
+        async with ControllerService(AgentRegistry()).serve(at("256.0.0.1:1")):
             pass
 
     with pytest.raises(ServiceError, match=r"cannot listen on 256\.0\.0\.1:1"):

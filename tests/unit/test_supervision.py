@@ -22,7 +22,7 @@ from cli.experiment.supervision import (
 )
 from mininet_topos.emulation import Emulation
 from mininet_topos.failures import SwitchFailed
-from tests.unit.virtual_loop import run_virtual
+from simulation.loop import run_virtual
 
 
 def test_pauses_grow_while_a_process_keeps_ending() -> None:

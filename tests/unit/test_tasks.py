@@ -24,13 +24,14 @@ from controller.jobs.cluster import Cluster
 from controller.jobs.job_queue import JobError, JobState
 from controller.jobs.manager import Manager
 from controller.jobs.task_check import check_task
+from host_agent import memory
 from host_agent import workload as workloads
-from host_agent.io.controller_client import Assignment
-from host_agent.node import member as members
 from host_agent.node.member import Member
-from host_agent.node.operation_pool import OperationPool
+from host_agent.node.real import RealEnvironment
 from host_agent.node.source import LockStep
+from host_agent.node.vectors import VectorQueues
 from host_agent.operator_training import OperatorTraining
+from host_agent.session import Assignment
 from host_agent.task import Task, TaskError
 from host_agent.workload import RandomTensors, Stopped, TrainingWorkload, random_tensor
 from network.loaders import load_network
@@ -177,7 +178,7 @@ def test_a_training_ends_with_its_job() -> None:
 def test_a_job_that_is_left_ends_what_goes_on() -> None:
     workload = RandomTensors(WorkloadSpec("random", 2, 4, 1, DataType.INT32, 1), 0, None)
     workload.take_result(np.zeros(4, np.int32))
-    LockStep(workload).close()
+    LockStep(workload, lambda work, then: None).close()
     with pytest.raises(Stopped):
         workload.verdict()
 
@@ -201,7 +202,8 @@ def member(task: Mapping[str, Any]) -> Member:
     network = load_network("star:2")
     plan = make_plan(network, PlanRequest(1, 1, ("h1", "h2"), ("ps",)))
     client: Any = Client(network, plan, task)
-    return Member(client, OperationPool(), lambda machine: None)
+    environment = RealEnvironment("h1", lambda descriptor: None, lambda descriptor: None)
+    return Member(client, environment, lambda machine: None, VectorQueues(environment.wake))
 
 
 def task_of(**fields: Any) -> dict[str, Any]:
@@ -238,22 +240,22 @@ def task_of(**fields: Any) -> dict[str, Any]:
 )
 def test_agents_refuse_tasks_that_they_cannot_follow(task: Mapping[str, Any], words: str) -> None:
     with pytest.raises(TaskError, match=words):
-        member(task).advance()
+        member(task).advance(0.0)
 
 
 def test_an_agent_has_a_task_that_fits() -> None:
     going = member(json.loads(Task(WorkloadSpec.from_json(json.dumps(GOOD))).to_json()))
-    going.advance()
+    going.advance(0.0)
     assert not going.over
 
 
 def test_what_is_available_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("host_agent.memory.available_memory", lambda: 4000)
     with pytest.raises(TaskError, match=r"needs 4\.35 kB of memory, and 4 kB are available here"):
-        member(task_of(elements=100)).advance()
-    assert members.too_much(4000, "it") is None
+        member(task_of(elements=100)).advance(0.0)
+    assert memory.too_much(4000, "it") is None
     monkeypatch.setattr("host_agent.memory.available_memory", lambda: 0)
-    assert members.too_much(1 << 60, "it") is None
+    assert memory.too_much(1 << 60, "it") is None
 
 
 # -- Refused at the command

@@ -1,0 +1,47 @@
+"""How channels to switches are opened, by the driver and by finsy alike.
+
+finsy opens its own (`finsy.p4client.grpc_channel`) and has no argument for it. So that name is
+bound to a function that asks the task it runs in: a simulation gives channels that are no sockets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import ContextVar
+
+import finsy.p4client
+import grpc
+
+Connect = Callable[[str], grpc.aio.Channel]
+"""Opens a channel to the P4Runtime server at an address."""
+
+METADATA_BYTES = 64 << 10
+"""Of trailing metadata: one error for each update of a batch."""
+LONGEST_BACKOFF_MS = 15_000
+
+
+def open_channel(address: str) -> grpc.aio.Channel:
+    """Open a channel that takes messages of any size."""
+    return grpc.aio.insecure_channel(
+        address,
+        options=[
+            ("grpc.max_receive_message_length", -1),
+            ("grpc.max_metadata_size", METADATA_BYTES),
+            ("grpc.max_reconnect_backoff_ms", LONGEST_BACKOFF_MS),
+        ],
+    )
+
+
+_CONNECT: ContextVar[Connect] = ContextVar("connect", default=open_channel)
+
+
+def connect_by(connect: Connect) -> None:
+    """Let finsy open channels so in this task, and in those it starts from now on."""
+    _CONNECT.set(connect)
+
+
+def _channel(address: str, **_: object) -> grpc.aio.Channel:
+    return _CONNECT.get()(address)
+
+
+finsy.p4client.grpc_channel = _channel  # type: ignore[attr-defined]

@@ -1,0 +1,40 @@
+"""What switches' ports carry, read every second where their counters can be read (002)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+
+from controller import clock
+from controller.telemetry.nodes import REPORT_SECONDS
+from controller.telemetry.state import NetworkState, PortBytes, StateError
+from network.model import Network
+
+LOGGER = logging.getLogger("hopsum.cluster")
+
+LinkBytes = Callable[[], Mapping[tuple[str, str], int]]
+"""Gives the bytes that every link has carried, from one end to the other; may raise OSError."""
+
+
+async def count_ports(network: Network, link_bytes: LinkBytes, state: NetworkState) -> None:
+    """Tell the network's state what its switches' ports have carried, for ever."""
+    while True:
+        await asyncio.sleep(REPORT_SECONDS)
+        try:
+            counted = link_bytes()
+        except OSError as error:
+            # An interface or a host's namespace is gone.
+            LOGGER.warning("the counters of links cannot be read: %s", error)
+            continue
+        now = clock.now()
+        for name in network.switches:
+            ports = [
+                PortBytes(peer, counted[name, peer], counted[peer, name])
+                for peer in network.ports(name).values()
+            ]
+            try:
+                state.count(name, ports, now)
+            except StateError as error:
+                # A burst may be above a link's rate; the next reading is taken again.
+                LOGGER.warning("%s", error)

@@ -1,0 +1,184 @@
+"""Keeps the stream of a session (`host_agent.session`) open over gRPC, in a thread."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Generic, Protocol, TypeVar
+
+import grpc
+
+from protocol.channel import ControllerError, Tls, in_words, open_channel
+
+LOGGER = logging.getLogger("hopsum-agent")
+
+Out = TypeVar("Out")
+In = TypeVar("In")
+_In = TypeVar("_In", contravariant=True)
+
+_CLOSING_SECONDS = 5.0
+
+
+class Session(Protocol[Out, _In]):
+    """What a transport needs of a session: see `host_agent.session` for all of it."""
+
+    address: str
+    wake: Callable[[], None]
+    news: Callable[[], None]
+
+    @property
+    def heartbeat(self) -> float | None:
+        """Seconds of silence after which to `beat`."""
+
+    @property
+    def over(self) -> bool:
+        """Whether no stream is wanted any more."""
+
+    def connected(self) -> None:
+        """Begin a stream."""
+
+    def disconnected(self) -> None:
+        """End a stream."""
+
+    def take_output(self) -> list[Out]:
+        """The messages to send."""
+
+    def beat(self) -> None:
+        """Say that the agent is alive."""
+
+    def give_up(self, why: str) -> None:
+        """The controller is out of reach for good."""
+
+    def receive(self, message: _In, /) -> None:
+        """Take in what the controller says."""
+
+
+class SessionThread(Generic[Out, In]):
+    """Connects, again `pause` seconds after each loss, until the session is over.
+
+    `call`: opens the stream on a channel, for the messages given. `patience`: s without a word of
+    the controller after which it gives up; None: never. `changed` guards the session, and is
+    notified of its news; `fileno` is readable when there are some.
+    """
+
+    def __init__(
+        self,
+        session: Session[Out, In],
+        call: Callable[[grpc.Channel, Iterator[Out]], Any],
+        tls: Tls | None,
+        pause: float,
+        patience: float | None,
+    ) -> None:
+        lock = threading.RLock()
+        self.changed = threading.Condition(lock)
+        self.closed = False
+        self._session = session
+        self._call = call
+        self._tls = tls
+        self._pause = pause
+        self._patience = patience
+        self._output = threading.Condition(lock)
+        self._closing = threading.Event()
+        self._wakeup = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._streams = 0
+        self._stream: Any = None
+        self._thread = threading.Thread(target=self._run, name="controller client", daemon=True)
+        session.wake = self._output.notify_all
+        session.news = self._news
+
+    def start(self) -> None:
+        """Begin to connect."""
+        self._thread.start()
+
+    def fileno(self) -> int:
+        """Become readable when the session has news."""
+        return self._wakeup
+
+    def heard(self) -> None:
+        """The news are known; `fileno` is readable no longer."""
+        if not self.closed:
+            with contextlib.suppress(BlockingIOError):
+                os.eventfd_read(self._wakeup)
+
+    def close(self, patience: float = _CLOSING_SECONDS) -> None:
+        """End the stream; what was said may take `patience` seconds to go out."""
+        with self.changed:
+            if self.closed:
+                return
+            self.closed = True
+            self._closing.set()
+            self._output.notify_all()
+        if self._thread.ident is not None:
+            self._thread.join(patience)
+            with self.changed:
+                stream = self._stream
+            if self._thread.is_alive() and stream is not None:
+                stream.cancel()
+                self._thread.join(_CLOSING_SECONDS)
+        os.close(self._wakeup)
+
+    def _news(self) -> None:
+        self.changed.notify_all()
+        if not self.closed:
+            os.eventfd_write(self._wakeup, 1)
+
+    def _run(self) -> None:
+        told, since = "", time.monotonic()
+        while True:
+            try:
+                self._attend()
+                why = "the controller ended the stream"
+            except grpc.RpcError as error:
+                why = in_words(error)
+            except ControllerError as error:
+                # A certificate is being replaced, say.
+                why = str(error)
+            why = f"controller at {self._session.address}: {why}"
+            with self.changed:
+                now = time.monotonic()
+                if self._stream is not None:
+                    since = now
+                self._end_stream()
+                if self.closed or self._session.over:
+                    return
+                if self._patience is not None and now - since > self._patience:
+                    self._session.give_up(why)
+                    return
+            if self._patience is None and why != told:
+                LOGGER.warning("%s; trying again", why)
+            told = why
+            self._closing.wait(self._pause)
+
+    def _attend(self) -> None:
+        with open_channel(self._session.address, self._tls) as channel:
+            with self.changed:
+                self._session.connected()
+            call = self._call(channel, self._messages(self._streams))
+            for message in call:
+                with self.changed:
+                    self._stream = call
+                    self._session.receive(message)
+
+    def _end_stream(self) -> None:
+        self._stream = None
+        self._streams += 1
+        self._session.disconnected()
+        self._output.notify_all()
+
+    def _messages(self, stream: int) -> Iterator[Out]:
+        while True:
+            with self._output:
+                # Another stream may have begun: messages belong there.
+                if stream != self._streams:
+                    return
+                messages = self._session.take_output()
+                if not messages:
+                    if self.closed:
+                        return
+                    if not self._output.wait(self._session.heartbeat):
+                        self._session.beat()
+            yield from messages

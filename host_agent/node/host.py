@@ -1,0 +1,187 @@
+"""One host's agent, without I/O: its part in all jobs, their frames, and what it is told to do."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from host_agent.codec import Frames
+from host_agent.node.bandwidth import Counted, used_between
+from host_agent.node.environment import Environment, NodeStream, Stream
+from host_agent.node.member import Member
+from host_agent.node.traffic_priority import TrafficPriority
+from host_agent.node.vectors import VectorQueues
+from protocol import hopsum_pb2 as pb
+from protocol.channel import ControllerError
+
+LOGGER = logging.getLogger("hopsum-agent")
+
+
+class HostAgent:
+    """Jobs come (`join`) and go (`leave`, or by themselves): frames and time in, and out.
+
+    What ends one job's member is told its controller, kept in `failures`, and touches no other.
+    `node`: the host's own stream to the controller, which says what to attend and is told how the
+    host fares. After every `wake` of the environment, and whenever a stream has news, `advance` is
+    wanted. Raises ControllerError when the controller will not have this host.
+    """
+
+    def __init__(self, environment: Environment, node: NodeStream | None = None) -> None:
+        self.traffic = TrafficPriority()
+        self.failures: dict[int, Exception] = {}
+        """What ended the member of a job here, until `leave` is called or the job joins again."""
+        self._environment = environment
+        self._node = node
+        self._vectors = VectorQueues(environment.wake)
+        self._members: dict[int, Member] = {}
+        self._report_seconds: float | None = None
+        self._next_report = 0.0
+        self._links: dict[str, float] = {}
+        self._counted: Counted | None = None
+
+    @property
+    def members(self) -> Mapping[int, Member]:
+        """The members that are not over, by job."""
+        return self._members
+
+    # -- jobs
+
+    def join(self, stream: Stream, patience: float | None = None) -> None:
+        """Play this host's part in the job of a stream, which the environment ends (`leave`).
+
+        `patience`: as of `Member`. ValueError if the host is in that job already.
+        """
+        job = stream.job
+        if job in self._members:
+            raise ValueError(f"host {stream.host} attends job {job} already")
+        self.failures.pop(job, None)
+        self._members[job] = Member(
+            stream, self._environment, partial(self.traffic.add, job), self._vectors, patience
+        )
+
+    def leave(self, job: int) -> None:
+        """End this host's part in a job, whatever its state; nothing if it has none."""
+        self.failures.pop(job, None)
+        member = self._members.pop(job, None)
+        if member is None:
+            return
+        self.traffic.remove(job)
+        self._vectors.drop(job)
+        member.close()
+        self._environment.leave(member.stream)
+
+    def set_level(self, job: int, level: int) -> None:
+        """Let a job's frames and operations wait in the queues of a level, here and on the way."""
+        if job in self._members:
+            self._environment.set_level(job, level)
+            self.traffic.set_level(job, level)
+            self._members[job].set_level(level)
+
+    def close(self) -> None:
+        """Leave every job."""
+        for job in list(self._members):
+            self.leave(job)
+
+    # -- frames and time
+
+    def receive(self, frames: Frames, now: float) -> None:
+        """Take in frames (n, length), of any kind and content."""
+        self.traffic.receive(frames, now)
+        self.advance(now)
+
+    def tick(self, now: float) -> None:
+        """Do what is due."""
+        self.traffic.tick(now)
+        for member in list(self._members.values()):
+            self._guard(member, partial(member.tick, now))
+        self.advance(now)
+
+    def take_output(self) -> list[Frames]:
+        """The frames to send, in order; each batch has one length."""
+        return self.traffic.take_output()
+
+    @property
+    def deadline(self) -> float | None:
+        """When `tick` is wanted, at the latest."""
+        dues = [self.traffic.deadline, *(member.deadline for member in self._members.values())]
+        if self._report_seconds is not None:
+            dues.append(self._next_report)
+        return min((due for due in dues if due is not None), default=None)
+
+    def advance(self, now: float) -> None:
+        """Let every job go on as far as it can."""
+        if self._node is not None:
+            for command in self._node.commands():
+                self._obey(command)
+        for done in self._environment.completed():
+            member = self._members.get(done.job)
+            if member is not None:
+                self._guard(member, partial(member.completed, done, now))
+        for member in list(self._members.values()):
+            self._guard(member, partial(member.advance, now))
+            if member.over:
+                self.leave(member.job)
+        if self._report_seconds is not None and now >= self._next_report:
+            self._report(now)
+
+    def _guard(self, member: Member, step: Callable[[], None]) -> None:
+        """Let a member take a step; what it raises ends this member only."""
+        try:
+            step()
+        except Exception as error:  # noqa: BLE001 - one job's end must not be the others'
+            LOGGER.error("job %d: %s: %s", member.job, type(error).__name__, error)
+            member.stream.failed(f"{type(error).__name__}: {error}")
+            self.leave(member.job)
+            self.failures[member.job] = error
+
+    # -- the controller
+
+    def _obey(self, command: pb.NodeCommand) -> None:
+        assert self._node is not None
+        match command.WhichOneof("message"):
+            case "welcome":
+                self._report_seconds = command.welcome.report_seconds
+                self._links = {link.peer: link.rate for link in command.welcome.links}
+                self._counted = None
+                LOGGER.info("attached to the controller at %s", self._node.address)
+            case "refused":
+                raise ControllerError(f"the controller refused: {command.refused.reason}")
+            case "report_refused":
+                LOGGER.warning("report not used: %s", command.report_refused.reason)
+            case "attend":
+                job = command.attend.job
+                if job not in self._members:
+                    LOGGER.info("attends job %d", job)
+                    self.join(self._environment.attend(job))
+            case "leave":
+                if command.leave.job in self._members:
+                    LOGGER.info("leaves job %d: %s", command.leave.job, command.leave.reason)
+                self.leave(command.leave.job)
+            case "priority":
+                self.set_level(command.priority.job, command.priority.level)
+
+    def _report(self, now: float) -> None:
+        assert self._node is not None and self._report_seconds is not None
+        self._next_report = now + self._report_seconds
+        report = pb.NodeReport()
+        counted = self._environment.counters(now)
+        if self._counted is not None and counted.at > self._counted.at:
+            for peer, rate in self._links.items():
+                used = used_between(self._counted, counted, rate)
+                report.interfaces.add(
+                    peer=peer,
+                    sent=used.sent,
+                    received=used.received,
+                    free_sent=used.free_sent,
+                    free_received=used.free_received,
+                )
+        self._counted = counted
+        for member in self._members.values():
+            report.jobs.add(
+                job=member.job,
+                round=member.round,
+                elements=member.elements,
+                sent_bytes=self.traffic.sent_bytes(member.job) + member.sent_bytes,
+            )
+        self._node.report(report)

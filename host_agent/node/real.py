@@ -1,0 +1,228 @@
+"""A host's agent in real time: threads, sockets and a port around `HostAgent`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from coordination.reduction import ExternalAnd
+from coordination.tree import CoordinationTree
+from host_agent.io.controller_client import ControllerClient
+from host_agent.io.coordination import Coordinator
+from host_agent.io.loop import Loop
+from host_agent.io.tcp_collective import BASE_PORT
+from host_agent.io.tcp_transport import TcpTransport
+from host_agent.memory import too_much
+from host_agent.node.bandwidth import Counted
+from host_agent.node.client import NodeClient
+from host_agent.node.environment import Meeting, Stream
+from host_agent.node.host import HostAgent
+from host_agent.node.operation_pool import Completed, OperationPool
+from host_agent.node.process import ProcessTensors
+from host_agent.node.work import Work
+from host_agent.session import Assignment
+from host_agent.task import Task
+from network.model import Network
+from packet_io.port import FramePort
+from protocol.channel import Tls
+
+PORTS = 8192
+"""Jobs' TCP ports are the BASE_PORT and those after it, by job number and part."""
+COORDINATION_PORTS = 4096
+"""Jobs' ports for coordination, after those of their schedules."""
+
+Counters = Callable[[float], Counted]
+"""The counters of the host's interface at a time (s)."""
+
+
+class RealEnvironment:
+    """The `Environment` of this machine and process.
+
+    `node`: the host's own stream, whose controller its jobs attend. `watch` and `unwatch` are told
+    of streams' descriptors.
+    """
+
+    gradient_seconds = 0.0
+
+    def __init__(
+        self,
+        host: str,
+        watch: Callable[[int], None],
+        unwatch: Callable[[int], None],
+        node: NodeClient | None = None,
+        counters: Counters | None = None,
+        tls: Tls | None = None,
+    ) -> None:
+        self.pool = OperationPool()
+        self._host = host
+        self._watch = watch
+        self._unwatch = unwatch
+        self._node = node
+        self._counters = counters
+        self._tls = tls
+        self._wakeup = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+
+    def fileno(self) -> int:
+        """Become readable after `wake`."""
+        return self._wakeup
+
+    def wake(self) -> None:
+        """Let the host's agent advance soon; from any thread."""
+        os.eventfd_write(self._wakeup, 1)
+
+    def awake(self) -> None:
+        """The agent advances; `fileno` is readable no longer."""
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self._wakeup)
+
+    def work(self, assignment: Assignment) -> Work:
+        """What the job's task says."""
+        return Work(Task.from_mapping(assignment.task))
+
+    def too_much(self, needed: int, what: str) -> str | None:
+        """As `host_agent.memory`."""
+        return too_much(needed, what)
+
+    def put(self, job: int, work: Callable[[], Any], *, apart: bool = False) -> int:
+        """Queue an operation, or begin it in a thread of its own."""
+        return (self.pool.put_apart if apart else self.pool.put)(job, work)
+
+    def completed(self) -> Sequence[Completed]:
+        """Empty the completion queue."""
+        return self.pool.completed()
+
+    def set_level(self, job: int, level: int) -> None:
+        """Let a job's operations wait in the queue of a level."""
+        self.pool.set_level(job, level)
+
+    def transport(self, meeting: Meeting) -> TcpTransport:
+        """TCP connections, at the meeting's own port."""
+        return TcpTransport(
+            meeting.rank,
+            [host.ip for host in meeting.hosts],
+            meeting.channels,
+            self.wake,
+            port_of(meeting.job, meeting.part),
+            meeting.job << 48 | meeting.part,
+            meeting.tos,
+        )
+
+    def coordination(
+        self,
+        network: Network,
+        tree: CoordinationTree,
+        rank: int,
+        job: int,
+        reduction: ExternalAnd | None,
+    ) -> RealCoordination:
+        """A `Coordinator`, at the job's own port."""
+        return RealCoordination(network, tree, rank, job, reduction, self.wake)
+
+    def process_tensors(self, job: int, workers: int) -> ProcessTensors:
+        """A process that connects to this one."""
+        return ProcessTensors(self._host, job, workers)
+
+    def attend(self, job: int) -> Stream:
+        """Connect to the controller of the host's own stream."""
+        assert self._node is not None
+        client = ControllerClient(self._node.address, job, self._host, tls=self._tls)
+        self.open(client)
+        return client
+
+    def open(self, client: ControllerClient) -> None:
+        """Connect, and let news wake the loop."""
+        self._watch(client.fileno())
+        client.open()
+
+    def leave(self, stream: Stream) -> None:
+        """Forget a job's operations, and end its stream."""
+        self.pool.drop(stream.job)
+        client: Any = stream
+        self._unwatch(client.fileno())
+        # Closing waits until the last words are out.
+        name = f"closing job {stream.job}"
+        threading.Thread(target=client.close, name=name, daemon=True).start()
+
+    def counters(self, now: float) -> Counted:
+        """The kernel's counters."""
+        assert self._counters is not None
+        return self._counters(now)
+
+
+class RealCoordination(Coordinator):
+    """The coordination of a job; the tree's processes have the names of their hosts."""
+
+    def __init__(
+        self,
+        network: Network,
+        tree: CoordinationTree,
+        rank: int,
+        job: int,
+        reduction: ExternalAnd | None = None,
+        wake: Callable[[], None] | None = None,
+    ) -> None:
+        port = BASE_PORT + PORTS + (job - 1) % COORDINATION_PORTS
+        addresses = [(network.hosts[name].ip, port) for name in tree.names]
+        super().__init__(tree, rank, addresses, reduction=reduction, wake=wake)
+
+    def close(self) -> None:
+        """End, in a thread: the last words take a while."""
+        threading.Thread(target=super().close, name="closing coordination").start()
+
+
+class HostLoop:
+    """A host's agent behind a port, in one thread; `watch`: descriptors that end a `turn`."""
+
+    def __init__(
+        self,
+        port: FramePort,
+        host: str,
+        node: NodeClient | None = None,
+        counters: Counters | None = None,
+        tls: Tls | None = None,
+        watch: Iterable[int] = (),
+    ) -> None:
+        self._environment = RealEnvironment(
+            host,
+            lambda descriptor: self._loop.watch(descriptor),
+            lambda descriptor: self._loop.unwatch(descriptor),
+            node,
+            counters,
+            tls,
+        )
+        self.agent = HostAgent(self._environment, node)
+        watched = [self._environment.fileno(), self._environment.pool.fileno(), *watch]
+        if node is not None:
+            watched.append(node.fileno())
+        self._loop = Loop(port, [self.agent.traffic], watch=watched)
+
+    def join(self, client: ControllerClient, patience: float | None = None) -> None:
+        """Attend the job of a client, see `HostAgent.join`."""
+        self.agent.join(client, patience)
+        self._environment.open(client)
+
+    def turn(self, patience: float | None = None) -> set[int]:
+        """Move frames until something is due (see Loop.turn), then let every job go on."""
+        due = self.agent.deadline
+        waits = [] if patience is None else [patience]
+        waits += [] if due is None else [max(0.0, due - time.monotonic())]
+        ready = self._loop.turn(min(waits, default=None))
+        if self._environment.fileno() in ready:
+            self._environment.awake()
+        self.agent.tick(time.monotonic())
+        return ready
+
+    def close(self) -> None:
+        """Leave every job."""
+        self.agent.close()
+        self._loop.flush()
+        self._environment.pool.close()
+
+
+def port_of(job: int, part: int) -> int:
+    """The TCP port of a job's schedule number `part`; jobs 1 and 8193 share theirs."""
+    return BASE_PORT + (job - 1 + 1021 * part) % PORTS

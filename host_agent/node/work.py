@@ -1,0 +1,49 @@
+"""What a job's agents do, by its task: tensors made and schedules computed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache, partial
+
+from collectives.algorithms.catalogue import make_schedule
+from collectives.algorithms.host_part import host_part_all_reduce
+from collectives.plan import HostPart, JobPlan
+from collectives.schedule import Schedule
+from host_agent.operator_training import OperatorTraining
+from host_agent.task import Task, TaskError
+from host_agent.workload import Workload, make_workload
+from network.model import Network
+
+
+class Work:
+    """What `task` says; a simulation may put its own in place."""
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+        self._schedule: Callable[[int], Schedule] | None = None
+
+    def workload(self, index: int, plan: JobPlan) -> Workload | OperatorTraining:
+        """What worker number `index` sums."""
+        if self.task.coordination is None:
+            return make_workload(self.task.workload, index, plan)
+        return OperatorTraining(self.task.workload, index, plan)
+
+    def schedule(
+        self, network: Network, plan: JobPlan, part: HostPart | None
+    ) -> Callable[[int], Schedule]:
+        """For so many elements the schedule of a part, or (None) of the task's algorithm."""
+        if part is not None:
+            return partial(host_part_all_reduce, part, plan.workers)
+        task, algorithm = self.task, self.task.schedule
+        if algorithm is None:
+            raise TaskError(
+                f"job {plan.job}: neither its plan nor its task says how to sum; expected trees or "
+                'parts of hosts in the plan, or "schedule" in the task'
+            )
+        if self._schedule is None:
+            self._schedule = cache(
+                lambda elements: make_schedule(
+                    algorithm, network, plan.workers, elements, task.trees, task.form
+                )
+            )
+        return self._schedule

@@ -1,0 +1,328 @@
+"""What an agent and the controller say to each other, without I/O: messages in, messages out.
+
+`AgentSession` is one host's side of `Controller.Attend`, the stream of one job; `NodeSession` is
+its side of `Cluster.Serve`, the stream of the whole host. A transport drives either, over any
+number of connections, one after the other:
+
+    session.wake = ...                  # called whenever `take_output` has something to send
+    session.connected()                 # a stream begins: what has to be said anew is said first
+    for message in session.take_output(): ...      # send them in order; again after each `wake`
+    session.receive(message)            # whatever the other end says, in order
+    session.beat()                      # after `session.heartbeat` seconds of silence of ours
+    session.disconnected()              # the stream has ended, for whatever reason
+    session.over                        # True: open no other stream
+    session.give_up(why)                # the controller is out of reach for good
+
+What is said while no stream is up waits for the next one. The agent calls everything else, and is
+called by `news` when there is something to look at. A session is of one thread: a transport with
+several holds a lock around every call, `wake` and `news` included.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from collectives.messages import network_from, plan_from
+from collectives.plan import JobPlan
+from files.json_text import parse_json
+from network.model import Network
+from protocol import hopsum_pb2 as pb
+from protocol.channel import ControllerError
+
+HEARTBEAT_SECONDS = 1.0
+"""Until the controller says how often it wants to hear from an agent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """What an agent gets when it registers. `task` is the job's own description."""
+
+    network: Network
+    plan: JobPlan
+    task: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class PlanChanged:
+    """A new epoch's plan."""
+
+    plan: JobPlan
+
+
+@dataclass(frozen=True, slots=True)
+class AgentLost:
+    """Another agent failed or is gone."""
+
+    host: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class AllDone:
+    """Nobody needs this agent any more; `lost`: who did not finish, and why."""
+
+    lost: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class JobWaits:
+    """The job waits for a switch or link that is out of reach; told again while it does."""
+
+
+Event = PlanChanged | AgentLost | AllDone | JobWaits
+
+
+def _ignore() -> None:
+    """Nobody wants to be called."""
+
+
+class AgentSession:
+    """Host `host` in job `job`, as the controller at `address` knows it.
+
+    A controller that was restarted is told anew where the agent is: the state and the rounds in
+    Register, then the last word (Finished or Failed), and the boundary that was asked about.
+    """
+
+    def __init__(self, address: str, job: int, host: str) -> None:
+        self.address = address
+        self.job = job
+        self.host = host
+        self.wake: Callable[[], None] = _ignore
+        self.news: Callable[[], None] = _ignore
+        self.heartbeat = HEARTBEAT_SECONDS
+        """Seconds after which a silent agent should `beat`."""
+        self.state: pb.AgentState = pb.EXPECTED
+        self.started = False
+        """Whether every agent is ready."""
+        self.lost: AgentLost | None = None
+        """The agent that was lost last."""
+        self.all_done: AllDone | None = None
+        self.error: str | None = None
+        """Why the controller is gone for good."""
+        self._round = 0
+        self._epoch = 0
+        self._welcome: pb.Welcome | None = None
+        self._assignment: Assignment | None = None
+        self._events: list[Event] = []
+        self._output: list[pb.AgentMessage] = []
+        self._up = False
+        self._last_word: pb.AgentMessage | None = None
+        self._border: pb.AgentMessage | None = None
+        self._cut: tuple[int, JobPlan] | None = None
+
+    # -- the agent
+
+    @property
+    def assignment(self) -> Assignment | None:
+        """What this agent has to do, or None while the controller has not said.
+
+        Raises what is wrong with it.
+        """
+        welcome = self._welcome
+        if self._assignment is None and welcome is not None:
+            self._assignment = Assignment(
+                network_from(welcome.network), plan_from(welcome.plan), parse_json(welcome.task)
+            )
+        return self._assignment
+
+    def ready(self) -> None:
+        """Say that the agent has prepared."""
+        self.state = pb.READY
+        self._say(pb.AgentMessage(ready=pb.Ready()))
+
+    def progress(self, round_: int, detail: Mapping[str, Any] | None = None) -> None:
+        """Report the rounds completed."""
+        self._round = round_
+        message = pb.Progress(round=round_, detail=json.dumps(detail) if detail else "")
+        self._say(pb.AgentMessage(progress=message))
+
+    def ask_border(self, number: int) -> None:
+        """Ask how tensors are cut from a boundary on; `cut` has the answer when it has come."""
+        self._border = pb.AgentMessage(border=pb.Border(number=number))
+        self._say(self._border)
+
+    def cut(self, number: int) -> tuple[int, JobPlan] | None:
+        """The last boundary decided on, if not before `number`, and the plan that cuts there.
+
+        None while no such boundary is decided on.
+        """
+        cut = self._cut
+        return None if cut is None or cut[0] < number else cut
+
+    def finished(self, report: Mapping[str, Any]) -> None:
+        """Say that the agent's work is done, with its report."""
+        self._end(pb.FINISHED, pb.AgentMessage(finished=pb.Finished(report=json.dumps(report))))
+
+    def failed(self, reason: str) -> None:
+        """Say that the agent gives up, and why."""
+        self._end(pb.FAILED, pb.AgentMessage(failed=pb.Failed(reason=reason)))
+
+    def events(self) -> list[Event]:
+        """Take the news that have come; ControllerError if the controller is gone for good."""
+        taken, self._events = self._events, []
+        if not taken and self.error is not None:
+            raise ControllerError(self.error)
+        return taken
+
+    def _end(self, state: pb.AgentState, word: pb.AgentMessage) -> None:
+        self.state = state
+        self._last_word = word
+        self._say(word)
+
+    def _say(self, message: pb.AgentMessage) -> None:
+        self._output.append(message)
+        if self._up:
+            self.wake()
+
+    # -- the transport
+
+    def connected(self) -> None:
+        """Begin a stream: Register first."""
+        self._up = True
+        register = pb.Register(job=self.job, host=self.host, state=self.state, round=self._round)
+        again = [word for word in (self._last_word, self._border) if word is not None]
+        waiting = [message for message in self._output if message not in again]
+        self._output = [pb.AgentMessage(register=register), *waiting, *again]
+        self.wake()
+
+    def disconnected(self) -> None:
+        """End a stream."""
+        self._up = False
+
+    @property
+    def over(self) -> bool:
+        """Whether no stream is wanted any more."""
+        return self.error is not None or self.all_done is not None
+
+    def take_output(self) -> list[pb.AgentMessage]:
+        """The messages to send, in order; none while no stream is up."""
+        if not self._up:
+            return []
+        taken, self._output = self._output, []
+        return taken
+
+    def beat(self) -> None:
+        """Say that the agent is alive."""
+        self._say(pb.AgentMessage(heartbeat=pb.Heartbeat()))
+
+    def give_up(self, why: str) -> None:
+        """Let the agent know that the controller is gone for good."""
+        self.error = why
+        self.news()
+
+    def receive(self, message: pb.ControllerMessage) -> None:
+        """Take in what the controller says."""
+        match message.WhichOneof("message"):
+            case "welcome":
+                self._take_welcome(message.welcome)
+            case "refused":
+                self.error = f"the controller refused: {message.refused.reason}"
+            case "start":
+                self.started = True
+                if self.state == pb.READY:
+                    self.state = pb.RUNNING
+            case "plan":
+                self._new_plan(message.plan)
+            case "lost":
+                self.lost = AgentLost(message.lost.host, message.lost.reason)
+                self._events.append(self.lost)
+            case "waiting":
+                if JobWaits() not in self._events:
+                    self._events.append(JobWaits())
+            case "cut":
+                if self._cut is None or message.cut.number > self._cut[0]:
+                    self._cut = message.cut.number, plan_from(message.cut.plan)
+            case "all_done":
+                lost = {fallen.host: fallen.reason for fallen in message.all_done.lost}
+                self.all_done = AllDone(lost)
+                self._events.append(self.all_done)
+        self.news()
+
+    def _take_welcome(self, welcome: pb.Welcome) -> None:
+        self.heartbeat = welcome.heartbeat_seconds
+        if self._welcome is None:
+            self._welcome = welcome
+            self._epoch = welcome.plan.epoch
+        else:
+            self._new_plan(welcome.plan)
+
+    def _new_plan(self, message: pb.Plan) -> None:
+        if message.epoch != self._epoch:
+            self._epoch = message.epoch
+            self._events.append(PlanChanged(plan_from(message)))
+
+
+class NodeSession:
+    """Host `host`'s agent process at the controller at `address`.
+
+    `memory`: bytes that the processes of its machine may use together; `machine`: the same for all
+    hosts of one machine.
+    """
+
+    heartbeat: float | None = None
+    """Reports are the sign of life."""
+
+    def __init__(self, address: str, host: str, memory: int = 0, machine: str = "") -> None:
+        self.address = address
+        self.host = host
+        self.refused: str | None = None
+        """Why the controller will not have this process."""
+        self.wake: Callable[[], None] = _ignore
+        self.news: Callable[[], None] = _ignore
+        self._hello = pb.Hello(host=host, memory=memory, machine=machine)
+        self._commands: list[pb.NodeCommand] = []
+        self._output: list[pb.NodeMessage] = []
+        self._up = False
+
+    # -- the agent
+
+    def commands(self) -> list[pb.NodeCommand]:
+        """Take what the controller has said."""
+        taken, self._commands = self._commands, []
+        return taken
+
+    def report(self, report: pb.NodeReport) -> None:
+        """Send a report; one that finds no stream is forgotten."""
+        if self._up:
+            self._output.append(pb.NodeMessage(report=report))
+            self.wake()
+
+    # -- the transport
+
+    def connected(self) -> None:
+        """Begin a stream: Hello first."""
+        self._up = True
+        self._output = [pb.NodeMessage(hello=self._hello)]
+        self.wake()
+
+    def disconnected(self) -> None:
+        """End a stream."""
+        self._up = False
+
+    @property
+    def over(self) -> bool:
+        """Whether no stream is wanted any more."""
+        return self.refused is not None
+
+    def take_output(self) -> list[pb.NodeMessage]:
+        """The messages to send, in order; none while no stream is up."""
+        if not self._up:
+            return []
+        taken, self._output = self._output, []
+        return taken
+
+    def beat(self) -> None:
+        """Nothing: see `heartbeat`."""
+
+    def give_up(self, why: str) -> None:
+        """Nothing: a process tries for ever."""
+
+    def receive(self, command: pb.NodeCommand) -> None:
+        """Take in what the controller says."""
+        if command.WhichOneof("message") == "refused":
+            self.refused = command.refused.reason
+        self._commands.append(command)
+        self.news()

@@ -1,0 +1,334 @@
+"""A whole cluster in virtual time: network, switches, agents, and the controller as it is.
+
+The controller's own assembly (`controller.api.serving`) runs on a loop in virtual time; its driver
+speaks P4Runtime to the service of every switch, its services speak to the agents' sessions, both
+over `simulation.rpc`. One seed is one history: `trace` has every message between processes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+import random
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from controller.api.service import STOP_SECONDS, AddTo
+from controller.api.serving import serve_cluster
+from controller.dataplane.driver import Driver, SwitchTarget
+from controller.dataplane.pipeline import Pipeline
+from controller.jobs.cluster import Cluster
+from controller.jobs.priorities import PriorityPolicy
+from controller.jobs.replanning import ReplanningPolicy
+from controller.jobs.sharing import SharingPolicy
+from host_agent.node.environment import Stream
+from host_agent.session import AgentSession, NodeSession
+from network.model import Network
+from p4switch.v1model.engine import Engine
+from protocol import hopsum_pb2_grpc as pb_grpc
+from protocol.channel import ControllerError
+from simulation.events import EventQueue, SimulationError
+from simulation.faults import Faults, Outage, Trouble
+from simulation.host import VirtualHost, VirtualHosts
+from simulation.rpc import Exchange, Server, as_channel, as_server
+from simulation.session_stream import SessionStream
+from simulation.switches import VirtualSwitch
+from simulation.wire import Wire, WireOptions
+from simulation.world import World
+
+LOGGER = logging.getLogger("hopsum.virtual")
+
+CONTROLLER = "controller"
+PEOPLE = "people"
+FIRST_DATE = 1_767_225_600.0
+"""2026-01-01, when every history begins."""
+RESTART_SECONDS = 1.0
+"""After which an agent that the controller refuses is started again."""
+CHECK_SECONDS = 0.05
+"""Between two looks of `until`."""
+
+
+@dataclass(frozen=True)
+class ClusterOptions:
+    """How a virtual cluster is set up. `journal`: where the controller keeps its jobs."""
+
+    pipeline: Pipeline
+    load: Callable[[bytes], Engine]
+    journal: Path
+    seed: int = 0
+    faults: Faults = field(default_factory=Faults)
+    outages: Sequence[Outage] = ()
+    wires: WireOptions = field(default_factory=WireOptions)
+    start_spread: float = 0.05
+    """Seconds over which switches and hosts start, by chance."""
+    priorities: PriorityPolicy | None = None
+    replanning: ReplanningPolicy | None = None
+    sharing: SharingPolicy | None = None
+
+
+@dataclass
+class _Host:
+    """A host's process: its agent, and the streams of its sessions."""
+
+    cluster: VirtualCluster
+    name: str
+    streams: dict[int, SessionStream] = field(default_factory=dict)
+    agent: VirtualHost = field(init=False)
+    _advancing: bool = False
+
+    def __post_init__(self) -> None:
+        node = NodeSession(CONTROLLER, self.name)
+        self.agent = VirtualHost(self.name, self.cluster.common, node, self._attend, self._leave)
+        self.open(node)
+
+    def _attend(self, job: int) -> AgentSession:
+        session = AgentSession(CONTROLLER, job, self.name)
+        self.open(session)
+        return session
+
+    def _leave(self, session: Stream) -> None:
+        stream = self.streams.pop(id(session), None)
+        if stream is not None:
+            stream.close()
+
+    def open(self, session: NodeSession | AgentSession) -> None:
+        """Keep a session's stream open until it is over."""
+        exchange = self.cluster.exchange
+        self.streams[id(session)] = SessionStream(exchange, session, self._news)
+
+    def kill(self) -> None:
+        """End, and reset all connections."""
+        for stream in self.streams.values():
+            stream.kill()
+        self.streams.clear()
+        self.cluster.exchange.end_client(self.name)
+        self.agent.agent.close()
+
+    def _news(self) -> None:
+        if not self._advancing:
+            self._advancing = True
+            self.cluster.queue.at(self.cluster.queue.now, self._advance)
+
+    def _advance(self) -> None:
+        self._advancing = False
+        if self.cluster.hosts.get(self.name) is not self:
+            return
+        try:
+            self.agent.go_on()
+        except ControllerError as error:
+            # The process ends, and is started again as in `hopsum run`.
+            LOGGER.warning("[%s] %s", self.name, error)
+            self.cluster.crash_host(self.name)
+            later = self.cluster.queue.now + RESTART_SECONDS
+            self.cluster.queue.at(later, partial(self.cluster.start_host, self.name))
+
+
+class VirtualCluster:
+    """A cluster on `network`: `async with VirtualCluster(...)`, in a loop on its `queue`."""
+
+    def __init__(self, network: Network, options: ClusterOptions, queue: EventQueue) -> None:
+        self.network = network
+        self.queue = queue
+        self.options = options
+        self.trace: list[str] = []
+        self.exchange = Exchange(queue, options.seed, options.wires, self.trace.append)
+        self.world = World(
+            network,
+            {},
+            {},
+            faults=options.faults,
+            seed=options.seed,
+            priorities=True,
+            queue=queue,
+        )
+        self.switches = {
+            name: VirtualSwitch(name, self.world, self.exchange, options.load, number)
+            for number, name in enumerate(network.switches, start=1)
+        }
+        self.common = VirtualHosts(self.world)
+        self.hosts: dict[str, _Host] = {}
+        """Those whose process is there."""
+        self.controller: Cluster | None = None
+        self.driver: Driver | None = None
+        """The present controller's, if there is one."""
+        self._controlling: asyncio.Task[None] | None = None
+        self._stop = asyncio.Event()
+        self._down: set[tuple[str, str]] = set()
+        self._rng = random.Random(f"{options.seed}/cluster")
+        channel = as_channel(self.exchange.channel(PEOPLE, CONTROLLER))
+        self.people = pb_grpc.ClusterStub(channel)
+        self.questions = pb_grpc.ControllerStub(channel)
+
+    async def __aenter__(self) -> VirtualCluster:
+        for switch in self.switches.values():
+            self._soon(switch.start)
+        for host in self.network.hosts:
+            self._soon(partial(self.start_host, host))
+        for outage in self.options.outages:
+            self.plan(outage)
+        self.start_controller()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        for (u, v), channel in self.world.channels.items():
+            self.trace.append(
+                f"{self.queue.now:.9f} {u} > {v} {channel.frames} frames, {channel.bytes} bytes, "
+                f"{channel.lost} lost"
+            )
+        for host in list(self.hosts):
+            self.crash_host(host)
+        await self.crash_controller()
+
+    def _soon(self, start: Callable[[], None]) -> None:
+        self.queue.at(self.queue.now + self.options.start_spread * self._rng.random(), start)
+
+    async def until(self, true: Callable[[], object], what: str, within: float = 600.0) -> None:
+        """Wait for something; SimulationError after so many virtual seconds."""
+        end = self.queue.now + within
+        while not true():
+            if self.queue.now > end:
+                raise SimulationError(f"waited {within} s for {what}")
+            await asyncio.sleep(CHECK_SECONDS)
+
+    # -- the controller
+
+    def start_controller(self) -> None:
+        """Start the controller, with the journal that there is."""
+        if self._controlling is None or self._controlling.done():
+            self._tell(CONTROLLER, "starts")
+            self._stop = asyncio.Event()
+            self._controlling = asyncio.create_task(self._control(), name=CONTROLLER)
+
+    async def stop_controller(self) -> None:
+        """End it as SIGTERM does."""
+        self._stop.set()
+        if self._controlling is not None:
+            await self._controlling
+
+    async def crash_controller(self) -> None:
+        """Kill it: what it would do at its end reaches neither network nor journal."""
+        controlling, self._controlling = self._controlling, None
+        if controlling is None:
+            return
+        self._tell(CONTROLLER, "crashes")
+        journal = self.options.journal
+        kept = journal.read_bytes() if journal.exists() else b""
+        server = self.exchange.server(CONTROLLER)
+        if server is not None:
+            server.crash()
+        self.exchange.end_client(CONTROLLER)
+        controlling.cancel()
+        await asyncio.gather(controlling, return_exceptions=True)
+        self.exchange.end_client(CONTROLLER)
+        journal.write_bytes(kept)
+
+    async def _control(self) -> None:
+        self.driver = driver = Driver(
+            [SwitchTarget(s.name, s.address, s.device_id) for s in self.switches.values()],
+            self.options.pipeline,
+            connect=lambda address: as_channel(self.exchange.channel(CONTROLLER, address)),
+        )
+        try:
+            async with serve_cluster(
+                self.network,
+                driver,
+                self._listen,
+                lanes=self.options.pipeline.lanes,
+                book=self.options.journal,
+                priorities=self.options.priorities,
+                replanning=self.options.replanning,
+                sharing=self.options.sharing,
+                down_links=lambda: sorted(self._down),
+                link_bytes=lambda: {ends: way.bytes for ends, way in self.world.channels.items()},
+                date=lambda: FIRST_DATE + self.queue.now,
+            ) as (self.controller, _):
+                await self._stop.wait()
+        finally:
+            self.controller = self.driver = None
+
+    @contextlib.asynccontextmanager
+    async def _listen(self, services: Iterable[AddTo]) -> AsyncIterator[str]:
+        server = Server(self.exchange, CONTROLLER)
+        for add in services:
+            add(as_server(server))
+        server.start()
+        try:
+            yield CONTROLLER
+        finally:
+            if self.exchange.server(CONTROLLER) is server:
+                self.exchange.close(CONTROLLER)
+                await asyncio.sleep(STOP_SECONDS)
+            server.crash()
+
+    # -- hosts
+
+    def start_host(self, host: str) -> None:
+        """Start a host's agent process."""
+        if host in self.hosts:
+            return
+        self._tell(host, "starts")
+        process = self.hosts[host] = _Host(self, host)
+        self.world.join(host, process.agent)
+
+    def crash_host(self, host: str) -> None:
+        """Kill a host's agent process."""
+        if host in self.hosts:
+            self._tell(host, "crashes")
+            self.world.leave(host)
+            self.hosts.pop(host).kill()
+
+    # -- links and wires
+
+    def cut_link(self, u: str, v: str) -> None:
+        """Let a link carry nothing any more; the ports at its ends know."""
+        self._tell(f"{u}-{v}", "is cut")
+        self.world.channels[u, v].cut = self.world.channels[v, u].cut = True
+        self._down.add((u, v))
+
+    def mend_link(self, u: str, v: str) -> None:
+        """Let a link carry frames again."""
+        self._tell(f"{u}-{v}", "is mended")
+        self.world.channels[u, v].cut = self.world.channels[v, u].cut = False
+        self._down -= {(u, v), (v, u)}
+
+    def wire(self, name: str) -> Wire:
+        """The way between the controller and a host or switch."""
+        if name in self.switches:
+            return self.exchange.wire(CONTROLLER, self.switches[name].address)
+        return self.exchange.wire(name, CONTROLLER)
+
+    # -- outages
+
+    def plan(self, outage: Outage) -> None:
+        """Let an outage happen in its time."""
+        begin, end = self._troubles(outage)
+        self.queue.at(outage.start, begin)
+        if outage.stop < math.inf:
+            self.queue.at(outage.stop, end)
+
+    def _troubles(self, outage: Outage) -> tuple[Callable[[], None], Callable[[], None]]:
+        what = outage.what
+        match outage.trouble:
+            case Trouble.SWITCH_DOWN:
+                return self.switches[what].crash, self.switches[what].start
+            case Trouble.SWITCH_HANGS:
+                return self.switches[what].hang, self.switches[what].resume
+            case Trouble.LINK_CUT:
+                u, _, v = what.partition("-")
+                return lambda: self.cut_link(u, v), lambda: self.mend_link(u, v)
+            case Trouble.AGENT_DOWN:
+                return lambda: self.crash_host(what), lambda: self.start_host(what)
+            case Trouble.CONTROLLER_DOWN:
+                return self._crash_controller_now, self.start_controller
+            case Trouble.PARTED:
+                return self.wire(what).part, self.wire(what).join
+
+    def _crash_controller_now(self) -> None:
+        asyncio.get_running_loop().create_task(self.crash_controller(), name="crash")
+
+    def _tell(self, who: str, what: str) -> None:
+        self.trace.append(f"{self.queue.now:.9f} {who} {what}")

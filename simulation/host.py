@@ -1,0 +1,454 @@
+"""A host of the virtual world: the real agent, with an environment in virtual time.
+
+Operations are done at once, while the clock stands still. Schedules go over `simulation.stream`,
+whose frames cross the world's links. What processes say to agree on an order goes over TCP too, but
+in the abstract (`FrameTimes`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from collectives.execution import Execution
+from coordination.encoding import framed
+from coordination.events import Event
+from coordination.failure import CoordinationError
+from coordination.messages import Frame
+from coordination.operators import Operator
+from coordination.participant import Participant
+from coordination.reduction import ExternalAnd
+from coordination.tree import CoordinationTree
+from host_agent.node.bandwidth import Counted
+from host_agent.node.environment import Handover, Meeting, NodeStream, Stream
+from host_agent.node.host import HostAgent
+from host_agent.node.operation_pool import Completed
+from host_agent.node.work import Work
+from host_agent.session import Assignment
+from host_agent.task import Task, TaskError
+from network.model import Network
+from network.paths import PlainRoutes
+from protocol.wire import Address
+from simulation.stream import BASE_PORT, PROTOCOL, RECEIVE_BUFFER, TCP_PROTOCOL, StreamMember
+from simulation.world import Frames, World
+
+GRADIENT_SECONDS = 1e-4
+"""Between two gradients of a step that become ready at one worker."""
+TCP_HEADERS = 66
+"""Ethernet, IPv4 and TCP with timestamps, bytes."""
+_PORTS = 1 << 16
+
+
+class VirtualHosts:
+    """What the hosts of a world have in common; `buffer`: bytes that receivers on a host hold.
+
+    `work`: what the job of an assignment does; None: what its task says.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        buffer: Callable[[str], int] = lambda host: RECEIVE_BUFFER,
+        work: Callable[[Assignment], Work] | None = None,
+    ) -> None:
+        self.world = world
+        self.buffer = buffer
+        self.work = work or (lambda assignment: Work(Task.from_mapping(assignment.task)))
+        self.groups: dict[int, Group] = {}
+        """Who agree on an order, by job."""
+        self._ports: dict[tuple[int, int], int] = {}
+        self._next_port = BASE_PORT
+
+    def first_port(self, meeting: Meeting) -> int:
+        """The first port of a meeting, the same at all its hosts; each rank has one."""
+        key = meeting.job, meeting.part
+        if key not in self._ports:
+            if self._next_port + len(meeting.hosts) > _PORTS:
+                self._next_port = BASE_PORT
+            self._ports[key] = self._next_port
+            self._next_port += len(meeting.hosts)
+        return self._ports[key]
+
+
+class VirtualHost:
+    """Host `name` as the world sees it, and the world as its agent does (`Environment`).
+
+    `node`: the host's stream to the controller; `attend`: opens that of a job.
+    """
+
+    gradient_seconds = GRADIENT_SECONDS
+
+    def __init__(
+        self,
+        name: str,
+        hosts: VirtualHosts,
+        node: NodeStream | None = None,
+        attend: Callable[[int], Stream] | None = None,
+        leave: Callable[[Stream], None] = lambda stream: None,
+    ) -> None:
+        self.name = name
+        self._hosts = hosts
+        self._attend = attend
+        self._leave = leave
+        self._awake = False
+        self._operations = 0
+        self._completed: list[Completed] = []
+        self._transports: dict[int, list[StreamTransport]] = {}
+        """By job, closed ones too: what they have sent may have to be sent again."""
+        self._coordinations: dict[int, VirtualCoordination] = {}
+        self.agent = HostAgent(self, node)
+
+    @property
+    def now(self) -> float:
+        """The virtual time."""
+        return self._hosts.world.queue.now
+
+    # -- for the world
+
+    def _streams(self) -> list[StreamMember]:
+        return [each.stream for of_job in self._transports.values() for each in of_job]
+
+    def receive(self, frames: Frames, now: float) -> None:
+        """Take frames in: TCP, and what is for the agent."""
+        streams = self._streams()
+        if streams:
+            tcp = frames[:, PROTOCOL] == TCP_PROTOCOL
+            for stream in streams:
+                stream.receive(frames[tcp], now)
+            frames = frames[~tcp]
+        if len(frames):
+            self.agent.traffic.receive(frames, now)
+        self.advance()
+
+    def tick(self, now: float) -> None:
+        """Do what is due."""
+        for stream in self._streams():
+            stream.tick(now)
+        self.agent.tick(now)
+        for coordination in list(self._coordinations.values()):
+            coordination.tick(now)
+        self.advance()
+
+    def take_output(self) -> list[Frames]:
+        """Frames to send."""
+        output = self.agent.take_output()
+        for stream in self._streams():
+            output += stream.take_output()
+        return output
+
+    @property
+    def deadline(self) -> float | None:
+        """The next timer."""
+        dues = [self.agent.deadline, *(stream.deadline for stream in self._streams())]
+        dues += [coordination.deadline for coordination in self._coordinations.values()]
+        return min((due for due in dues if due is not None), default=None)
+
+    def advance(self) -> None:
+        """Let the agent go on as far as it can at this instant."""
+        self._awake = True
+        while self._awake:
+            self._awake = False
+            self.agent.advance(self.now)
+
+    def go_on(self) -> None:
+        """Let the agent take in what is no frame, and send what comes of it."""
+        self.advance()
+        self._hosts.world.flush(self.name)
+
+    # -- for the agent
+
+    def wake(self) -> None:
+        """Let the agent advance once more; who calls it from outside calls `advance` or `go_on`."""
+        self._awake = True
+
+    def work(self, assignment: Assignment) -> Work:
+        """What a job does."""
+        return self._hosts.work(assignment)
+
+    def too_much(self, needed: int, what: str) -> str | None:
+        """Memory is not modelled."""
+
+    def put(self, job: int, work: Callable[[], Any], *, apart: bool = False) -> int:
+        """Do an operation at once."""
+        self._operations += 1
+        try:
+            done = Completed(self._operations, job, work())
+        except Exception as error:  # noqa: BLE001 - the agent raises it
+            done = Completed(self._operations, job, error=error)
+        self._completed.append(done)
+        self.wake()
+        return self._operations
+
+    def completed(self) -> Sequence[Completed]:
+        """Take the operations that have completed."""
+        taken, self._completed = self._completed, []
+        return taken
+
+    def set_level(self, job: int, level: int) -> None:
+        """No operation ever waits."""
+
+    def transport(self, meeting: Meeting) -> StreamTransport:
+        """Streams between the hosts, at ports of their own."""
+        port = self._hosts.first_port(meeting)
+        made = StreamTransport(meeting, self, port, self._hosts.buffer(self.name))
+        self._transports.setdefault(meeting.job, []).append(made)
+        return made
+
+    def coordination(
+        self,
+        network: Network,
+        tree: CoordinationTree,
+        rank: int,
+        job: int,
+        reduction: ExternalAnd | None,
+    ) -> VirtualCoordination:
+        """A process of a job's coordination."""
+        group = self._hosts.groups.setdefault(job, Group(self._hosts.world, tree))
+        made = self._coordinations[job] = VirtualCoordination(self, group, rank, reduction)
+        return made
+
+    def process_tensors(self, job: int, workers: int) -> Handover:
+        """There are no processes but agents."""
+        raise TaskError(f"job {job}: tensors of processes: expected Mininet, or real hosts")
+
+    def attend(self, job: int) -> Stream:
+        """Open the stream of a job."""
+        assert self._attend is not None
+        return self._attend(job)
+
+    def leave(self, stream: Stream) -> None:
+        """Forget a job."""
+        self._completed = [done for done in self._completed if done.job != stream.job]
+        self._transports.pop(stream.job, None)
+        self._coordinations.pop(stream.job, None)
+        self._leave(stream)
+
+    def counters(self, now: float) -> Counted:
+        """What the links of this host have carried."""
+        channels = self._hosts.world.channels
+        sent = sum(each.bytes for (source, _), each in channels.items() if source == self.name)
+        received = sum(each.bytes for (_, target), each in channels.items() if target == self.name)
+        return Counted(sent, received, now)
+
+
+class StreamTransport:
+    """A `Transport` whose segments cross the world's links."""
+
+    def __init__(self, meeting: Meeting, host: VirtualHost, port: int, buffer: int) -> None:
+        addresses = {
+            rank: Address(peer.mac_bytes, peer.ip_bytes) for rank, peer in enumerate(meeting.hosts)
+        }
+        self.stream = StreamMember(meeting.rank, addresses, host.now, port, buffer)
+        self.stream.tos = meeting.tos
+        self._host = host
+        self._execution: Execution | None = None
+
+    @property
+    def busy(self) -> bool:
+        """Whether a schedule is under way."""
+        return self._execution is not None and not self._execution.done
+
+    def run(self, make: Callable[[], Execution]) -> None:
+        """Do this host's part of a schedule."""
+        self._execution = make()
+        self.stream.start(self._execution, self._host.now)
+
+    def mark(self, tos: int) -> None:
+        """Give packets this IP ToS byte from now on."""
+        self.stream.tos = tos
+
+    @property
+    def sent_bytes(self) -> int:
+        """Bytes sent so far."""
+        return self.stream.sent_bytes
+
+    @property
+    def retransmissions(self) -> int:
+        """Segments sent again."""
+        return self.stream.retransmissions
+
+    def close(self) -> None:
+        """Nothing begins any more; what has been sent goes on until it has arrived."""
+
+
+class Group:
+    """The processes of one coordination, and the way of what they say."""
+
+    def __init__(self, world: World, tree: CoordinationTree) -> None:
+        self.tree = tree
+        self.members: dict[int, VirtualCoordination] = {}
+        self._queue = world.queue
+        self._times = FrameTimes(world.network, tree.names)
+
+    def say(self, frame: Frame) -> None:
+        """Let a frame arrive in its time, if anybody is there then."""
+
+        def arrive() -> None:
+            if (target := self.members.get(frame.target)) is not None:
+                target.receive(frame)
+
+        self._queue.at(self._times.arrival(frame, self._queue.now), arrive)
+
+    def close(self, rank: int) -> None:
+        """Tell the neighbours of a process that it is gone: its connections end."""
+        self.members.pop(rank, None)
+        for peer in (self.tree.parents[rank], *self.tree.children[rank]):
+            if peer >= 0:
+                arrival = self._queue.now + self._times.latency(rank, peer)
+                self._queue.at(arrival, partial(self._disconnect, peer, rank))
+
+    def _disconnect(self, rank: int, peer: int) -> None:
+        if (member := self.members.get(rank)) is not None:
+            member.disconnected(peer)
+
+
+class VirtualCoordination:
+    """A `Coordination`: process `rank` of a group, on a virtual host."""
+
+    def __init__(
+        self, host: VirtualHost, group: Group, rank: int, reduction: ExternalAnd | None
+    ) -> None:
+        self._host = host
+        self._group = group
+        self._rank = rank
+        self._reduction = reduction
+        self._participant = Participant(group.tree, rank, rank + 1, host.now, reduction=reduction)
+        self._going = self._closed = False
+        group.members[rank] = self
+
+    def _speak(self) -> None:
+        if self._going:
+            for frame in self._participant.take_output():
+                self._group.say(frame)
+
+    def _check(self) -> None:
+        if self._participant.failure is not None:
+            raise self._participant.failure
+        if self._closed and not self._participant.done:
+            raise CoordinationError(
+                f"process {self._participant.name}: its coordination has been closed"
+            )
+
+    def start(self) -> None:
+        """What it says goes out from now on."""
+        self._going = True
+        self._speak()
+
+    def begin_iteration(self, number: int) -> None:
+        """Publish the number of the iteration that begins."""
+        self._check()
+        self._participant.begin_iteration(number, self._host.now)
+        self._speak()
+
+    def ready(self, operator: Operator, /) -> None:
+        """This process is ready for an operator."""
+        self._check()
+        self._participant.ready(operator, self._host.now)
+        self._speak()
+
+    def end_iteration(self) -> None:
+        """Call for no more operators of this iteration."""
+        self._check()
+        self._participant.end_iteration(self._host.now)
+        self._speak()
+
+    def combined(self, words: Sequence[int]) -> None:
+        """Take in a vector that was combined elsewhere."""
+        self._check()
+        assert self._reduction is not None
+        self._reduction.completed(words)
+        self._participant.advance(self._host.now)
+        self._speak()
+        self._host.wake()
+
+    def leave(self) -> None:
+        """This process needs nothing any more."""
+        self._check()
+        self._participant.leave(self._host.now)
+        self._speak()
+
+    def events(self) -> Sequence[Event]:
+        """Take what has happened."""
+        events = self._participant.take_events()
+        if not events:
+            self._check()
+        return events
+
+    @property
+    def done(self) -> bool:
+        """Whether everybody has left."""
+        return self._participant.done
+
+    def close(self) -> None:
+        """End; whoever has not left is lost to the others."""
+        if not self._closed:
+            self._speak()
+            self._closed = True
+            if not self._participant.done:
+                self._group.close(self._rank)
+
+    def receive(self, frame: Frame) -> None:
+        """Take in what another process says."""
+        self._participant.receive(frame, self._host.now)
+        self._speak()
+        self._host.go_on()
+
+    def disconnected(self, rank: int) -> None:
+        """A neighbour's connection has ended."""
+        self._participant.disconnected(rank, "it closed its connection", self._host.now)
+        self._speak()
+        self._host.go_on()
+
+    def tick(self, now: float) -> None:
+        """Do what is due."""
+        due = self._participant.deadline
+        if due is not None and due <= now:
+            self._participant.tick(now)
+            self._speak()
+
+    @property
+    def deadline(self) -> float | None:
+        """The participant's."""
+        return self._participant.deadline
+
+
+class FrameTimes:
+    """When a frame between two processes arrives over TCP: links one after the other, none busy.
+
+    Frames from one to another keep their order. What they add to the links' load is left out: it is
+    a few hundred bytes a step.
+    """
+
+    def __init__(self, network: Network, hosts: Sequence[str]) -> None:
+        self._network = network
+        self._routes = PlainRoutes(network)
+        self._hosts = hosts
+        self._ways: dict[tuple[int, int], tuple[float, float]] = {}
+        self._last: dict[tuple[int, int], float] = {}
+
+    def arrival(self, frame: Frame, now: float) -> float:
+        """When a frame that is sent now is there."""
+        ends = frame.source, frame.target
+        latency, seconds_a_byte = self._way(*ends)
+        arrival = now + latency + (TCP_HEADERS + len(framed(frame))) * seconds_a_byte
+        self._last[ends] = max(arrival, self._last.get(ends, 0.0))
+        return self._last[ends]
+
+    def latency(self, source: int, target: int) -> float:
+        """Seconds that a bit takes from one process to another."""
+        return self._way(source, target)[0]
+
+    def _way(self, source: int, target: int) -> tuple[float, float]:
+        """Latency, and seconds a byte."""
+        if (source, target) not in self._ways:
+            node, end = self._hosts[source], self._hosts[target]
+            hops = self._routes.next_hops(end)
+            latency = seconds_a_byte = 0.0
+            while node != end:
+                link = self._network.link(node, hops[node])
+                latency += link.latency
+                seconds_a_byte += 8 / link.bandwidth if link.bandwidth else 0.0
+                node = hops[node]
+            self._ways[source, target] = latency, seconds_a_byte
+        return self._ways[source, target]

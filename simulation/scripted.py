@@ -1,0 +1,180 @@
+"""A controller that follows a script, in virtual time: what agents are told, and when.
+
+Every agent has its assignment at once, all start when all are ready, each hears of a newer plan at
+its time, boundaries are decided on when they are asked for, and at the end everybody is released.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from collectives.plan import JobPlan
+from host_agent.session import AllDone, Assignment, Event, PlanChanged
+from simulation.host import VirtualHost, VirtualHosts
+
+
+class ScriptedStream:
+    """A host's stream in a job of a script (`host_agent.node.environment.Stream`)."""
+
+    address = "the script"
+
+    def __init__(self, job: ScriptedJob, host: str, assignment: Assignment) -> None:
+        self.job = job.number
+        self.host = host
+        self.assignment: Assignment | None = assignment
+        self.news: list[Event] = []
+        self._script = job
+        self._cut: tuple[int, JobPlan] | None = None
+
+    @property
+    def started(self) -> bool:
+        """Whether every agent is ready."""
+        return self._script.started
+
+    def events(self) -> Sequence[Event]:
+        """Take the news."""
+        taken, self.news = self.news, []
+        return taken
+
+    def ready(self) -> None:
+        """Say that the agent has prepared."""
+        self._script.ready.add(self.host)
+
+    def progress(self, round_: int) -> None:
+        """Say how many tensors are summed."""
+        self._script.progress(self.host, round_)
+
+    def ask_border(self, number: int) -> None:
+        """Decide on a boundary."""
+        if self._cut is None or number > self._cut[0]:
+            self._cut = number, self._script.cut(number)
+
+    def cut(self, number: int) -> tuple[int, JobPlan] | None:
+        """The last boundary decided on."""
+        return None if self._cut is None or self._cut[0] < number else self._cut
+
+    def finished(self, report: Mapping[str, Any]) -> None:
+        """Say that the work is done."""
+        self._script.reports[self.host] = report
+
+    def failed(self, reason: str) -> None:
+        """Say that the agent gives up."""
+        self._script.failed = True
+
+
+class ScriptedJob:
+    """One job. `cuts`: by the number of a tensor the plan by which it and those after it are cut.
+
+    `progress`: told the tensors that the first worker has summed. ValueError for a cut where the
+    plan has no boundary.
+    """
+
+    def __init__(
+        self,
+        assignment: Assignment,
+        cuts: Mapping[int, JobPlan] | None = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> None:
+        plan = assignment.plan
+        for number in cuts or {}:
+            if not plan.period or number % plan.period:
+                raise ValueError(
+                    f"job {plan.job}: a cut at tensor {number}; expected a boundary, a multiple of "
+                    f"the plan's period {plan.period}"
+                )
+        self.number = plan.job
+        self.plan = plan
+        self.assignment = assignment
+        self.hosts = tuple(
+            dict.fromkeys(
+                (*plan.workers, *(h for p in (plan, *(cuts or {}).values()) for h in p.auxiliary))
+            )
+        )
+        self.streams: dict[str, ScriptedStream] = {}
+        self.reports: dict[str, Mapping[str, Any]] = {}
+        self.failed = self.started = False
+        self._progress = progress
+        self._cuts = {0: plan, **(cuts or {})}
+        self.ready: set[str] = set()
+
+    @property
+    def missing(self) -> list[str]:
+        """The workers that have not finished."""
+        return [worker for worker in self.plan.workers if worker not in self.reports]
+
+    def progress(self, host: str, rounds: int) -> None:
+        """A host has summed so many tensors."""
+        if self._progress is not None and host == self.plan.workers[0]:
+            self._progress(rounds)
+
+    def cut(self, border: int) -> JobPlan:
+        """The plan by which tensors are cut from a boundary on."""
+        first = border * self.plan.period
+        return self._cuts[max(number for number in self._cuts if number <= first)]
+
+
+class Script:
+    """The hosts of a world and the jobs that they are given."""
+
+    def __init__(self, hosts: VirtualHosts) -> None:
+        self.jobs: dict[int, ScriptedJob] = {}
+        self.hosts: dict[str, VirtualHost] = {}
+        self._common = hosts
+        self._world = hosts.world
+
+    def add(self, job: ScriptedJob) -> None:
+        """Let a job's hosts have it from now on."""
+        self.jobs[job.number] = job
+        for host in job.hosts:
+            self._join(job, host)
+        for host in job.hosts:
+            self.hosts[host].advance()
+        self._world.queue.at(self._world.queue.now, partial(self._start, job))
+
+    def _start(self, job: ScriptedJob) -> None:
+        """All are ready, as operations take no time."""
+        job.started = job.ready.issuperset(job.hosts)
+        for host in job.hosts:
+            self.hosts[host].go_on()
+
+    def _join(self, job: ScriptedJob, name: str) -> None:
+        assignment = Assignment(job.assignment.network, job.plan, job.assignment.task)
+        stream = job.streams[name] = ScriptedStream(job, name, assignment)
+        if name not in self.hosts:
+            self.hosts[name] = VirtualHost(name, self._common)
+            self._world.agents[name] = self.hosts[name]
+        self.hosts[name].agent.join(stream)
+
+    def tell(self, host: str, plan: JobPlan) -> None:
+        """Let a host know of a newer plan, which may be the first it hears of the job."""
+        job = self.jobs[plan.job]
+        job.plan = plan
+        stream = job.streams.get(host)
+        if stream is None:
+            self._join(job, host)
+        else:
+            stream.news.append(PlanChanged(plan))
+        self.hosts[host].go_on()
+
+    def restart(self, name: str) -> None:
+        """Replace a host's agent by one that knows nothing; `tell` lets it have its jobs again."""
+        del self.hosts[name]
+        for job in self.jobs.values():
+            job.streams.pop(name, None)
+
+    def check(self) -> bool:
+        """Whether all workers have finished. Raises what ended a job at a host."""
+        if any(job.failed for job in self.jobs.values()):
+            for host in self.hosts.values():
+                for failure in host.agent.failures.values():
+                    raise failure
+        return not any(job.missing for job in self.jobs.values())
+
+    def release(self) -> None:
+        """Let everybody know that nobody is needed any more."""
+        for job in self.jobs.values():
+            for host, stream in job.streams.items():
+                stream.news.append(AllDone({}))
+                self.hosts[host].advance()

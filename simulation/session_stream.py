@@ -1,0 +1,109 @@
+"""Keeps the stream of a session (`host_agent.session`) open in virtual time.
+
+It does over `simulation.rpc` what `host_agent.io.session_thread` does over sockets, in a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+
+from host_agent.io.controller_client import RECONNECT_PAUSE
+from host_agent.node.client import RECONNECT_SECONDS
+from host_agent.session import AgentSession, NodeSession
+from protocol import hopsum_pb2_grpc as pb_grpc
+from simulation.rpc import Channel, Exchange, as_channel
+
+PATIENCE = 30.0
+"""So long an agent does without the controller."""
+CLOSING_SECONDS = 5.0
+"""So long last words may take to go out."""
+
+
+class SessionStream:
+    """A session's stream from its host; `changed` is called when the session has news."""
+
+    def __init__(
+        self, exchange: Exchange, session: NodeSession | AgentSession, changed: Callable[[], None]
+    ) -> None:
+        self._exchange = exchange
+        self._session: Any = session
+        self._changed = changed
+        self._of_job = isinstance(session, AgentSession)
+        self._pause = RECONNECT_PAUSE if self._of_job else RECONNECT_SECONDS
+        self._call: Any = None
+        self._closed = False
+        self._beat: asyncio.TimerHandle | None = None
+        session.wake = self._send
+        session.news = changed
+        name = f"{session.host}: {type(session).__name__}"
+        self._task = asyncio.get_running_loop().create_task(self._run(), name=name)
+
+    def close(self) -> None:
+        """End the stream, after what has been said."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._call is None:
+            self._task.cancel()
+            return
+        self._send()
+        self._call.send_no_more()
+        asyncio.get_running_loop().call_later(CLOSING_SECONDS, self._task.cancel)
+
+    def kill(self) -> None:
+        """End at once, as the process does."""
+        self._closed = True
+        self._task.cancel()
+
+    async def _run(self) -> None:
+        since = asyncio.get_running_loop().time()
+        while True:
+            channel = self._exchange.channel(self._session.host, self._session.address)
+            heard, why = await self._attend(channel)
+            now = asyncio.get_running_loop().time()
+            since = now if heard else since
+            if self._closed or self._session.over:
+                return
+            if self._of_job and now - since > PATIENCE:
+                self._session.give_up(f"controller at {self._session.address}: {why}")
+                return
+            await asyncio.sleep(self._pause)
+
+    async def _attend(self, channel: Channel) -> tuple[bool, str]:
+        """Hold one stream to its end; whether the controller said anything, and what ended it."""
+        stub: Any
+        if self._of_job:
+            stub = pb_grpc.ControllerStub(as_channel(channel)).Attend
+        else:
+            stub = pb_grpc.ClusterStub(as_channel(channel)).Serve
+        heard, why = False, "the controller ended the stream"
+        async with channel:
+            self._call = stub()
+            self._session.connected()
+            try:
+                async for message in self._call:
+                    heard = True
+                    self._session.receive(message)
+            except grpc.aio.AioRpcError as error:
+                why = f"{error.code().name}: {error.details()}"
+            finally:
+                self._call = None
+                if self._beat is not None:
+                    self._beat.cancel()
+                self._session.disconnected()
+        return heard, why
+
+    def _send(self) -> None:
+        if self._call is None or self._call.done():
+            return
+        for message in self._session.take_output():
+            self._call.send(message)
+        if self._beat is not None:
+            self._beat.cancel()
+        if self._session.heartbeat is not None:
+            loop = asyncio.get_running_loop()
+            self._beat = loop.call_later(self._session.heartbeat, self._session.beat)

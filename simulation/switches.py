@@ -1,0 +1,214 @@
+"""Switches as processes of a virtual world: an engine behind the real P4Runtime service."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from finsy.proto import p4r, p4r_grpc
+
+from p4switch.control.arbitration import Client
+from p4switch.control.service import P4RuntimeService
+from p4switch.control.status import fail
+from p4switch.control.stream import LARGEST_BACKLOG
+from p4switch.control.timers import SWEEP_SECONDS, Work
+from p4switch.v1model.engine import ControlError, Engine, Packet
+from simulation.events import EventQueue
+from simulation.rpc import Exchange, Server, as_server
+from simulation.world import World
+
+LOGGER = logging.getLogger("hopsum.switches")
+
+CPU_PORT = 510
+"""The controller's port, as hopsum.p4 has it by default."""
+
+
+class _Timers:
+    """What P4Runtime does in its time, as events: a `p4switch.control.timers.Clockwork`."""
+
+    def __init__(self, queue: EventQueue, work: Work) -> None:
+        self._queue = queue
+        self._work = work
+        self._sweep = False
+        self._closed = False
+        self._due: float | None = None
+
+    def now_ns(self) -> int:
+        """Virtual nanoseconds."""
+        return int(self._queue.now * 1e9)
+
+    date_ns = now_ns
+
+    def configure(self, *, sweep: bool) -> None:
+        """Say whether idle entries are to be looked for."""
+        self._sweep = sweep
+        if sweep:
+            self._plan(self._queue.now + SWEEP_SECONDS)
+
+    def wake(self) -> None:
+        """Look at the deadlines anew."""
+        deadline = self._work(False)
+        if deadline is not None:
+            self._plan(deadline / 1e9)
+
+    def close(self) -> None:
+        """Do no more work."""
+        self._closed = True
+
+    def _plan(self, time: float) -> None:
+        if self._due is None or time < self._due:
+            self._due = time
+            self._queue.at(time, lambda: self._run(time))
+
+    def _run(self, planned: float) -> None:
+        if self._closed or self._due != planned:
+            return
+        self._due = None
+        deadline = self._work(self._sweep)
+        if deadline is not None:
+            self._plan(deadline / 1e9)
+        if self._sweep:
+            self._plan(self._queue.now + SWEEP_SECONDS)
+
+
+class _Service(P4RuntimeService):
+    """The service with a stream that is a coroutine."""
+
+    async def StreamChannel(  # type: ignore[override]
+        self, requests: AsyncIterator[p4r.StreamMessageRequest], context: Any
+    ) -> AsyncIterator[p4r.StreamMessageResponse]:
+        """See the specification, chapters 5 and 16."""
+        outbox: asyncio.Queue[p4r.StreamMessageResponse | ControlError | None] = asyncio.Queue()
+
+        def offer(message: p4r.StreamMessageResponse) -> None:
+            if outbox.qsize() < LARGEST_BACKLOG:
+                outbox.put_nowait(message)
+
+        async def read() -> None:
+            end: ControlError | None = None
+            try:
+                async for request in requests:
+                    self.take(client, request)
+            except ControlError as error:
+                end = error
+            outbox.put_nowait(end)
+
+        client = Client(outbox.put_nowait, offer)
+        try:
+            self.join()
+        except ControlError as error:
+            fail(context, error)
+        reading = asyncio.create_task(read(), name="P4Runtime stream")
+        try:
+            while isinstance(message := await outbox.get(), p4r.StreamMessageResponse):
+                yield message
+        finally:
+            reading.cancel()
+            self.leave(client)
+        if message is not None:
+            fail(context, message)
+
+
+class VirtualSwitch:
+    """The switch `name` of a world, with a P4Runtime server at `address` while its process runs.
+
+    `load` makes an engine of a device configuration. A process that ends loses all its state, and
+    frames that reach a switch without one, or without a program, are lost.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        world: World,
+        exchange: Exchange,
+        load: Callable[[bytes], Engine],
+        device_id: int,
+    ) -> None:
+        self.name = name
+        self.address = f"switch {name}"
+        self.device_id = device_id
+        self._world = world
+        self._exchange = exchange
+        self._load = load
+        self._service: _Service | None = None
+        self._server: Server | None = None
+        self._engine: Engine | None = None
+        self._started = 0.0
+        self._hangs = False
+        world.engines[name] = None
+        world.unlinked[name] = self._to_controller
+
+    # -- what P4Runtime asks of a data plane
+
+    def now_us(self) -> int:
+        """The data plane's clock."""
+        return int(self._world.queue.now * 1e6)
+
+    def use(self, engine: Engine) -> None:
+        """Run packets through another engine from now on."""
+        self._engine = engine
+        self._world.engines[self.name] = engine
+
+    def inject(self, frame: bytes) -> None:
+        """Take in a frame at the CPU port."""
+        self._world.deliver(self._world.queue.now, self.name, CPU_PORT, frame)
+
+    def _to_controller(self, packets: list[Packet]) -> None:
+        if self._service is None or self._engine is None:
+            return
+        frames = [frame for port, frame in packets if port == CPU_PORT]
+        if frames:
+            self._service.packets_in(frames)
+        digests = self._engine.take_digests()
+        if digests:
+            self._service.digests(digests)
+
+    # -- the process
+
+    @property
+    def up(self) -> bool:
+        """Whether its process is there."""
+        return self._service is not None
+
+    def start(self) -> None:
+        """Start the process, which knows nothing of an earlier one's."""
+        if self.up:
+            return
+        self._started = self._world.queue.now
+        self._service = _Service(
+            self.device_id, self._load, self, lambda work: _Timers(self._world.queue, work)
+        )
+        self._server = Server(self._exchange, self.address)
+        p4r_grpc.add_P4RuntimeServicer_to_server(self._service, as_server(self._server))
+        self._server.start()
+        self._exchange.tell(self.name, self.name, "starts")
+
+    def crash(self) -> None:
+        """End the process: tables and registers are lost, connections reset."""
+        if self._service is None or self._server is None:
+            return
+        self._exchange.tell(self.name, self.name, "crashes")
+        self._hangs = False
+        self._world.engines[self.name] = None
+        self._engine = None
+        self._service.close()
+        self._server.crash()
+        self._service = self._server = None
+
+    def hang(self) -> None:
+        """Stop the process, with its state and its connections, until `resume`."""
+        if self._server is not None and not self._hangs:
+            self._exchange.tell(self.name, self.name, "hangs")
+            self._hangs = True
+            self._world.engines[self.name] = None
+            self._server.hang()
+
+    def resume(self) -> None:
+        """Let a process that hangs go on."""
+        if self._server is not None and self._hangs:
+            self._exchange.tell(self.name, self.name, "resumes")
+            self._hangs = False
+            self._world.engines[self.name] = self._engine
+            self._server.resume()
