@@ -216,7 +216,8 @@ def test_segments_carry_the_level_of_their_job() -> None:
     def set_level() -> None:
         simulation.script.hosts[plan.workers[0]].agent.set_level(1, 4)
 
-    simulation.world.queue.at(0.0, set_level)
+    # While connections are open.
+    simulation.world.queue.at(0.001, set_level)
     levels: dict[str, set[int]] = {}
     transmit = Channel.transmit
 
@@ -228,7 +229,7 @@ def test_segments_carry_the_level_of_their_job() -> None:
         patch.setattr(Channel, "transmit", note)
         simulation.run()
     exact(simulation.result(1), 2 * 5000)
-    assert levels[plan.workers[0]] == {4}
+    assert levels[plan.workers[0]] == {level_of_tos(0), 4}
     assert 4 not in levels[plan.workers[1]]
 
 
