@@ -290,6 +290,7 @@ class Simulation:
         self.world.engines.update({name: self._switch(name) for name in self._network.switches})
         for job in self._jobs:
             self.script.add(job)
+        self.world.queue.at(0.0, self.script.start)
         try:
             self._finished_at = self.world.run(self.script.check, limit)
         except SimulationError as error:
@@ -301,14 +302,14 @@ class Simulation:
                 self._keep_outcomes(name, engine)
 
     def result(self, job: int, workloads: Mapping[int, Judged] | None = None) -> SimulatedRun:
-        """What job number `job` gave; everybody is released."""
+        """What job number `job` gave; its agents are released."""
         plan, scripted = self._plans[job], self.script.jobs[job]
         reports = [scripted.reports[worker] for worker in plan.workers]
         intervals = [list(report["intervals"]) for report in reports]
         retransmissions = sum(
             self.script.hosts[worker].agent.members[job].retransmissions for worker in plan.workers
         )
-        self.script.release()
+        self.script.release(job)
         return SimulatedRun(
             seconds=reduce_seconds(intervals),
             links={link: channel.bytes for link, channel in self.world.channels.items()},

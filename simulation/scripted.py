@@ -7,7 +7,6 @@ its time, boundaries are decided on when they are asked for, and at the end ever
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from collectives.plan import JobPlan
@@ -131,13 +130,13 @@ class Script:
             self._join(job, host)
         for host in job.hosts:
             self.hosts[host].advance()
-        self._world.queue.at(self._world.queue.now, partial(self._start, job))
 
-    def _start(self, job: ScriptedJob) -> None:
-        """All are ready, as operations take no time."""
-        job.started = job.ready.issuperset(job.hosts)
-        for host in job.hosts:
-            self.hosts[host].go_on()
+    def start(self) -> None:
+        """Let all jobs start: their agents are ready, as operations take no time."""
+        for job in self.jobs.values():
+            job.started = job.ready.issuperset(job.hosts)
+        for host in list(self.hosts.values()):
+            host.go_on()
 
     def _join(self, job: ScriptedJob, name: str) -> None:
         assignment = Assignment(job.assignment.network, job.plan, job.assignment.task)
@@ -172,9 +171,8 @@ class Script:
                     raise failure
         return not any(job.missing for job in self.jobs.values())
 
-    def release(self) -> None:
-        """Let everybody know that nobody is needed any more."""
-        for job in self.jobs.values():
-            for host, stream in job.streams.items():
-                stream.news.append(AllDone({}))
-                self.hosts[host].advance()
+    def release(self, job: int) -> None:
+        """Let a job's agents know that nobody is needed any more."""
+        for host, stream in self.jobs[job].streams.items():
+            stream.news.append(AllDone({}))
+            self.hosts[host].advance()

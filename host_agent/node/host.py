@@ -120,7 +120,8 @@ class HostAgent:
                 self._guard(member, partial(member.completed, done, now))
         for member in list(self._members.values()):
             self._guard(member, partial(member.advance, now))
-            if member.over:
+            # One that has failed has left already, and what ended it is kept.
+            if member.over and member.job in self._members:
                 self.leave(member.job)
         if self._report_seconds is not None and now >= self._next_report:
             self._report(now)
