@@ -64,7 +64,7 @@ lint: setup  ## ruff, mypy --strict, and who may import whom
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/lint-imports --quiet
+	$(BIN)/lint-imports --no-logo --no-cache
 
 format: setup
 	$(BIN)/ruff check --fix --quiet .
