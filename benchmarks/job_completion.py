@@ -31,7 +31,7 @@ from cli.experiment.pipelines import compile_pipeline, slots_of
 from cli.experiment.result import RunFailed
 from cli.job_commands import make_submission, verdict_of
 from collectives.plan import JobPlan
-from controller.api.client import ControllerQueries
+from controller.api.client import ControllerClient
 from controller.jobs.cluster import WINDOW, Cluster
 from controller.jobs.job_queue import JobState
 from controller.jobs.priorities import ONE_LEVEL, PriorityPolicy, suitable_policy
@@ -278,7 +278,7 @@ async def run_jobs(
     cluster: Cluster, address: str, jobs: Sequence[MixedJob], way: Way
 ) -> list[Measured]:
     """Hand jobs in as their times come, and wait for the last one's end."""
-    queries = ControllerQueries(address)
+    queries = ControllerClient(address)
     await _until(lambda: set(cluster.network.hosts) <= set(cluster.nodes.attached), "agents")
     began = time.monotonic()
 

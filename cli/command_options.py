@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from controller.api.client import ControllerQueries
+    from controller.api.client import ControllerClient
 
 TopologyArgument = Annotated[
     str, typer.Argument(help="Name (star:8, leaf-spine:4x4, fat-tree:4, ...) or file.")
@@ -83,14 +83,14 @@ def form_options(form: Shape, siblings: Siblings | None, *, level_wise: bool) ->
     return options
 
 
-def connect(controller: str | None) -> ControllerQueries:
+def connect(controller: str | None) -> ControllerClient:
     """Return a client of the controller at an address; None: of the running one.
 
     Raises ControllerError.
     """
-    from controller.api.client import ControllerQueries
+    from controller.api.client import ControllerClient
 
-    return ControllerQueries(controller)
+    return ControllerClient(controller)
 
 
 def print_json(value: object) -> None:

@@ -35,7 +35,7 @@ from controller.jobs.job_state import JobError, JobState
 from network.units import format_rate
 
 if TYPE_CHECKING:
-    from controller.api.client import ControllerQueries
+    from controller.api.client import ControllerClient
     from protocol import hopsum_pb2 as pb
 
 POLL_SECONDS = 0.2
@@ -255,7 +255,7 @@ def _rates(info: pb.NodeInfo) -> tuple[str, str]:
     )
 
 
-def _wait(queries: ControllerQueries, info: pb.JobInfo) -> pb.JobInfo:
+def _wait(queries: ControllerClient, info: pb.JobInfo) -> pb.JobInfo:
     info = queries.job(info.job)
     while not JobState(info.state).over:
         time.sleep(POLL_SECONDS)

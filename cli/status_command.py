@@ -23,7 +23,7 @@ from network.units import format_rate
 from protocol import hopsum_pb2 as pb
 
 if TYPE_CHECKING:
-    from controller.api.client import ControllerQueries
+    from controller.api.client import ControllerClient
 
 LIVE_SECONDS = 1.0
 SHOWN_LINKS = 12
@@ -51,7 +51,7 @@ def status(
             time.sleep(LIVE_SECONDS)
 
 
-def _view(queries: ControllerQueries, everything: bool) -> Iterator[RenderableType]:
+def _view(queries: ControllerClient, everything: bool) -> Iterator[RenderableType]:
     jobs = queries.status()
     if not jobs:
         yield "no jobs"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from host_agent.io.controller_client import ControllerClient
+from host_agent.io.controller_client import AgentStream
 from host_agent.node.member import PeerGone as PeerGone
 from host_agent.node.real import HostLoop
 from host_agent.task import Task as Task
@@ -11,7 +11,7 @@ from packet_io.port import FramePort
 PATIENCE_SECONDS = 60.0
 
 
-def attend(client: ControllerClient, port: FramePort, *beside: ControllerClient) -> None:
+def attend(client: AgentStream, port: FramePort, *beside: AgentStream) -> None:
     """Play this host's part in the job that the controller assigns, until it is released.
 
     `beside`: clients of jobs that this one needs, such as that of its bit vectors. Raises

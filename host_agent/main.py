@@ -46,7 +46,7 @@ def attend(
     from host_agent.agent import PeerGone
     from host_agent.agent import attend as attend_job
     from host_agent.failure import JobFailed
-    from host_agent.io.controller_client import ControllerClient
+    from host_agent.io.controller_client import AgentStream
     from host_agent.io.tcp_collective import PeerLost
     from packet_io.port import FramePort, InterfaceError, PacketPort
     from packet_io.private_files import UnsafePathError
@@ -69,9 +69,7 @@ def attend(
         sys.exit(1)
     try:
         with ExitStack() as stack:
-            clients = [
-                stack.enter_context(ControllerClient(controller, number, host)) for number in job
-            ]
+            clients = [stack.enter_context(AgentStream(controller, number, host)) for number in job]
             attend_job(clients[0], port, *clients[1:])
     except (ControllerError, JobFailed, PeerGone, PeerLost) as error:
         log.error("%s", error)

@@ -33,7 +33,7 @@ class NoClusterError(ControllerError):
     """The controller is one of a single run."""
 
 
-class ControllerQueries:
+class ControllerClient:
     """Questions to the controller at an address (None: the user's running one).
 
     `tls` None: what the environment says (`tls_of_environment`), else none.

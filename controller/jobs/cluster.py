@@ -23,7 +23,7 @@ from controller.jobs.job_queue import Job, JobBook, JobSpec, JobState
 from controller.jobs.journal import Unrecorded
 from controller.jobs.manager import Manager, next_request
 from controller.jobs.priorities import FeedbackQueue, PriorityPolicy, suitable_policy
-from controller.jobs.reoptimizer import Reconsidered, free_network
+from controller.jobs.reoptimizer import Reoptimizer, free_network
 from controller.jobs.replanning import ReplanningPolicy
 from controller.jobs.sharing import SharingPolicy
 from controller.jobs.stall_diagnosis import Progress, why_standing_still
@@ -347,17 +347,17 @@ class Cluster:
         tracker = self.manager.agents.tracker(job.number)
         lost_since: float | None = None
         all_back = False
-        reconsidered: Reconsidered | None = None
+        reoptimizer: Reoptimizer | None = None
         while True:
             self._note(job, tracker)
             plan = tracker.plan
             live = self._replanning.live and tracker.state == "running"
             if live and (plan.trees or plan.period):
-                reconsidered = await self._reconsider(job, reconsidered)
-            if reconsidered is not None and plan.period:
+                reoptimizer = await self._reoptimize(job, reoptimizer)
+            if reoptimizer is not None and plan.period:
                 # A job that was there before this controller may have an answer to its next border.
                 restored = back_by != math.inf and not tracker.decided
-                await self._decide(job, tracker, reconsidered, restored)
+                await self._decide(job, tracker, reoptimizer, restored)
             now = clock.now()
             failures = {
                 host: why
@@ -408,11 +408,11 @@ class Cluster:
         self._summon(job)
         return {}
 
-    async def _reconsider(self, job: Job, last: Reconsidered | None) -> Reconsidered:
+    async def _reoptimize(self, job: Job, last: Reoptimizer | None) -> Reoptimizer:
         """Look every second whether the job's plan still suits the network's state."""
         now = clock.now()
         if last is None:
-            return Reconsidered.begin(
+            return Reoptimizer.begin(
                 self.manager, self.nodes.state, job.number, self._replanning, now
             )
         if now - last.at >= REPORT_SECONDS:
@@ -427,9 +427,7 @@ class Cluster:
                 self._summon(job)
         return last
 
-    async def _decide(
-        self, job: Job, tracker: Tracker, state: Reconsidered, restored: bool
-    ) -> None:
+    async def _decide(self, job: Job, tracker: Tracker, state: Reoptimizer, restored: bool) -> None:
         """Now and then let a border wait until it is known whether other weights are worth it."""
         border = tracker.open_border
         if not tracker.deliberate:

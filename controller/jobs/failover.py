@@ -142,7 +142,7 @@ async def _reoptimize(manager: Manager, job: int) -> None:
             newer = await manager.replan(job)
             LOGGER.warning("job %d goes back, in epoch %d", job, newer.epoch)
         else:
-            manager.reconsidered(job)
+            manager.keep_plan(job)
     except (PlanError, NetworkError) as error:
         LOGGER.info("job %d keeps its plan: %s", job, error)
 

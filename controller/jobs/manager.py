@@ -188,8 +188,8 @@ class Manager:
         # The view may be older than the last failure.
         view = _without(on or self.network, self._failed)
         settled = settle(view, request, self._allocator, known, planner, self._next_plan)
-        self._check([*settled.giving_way.values(), settled.plan])
-        await self._give_way(settled)
+        self._check([*settled.preempted.values(), settled.plan])
+        await self._preempt(settled)
         plan = settled.plan
         self._take_in(_Job(request, planner, plan), task)
         with ExitStack() as undo:
@@ -257,14 +257,14 @@ class Manager:
         network = bypassing(self.working(), entry.bypassed | given_up)
         return make_plan(network, self._next_request(entry), allocator, entry.planner)
 
-    async def _give_way(self, settled: Settlement) -> None:
+    async def _preempt(self, settled: Settlement) -> None:
         """Let jobs leave switches: their slots are free when their rules are gone from there.
 
         Raises PlanError if one keeps its plan; those before it have left.
         """
         left: list[JobPlan] = []
         try:
-            for job, plan in settled.giving_way.items():
+            for job, plan in settled.preempted.items():
                 self._leave_switches(settled, job, plan)
                 left.append(plan)
         finally:
@@ -462,7 +462,7 @@ class Manager:
         """Whether something is back that was out of reach when the plan of a job was made."""
         return bool(self._job(job).avoided - self._failed)
 
-    def reconsidered(self, job: int) -> None:
+    def keep_plan(self, job: int) -> None:
         """Keep the plan of a job though what it avoided is back."""
         self._job(job).avoided &= self._failed
 

@@ -53,7 +53,7 @@ def own_rates(
 
 
 @dataclass
-class Reconsidered:
+class Reoptimizer:
     """One job's plan over time. Ask `look` now and then; times in seconds."""
 
     manager: Manager
@@ -69,7 +69,7 @@ class Reconsidered:
     @classmethod
     def begin(
         cls, manager: Manager, state: NetworkState, job: int, policy: ReplanningPolicy, now: float
-    ) -> Reconsidered:
+    ) -> Reoptimizer:
         """For a job that has just been planned."""
         replanner = Replanner(policy, 0, state.shares(now), now)
         return cls(manager, state, job, replanner, 0, now, recut_at=now)
@@ -102,14 +102,14 @@ class Reconsidered:
             # Planning takes tenths of a second, in which others are served.
             candidate = await asyncio.to_thread(self.manager.candidate, self.job, view, regained)
         except PlanError:
-            self.manager.reconsidered(self.job)
+            self.manager.keep_plan(self.job)
             return None
         if self.replanner.worth(
             round_cost(view, plan, elements), round_cost(view, candidate, elements)
         ):
             await self.manager.replan(self.job, on=view, regain=regained)
             return cause
-        self.manager.reconsidered(self.job)
+        self.manager.keep_plan(self.job)
         return None
 
     def recut_due(self, now: float) -> bool:

@@ -143,13 +143,13 @@ NextPlan = Callable[[int, frozenset[str], Allocator], JobPlan]
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """How a new job gets in: `plan` is its own, `giving_way` the next plans of the others.
+    """How a new job gets in: `plan` is its own, `preempted` the next plans of the others.
 
     `given_up`: where each of these no longer sums. All of it holds together, slots and groups too.
     """
 
     plan: JobPlan
-    giving_way: Mapping[int, JobPlan]
+    preempted: Mapping[int, JobPlan]
     given_up: Mapping[int, frozenset[str]]
 
 
@@ -173,16 +173,16 @@ def settle(
         for job, switches in found.victims.items():
             trial.release_at(job, switches)
         trial.take(found.plan)
-        giving_way: dict[int, JobPlan] = {}
+        preempted: dict[int, JobPlan] = {}
         stuck = None
         for job, switches in found.victims.items():
             try:
-                giving_way[job] = next_plan(job, switches, trial)
+                preempted[job] = next_plan(job, switches, trial)
             except PlanError:
                 stuck = job
                 break
         if stuck is None:
-            return Settlement(found.plan, giving_way, found.victims)
+            return Settlement(found.plan, preempted, found.victims)
         levels[stuck] = levels[request.job]
 
 

@@ -34,7 +34,7 @@ class AgentLostError(ControllerError):
         super().__init__(f"agent on {host}: {reason}")
 
 
-class ControllerClient:
+class AgentStream:
     """One agent's stream, see `AgentSession`. `reconnect`: s, 0 for never."""
 
     def __init__(
@@ -58,7 +58,7 @@ class ControllerClient:
         )
         self._changed = self._thread.changed
 
-    def __enter__(self) -> ControllerClient:
+    def __enter__(self) -> AgentStream:
         return self
 
     def __exit__(

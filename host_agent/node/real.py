@@ -11,7 +11,7 @@ from typing import Any
 
 from coordination.reduction import ExternalAnd
 from coordination.tree import CoordinationTree
-from host_agent.io.controller_client import ControllerClient
+from host_agent.io.controller_client import AgentStream
 from host_agent.io.coordination import Coordinator
 from host_agent.io.loop import Loop
 from host_agent.io.tcp_collective import BASE_PORT
@@ -129,11 +129,11 @@ class RealEnvironment:
     def attend(self, job: int) -> Stream:
         """Connect to the controller of the host's own stream."""
         assert self._node is not None
-        client = ControllerClient(self._node.address, job, self._host, tls=self._tls)
+        client = AgentStream(self._node.address, job, self._host, tls=self._tls)
         self.open(client)
         return client
 
-    def open(self, client: ControllerClient) -> None:
+    def open(self, client: AgentStream) -> None:
         """Connect, and let news wake the loop."""
         self._watch(client.fileno())
         client.open()
@@ -200,7 +200,7 @@ class HostLoop:
             watched.append(node.fileno())
         self._loop = Loop(port, [self.agent.traffic], watch=watched)
 
-    def join(self, client: ControllerClient, patience: float | None = None) -> None:
+    def join(self, client: AgentStream, patience: float | None = None) -> None:
         """Attend the job of a client, see `HostAgent.join`."""
         self.agent.join(client, patience)
         self._environment.open(client)

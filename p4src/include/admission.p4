@@ -28,6 +28,7 @@ control Admission(inout headers_t hdr,
 
     // `children` may come in here, of `fan_in` that there are. A switch that does not aggregate
     // for the tree has none of either.
+    @id(7)
     action admit_children(slot_index_t slot_base,
                           fragment_t window_mask,
                           fan_in_t fan_in,
@@ -39,20 +40,23 @@ control Admission(inout headers_t hdr,
     }
 
     // Results come in here.
+    @id(8)
     action admit_results(slot_index_t slot_base, fragment_t window_mask) {
         meta.sender = sender_t.SERVER;
         choose_slot(slot_base, window_mask);
     }
 
+    @id(9)
     action not_admitted() {
-        meta.sender = sender_t.STRANGER;
+        meta.sender = sender_t.UNADMITTED;
     }
 
+    @id(4)
     table admission {
         key = {
-            hdr.hopsum.job                 : exact @name("job");
-            hdr.hopsum.tree                : exact @name("tree");
-            standard_metadata.ingress_port : exact @name("ingress_port");
+            hdr.hopsum.job                 : exact @id(1) @name("job");
+            hdr.hopsum.tree                : exact @id(2) @name("tree");
+            standard_metadata.ingress_port : exact @id(3) @name("ingress_port");
         }
         actions = {
             admit_children;

@@ -12,6 +12,7 @@
 #include "metadata.p4"
 
 // Lose a packet with probability threshold / 2^32.
+@id(10)
 action lose(inout bool lost, bit<32> threshold) {
     bit<32> die;
     random(die, 0, 0xFFFFFFFF);
@@ -19,9 +20,10 @@ action lose(inout bool lost, bit<32> threshold) {
 }
 
 control IngressFaults(inout metadata_t meta, in standard_metadata_t standard_metadata) {
+    @id(5)
     table ingress_loss {
         key = {
-            standard_metadata.ingress_port : exact @name("ingress_port");
+            standard_metadata.ingress_port : exact @id(1) @name("ingress_port");
         }
         actions = {
             lose(meta.lost);
@@ -39,9 +41,10 @@ control IngressFaults(inout metadata_t meta, in standard_metadata_t standard_met
 }  // control IngressFaults
 
 control EgressFaults(inout metadata_t meta, in standard_metadata_t standard_metadata) {
+    @id(6)
     table egress_loss {
         key = {
-            standard_metadata.egress_port : exact @name("egress_port");
+            standard_metadata.egress_port : exact @id(1) @name("egress_port");
         }
         actions = {
             lose(meta.lost);

@@ -41,12 +41,14 @@ control PacketOuts(in headers_t hdr, inout standard_metadata_t standard_metadata
 control PlainForwarding(inout headers_t hdr, inout standard_metadata_t standard_metadata) {
     bool routed;
 
+    @id(1)
     action drop() {
         mark_to_drop(standard_metadata);
     }
 
     // Checksum by RFC 1624, equation 3: HC' = ~(~HC + ~m + m') with m' = m - 0x0100. It holds with
     // IPv4 options, and a header that came in broken goes out broken.
+    @id(2)
     action route(mac_addr_t dst_mac, port_t port) {
         hdr.ethernet.dst_mac = dst_mac;
         hdr.ipv4.ttl = hdr.ipv4.ttl |-| 1;
@@ -55,9 +57,10 @@ control PlainForwarding(inout headers_t hdr, inout standard_metadata_t standard_
         standard_metadata.egress_spec = port;
     }
 
+    @id(1)
     table ipv4_route {
         key = {
-            hdr.ipv4.dst_addr : lpm @name("dst_addr");
+            hdr.ipv4.dst_addr : lpm @id(1) @name("dst_addr");
         }
         actions = {
             route;
@@ -67,17 +70,20 @@ control PlainForwarding(inout headers_t hdr, inout standard_metadata_t standard_
         size = ROUTE_SIZE;
     }
 
+    @id(3)
     action forward(port_t port) {
         standard_metadata.egress_spec = port;
     }
 
+    @id(4)
     action flood(bit<16> group) {
         standard_metadata.mcast_grp = group;
     }
 
+    @id(2)
     table l2_forward {
         key = {
-            hdr.ethernet.dst_mac : exact @name("dst_mac");
+            hdr.ethernet.dst_mac : exact @id(1) @name("dst_mac");
         }
         actions = {
             forward;

@@ -27,6 +27,7 @@ const outcome_t OUTCOME_TAKEN_OVER = 14;     // an unfinished owner lost its slo
 const outcome_t OUTCOME_PLAIN = 15;          // not hopsum's: forwarded by the plain tables
 const outcome_t OUTCOME_CONGESTED = 16;      // left behind a long queue (beside others)
 
+@id(1)
 counter(17, CounterType.packets) outcomes;
 
 #endif  // HOPSUM_OUTCOMES_P4_

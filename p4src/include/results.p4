@@ -19,21 +19,24 @@ control Results(inout headers_t hdr,
     bit<1> clears;
 
     // One copy to each member of `group`; a `clear` of 1 clears the slot on the way.
+    @id(5)
     action replicate(bit<16> group, bit<1> clear) {
         standard_metadata.mcast_grp = group;
         clears = clear;
     }
 
+    @id(6)
     action no_group() {
         outcomes.count(OUTCOME_NOT_ADMITTED);
         meta.task = task_t.DISCARD;
     }
 
+    @id(3)
     table replication {
         key = {
-            hdr.hopsum.job   : exact @name("job");
-            hdr.hopsum.tree  : exact @name("tree");
-            hdr.hopsum.epoch : exact @name("epoch");
+            hdr.hopsum.job   : exact @id(1) @name("job");
+            hdr.hopsum.tree  : exact @id(2) @name("tree");
+            hdr.hopsum.epoch : exact @id(3) @name("epoch");
         }
         actions = {
             replicate;

@@ -86,7 +86,7 @@ control SlotTransition(inout headers_t hdr, inout metadata_t meta) {
     }
 
     // The same, and somebody's unfinished sum is lost with it.
-    action oust() {
+    action evict() {
         outcomes.count(OUTCOME_TAKEN_OVER);
         take_over();
     }
@@ -130,7 +130,7 @@ control SlotTransition(inout headers_t hdr, inout metadata_t meta) {
         }
         actions = {
             take_over;
-            oust;
+            evict;
             add;
             re_emit;
             mark_stale;
@@ -141,9 +141,9 @@ control SlotTransition(inout headers_t hdr, inout metadata_t meta) {
             // age      cleared seen complete
             // A slot goes to whoever is newer; only an incomplete sum is a loss.
             (age_t.VACANT,  _, _, _) : take_over();
-            (age_t.FOREIGN, 0, _, 0) : oust();
+            (age_t.FOREIGN, 0, _, 0) : evict();
             (age_t.FOREIGN, _, _, _) : take_over();
-            (age_t.NEWER,   0, _, 0) : oust();
+            (age_t.NEWER,   0, _, 0) : evict();
             (age_t.NEWER,   _, _, _) : take_over();
             // The slot has moved on, or the result has been here.
             (age_t.OLDER,   _, _, _) : mark_stale();

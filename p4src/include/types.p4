@@ -75,9 +75,9 @@ const bit<32> INSTANCE_TYPE_REPLICATION = 5;   // BMv2 docs/simple_switch.md, in
 
 // Who a packet comes from, by admission.
 enum bit<2> sender_t {
-    STRANGER = 0,  // nobody that may speak for this job here
-    CHILD = 1,     // a port below this switch in the job's tree
-    SERVER = 2     // the port towards the job's server
+    UNADMITTED = 0,  // fails admission: may not speak for this job here
+    CHILD = 1,       // a port below this switch in the job's tree
+    SERVER = 2       // the port towards the job's server
 }
 
 // What is to be done with a packet.

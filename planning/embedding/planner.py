@@ -21,7 +21,7 @@ from planning.embedding.embedding_plan import (
 from planning.embedding.heuristic import bound_of, near, search
 from planning.embedding.logical_topologies import Paths
 from planning.embedding.programme import relax, solve_integers
-from planning.embedding.sparsify import tidy
+from planning.embedding.sparsify import sparsify
 from planning.model.demand import JobDemand, Model, Resources, check_demands
 from planning.model.forest import Verdict
 
@@ -180,7 +180,7 @@ def _embedding(
     capacities: Capacities, answer: _Answer, options: Options, started: float
 ) -> Embedding:
     assert answer.units is not None
-    units = tidy(answer.columns, answer.units)
+    units = sparsify(answer.columns, answer.units)
     jobs = answer.columns.embeddings(units)
     check_embedding(capacities.resources, jobs, options.units)
     times = capacities.exact_times(

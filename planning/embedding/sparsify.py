@@ -9,7 +9,7 @@ from planning.embedding.choice import Columns, Units
 SLACK = 1e-9
 
 
-def tidy(columns: Columns, units: Units) -> Units:
+def sparsify(columns: Columns, units: Units) -> Units:
     """Take topologies out, lightest first, while the busiest row stays as busy as it was.
 
     Programmes and searches stop at any of many equally good answers; this one starts fastest.

@@ -256,7 +256,7 @@ class Problem:
         return problem
 
 
-def pose(
+def build_model(
     network: Network,
     tasks: Sequence[TreeTask],
     limits: Limits | None = None,

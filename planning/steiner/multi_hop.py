@@ -31,8 +31,8 @@ from planning.steiner.in_trees import (
     Limits,
     Problem,
     TreeTask,
+    build_model,
     exact_time,
-    pose,
     route_of,
 )
 from planning.steiner.multi_hop_bound import (
@@ -46,9 +46,9 @@ from planning.steiner.multi_hop_exact import solve_exactly
 from planning.steiner.multi_hop_heuristic import (
     Effort,
     among_others,
+    drop_useless,
     improve,
     improve_together,
-    tidy,
 )
 from protocol.wire import MAX_CHILDREN
 
@@ -155,7 +155,7 @@ def solve_tasks(
         if exact.status is Status.TIME_LIMIT:
             verdict = Verdict.TIME_LIMIT
         if exact.chosen is not None:
-            chosen = tidy(search.problem, exact.chosen)
+            chosen = drop_useless(search.problem, exact.chosen)
             reached = search.problem.time(chosen)
         if exact.bound > bound.time * (1 + SLACK):
             # Between the bound and what is reached there may be no time that a link can take.
@@ -199,7 +199,7 @@ class _Search:
     ) -> None:
         self.network, self.tasks, self.method = network, tasks, method
         _check_attached(network, tasks)
-        self.problem = pose(network, tasks, limits)
+        self.problem = build_model(network, tasks, limits)
         self.random = Random(seed)
 
     def run(self) -> tuple[Chosen, ...] | None:
@@ -230,7 +230,7 @@ class _Search:
         better = improve(alone, starts, bound, self.random, effort)
         if better is None or alone.time([better]) >= reached * (1 - SLACK):
             return first
-        return tidy(alone, (better,))[0]
+        return drop_useless(alone, (better,))[0]
 
     def explain(self, otherwise: str) -> NoReturn:
         """Say why there are no trees."""

@@ -332,7 +332,7 @@ def improve_together(
     return tuple(best)
 
 
-def tidy(problem: Problem, chosen: Sequence[Chosen]) -> tuple[Chosen, ...]:
+def drop_useless(problem: Problem, chosen: Sequence[Chosen]) -> tuple[Chosen, ...]:
     """Trees as fast as these, without detours that save no time."""
     best = list(chosen)
     time = problem.time(best)

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from controller.api.client import ControllerQueries
+from controller.api.client import ControllerClient
 from mininet_topos.emulation import Emulation
 from network.loaders import load_network
 from network.model import Network
@@ -104,7 +104,7 @@ class Cluster:
 
     def attached(self) -> set[str]:
         """The hosts whose agents are here."""
-        nodes = ControllerQueries(self.address, self.tls).nodes()
+        nodes = ControllerClient(self.address, self.tls).nodes()
         return {node.host for node in nodes if node.attached}
 
     def log(self, host: str) -> str:
@@ -151,7 +151,7 @@ def test_jobs_over_a_unix_socket(cluster: Cluster) -> None:
     ]
     # While a job runs, the status tells of it; it ends where its owner says so.
     cluster.ask("submit", "long", "--workers", "h1,h2", "--rounds", "100000")
-    queries = ControllerQueries(cluster.address)
+    queries = ControllerClient(cluster.address)
     until(lambda: queries.job("long").round > 0, "rounds")
     status = cluster.run("status")
     assert status.returncode == 0, status.stderr
@@ -197,7 +197,7 @@ def test_a_job_outlives_a_controller_that_is_killed(cluster: Cluster) -> None:
     until(lambda: cluster.attached() == set(cluster.network.hosts), "all agents")
     rounds = 300
     cluster.ask("submit", "long", "--workers", "h1,h2,h3", "--rounds", str(rounds))
-    queries = ControllerQueries(cluster.address)
+    queries = ControllerClient(cluster.address)
     for epoch in (1, 2):
         seen = queries.job("long").round
         until(lambda seen=seen: queries.job("long").round > seen, "rounds")  # type: ignore[misc]

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from collectives.plan import DataType, fragment_count
-from controller.api.client import ControllerQueries
+from controller.api.client import ControllerClient
 from controller.api.rendezvous import find_controller
 from host_agent.operator_training import NAMES
 from host_agent.workload import WorkloadSpec
@@ -62,7 +62,7 @@ class Run:
         if find_controller() is None:
             return False
         try:
-            jobs = ControllerQueries().status()
+            jobs = ControllerClient().status()
         except ControllerError:
             return False
         return any(

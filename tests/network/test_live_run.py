@@ -17,7 +17,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cli.main import app
-from controller.api.client import ControllerQueries
+from controller.api.client import ControllerClient
 from controller.api.rendezvous import find_controller
 from tests.machine import PATIENCE
 from tests.network.processes import process
@@ -59,7 +59,7 @@ class Run:
     def wait_for_slots(self) -> None:
         """Return when the switches sum."""
         wait_until(lambda: find_controller() is not None, "its controller", self.process)
-        queries = ControllerQueries()
+        queries = ControllerClient()
         wait_until(
             lambda: any(s.outcomes["completed"] for s in queries.switches(counters=True)),
             "sums",
@@ -87,7 +87,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
 
 def test_a_job_goes_on_without_its_spine(run: Run) -> None:
     run.wait_for_slots()
-    queries = ControllerQueries()
+    queries = ControllerClient()
     _, plan = queries.describe(1)
     (spine,) = {"s1", "s2"} & set(plan.trees[0].parts)
     os.kill(process("run", f"1@{spine}-eth1"), signal.SIGKILL)

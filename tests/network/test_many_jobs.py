@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from cli.job_commands import job_dict, make_submission
 from cli.main import app
-from controller.api.client import ControllerQueries
+from controller.api.client import ControllerClient
 from controller.jobs.priorities import PriorityPolicy
 from network.loaders import load_network, save_network
 from protocol.channel import ControllerError
@@ -43,7 +43,7 @@ class Running:
     def wait_until_up(self) -> None:
         """Return when every host has its agent."""
         self.wait_until(lambda: "its controller at" in self.log.read_text(), "the cluster")
-        self.queries = ControllerQueries()
+        self.queries = ControllerClient()
         self.wait_until(self.attached, "agents on all hosts")
 
     def stop(self) -> None:

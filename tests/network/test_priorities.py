@@ -14,7 +14,7 @@ from cli.experiment.cluster import beside_cluster
 from cli.experiment.description import Engine
 from cli.experiment.pipelines import compile_pipeline, slots_of
 from cli.job_commands import job_dict, make_submission
-from controller.api.client import ControllerQueries
+from controller.api.client import ControllerClient
 from controller.jobs.cluster import Cluster
 from controller.jobs.job_queue import JobState
 from controller.jobs.priorities import ONE_LEVEL, PriorityPolicy
@@ -45,7 +45,7 @@ def packets(interface: str) -> dict[int, int]:
 
 
 async def run_job(cluster: Cluster, address: str, name: str, algorithm: str) -> None:
-    queries = ControllerQueries(address)
+    queries = ControllerClient(address)
     while set(cluster.nodes.attached) != set(cluster.network.hosts):
         await asyncio.sleep(0.05)
     submission = make_submission(

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from packet_io import compile as cache
 from packet_io.compile import CompileError, NoCompilerError, compile_shared
-from packet_io.port import compile as cache
 
 TEXT = "int answer(void) { return 42; }\n"
 

@@ -22,7 +22,7 @@ import pytest
 from cli.job_commands import job_dict, make_submission
 from collectives.plan import DataType, JobPlan
 from controller import clock
-from controller.api.client import ControllerQueries, NoClusterError
+from controller.api.client import ControllerClient, NoClusterError
 from controller.api.cluster_service import ClusterService
 from controller.api.service import ControllerService, at
 from controller.dataplane.driver import DriverError
@@ -31,11 +31,11 @@ from controller.jobs.agents import AgentRegistry
 from controller.jobs.cluster import Cluster
 from controller.jobs.job_queue import JobSpec
 from controller.jobs.manager import Manager
-from controller.jobs.reoptimizer import Reconsidered, free_network
+from controller.jobs.reoptimizer import Reoptimizer, free_network
 from controller.jobs.replanning import ReplanningPolicy
 from controller.jobs.sharing import SharingPolicy
 from controller.telemetry.state import StateError
-from host_agent.io.controller_client import ControllerClient
+from host_agent.io.controller_client import AgentStream
 from host_agent.node.bandwidth import Counted
 from host_agent.node.client import NodeClient
 from host_agent.node.serve import NodeServer
@@ -86,7 +86,7 @@ class World:
         self._agents: list[tuple[threading.Thread, int]] = []
         self.nodes: list[NodeServer] = []
         self.start()
-        self.queries = ControllerQueries(self.address)
+        self.queries = ControllerClient(self.address)
 
     def start(self) -> None:
         """Start the controller."""
@@ -102,7 +102,7 @@ class World:
     def _answers(self) -> bool:
         """Whether it can be asked: gRPC tries again only a second after it found nobody."""
         try:
-            ControllerQueries(self.address).jobs()
+            ControllerClient(self.address).jobs()
         except ControllerError:
             return False
         return True
@@ -336,7 +336,7 @@ def test_weights_change_at_borders(
     random = Random(every)
     cuts: list[object] = []
 
-    async def recut(self: Reconsidered, elements: int, now: float) -> JobPlan:
+    async def recut(self: Reoptimizer, elements: int, now: float) -> JobPlan:
         loads = {
             link: random.choice([0.1, 0.5, 1.0]) for link in self.manager.network.directed_links()
         }
@@ -345,7 +345,7 @@ def test_weights_change_at_borders(
         cuts.append(plan.cut)
         return plan
 
-    monkeypatch.setattr(Reconsidered, "recut", recut)
+    monkeypatch.setattr(Reoptimizer, "recut", recut)
     monkeypatch.setattr("controller.jobs.cluster.WATCH_SECONDS", 0.01)
     policy = ReplanningPolicy(every=every, pause=0.0)
     world = World(tmp_path, "torus:3x3", link_rate=1e8, replanning=policy)
@@ -802,7 +802,7 @@ def test_nothing_is_left_of_a_job_whose_rules_switches_refuse(world: World) -> N
 def test_a_controller_of_one_run_has_no_cluster(tmp_path: Path) -> None:
     async def main() -> None:
         async with ControllerService(AgentRegistry()).serve(at(f"unix:{tmp_path}/c")) as address:
-            queries = ControllerQueries(address)
+            queries = ControllerClient(address)
             assert await asyncio.to_thread(queries.jobs) == []
             with pytest.raises(NoClusterError, match="`hopsum cluster`"):
                 await asyncio.to_thread(queries.submit, ring("a", "h1,h2"))
@@ -872,7 +872,7 @@ def test_tls_lets_in_who_is_certified(tmp_path: Path, monkeypatch: pytest.Monkey
         world.exact("secret")
         assert world.attached() == {"h1", "h2"}
         with pytest.raises(ControllerError, match="UNAVAILABLE"):
-            ControllerQueries(world.address, files("stranger")).jobs()
+            ControllerClient(world.address, files("stranger")).jobs()
     with pytest.raises(ControllerError, match=r"TLS: .*none\.pem cannot be read"):
         server_credentials(Tls(None, tmp_path / "none.pem", tmp_path / "controller.key"))
 
@@ -887,17 +887,17 @@ def test_a_certificate_is_of_one_host(tmp_path: Path) -> None:
         return Tls(tmp_path / "ours.pem", tmp_path / f"{name}.pem", tmp_path / f"{name}.key")
 
     with contextlib.closing(World(tmp_path, tls=files("controller"))) as world:
-        world.queries = ControllerQueries(world.address, files("h1"))
+        world.queries = ControllerClient(world.address, files("h1"))
         words = "its certificate is of h1, localhost, not of host h2; expected one with the common"
         ended = world.agent("h2", files("h1"))
         until(lambda: bool(ended), "the end of a stranger's agent")
         assert words in str(ended[0])
         assert world.attached() == set()
         job = world.queries.submit(ring("secret", "h1,h2"))
-        client = ControllerClient(world.address, job.job, "h2", tls=files("h1"))
+        client = AgentStream(world.address, job.job, "h2", tls=files("h1"))
         with contextlib.closing(client), pytest.raises(ControllerError, match=words):
             client.register()
-        client = ControllerClient(world.address, job.job, "h2", tls=files("h2"))
+        client = AgentStream(world.address, job.job, "h2", tls=files("h2"))
         with contextlib.closing(client):
             assert client.register().plan.workers == ("h1", "h2")
 
@@ -913,7 +913,7 @@ def test_an_agent_whose_tls_files_are_replaced_tries_again(
         own, certificate=tmp_path / "controller.pem", key=tmp_path / "controller.key"
     )
     with contextlib.closing(World(tmp_path, tls=controller)) as world:
-        world.queries = ControllerQueries(world.address, own)
+        world.queries = ControllerClient(world.address, own)
         world.agent("h1", own)
         until(lambda: "h1" in world.attached(), "the agent")
         away = (tmp_path / "h1.pem").rename(tmp_path / "away")

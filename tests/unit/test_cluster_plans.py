@@ -11,7 +11,7 @@ from controller.jobs.cluster import Cluster
 from controller.jobs.job_queue import JobSpec
 from controller.jobs.manager import Manager
 from controller.jobs.replanning import ReplanningPolicy
-from tests.unit.test_reconsidering import install, load, spines
+from tests.unit.test_reoptimizer import install, load, spines
 
 pytestmark = pytest.mark.usefixtures("time_to_plan")
 

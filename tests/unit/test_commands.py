@@ -17,7 +17,7 @@ from cli import doctor, shell
 from cli.main import app
 from cli.reports.network_drawing import TREE_COLOURS, network_svg, positions
 from collectives.plan import PlanError
-from controller.api.client import ControllerQueries
+from controller.api.client import ControllerClient
 from controller.api.rendezvous import announced, find_controller
 from controller.api.service import ControllerService, at
 from controller.dataplane.driver import DriverError, State, SwitchTarget
@@ -261,9 +261,9 @@ def test_the_running_controller_is_found(
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
     with pytest.raises(ControllerError, match="no controller is running"):
-        ControllerQueries()
+        ControllerClient()
     with announced(controller):
-        assert ControllerQueries().address == controller
+        assert ControllerClient().address == controller
         assert "waiting" in run("jobs")
         with announced("unix:/another"):
             assert find_controller() == "unix:/another"

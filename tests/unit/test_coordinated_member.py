@@ -12,7 +12,7 @@ from collectives.plan import DataType
 from coordination.failure import ProcessLost
 from coordination.physical import plan_coordination
 from host_agent.agent import Task, attend
-from host_agent.io.controller_client import ControllerClient
+from host_agent.io.controller_client import AgentStream
 from host_agent.node.real import RealCoordination
 from host_agent.node.source import AgreedOrder
 from host_agent.operator_training import NAMES, OperatorTraining
@@ -44,7 +44,7 @@ def test_agents_train_in_an_agreed_order() -> None:
 
     def agent(host: str) -> None:
         try:
-            attend(cast(ControllerClient, Client(controller, host)), MemoryPort.pair()[0])
+            attend(cast(AgentStream, Client(controller, host)), MemoryPort.pair()[0])
         except Exception:  # noqa: BLE001 - the agent has told the controller why
             controller.barrier.abort()
 

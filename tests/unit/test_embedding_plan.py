@@ -23,7 +23,7 @@ from planning.embedding.logical_topologies import Paths, aggregation_tree
 from planning.embedding.planner import plan_again, plan_beside, plan_embedding
 from planning.embedding.programme import relax, solve_integers
 from planning.embedding.regions import Region
-from planning.embedding.sparsify import tidy
+from planning.embedding.sparsify import sparsify
 from planning.model.demand import JobDemand, Model, Resources, unused
 from planning.model.forest import Verdict
 
@@ -349,7 +349,7 @@ def test_tidying_keeps_the_busiest_row_and_the_groups() -> None:
     for _ in range(20):
         chosen = random.integers(0, len(columns), 32)
         units = np.bincount(chosen, minlength=len(columns)).astype(np.int64)
-        fewer = tidy(columns, units)
+        fewer = sparsify(columns, units)
         assert fewer.sum() == 32 and np.count_nonzero(fewer) <= np.count_nonzero(units)
         assert columns.loads(fewer).max() <= columns.loads(units).max() * (1 + 1e-6)
 

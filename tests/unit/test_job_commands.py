@@ -64,7 +64,7 @@ class Answers:
 @pytest.fixture(autouse=True)
 def answers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setattr("controller.api.client.ControllerQueries", Answers)
+    monkeypatch.setattr("controller.api.client.ControllerClient", Answers)
 
 
 def said(*arguments: str) -> str:

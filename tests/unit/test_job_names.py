@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cli.main import app
-from controller.api.client import ControllerQueries, job_query
+from controller.api.client import ControllerClient, job_query
 from controller.jobs.job_queue import Job, JobBook, JobError, JobSpec, JobState
 from planning.model.request import PlanRequest
 from protocol import hopsum_pb2 as pb
@@ -61,11 +61,11 @@ def test_numbers_of_no_job(text: str) -> None:
 def test_a_leading_dash_after_two(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
-    def answer(self: ControllerQueries, job: str) -> pb.JobInfo:
+    def answer(self: ControllerClient, job: str) -> pb.JobInfo:
         asked.append(job)
         return pb.JobInfo(job=7, name=job, state="running")
 
-    monkeypatch.setattr(ControllerQueries, command, answer)
+    monkeypatch.setattr(ControllerClient, command, answer)
     done = CliRunner().invoke(app, [command, "--controller", "unix:/nowhere", "--", "-x"])
     assert (done.exit_code, asked) == (0, ["-x"]), done.output
 
@@ -74,11 +74,11 @@ def test_waiting_is_for_the_number(monkeypatch: pytest.MonkeyPatch) -> None:
     """The job that was submitted is waited for, not one that is named like its number."""
     asked: list[str | int] = []
 
-    def answer(self: ControllerQueries, job: str | int) -> pb.JobInfo:
+    def answer(self: ControllerClient, job: str | int) -> pb.JobInfo:
         asked.append(job)
         return pb.JobInfo(job=7, name="mine", state="running" if len(asked) < 3 else "finished")
 
-    monkeypatch.setattr(ControllerQueries, "job", answer)
+    monkeypatch.setattr(ControllerClient, "job", answer)
     monkeypatch.setattr("cli.job_commands.POLL_SECONDS", 0.0)
     done = CliRunner().invoke(app, ["job", "mine", "--wait", "--controller", "unix:/nowhere"])
     assert done.exit_code == 0, done.output

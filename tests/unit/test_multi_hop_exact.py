@@ -17,7 +17,7 @@ from planning.model.linear_program import Status
 from planning.model.placement import place
 from planning.model.request import Method, PlanRequest
 from planning.registry import make_plan
-from planning.steiner.in_trees import Limits, TreeTask, exact_time, pose, route_of
+from planning.steiner.in_trees import Limits, TreeTask, build_model, exact_time, route_of
 from planning.steiner.multi_hop import solve_multi_hop, solve_tasks
 from planning.steiner.multi_hop_bound import time_bound
 from planning.steiner.multi_hop_exact import solve_exactly
@@ -48,7 +48,7 @@ def test_equal_to_all_trees_tried_out(seed: int) -> None:
         max_children=random.choice([2, 3, 32]),
         max_switches=random.choice([2, 3, 9]),
     )
-    problem = pose(network, [task], limits)
+    problem = build_model(network, [task], limits)
     best = best_time(network, [task], limits)
     found = solve_exactly(problem)
     if best is None:
@@ -88,7 +88,7 @@ def test_two_trees_equal_to_all_pairs_tried_out(seed: int) -> None:
     )
     best = best_time(network, tasks, limits)
     assert best is not None
-    problem = pose(network, tasks, limits)
+    problem = build_model(network, tasks, limits)
     found = solve_exactly(problem)
     assert found.chosen is not None
     assert problem.fits(found.chosen)

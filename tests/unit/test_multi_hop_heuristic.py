@@ -18,7 +18,7 @@ from planning.model.placement import place
 from planning.model.request import Method, PlanRequest
 from planning.registry import make_plan
 from planning.steiner import multi_hop
-from planning.steiner.in_trees import Limits, TreeTask, pose
+from planning.steiner.in_trees import Limits, TreeTask, build_model
 from planning.steiner.multi_hop import solve_multi_hop, solve_tasks
 from planning.steiner.multi_hop_candidates import candidate_trees
 from planning.steiner.multi_hop_heuristic import Effort, improve
@@ -45,7 +45,7 @@ def test_a_tree_under_change_counts_right(seed: int, spec: str) -> None:
     random = Random(seed)
     network = with_speeds(load_network(spec), random)
     task = random_task(network, 9, 0.6, random)
-    problem = pose(network, [task], Limits(max_children=random.choice([2, 32])))
+    problem = build_model(network, [task], Limits(max_children=random.choice([2, 32])))
     start = candidate_trees(network, problem, task)[0]
     time = problem.time([start]) / random.choice([1, 2, 4])
     tree = HangingTree(problem, start, time)
@@ -155,7 +155,7 @@ def test_a_search_looks_at_no_more_arcs_than_it_may(
     random = Random(0)
     network = with_speeds(load_network("dragonfly:2"), random)
     task = random_task(network, 40, 1.0, random)
-    problem = pose(network, [task], Limits(max_summing=10))
+    problem = build_model(network, [task], Limits(max_summing=10))
     starts = candidate_trees(network, problem, task)
     looked_at = 0.0
     best_path = HangingTree.best_path

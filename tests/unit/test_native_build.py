@@ -17,7 +17,7 @@ from p4switch.execute.native.generate import generate
 from p4switch.ir import Program
 from p4switch.source.parser import parse_text
 from p4switch.source.position import UnsupportedError
-from packet_io.port import compile as cache_module
+from packet_io import compile as cache_module
 
 TEXT = """
 #include <core.p4>

@@ -21,7 +21,7 @@ from planning.model.graph import PlanningGraph
 from planning.model.request import PlanRequest
 from planning.model.routes import make_route
 from planning.registry import make_plan
-from planning.steiner.in_trees import Chosen, TreeTask, pose
+from planning.steiner.in_trees import Chosen, TreeTask, build_model
 
 
 def ring_of_switches() -> Network:
@@ -51,7 +51,7 @@ ASKED = PlanRequest(1, 1, ("h1", "h2", "h3"), ("h4",))
 )
 def test_only_trees_from_every_worker_fit(parents: dict[int, int], fits: bool) -> None:
     task = TreeTask("h4", ("h1", "h2", "h3"), frozenset(RING.switches))
-    problem = pose(RING, [task])
+    problem = build_model(RING, [task])
     assert problem.fits([Chosen(parents, frozenset(range(4)))]) is fits
 
 

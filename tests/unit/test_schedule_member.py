@@ -16,7 +16,7 @@ from collectives.algorithms.trees import SharedTree
 from collectives.plan import DataType, HostPart, JobPlan
 from coordination.tree import CoordinationTree
 from host_agent.agent import Task, attend
-from host_agent.io.controller_client import ControllerClient
+from host_agent.io.controller_client import AgentStream
 from host_agent.session import AllDone, Assignment, Event
 from host_agent.stream import WorkerOptions
 from host_agent.task import TaskError
@@ -121,7 +121,7 @@ def run_agents(controller: Controller) -> None:
 
     def agent(host: str) -> None:
         try:
-            attend(cast(ControllerClient, Client(controller, host)), MemoryPort.pair()[0])
+            attend(cast(AgentStream, Client(controller, host)), MemoryPort.pair()[0])
         except Exception:  # noqa: BLE001 - the agent has told the controller why
             controller.barrier.abort()
             controller.working.abort()

@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 
 from collectives.messages import network_from, network_message, plan_from, plan_message
 from collectives.plan import JobPlan, PlanError, Results
-from controller.api.client import ControllerQueries
+from controller.api.client import ControllerClient
 from controller.api.service import ControllerService, ServiceError, at
 from controller.dataplane.rules import Loss, SwitchRules
 from controller.jobs.agents import AgentRegistry, UnknownJobError
 from controller.jobs.manager import Manager, next_request
 from controller.jobs.tracker import Outgoing, Tracker
-from host_agent.io.controller_client import AgentLostError, ControllerClient
+from host_agent.io.controller_client import AgentLostError, AgentStream
 from host_agent.server import Server
 from host_agent.session import AgentLost, AllDone, PlanChanged
 from host_agent.worker import Worker
@@ -317,7 +317,7 @@ class Running:
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(WAIT)
 
 
-def wait_for(client: ControllerClient, wanted: Callable[[list[Any]], bool]) -> list[Any]:
+def wait_for(client: AgentStream, wanted: Callable[[list[Any]], bool]) -> list[Any]:
     events: list[Any] = []
     poll = select.poll()
     poll.register(client.fileno(), select.POLLIN)
@@ -332,7 +332,7 @@ def test_a_job_from_start_to_end(tmp_path: Path) -> None:
     with Running(tmp_path / "c.sock", network) as running:
         plan = running.do(running.manager.submit(request, '{"rounds": 3}'))
         assert set(running.installed[-1]) == {"s1"}
-        clients = {h: ControllerClient(running.address, 1, h) for h in ("h1", "h2", "ps")}
+        clients = {h: AgentStream(running.address, 1, h) for h in ("h1", "h2", "ps")}
         for client in clients.values():
             assignment = client.register(WAIT)
             assert assignment.plan == plan
@@ -352,13 +352,13 @@ def test_a_job_from_start_to_end(tmp_path: Path) -> None:
         assert tracker.agents["h1"].round == 2
         assert json.loads(tracker.agents["h1"].detail) == {"loss": 0.5}
         assert tracker.reports()["ps"] == {"served": True}
-        (job,) = ControllerQueries(running.address).status()
+        (job,) = ControllerClient(running.address).status()
         assert (job.job, job.epoch, job.state) == (1, 1, "finished")
         assert [agent.host for agent in job.agents] == ["h1", "h2", "ps"]
         for client in clients.values():
             client.close()
         running.do(running.manager.remove(1))
-        assert ControllerQueries(running.address).status() == []
+        assert ControllerClient(running.address).status() == []
 
 
 def test_a_killed_process_is_named_to_the_others(tmp_path: Path) -> None:
@@ -367,8 +367,8 @@ def test_a_killed_process_is_named_to_the_others(tmp_path: Path) -> None:
         running.do(running.manager.submit(request))
         code = (
             "import sys, signal\n"
-            "from host_agent.io.controller_client import ControllerClient\n"
-            f"client = ControllerClient({running.address!r}, 1, 'h2')\n"
+            "from host_agent.io.controller_client import AgentStream\n"
+            f"client = AgentStream({running.address!r}, 1, 'h2')\n"
             "client.register()\n"
             "client.ready()\n"
             "print('ready', flush=True)\n"
@@ -377,7 +377,7 @@ def test_a_killed_process_is_named_to_the_others(tmp_path: Path) -> None:
         process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
-        with ControllerClient(running.address, 1, "h1") as client:
+        with AgentStream(running.address, 1, "h1") as client:
             client.register(WAIT)
             client.ready()
             process.kill()
@@ -392,7 +392,7 @@ def test_a_restarted_server_and_a_new_plan(tmp_path: Path) -> None:
     network, request = star_request()
     with Running(tmp_path / "c.sock", network) as running:
         running.do(running.manager.submit(request))
-        clients = {h: ControllerClient(running.address, 1, h) for h in ("h1", "h2", "ps")}
+        clients = {h: AgentStream(running.address, 1, h) for h in ("h1", "h2", "ps")}
         for client in clients.values():
             client.register(WAIT)
             client.ready()
@@ -400,7 +400,7 @@ def test_a_restarted_server_and_a_new_plan(tmp_path: Path) -> None:
             client.wait_for_start(WAIT)
         clients["ps"].close()
         wait_for(clients["h1"], lambda events: AgentLost("ps", "its connection ended") in events)
-        again = ControllerClient(running.address, 1, "ps")
+        again = AgentStream(running.address, 1, "ps")
         assert again.register(WAIT).plan.epoch == 2
         events = wait_for(clients["h1"], bool)
         assert [event.plan.epoch for event in events if isinstance(event, PlanChanged)] == [2]
@@ -414,7 +414,7 @@ def test_a_restarted_server_and_a_new_plan(tmp_path: Path) -> None:
 def test_a_client_outlives_its_controller(tmp_path: Path) -> None:
     network, request = star_request(2)
     path = tmp_path / "c.sock"
-    clients = {h: ControllerClient(f"unix:{path}", 1, h) for h in ("h1", "h2", "ps")}
+    clients = {h: AgentStream(f"unix:{path}", 1, h) for h in ("h1", "h2", "ps")}
     with Running(path, network) as running:
         running.do(running.manager.submit(request))
         for client in clients.values():
@@ -443,7 +443,7 @@ def test_refusals_reach_the_agent(tmp_path: Path) -> None:
         running.do(running.manager.submit(request))
         for job, host, reason in ((2, "h1", "there is no job 2; jobs: 1"), (1, "h7", "no part")):
             with (
-                ControllerClient(running.address, job, host) as client,
+                AgentStream(running.address, job, host) as client,
                 pytest.raises(ControllerError, match=f"refused: .*{reason}"),
             ):
                 client.register(WAIT)
@@ -452,12 +452,12 @@ def test_refusals_reach_the_agent(tmp_path: Path) -> None:
 def test_no_controller(tmp_path: Path) -> None:
     address = f"unix:{tmp_path / 'nobody.sock'}"
     with (
-        ControllerClient(address, 1, "h1", reconnect=0.0) as client,
+        AgentStream(address, 1, "h1", reconnect=0.0) as client,
         pytest.raises(ControllerError, match=r"controller at unix:.*nobody\.sock: UNAVAILABLE"),
     ):
         client.register(WAIT)
     with pytest.raises(ControllerError, match="UNAVAILABLE"):
-        ControllerQueries(address).status()
+        ControllerClient(address).status()
 
 
 def test_a_tcp_address() -> None:
@@ -551,7 +551,7 @@ def test_failures_are_planned_around() -> None:
         assert not manager.lost_to(1)
         assert await manager.recover([spine]) == [1]
         assert manager.avoided(1)
-        manager.reconsidered(1)
+        manager.keep_plan(1)
         assert not manager.avoided(1)
 
     run_manager(network, test)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planning.steiner.in_trees import Chosen, Limits, TreeTask, pose
+from planning.steiner.in_trees import Chosen, Limits, TreeTask, build_model
 from planning.steiner.low_congestion import least_congestion
 from planning.steiner.soar import Placement, soar
 from tests.unit.tree_oracle import all_parents, small_network
@@ -116,7 +116,7 @@ def test_least_congestion_equals_all_sets_tried_out(seed: int) -> None:
     task = TreeTask(server, tuple(workers), able, max_flows=random.choice([None, 2]))
     most = random.randint(0, 3)
     limits = Limits(max_summing=most, max_children=random.choice([2, 3, 32]))
-    problem = pose(network, [task], limits)
+    problem = build_model(network, [task], limits)
     number = {name: v for v, name in enumerate(problem.switches)}
     tree = next(all_parents(network, task))
     parents = {

@@ -9,7 +9,7 @@ import pytest
 from collectives.plan import DataType, JobPlan
 from controller.dataplane.rules import SwitchRules
 from controller.jobs.manager import Manager
-from controller.jobs.reoptimizer import LEAST_SHARE, Reconsidered, free_network, own_rates
+from controller.jobs.reoptimizer import LEAST_SHARE, Reoptimizer, free_network, own_rates
 from controller.jobs.replanning import Cause, ReplanningPolicy
 from controller.telemetry.state import InterfaceUse, NetworkState
 from network.loaders import load_network
@@ -50,7 +50,7 @@ def test_a_busy_spine_is_left_once_and_not_for_a_burst() -> None:
         network = spines()
         manager, used, other = await submitted(network)
         state = NetworkState(network)
-        looking = Reconsidered.begin(manager, state, 1, POLICY, 0.0)
+        looking = Reoptimizer.begin(manager, state, 1, POLICY, 0.0)
         causes = []
         for second in range(1, 21):
             # Other traffic: a burst at 5 s, and a lasting load from 10 s on.
@@ -79,7 +79,7 @@ def test_slots_come_back_to_who_gave_them_up_and_not_at_once(rate: float | None)
         given_up = manager.bypassed(1)
         assert given_up == {"l1"}
         state = NetworkState(network)
-        looking = Reconsidered.begin(manager, state, 1, POLICY, 0.0)
+        looking = Reoptimizer.begin(manager, state, 1, POLICY, 0.0)
         for second in range(1, 10):
             assert await looking.look(0, 100_000, float(second)) is None
         await manager.remove(2)
@@ -102,7 +102,7 @@ def test_slots_that_come_and_go_cost_a_look_a_pause() -> None:
         request = PlanRequest(1, 1, ("h1", "h2", "h3"), ("ps",))
         levels = {1: 3, 2: 0}
         await manager.submit(request)
-        looking = Reconsidered.begin(manager, NetworkState(network), 1, POLICY, 0.0)
+        looking = Reoptimizer.begin(manager, NetworkState(network), 1, POLICY, 0.0)
         for second in range(1, 41):
             if second % 2:
                 newer = replace(request, job=2, workers=("h1", "h2"))
@@ -123,7 +123,7 @@ def test_what_a_job_uses_itself_does_not_drive_it_away() -> None:
         state = NetworkState(network)
         elements, rounds_a_second = 100_000, 20
         own = own_rates(network, manager.plan_of(1), elements, rounds_a_second)
-        looking = Reconsidered.begin(manager, state, 1, POLICY, 0.0)
+        looking = Reoptimizer.begin(manager, state, 1, POLICY, 0.0)
         for second in range(1, 21):
             state.report(
                 used,
@@ -172,7 +172,7 @@ def test_weights_follow_the_state_where_that_is_worth_it() -> None:
         manager, state = Manager(network, install), NetworkState(network)
         plan = await embedded(manager)
         assert plan.trees and plan.host_parts
-        looking = Reconsidered.begin(manager, state, 1, POLICY, 0.0)
+        looking = Reoptimizer.begin(manager, state, 1, POLICY, 0.0)
         assert not looking.recut_due(POLICY.pause - 0.1) and looking.recut_due(POLICY.pause)
         # Nothing has changed, or too little.
         assert await looking.recut(100_000, 5.0) is plan
@@ -200,7 +200,7 @@ def test_a_jobs_own_load_is_no_reason_for_other_weights() -> None:
         network = slow_helpers()
         manager, state = Manager(network, install), NetworkState(network)
         plan = await embedded(manager)
-        looking = Reconsidered.begin(manager, state, 1, POLICY, 0.0)
+        looking = Reoptimizer.begin(manager, state, 1, POLICY, 0.0)
         looking.rate = 20.0
         sent = predict_plan(network, plan, 100_000, DataType.INT32).links
         for host in plan.auxiliary:
@@ -225,7 +225,7 @@ def test_what_is_back_is_looked_at_and_used_if_that_is_faster() -> None:
     async def main() -> None:
         manager, used, other = await submitted(spines())
         state = NetworkState(manager.network)
-        looking = Reconsidered.begin(manager, state, 1, POLICY, 0.0)
+        looking = Reoptimizer.begin(manager, state, 1, POLICY, 0.0)
         await manager.fail([used])
         assert manager.plan_of(1).epoch == 2
         # The spine it went to has been busy all the time, so that no change calls for a look.
