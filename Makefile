@@ -41,7 +41,7 @@ run: setup  ## train a classifier on digits with gradients summed in the switche
 	$(BIN)/hopsum demo --output out/run
 
 test: setup  ## all tests this machine allows; TEST=name runs those that match
-	$(BIN)/python -m pytest -n 2 --dist loadgroup $(if $(TEST),-k '$(TEST)')
+	$(BIN)/python -m pytest -n 3 --dist loadgroup $(if $(TEST),-k '$(TEST)')
 
 fuzz: setup  ## agents against mutated frames; FRAMES of each kind of agent and job
 	$(BIN)/python -m pytest -n 2 tests/unit/test_frame_fuzz.py --fuzz-frames $(FRAMES)
