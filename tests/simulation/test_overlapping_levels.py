@@ -7,7 +7,7 @@ from cli.experiment.runner import run_experiment
 from collectives.algorithms.level_wise import pieces_for
 from collectives.algorithms.rooted import network_tree
 from network.loaders import load_network
-from timing import costs
+from tests.oracles import costs
 
 TOPOLOGY, RATE, UPLINK, ELEMENTS = "leaf-spine:4x2", 1e8, 5e7, 160_000
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from collectives.plan import PlanError
 from network.topologies import Options, make_topology
-from planning.bounds.link_bytes import link_bytes
 from planning.model.graph import PlanningGraph, planning_graph
+from tests.oracles.link_bytes import link_bytes
 
 
 def with_server(spec: str, *, plain: bool = False) -> PlanningGraph:

@@ -9,11 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collectives import closed_forms
 from collectives.algorithms.catalogue import MULTI_TREE, SCHEDULES, make_schedule
 from collectives.algorithms.rooted import network_tree
 from collectives.algorithms.trees import SharedTree, server_all_reduce
-from collectives.closed_forms import Fabric, Load, fat_tree, leaf_spine, star
 from collectives.plan import DataType, fragment_count
 from collectives.schedule import Schedule
 from network.loaders import load_network
@@ -23,6 +21,8 @@ from planning.model.placement import place
 from planning.model.request import PlanRequest
 from planning.registry import make_plan
 from protocol.wire import frame_bytes
+from tests.oracles import closed_forms
+from tests.oracles.closed_forms import Fabric, Load, fat_tree, leaf_spine, star
 from timing.prediction import predict
 from timing.schedule_bytes import link_volumes
 

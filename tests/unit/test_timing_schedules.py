@@ -22,7 +22,7 @@ from network.builder import NetworkBuilder
 from network.loaders import load_network
 from network.model import Network
 from network.paths import PlainRoutes, path_links
-from timing import costs
+from tests.oracles import costs
 from timing.routes import BARE, TCP, LinkArrays
 from timing.scenario import COARSE, Background, Scenario, Timing
 from timing.schedules import Transport, add_schedule, agents_transport

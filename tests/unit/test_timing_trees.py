@@ -12,7 +12,7 @@ from network.model import Network
 from planning.model.placement import place
 from planning.model.request import Algorithm, PlanRequest
 from planning.registry import make_plan
-from timing import costs
+from tests.oracles import costs
 from timing.prediction import predict
 from timing.routes import BARE, LinkArrays
 from timing.scenario import Background, Scenario, Timing
