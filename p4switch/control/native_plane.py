@@ -72,9 +72,13 @@ class NativePlane(Plane):
 
     def close(self) -> None:
         """See `Plane`."""
+        if self._closed:
+            return
         self._closed = True
         eventfd_write(self._wake, 1)
         self._thread.join()
+        # Not before: whoever wakes a thread that has just ended would write into another file.
+        close(self._wake)
         with self._changing:
             if self._loop is not None:
                 self._loop.close()
@@ -99,7 +103,7 @@ class NativePlane(Plane):
             if self._wake in readable:
                 eventfd_read(self._wake)
             self._take(loop)
-        for event in watched:
+        for event in watched[1:]:
             close(event)
 
     def _take(self, loop: PacketLoop | None) -> None:

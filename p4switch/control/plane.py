@@ -93,7 +93,7 @@ class PythonPlane(Plane):
         self._injected: deque[bytes] = deque()
         self._wake = eventfd(0)
         self._closed = False
-        self._thread = threading.Thread(target=self._run, name="packet-loop", daemon=True)
+        self._thread = threading.Thread(target=self._loop, name="packet-loop", daemon=True)
         self._thread.start()
 
     def now_us(self) -> int:
@@ -127,16 +127,14 @@ class PythonPlane(Plane):
 
     def close(self) -> None:
         """See `Plane`."""
+        if self._closed:
+            return
         self._closed = True
         self.interrupt()
         eventfd_write(self._wake, 1)
         self._thread.join()
-
-    def _run(self) -> None:
-        try:
-            self._loop()
-        finally:
-            close(self._wake)
+        # Not before: whoever wakes a loop that has just ended would write into another file.
+        close(self._wake)
 
     def _loop(self) -> None:
         poll = select.poll()

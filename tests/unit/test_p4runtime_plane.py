@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import queue
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -214,3 +215,20 @@ def test_without_a_cpu_port_nothing_can_be_injected(rig: Rig) -> None:
             plane.inject(b"\1\2")
     finally:
         plane.close()
+
+
+def test_a_loop_that_has_seen_the_end_before_it_is_woken_is_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The loop may be awake for another reason when `close` begins."""
+    nothing: Any = lambda _: None  # noqa: E731
+    plane = PythonPlane({}, None, nothing, nothing)
+
+    def ends_first(descriptor: int, value: int) -> None:
+        os.eventfd_write(descriptor, value)
+        plane._thread.join()
+        os.eventfd_write(descriptor, value)
+
+    monkeypatch.setattr("p4switch.control.plane.eventfd_write", ends_first)
+    plane.close()
+    plane.close()
