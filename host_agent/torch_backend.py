@@ -47,7 +47,7 @@ all_gather = cache(ring_all_gather)
 broadcast = cache(ring_broadcast)
 
 
-class HopsumError(OperationError):
+class BackendError(OperationError):
     """A call that this backend does not do; the message says which and what it does."""
 
 
@@ -119,14 +119,14 @@ class HopsumGroup(dist.ProcessGroup):
     def allreduce(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> HopsumWork:
         """Sum each tensor over all ranks, in place."""
         if opts is not None and opts.reduceOp != dist.ReduceOp.SUM:
-            raise HopsumError(
+            raise BackendError(
                 f"all-reduce with {opts.reduceOp.op.name}: {NAME} sums; expected ReduceOp.SUM"
             )
         tensors = list(tensors)
         for tensor in tensors:
             self._check(tensor)
             if tensor.dtype not in SUMMABLE:
-                raise HopsumError(
+                raise BackendError(
                     f"all-reduce of {tensor.dtype}: expected one of "
                     f"{', '.join(str(kind) for kind in SUMMABLE)}"
                 )
@@ -166,7 +166,7 @@ class HopsumGroup(dist.ProcessGroup):
             for other in (tensor, *row):
                 self._check(other)
                 if (other.dtype, other.numel()) != (tensor.dtype, tensor.numel()):
-                    raise HopsumError(
+                    raise BackendError(
                         f"all-gather of {tensor.dtype} {tuple(tensor.shape)} into {other.dtype} "
                         f"{tuple(other.shape)}: expected the same type and number of elements"
                     )
@@ -217,13 +217,13 @@ class HopsumGroup(dist.ProcessGroup):
 
     def _check(self, tensor: torch.Tensor) -> None:
         if tensor.device.type != "cpu" or tensor.layout != torch.strided:
-            raise HopsumError(
+            raise BackendError(
                 f"a tensor on {tensor.device}, {tensor.layout}: {NAME} takes dense CPU tensors"
             )
 
     def _submit(self, run: Callable[[], None], tensors: list[torch.Tensor]) -> HopsumWork:
         if self._closed.is_set():
-            raise HopsumError(f"{NAME}: the process group of rank {self._ours} has been shut down")
+            raise BackendError(f"{NAME}: the process group of rank {self._ours} has been shut down")
         return HopsumWork(self._thread.submit(run), tensors)
 
     def _run(self, schedule: Schedule, values: Any) -> None:
@@ -298,19 +298,19 @@ _groups = count()
 
 
 def _switches(size: int, timeout: timedelta) -> AgentSocket | None:
-    """The host's agent, if the environment names a job; raises SumRefused, HopsumError."""
+    """The host's agent, if the environment names a job; raises SumRefused, BackendError."""
     job, host = os.environ.get(JOB), os.environ.get(HOST)
     if job is None and host is None:
         return None
     if host is None or job is None or not job.isdecimal():
-        raise HopsumError(
+        raise BackendError(
             f"{JOB} is {job!r} and {HOST} {host!r}: expected the job's number, and this host's "
             "name in the network; or neither"
         )
     agent = AgentSocket(host, int(job), timeout.total_seconds())
     if agent.workers != size:
         agent.close()
-        raise HopsumError(
+        raise BackendError(
             f"job {job} has {agent.workers} workers and the group {size} ranks: expected a rank on "
             "each of the job's worker hosts"
         )

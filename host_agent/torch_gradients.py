@@ -34,7 +34,7 @@ from coordination.failure import CoordinationError
 from coordination.operators import Operator
 from coordination.tree import balanced_tree
 from host_agent.io.coordination import Coordinator
-from host_agent.torch_backend import HopsumError, HopsumGroup
+from host_agent.torch_backend import BackendError, HopsumGroup
 
 
 class OrderedGradients:
@@ -49,7 +49,7 @@ class OrderedGradients:
     def __init__(self, model: torch.nn.Module, group: HopsumGroup | None = None) -> None:
         group = group or dist.group.WORLD
         if not isinstance(group, HopsumGroup):
-            raise HopsumError(
+            raise BackendError(
                 f"ordered gradients need a process group of backend hopsum; got {group!r}"
             )
         self.order: list[str] = []

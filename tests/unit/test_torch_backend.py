@@ -20,7 +20,7 @@ import torch.distributed as dist  # noqa: E402 - only where torch is
 from host_agent.io.process_socket import AgentSocket, SumRefused  # noqa: E402
 from host_agent.io.tcp_collective import PeerLost  # noqa: E402
 from host_agent.node.process import ProcessTensors  # noqa: E402
-from host_agent.torch_backend import HopsumError, HopsumGroup, _switches  # noqa: E402
+from host_agent.torch_backend import BackendError, HopsumGroup, _switches  # noqa: E402
 from tests.machine import PATIENCE as SECONDS  # noqa: E402
 from tests.machine import unique  # noqa: E402
 from tests.unit.torch_models import PATIENCE, together  # noqa: E402
@@ -109,16 +109,16 @@ def test_a_rank_that_goes_is_named() -> None:
 def test_what_it_does_not_do_is_said(alone: HopsumGroup) -> None:
     options = dist.AllreduceOptions()
     options.reduceOp = dist.ReduceOp.MAX
-    with pytest.raises(HopsumError, match="all-reduce with MAX: hopsum sums"):
+    with pytest.raises(BackendError, match="all-reduce with MAX: hopsum sums"):
         alone.allreduce([torch.ones(1)], options)
-    with pytest.raises(HopsumError, match=r"all-reduce of torch.bfloat16: expected one of"):
+    with pytest.raises(BackendError, match=r"all-reduce of torch.bfloat16: expected one of"):
         alone.allreduce([torch.ones(1, dtype=torch.bfloat16)])
-    with pytest.raises(HopsumError, match="dense CPU tensors"):
+    with pytest.raises(BackendError, match="dense CPU tensors"):
         alone.allreduce([torch.ones(2).to_sparse()])
-    with pytest.raises(HopsumError, match="the same type and number"):
+    with pytest.raises(BackendError, match="the same type and number"):
         alone.allgather([[torch.empty(3)]], [torch.empty(2)])
     alone.shutdown()
-    with pytest.raises(HopsumError, match="has been shut down"):
+    with pytest.raises(BackendError, match="has been shut down"):
         alone.barrier()
 
 
@@ -158,7 +158,7 @@ def test_sums_of_a_group_with_an_agent_are_the_agents() -> None:
 def test_an_environment_that_does_not_fit_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     assert _switches(2, PATIENCE) is None
     monkeypatch.setenv("HOPSUM_JOB", str(JOB))
-    with pytest.raises(HopsumError, match="HOPSUM_JOB is '4712' and HOPSUM_HOST None"):
+    with pytest.raises(BackendError, match="HOPSUM_JOB is '4712' and HOPSUM_HOST None"):
         _switches(2, PATIENCE)
     name = unique("t")
     monkeypatch.setenv("HOPSUM_HOST", name)
@@ -168,7 +168,7 @@ def test_an_environment_that_does_not_fit_is_said(monkeypatch: pytest.MonkeyPatc
     agent.prepare()
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(agent.first)
-        with pytest.raises(HopsumError, match="job 4712 has 3 workers and the group 2 ranks"):
+        with pytest.raises(BackendError, match="job 4712 has 3 workers and the group 2 ranks"):
             _switches(2, PATIENCE)
         assert first.result(SECONDS) is None
     agent.close()

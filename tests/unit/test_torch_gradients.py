@@ -18,7 +18,7 @@ from coordination.failure import (  # noqa: E402
     OperatorError,
     ProcessLost,
 )
-from host_agent.torch_backend import HopsumError, HopsumGroup  # noqa: E402
+from host_agent.torch_backend import BackendError, HopsumGroup  # noqa: E402
 from host_agent.torch_gradients import OrderedGradients  # noqa: E402
 from tests.machine import PATIENCE  # noqa: E402
 from tests.unit.torch_models import together  # noqa: E402
@@ -235,5 +235,5 @@ def test_a_rank_that_goes_is_named() -> None:
 
 
 def test_a_group_of_another_backend_is_refused() -> None:
-    with pytest.raises(HopsumError, match="need a process group of backend hopsum"):
+    with pytest.raises(BackendError, match="need a process group of backend hopsum"):
         OrderedGradients(Branches())
