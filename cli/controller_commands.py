@@ -241,7 +241,8 @@ def shell(
         typer.Option(
             min=0,
             max=MOST_ID,
-            help="Below 10 it reads beside the controller; above, it takes over.",
+            help="Below 10 the controller stays primary and the shell only reads; above 10 the "
+            "shell becomes primary.",
         ),
     ] = 1,
     controller: ControllerOption = None,

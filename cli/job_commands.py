@@ -195,7 +195,7 @@ def job(
 def cancel(
     job: JobArgument, controller: ControllerOption = None, as_json: JsonOption = False
 ) -> None:
-    """End a job, whatever its state."""
+    """Cancel a job, queued or running."""
     _show(connect(controller).cancel(job), as_json)
 
 

@@ -28,7 +28,7 @@ COMMANDS = {
     ),
     "demo": Command(
         "cli.run_commands:demo",
-        "Train on digits with gradients summed in the switches, beside a server and a ring.",
+        "Train on digits with in-network sums, and compare with a parameter server and a ring.",
     ),
     "plan": Command(
         "cli.plan_command:plan",
@@ -55,7 +55,7 @@ COMMANDS = {
         "cli.job_commands:job",
         "Show a job of the running controller: how far it is, and what its workers found.",
     ),
-    "cancel": Command("cli.job_commands:cancel", "End a job, whatever its state."),
+    "cancel": Command("cli.job_commands:cancel", "Cancel a job, queued or running."),
     "nodes": Command(
         "cli.job_commands:nodes",
         "List the hosts: which have an agent, their jobs, and what their links carry.",

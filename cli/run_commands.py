@@ -218,7 +218,7 @@ def demo(
         bool, typer.Option("--json", help="Print the report on standard output.")
     ] = False,
 ) -> None:
-    """Train on digits with gradients summed in the switches, beside a server and a ring."""
+    """Train on digits with in-network sums, and compare with a parameter server and a ring."""
     from cli.demo import demo_experiments, run_demo
 
     if world is None:

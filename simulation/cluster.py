@@ -120,7 +120,7 @@ class _Host:
         try:
             self.agent.go_on()
         except ControllerError as error:
-            # The process ends, and is started again as in `hopsum run`.
+            # The process ends, and is started again as in `hopsum cluster`.
             LOGGER.warning("[%s] %s", self.name, error)
             self.cluster.crash_host(self.name)
             later = self.cluster.queue.now + RESTART_SECONDS

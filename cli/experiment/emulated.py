@@ -88,16 +88,16 @@ async def run_job(
     )
     async with contextlib.AsyncExitStack() as stack:
         tracker = await _submit(manager, prepared)
-        beside = await _submit_vectors(manager, prepared)
+        vectors = await _submit_vectors(manager, prepared)
         folder = stack.enter_context(emulation.temporary_folder())
         address = await stack.enter_async_context(service.serve(at(f"unix:{folder}/controller")))
         stack.enter_context(announced(address))
         before = emulation.link_bytes()
         processes = {
-            host: _start_agent(emulation, prepared, address, host, _jobs_of(host, tracker, beside))
+            host: _start_agent(emulation, prepared, address, host, _jobs_of(host, tracker, vectors))
             for host in tracker.agents
         }
-        following = asyncio.create_task(_follow(agents, tracker, prepared, progress, beside))
+        following = asyncio.create_task(_follow(agents, tracker, prepared, progress, vectors))
         watching = asyncio.create_task(_watch(emulation, processes))
         failover = asyncio.create_task(fail_over(manager, driver, emulation.down_links))
         tasks = {following, watching, failover}
@@ -148,9 +148,11 @@ async def _submit_vectors(manager: Manager, prepared: Prepared) -> Tracker | Non
     return manager.agents.tracker(request.job)
 
 
-def _jobs_of(host: str, tracker: Tracker, beside: Tracker | None) -> list[int]:
+def _jobs_of(host: str, tracker: Tracker, vectors: Tracker | None) -> list[int]:
     """The jobs that a host has a part in, first that of the tensors."""
-    return [each.plan.job for each in (tracker, beside) if each is not None and host in each.agents]
+    return [
+        each.plan.job for each in (tracker, vectors) if each is not None and host in each.agents
+    ]
 
 
 async def _outcomes(driver: Driver) -> dict[str, dict[str, int]]:
@@ -188,9 +190,9 @@ async def _follow(
     tracker: Tracker,
     prepared: Prepared,
     progress: Callable[[int, int], None],
-    beside: Tracker | None = None,
+    vectors: Tracker | None = None,
 ) -> None:
-    """Return when all workers have finished, `beside` too; RunFailed when one cannot."""
+    """Return when all workers have finished, those of `vectors` too. Raises RunFailed."""
     total = len(prepared.workload.tensor_sizes())
     first = tracker.agents[tracker.plan.workers[0]]
     shown = -1
@@ -204,8 +206,8 @@ async def _follow(
     if tracker.state == "failed":
         reasons = "; ".join(f"{host}: {why}" for host, why in tracker.failures().items())
         raise RunFailed(f"the job failed: {reasons}")
-    if beside is not None:
-        await agents.wait(beside.plan.job, lambda t: t.state in ("failed", "finished"))
+    if vectors is not None:
+        await agents.wait(vectors.plan.job, lambda t: t.state in ("failed", "finished"))
 
 
 async def _watch(emulation: Emulation, processes: Mapping[str, subprocess.Popen[bytes]]) -> None:

@@ -105,7 +105,7 @@ class _Link:
 class Driver:
     """Holds the connections to all switches of a network: `async with Driver(...) as driver`.
 
-    `listener` is told (switch, state, detail) whenever a switch gets somewhere. A switch that
+    `listener` is called with (switch, state, detail) on every change of state. A switch that
     answers nothing for `silence` seconds is out of reach. `connect` opens channels.
     """
 

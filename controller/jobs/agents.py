@@ -44,7 +44,7 @@ class _Attendance:
 class AgentRegistry:
     """Every job's tracker, and a queue of messages for each agent that attends.
 
-    `waits`: whether a job waits for a switch or link that is out of reach; its agents are told.
+    `waits`: whether a job waits for an unreachable switch or link; its agents are notified.
     `silence`: seconds after which an agent that says nothing counts as lost.
     """
 
@@ -59,9 +59,6 @@ class AgentRegistry:
 
     def __iter__(self) -> Iterator[Tracker]:
         return iter([job.tracker for job in self._jobs.values()])
-
-    def __contains__(self, job: int) -> bool:
-        return job in self._jobs
 
     def add(self, tracker: Tracker) -> None:
         """Expect the agents of a job. Raises UnknownJobError if it is there already."""

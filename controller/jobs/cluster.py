@@ -47,7 +47,7 @@ GRACE_SECONDS = 30.0
 """So long a job waits for a server's agent that is gone."""
 WATCH_SECONDS = 0.2
 CANCEL_SECONDS = 2.0
-"""So long `cancel` waits until switches are rid of a job's rules; they may take longer, or hang."""
+"""Timeout of `cancel` for removing a job's rules; switches that hang lose them later."""
 
 Send = Callable[[str, pb.NodeCommand], None]
 """Tells a host's agent process something, if it has one."""
@@ -56,7 +56,7 @@ Send = Callable[[str, pb.NodeCommand], None]
 class Cluster:
     """The jobs and hosts of a manager's network. Made, and used, in an event loop.
 
-    `date`: gives the seconds since 1970 that people and the journal are told.
+    `date`: the wall clock, seconds since 1970, for the journal and for lists of jobs.
     """
 
     def __init__(
@@ -279,7 +279,7 @@ class Cluster:
     async def cancel(self, job: Job, reason: str = "cancelled by its owner") -> Job:
         """End a job that is not over; one that is stays as it ended.
 
-        Its agents are told at once; switches that do not answer lose its rules when they are back.
+        Its agents are notified at once; unreachable switches lose its rules when they are back.
         """
         if not job.state.over and self._dismiss(job, JobState.CANCELLED, reason):
             clearing = self._start_beside(self._clear(job), f"clear job {job.number}")
