@@ -32,8 +32,9 @@ from cli.experiment.result import RunFailed
 from cli.job_commands import make_submission, verdict_of
 from collectives.plan import JobPlan
 from controller.api.client import ControllerClient
-from controller.jobs.cluster import WINDOW, Cluster
+from controller.jobs.cluster import Cluster
 from controller.jobs.job_queue import JobState
+from controller.jobs.job_request import WINDOW
 from controller.jobs.priorities import ONE_LEVEL, PriorityPolicy, suitable_policy
 from controller.jobs.replanning import ReplanningPolicy
 from mininet_topos.emulation import Emulation

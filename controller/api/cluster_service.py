@@ -8,13 +8,13 @@ from collections.abc import AsyncIterator
 
 import grpc
 
-from collectives.algorithms.catalogue import SCHEDULES
 from collectives.plan import PlanError
 from controller import clock
 from controller.api.certificates import why_not
 from controller.dataplane.driver import DriverError
 from controller.jobs.cluster import Cluster
-from controller.jobs.job_queue import Job, JobError, JobSpec
+from controller.jobs.job_queue import Job, JobError
+from controller.jobs.job_spec import spec_from
 from controller.jobs.journal import Unrecorded
 from controller.jobs.priorities import PriorityError
 from controller.jobs.task_check import check_task
@@ -22,8 +22,6 @@ from controller.telemetry.diagnosis import link_condition
 from controller.telemetry.nodes import REPORT_SECONDS, NodeError
 from controller.telemetry.state import StateError
 from network.model import NetworkError
-from planning.model.request import Algorithm
-from planning.registry import EMBEDDING
 from protocol import hopsum_pb2 as pb
 from protocol import hopsum_pb2_grpc as pb_grpc
 
@@ -195,7 +193,7 @@ class ClusterService(pb_grpc.ClusterServicer):
         for name, switch in cluster.network.switches.items():
             if switch.aggregates:
                 held = cluster.manager.slots_held(name)
-                quota = cluster.sharing.slots(cluster.network, name)
+                quota = cluster.terms.sharing.slots(cluster.network, name)
                 reply.slots.add(switch=name, slots=switch.slots, held=held, quota=quota)
         return reply
 
@@ -214,33 +212,3 @@ class ClusterService(pb_grpc.ClusterServicer):
             ended=job.ended,
             bypassed=job.bypassed,
         )
-
-
-def spec_from(message: pb.Submission) -> JobSpec:
-    """A job as it was handed in; the algorithm embedding is the planner of that name.
-
-    Raises JobError for a planner that would have no part in it.
-    """
-    algorithm, planner = message.algorithm or Algorithm.IN_NETWORK, message.planner
-    if algorithm == EMBEDDING:
-        algorithm, planner = Algorithm.IN_NETWORK, planner or EMBEDDING
-        if planner != EMBEDDING:
-            raise JobError(
-                f"job {message.name}: algorithm embedding is the planner of that name, and planner "
-                f"{planner} another one; give one of the two"
-            )
-    if planner and algorithm in SCHEDULES:
-        raise JobError(
-            f"job {message.name}: the workers run algorithm {algorithm} among themselves, and "
-            f"planner {planner} would have no part in it; leave the planner or the algorithm out"
-        )
-    return JobSpec(
-        name=message.name,
-        workers=tuple(message.workers) or message.worker_count,
-        servers=tuple(message.servers) or message.server_count or 1,
-        algorithm=algorithm,
-        planner=planner or "multi-hop",
-        lanes=message.lanes or None,
-        window=message.window or None,
-        task=message.task or "{}",
-    )

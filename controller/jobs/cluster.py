@@ -18,8 +18,9 @@ from typing import Any
 from collectives.plan import JobPlan, PlanError
 from controller import clock
 from controller.dataplane.driver import DriverError
-from controller.jobs.job_placement import place_helpers, place_job
-from controller.jobs.job_queue import Job, JobBook, JobSpec, JobState
+from controller.jobs.job_queue import Job, JobBook, JobState
+from controller.jobs.job_request import Terms, make_request, place_spec
+from controller.jobs.job_spec import JobSpec
 from controller.jobs.journal import Unrecorded
 from controller.jobs.manager import Manager, next_request
 from controller.jobs.priorities import FeedbackQueue, PriorityPolicy, suitable_policy
@@ -33,16 +34,13 @@ from controller.telemetry.diagnosis import cut_off
 from controller.telemetry.nodes import REPORT_SECONDS, Nodes
 from network.model import Network, NetworkError
 from planning.model.allocation import Allocator
-from planning.model.placement import Placement
-from planning.model.request import Algorithm, EmbeddingOptions, PlanRequest
-from planning.registry import EMBEDDING, make_plan
+from planning.model.request import PlanRequest
+from planning.registry import make_plan
 from protocol import hopsum_pb2 as pb
 from protocol.wire import HOPS_DEFAULT, LANES_DEFAULT
 
 LOGGER = logging.getLogger("hopsum.cluster")
 
-WINDOW = 64
-"""Of a job that does not say: a host's queue of 1000 frames holds the windows of many jobs."""
 GRACE_SECONDS = 30.0
 """So long a job waits for a server's agent that is gone."""
 WATCH_SECONDS = 0.2
@@ -75,13 +73,12 @@ class Cluster:
         self.nodes = Nodes(manager.network, now=clock.now())
         self.book = JobBook(book)
         self.priorities = FeedbackQueue(priorities or suitable_policy(manager.network))
-        self.sharing = sharing or SharingPolicy()
+        replanning = replanning or ReplanningPolicy()
+        self.terms = Terms(lanes, max_hops, sharing or SharingPolicy(), replanning.period)
         self.send: Send = lambda host, command: None
-        self._lanes = lanes
-        self._max_hops = max_hops
         self._grace = grace
         self._date = date
-        self._replanning = replanning or ReplanningPolicy()
+        self._replanning = replanning
         self._watching: dict[int, asyncio.Task[None]] = {}
         self._trying: set[int] = set()
         self._unrecorded = False
@@ -108,19 +105,12 @@ class Cluster:
         rules; nothing is left of it then.
         """
         self.book.check(spec)
-        choose = place_helpers if spec.planner == EMBEDDING else place_job
-        placed = choose(
-            self.network, spec.workers, spec.servers, self.in_reach(), self.book.loads()
-        )
-        if spec.lanes not in (None, self._lanes):
-            raise PlanError(
-                f"job {spec.name}: {spec.lanes} lanes a packet; the switches of this cluster were "
-                f"compiled for {self._lanes}"
-            )
+        placed = place_spec(self.network, spec, self.in_reach(), self.book.loads())
         workload = workload_of(spec)
         if workload is not None:
             check_workload(spec.name, workload, placed.workers, self.nodes)
-        request = self._request(spec, placed)
+        number = self.book.next_number()
+        request = make_request(spec, number, placed, self.network, self.terms)
         job = Job(request.job, spec, request, JobState.QUEUED, self._date())
         self._check_possible(job)
         # Known from here on, so that no other gets its name while switches take its rules.
@@ -131,38 +121,6 @@ class Cluster:
             self._over(job, JobState.FAILED, f"{type(error).__name__}: {error}")
             raise
         return job
-
-    def _request(self, spec: JobSpec, placed: Placement) -> PlanRequest:
-        """What is asked of the planner: windows and trees within the job's quota of slots.
-
-        Raises PlanError for a job that asks for more.
-        """
-        request = PlanRequest(
-            self.book.next_number(),
-            1,
-            placed.workers,
-            placed.servers,
-            algorithm=Algorithm.IN_NETWORK if spec.among_hosts else Algorithm(spec.algorithm),
-            lanes=self._lanes,
-            window=spec.window or WINDOW,
-            max_hops=self._max_hops,
-        )
-        if spec.among_hosts or request.algorithm is not Algorithm.IN_NETWORK:
-            return request
-        if spec.planner == EMBEDDING:
-            # Servers are its own choice, and it sums less in the switches rather than wait.
-            wanted = EmbeddingOptions(
-                auxiliary=placed.servers,
-                relays=not spec.coordinated,
-                period=self._replanning.period,
-            )
-            request = replace(request, servers=(), embedding=wanted)
-        if spec.window is None:
-            window = self.sharing.window(self.network, max(1, len(request.servers)), WINDOW)
-            request = replace(request, window=window)
-        self.sharing.check(self.network, request)
-        trees = self.sharing.trees(self.network, request.window)
-        return replace(request, forest=replace(request.forest, max_trees=trees))
 
     def _check_possible(self, job: Job) -> None:
         """Raise PlanError for a job that could not even run alone."""
@@ -258,16 +216,16 @@ class Cluster:
 
     def _readopt(self, job: Job) -> None:
         """Plan a job that has begun anew, and expect its agents where they were."""
-        if job.request.lanes != self._lanes:
+        if job.request.lanes != self.terms.lanes:
             raise PlanError(
-                f"it has {job.request.lanes} lanes a packet, and the switches {self._lanes}"
+                f"it has {job.request.lanes} lanes a packet, and the switches {self.terms.lanes}"
             )
         if job.spec.among_hosts:
             tracker = self._expect(job)
         else:
             assert job.plan is not None
             # No pair of job and epoch is used twice.
-            asked = replace(job.request, max_hops=self._max_hops)
+            asked = replace(job.request, max_hops=self.terms.max_hops)
             request = next_request(asked, job.plan)
             tracker = self.manager.readopt(request, job.spec.task, job.spec.planner, job.bypassed)
         # A worker that begins anew now would be at another round than the others.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -19,12 +19,12 @@ from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
 from collectives.algorithms.catalogue import SCHEDULES
 from collectives.messages import plan_from, plan_message
 from collectives.plan import JobPlan
+from controller.jobs.job_spec import JobSpec, spec_from, submission_of
 from controller.jobs.job_state import LAST_JOB as LAST_JOB
 from controller.jobs.job_state import JobError as JobError
 from controller.jobs.job_state import JobState as JobState
 from controller.jobs.journal import Journal, Record, Unrecorded
 from files.json_text import parse_json
-from planning.model.forest import ForestOptions
 from planning.model.request import Algorithm, PlanRequest
 from protocol import hopsum_pb2 as pb
 
@@ -37,38 +37,6 @@ NEAR_NAMES = 3
 MANY_LINES = 10 * KEPT
 """A journal with more is written anew, with one line a job."""
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,62}")
-
-
-@dataclass(frozen=True, slots=True)
-class JobSpec:
-    """What a job asks for. `algorithm`: of `Algorithm`, or a schedule among its workers.
-
-    `workers`, `servers`: names, or how many. `lanes`, `window` None: the cluster's choice.
-    `task`: JSON that its agents understand.
-    """
-
-    name: str
-    workers: tuple[str, ...] | int
-    servers: tuple[str, ...] | int = 1
-    algorithm: str = Algorithm.IN_NETWORK
-    planner: str = "multi-hop"
-    lanes: int | None = None
-    window: int | None = None
-    task: str = "{}"
-
-    @property
-    def among_hosts(self) -> bool:
-        """Whether the workers sum among themselves, without trees."""
-        return self.algorithm in SCHEDULES
-
-    @property
-    def coordinated(self) -> bool:
-        """Whether its workers agree on an order of tensors, as far as the task says."""
-        try:
-            task = parse_json(self.task)
-        except ValueError:
-            return False
-        return isinstance(task, dict) and task.get("coordination") is not None
 
 
 @dataclass(slots=True)
@@ -294,7 +262,7 @@ def _record(job: Job) -> Record:
     }
     return record | {
         "reports": dict(job.reports),
-        "spec": asdict(job.spec),
+        "spec": _in_order(MessageToDict(submission_of(job.spec))),
         "request": {
             "workers": request.workers,
             "servers": request.servers,
@@ -317,18 +285,19 @@ def _in_order(value: Any) -> Any:
 def _job_from(record: Record, file: Path) -> Job:
     """The job of a record; JobError if it is none."""
     try:
-        spec, asked = dict(record["spec"]), dict(record["request"])
+        spec = spec_from(ParseDict(record["spec"], pb.Submission()))
+        asked = dict(record["request"])
         for hosts in ("workers", "servers"):
-            spec[hosts] = spec[hosts] if isinstance(spec[hosts], int) else tuple(spec[hosts])
             asked[hosts] = tuple(asked[hosts])
         asked["algorithm"] = Algorithm(asked["algorithm"])
-        asked["forest"] = ForestOptions(max_trees=asked.pop("max_trees"))
+        asked["forest"] = replace(spec.forest, max_trees=asked.pop("max_trees"))
+        asked["results"] = spec.results
         plan = record["plan"]
         known = {
             **record,
             "state": JobState(record["state"]),
             "bypassed": tuple(record["bypassed"]),
-            "spec": JobSpec(**spec),
+            "spec": spec,
             "request": PlanRequest(record["number"], record["epoch"], **asked),
             "plan": None if plan is None else plan_from(ParseDict(plan, pb.Plan())),
         }

@@ -9,7 +9,8 @@ from collections.abc import Collection
 
 from collectives.algorithms.catalogue import MULTI_TREE, SCHEDULES
 from collectives.workload import WorkloadError, WorkloadSpec
-from controller.jobs.job_queue import JobError, JobSpec
+from controller.jobs.job_queue import JobError
+from controller.jobs.job_spec import JobSpec
 from controller.telemetry.nodes import Nodes
 from files.json_text import parse_json
 from network.model import shorten

@@ -29,7 +29,7 @@ from controller.dataplane.driver import DriverError
 from controller.dataplane.rules import SwitchRules
 from controller.jobs.agents import AgentRegistry
 from controller.jobs.cluster import Cluster
-from controller.jobs.job_queue import JobSpec
+from controller.jobs.job_spec import JobSpec
 from controller.jobs.manager import Manager
 from controller.jobs.reoptimizer import Reoptimizer, free_network
 from controller.jobs.replanning import ReplanningPolicy

@@ -16,7 +16,8 @@ from collectives.plan import PlanError
 from controller.dataplane.rules import SwitchRules
 from controller.jobs import job_queue, journal
 from controller.jobs.cluster import Cluster
-from controller.jobs.job_queue import Job, JobSpec, JobState
+from controller.jobs.job_queue import Job, JobState
+from controller.jobs.job_spec import JobSpec
 from controller.jobs.journal import Unrecorded
 from controller.jobs.manager import Manager
 from network.loaders import load_network

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from controller.jobs.cluster import Cluster
-from controller.jobs.job_queue import JobSpec
+from controller.jobs.job_spec import JobSpec
 from controller.jobs.manager import Manager
 from controller.jobs.replanning import ReplanningPolicy
 from tests.unit.test_reoptimizer import install, load, spines

@@ -15,7 +15,8 @@ from controller.dataplane.entries import rules_read
 from controller.dataplane.pipeline import Pipeline
 from controller.dataplane.rules import SwitchRules
 from controller.jobs.cluster import Cluster
-from controller.jobs.job_queue import JobSpec, JobState
+from controller.jobs.job_queue import JobState
+from controller.jobs.job_spec import JobSpec
 from controller.jobs.manager import Manager
 from network.loaders import load_network
 from protocol import hopsum_pb2 as pb

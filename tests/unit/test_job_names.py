@@ -7,7 +7,8 @@ from typer.testing import CliRunner
 
 from cli.main import app
 from controller.api.client import ControllerClient, job_query
-from controller.jobs.job_queue import Job, JobBook, JobError, JobSpec, JobState
+from controller.jobs.job_queue import Job, JobBook, JobError, JobState
+from controller.jobs.job_spec import JobSpec
 from planning.model.request import PlanRequest
 from protocol import hopsum_pb2 as pb
 

@@ -18,10 +18,10 @@ from cli.main import app
 from collectives.algorithms.catalogue import SCHEDULES
 from collectives.plan import DataType, JobPlan
 from collectives.workload import MOST_TENSORS, WorkloadError, WorkloadSpec
-from controller.api.cluster_service import spec_from
 from controller.dataplane.rules import SwitchRules
 from controller.jobs.cluster import Cluster
 from controller.jobs.job_queue import JobError, JobState
+from controller.jobs.job_spec import spec_from
 from controller.jobs.manager import Manager
 from controller.jobs.task_check import check_task
 from host_agent import memory
