@@ -22,7 +22,6 @@ from cli.command_options import (
 from cli.console import complain, console
 from cli.experiment.description import (
     Algorithm,
-    Coordination,
     Engine,
     Experiment,
     ExperimentError,
@@ -32,7 +31,7 @@ from cli.experiment.description import (
 from cli.experiment.result import Report
 from cli.experiment.runner import run_experiment
 from cli.reports.summary import run_table
-from collectives.choices import PLANNER_NAMES, DataType, FormOptions, Results, Shape
+from collectives.choices import PLANNER_NAMES, Coordination, DataType, FormOptions, Results, Shape
 from mininet_topos.loader import why_unavailable
 from network.topologies import is_topology
 from network.units import parse_rate, parse_time

@@ -15,6 +15,8 @@ _Kind = TypeVar("_Kind", bound=StrEnum)
 LEVEL_WISE = "level-wise"
 SCHEDULE_NAMES = ("ring", "halving-doubling", "tree", "double-tree", LEVEL_WISE)
 """All-reduces among hosts, of `collectives.algorithms.catalogue`."""
+MULTI_TREE = "multi-tree"
+"""On trees with shares that a planner chose (000): of switches, or of hosts."""
 PLANNER_NAMES = ("multi-hop", "multi-tree", "embedding", "mtree")
 """Of `planning.registry` and `planning.answers`."""
 JOB_PLANNERS = ("multi-hop", "multi-tree", "embedding")
@@ -55,6 +57,19 @@ class Shape(StrEnum):
     """Level by level, as in 003."""
     FLAT = "flat"
     """All ranks as siblings, in the order of the tree."""
+
+
+class Coordination(StrEnum):
+    """How the bit vectors of workers that agree on an order are combined (004)."""
+
+    AUTO = "auto"
+    """On a virtual ring where the network has one, else on the tree."""
+    TREE = "tree"
+    """Up and down the tree of the processes."""
+    RING = "ring"
+    """Around a ring of them: the network's, or by number where it has none."""
+    SWITCHES = "switches"
+    """In the switches, by a job of its own whose reduction is the bitwise and."""
 
 
 @dataclass(frozen=True, slots=True)

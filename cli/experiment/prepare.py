@@ -9,7 +9,6 @@ from cli.experiment.description import (
     DEFAULT_TREES,
     SERVER_QUEUE,
     Algorithm,
-    Coordination,
     Experiment,
     ExperimentError,
     WorldKind,
@@ -18,6 +17,7 @@ from cli.experiment.result import DirectedLink, Predicted
 from collectives.algorithms.catalogue import make_schedule
 from collectives.algorithms.level_wise_form import forms_of
 from collectives.algorithms.trees import SharedTree
+from collectives.choices import Coordination
 from collectives.plan import JobPlan
 from collectives.plan_checker import check_plans
 from controller.jobs.sharing import fitting_window

@@ -19,7 +19,16 @@ from collectives.plan import JobPlan, PlanError
 from controller import clock
 from controller.dataplane.driver import DriverError
 from controller.jobs.job_queue import Job, JobBook, JobState
-from controller.jobs.job_request import Terms, make_request, place_spec
+from controller.jobs.job_request import (
+    Terms,
+    complete_task,
+    make_request,
+    place_spec,
+    resolve,
+    vectors_of,
+    vectors_spec,
+    with_vectors,
+)
 from controller.jobs.job_spec import JobSpec
 from controller.jobs.journal import Unrecorded
 from controller.jobs.manager import Manager, next_request
@@ -34,6 +43,7 @@ from controller.telemetry.diagnosis import cut_off
 from controller.telemetry.nodes import REPORT_SECONDS, Nodes
 from network.model import Network, NetworkError
 from planning.model.allocation import Allocator
+from planning.model.placement import Placement
 from planning.model.request import PlanRequest
 from planning.registry import make_plan
 from protocol import hopsum_pb2 as pb
@@ -84,7 +94,7 @@ class Cluster:
         self._unrecorded = False
         """Whether the journal has kept an epoch from beginning."""
         self._progress: dict[int, Progress] = {}
-        self._beside: set[asyncio.Task[None]] = set()
+        self._beside: set[asyncio.Task[object]] = set()
         """What nobody waits for."""
         manager.planned = self._planned
         manager.recovered = self._recovered
@@ -105,10 +115,24 @@ class Cluster:
         rules; nothing is left of it then.
         """
         self.book.check(spec)
+        spec = resolve(spec, self.network)
         placed = place_spec(self.network, spec, self.in_reach(), self.book.loads())
         workload = workload_of(spec)
         if workload is not None:
             check_workload(spec.name, workload, placed.workers, self.nodes)
+        spec = complete_task(spec, self.network, placed.workers)
+        vectors = vectors_spec(spec, placed)
+        if vectors is None:
+            return await self._submit(spec, placed)
+        # Before the job that needs it: of one level, its frames go first.
+        companion = await self.submit(vectors)
+        try:
+            return await self._submit(with_vectors(spec, companion.number), placed)
+        except BaseException:
+            self._start_beside(self.cancel(companion, "nobody needs it"), "cancel vectors")
+            raise
+
+    async def _submit(self, spec: JobSpec, placed: Placement) -> Job:
         number = self.book.next_number()
         request = make_request(spec, number, placed, self.network, self.terms)
         job = Job(request.job, spec, request, JobState.QUEUED, self._date())
@@ -467,7 +491,7 @@ class Cluster:
     def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         return asyncio.create_task(work)
 
-    def _start_beside(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+    def _start_beside(self, work: Coroutine[Any, Any, object], name: str) -> asyncio.Task[object]:
         task = asyncio.create_task(work, name=name)
         self._beside.add(task)
         task.add_done_callback(self._beside.discard)
@@ -487,6 +511,8 @@ class Cluster:
         queued = job.state is JobState.QUEUED
         self._over(job, state, reason)
         LOGGER.info("job %d (%s): %s %s", job.number, job.spec.name, state, reason)
+        if state is not JobState.FINISHED:
+            self._cancel_vectors(job)
         if queued:
             return False
         if state is not JobState.FINISHED:
@@ -494,6 +520,14 @@ class Cluster:
             for host in job.hosts:
                 self.send(host, command)
         return True
+
+    def _cancel_vectors(self, job: Job) -> None:
+        """Let the job go that combines another's bit vectors; when that finishes it does so too."""
+        number = vectors_of(job.spec)
+        companion = None if number is None else self.book.get(number)
+        if companion is not None:
+            reason = f"job {job.spec.name} has ended"
+            self._start_beside(self.cancel(companion, reason), f"cancel job {number}")
 
     async def _clear(self, job: Job) -> None:
         """Let the rules and slots of a job that has ended go, and start what fits now."""

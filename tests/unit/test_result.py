@@ -1,7 +1,8 @@
 from __future__ import annotations
 
-from cli.experiment.description import Coordination, Experiment, WorldKind
+from cli.experiment.description import Experiment, WorldKind
 from cli.experiment.result import Measured, Predicted, Report
+from collectives.choices import Coordination
 from host_agent.workload import Verdict
 
 LINK = ("h1", "s1")
