@@ -7,6 +7,7 @@ import pytest
 
 from controller.jobs.job_placement import place_helpers, place_job
 from controller.jobs.job_queue import KEPT, LAST_JOB, Job, JobBook, JobError, JobSpec, JobState
+from controller.jobs.job_request import coordinated
 from controller.jobs.journal import JournalError
 from network.loaders import load_network
 from network.model import NetworkError
