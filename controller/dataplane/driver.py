@@ -279,7 +279,8 @@ class Driver:
     async def _session(self, link: _Link) -> None:
         """Serve a switch from connecting to losing it."""
         options = fy.SwitchOptions(
-            p4info=self._pipeline.p4info,
+            # finsy takes the message as well as a file's path.
+            p4info=cast(Any, self._pipeline.p4info),
             device_id=link.target.device_id,
             initial_election_id=self._election_id,
         )
@@ -342,7 +343,7 @@ class Driver:
             if error.code() is not grpc.StatusCode.FAILED_PRECONDITION:
                 raise
         config = p4r.ForwardingPipelineConfig(
-            p4info=switch.p4info.p4info,
+            p4info=self._pipeline.p4info,
             p4_device_config=self._pipeline.config,
             cookie=p4r.ForwardingPipelineConfig.Cookie(cookie=self._pipeline.cookie),
         )

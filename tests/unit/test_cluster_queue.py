@@ -136,7 +136,7 @@ def test_rules_of_a_cancelled_job_go_when_the_switch_is_back(
 
         driver = Driver(
             [target],
-            Pipeline(P4INFO, b"{}", lanes=256, slots=4096),
+            Pipeline(P4Schema(P4INFO).p4info, b"{}", lanes=256, slots=4096),
             silence=0.5,
             listener=listen,
         )

@@ -40,8 +40,8 @@ from tests.machine import loopback
 from tests.unit.fake_p4runtime import FakeSwitch
 
 P4INFO = Path(__file__).parent / "golden" / "hopsum.p4info.txtpb"
-PIPELINE = Pipeline(P4INFO, b"{}", lanes=256, slots=4096)
 SCHEMA = P4Schema(P4INFO)
+PIPELINE = Pipeline(SCHEMA.p4info, b"{}", lanes=256, slots=4096)
 
 
 def star_rules(hosts: int = 3, job: int = 1, results: Results = Results.REPLICATED) -> SwitchRules:
@@ -414,6 +414,10 @@ def test_pipeline_files(tmp_path: Path) -> None:
     first = load_pipeline(P4INFO, config, 256, 4096)
     config.write_bytes(b"2")
     assert load_pipeline(P4INFO, config, 256, 4096).cookie != first.cookie
+    half = tmp_path / "half.txtpb"
+    half.write_bytes(P4INFO.read_bytes()[:1000])
+    with pytest.raises(PipelineError, match=r"half\.txtpb: expected P4Info as text: "):
+        load_pipeline(half, config, 256, 4096)
 
 
 @pytest.mark.parametrize(
