@@ -36,6 +36,9 @@ MaxHopsOption = Annotated[
         "what the network needs, as far as --lanes leaves room for.",
     ),
 ]
+LossOption = Annotated[
+    float, typer.Option(help="Probability that a packet is lost, on each link: 0 to below 1.")
+]
 RateOption = Annotated[str | None, typer.Option(help="Rate of every link, e.g. 100M.")]
 UplinkOption = Annotated[str | None, typer.Option(help="Rate of links between switches.")]
 LatencyOption = Annotated[str | None, typer.Option(help="Latency of every link, e.g. 20us.")]

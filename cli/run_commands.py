@@ -15,6 +15,7 @@ from cli.cluster_commands import EngineOption, LanesOption
 from cli.command_options import (
     KeepOption,
     LevelWiseFormOption,
+    LossOption,
     MaxHopsOption,
     SiblingsOption,
     TreeBandwidthOption,
@@ -92,7 +93,7 @@ def run(
     latency: Annotated[
         str | None, typer.Option(help="Latency of every link, e.g. 20us (simulation only).")
     ] = None,
-    loss: Annotated[float, typer.Option(help="Loss probability of every link.")] = 0.0,
+    loss: LossOption = 0.0,
     seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 1,
     lanes: Annotated[int, typer.Option(help="Values a packet.")] = 256,
     window: Annotated[

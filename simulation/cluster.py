@@ -15,23 +15,20 @@ import random
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 
 from controller.api.service import STOP_SECONDS, AddTo
 from controller.api.serving import serve_cluster
 from controller.dataplane.driver import Driver, SwitchTarget
 from controller.dataplane.pipeline import Pipeline
 from controller.jobs.cluster import Cluster
-from controller.jobs.priorities import ONE_LEVEL, PriorityPolicy
-from controller.jobs.replanning import ReplanningPolicy
-from controller.jobs.sharing import SharingPolicy
+from controller.jobs.priorities import ONE_LEVEL
+from controller.jobs.settings import ClusterSettings
 from host_agent.node.environment import Stream
 from host_agent.session import AgentSession, NodeSession
 from network.model import Network
 from p4switch.v1model.engine import Engine
 from protocol import hopsum_pb2_grpc as pb_grpc
 from protocol.channel import ControllerError
-from protocol.wire import HOPS_DEFAULT
 from simulation.events import EventQueue, SimulationError
 from simulation.faults import Faults, Outage, Trouble
 from simulation.host import VirtualHost, VirtualHosts
@@ -56,7 +53,7 @@ CHECK_SECONDS = 0.05
 
 @dataclass(frozen=True)
 class ClusterOptions:
-    """How a virtual cluster is set up. `journal`: where the controller keeps its jobs.
+    """How a virtual cluster is set up. `settings`: with a journal.
 
     `hosts`: those with an agent; None: all. `fair`: where links have one queue, hosts serve their
     TCP connections in turn, and hold as much as in Mininet.
@@ -64,17 +61,13 @@ class ClusterOptions:
 
     pipeline: Pipeline
     load: Callable[[bytes], Engine]
-    journal: Path
+    settings: ClusterSettings
     seed: int = 0
     faults: Faults = field(default_factory=Faults)
     outages: Sequence[Outage] = ()
     wires: WireOptions = field(default_factory=WireOptions)
     start_spread: float = 0.05
     """Seconds over which switches and hosts start, by chance."""
-    priorities: PriorityPolicy | None = None
-    replanning: ReplanningPolicy | None = None
-    sharing: SharingPolicy | None = None
-    max_hops: int = HOPS_DEFAULT
     hosts: Collection[str] | None = None
     fair: bool = False
 
@@ -151,7 +144,7 @@ class VirtualCluster:
             {},
             faults=options.faults,
             seed=options.seed,
-            priorities=options.priorities != ONE_LEVEL,
+            priorities=options.settings.priorities != ONE_LEVEL,
             fair=options.fair,
             queue=queue,
         )
@@ -239,7 +232,8 @@ class VirtualCluster:
         if controlling is None:
             return
         self._tell(CONTROLLER, "crashes")
-        journal = self.options.journal
+        journal = self.options.settings.journal
+        assert journal is not None
         kept = journal.read_bytes() if journal.exists() else b""
         server = self.exchange.server(CONTROLLER)
         if server is not None:
@@ -261,12 +255,7 @@ class VirtualCluster:
                 self.network,
                 driver,
                 self._listen,
-                lanes=self.options.pipeline.lanes,
-                max_hops=self.options.max_hops,
-                book=self.options.journal,
-                priorities=self.options.priorities,
-                replanning=self.options.replanning,
-                sharing=self.options.sharing,
+                self.options.settings,
                 down_links=lambda: sorted(self._down),
                 link_bytes=self.link_bytes,
                 date=lambda: FIRST_DATE + self.queue.now,

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from cli.experiment.description import Engine, ExperimentError
 from controller.dataplane.pipeline import Pipeline, load_pipeline
+from controller.jobs.settings import ClusterSettings
 from network.model import Network
 from protocol.wire import HOPS_DEFAULT, check_hops
 
@@ -46,6 +47,11 @@ def compile_pipeline(
 
     program = compile_file(PROGRAM, defines=defines)
     return Pipeline(p4info(program), make_bundle(PROGRAM, defines=defines), lanes, slots)
+
+
+def pipeline_for(network: Network, engine: Engine, settings: ClusterSettings) -> Pipeline:
+    """Compile hopsum.p4 for the switches of a cluster; raises as `compile_pipeline`."""
+    return compile_pipeline(engine, settings.lanes, slots_of(network), settings.max_hops)
 
 
 def _bmv2(defines: dict[str, str], lanes: int, slots: int) -> Pipeline:

@@ -20,7 +20,6 @@ from collectives.plan import JobPlan
 from collectives.plan_checker import check_plans
 from controller.jobs.job_request import (
     VECTORS_WINDOW,
-    Terms,
     complete_task,
     make_request,
     place_spec,
@@ -28,6 +27,9 @@ from controller.jobs.job_request import (
     vectors_spec,
 )
 from controller.jobs.job_spec import JobSpec
+from controller.jobs.priorities import ONE_LEVEL
+from controller.jobs.replanning import ReplanningPolicy
+from controller.jobs.settings import ClusterSettings
 from controller.jobs.sharing import SharingPolicy, fitting_window
 from files.json_text import parse_json
 from host_agent.memory import too_much
@@ -49,22 +51,26 @@ JOB, VECTORS_JOB = 1, 2
 """Numbers of jobs that are planned to be predicted; a cluster gives its own."""
 MIXED_WINDOW = 64
 """Of trees that share links with streams of TCP: these wait behind a burst of a whole window."""
-ALONE = SharingPolicy(Fraction(1))
-"""The one job of a run may hold every slot."""
+ALONE = ClusterSettings(
+    sharing=SharingPolicy(Fraction(1)),
+    priorities=ONE_LEVEL,
+    replanning=ReplanningPolicy(live=False),
+)
+"""The one job of a run may hold every slot, and keeps its plan unless something fails."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """An experiment made concrete.
 
-    `job`: what is handed in to a cluster on `terms`; `plan`: the one that the cluster will make,
+    `job`: what is handed in to a cluster of these settings; `plan`: the one that this will make,
     None where workers sum among themselves. `vectors`: that of the job which combines the workers'
     bit vectors in the switches, if one does. `forms`: how the algorithm level-wise exchanges.
     """
 
     experiment: Experiment
     network: Network
-    terms: Terms
+    settings: ClusterSettings
     job: JobSpec
     placement: Placement
     plan: JobPlan | None
@@ -90,7 +96,8 @@ def prepare(experiment: Experiment) -> Prepared:
 
     Raises NetworkError, PlanError, ExperimentError with what is wrong and what was expected.
     """
-    network, terms, job = job_of(experiment)
+    network = network_of(experiment)
+    settings, job = job_on(network, experiment)
     placed = place_spec(network, job, network.hosts, {})
     workload = _workload(experiment)
     # All workers are on this machine, in either world.
@@ -108,12 +115,13 @@ def prepare(experiment: Experiment) -> Prepared:
             forms = forms_of(network, placed.workers, workload.step_sizes(), experiment.form)
         prediction = _predict_schedule(network, placed, job, workload)
     else:
-        job, plan, allocator = plan_job(network, placed, job, terms, experiment.window is None)
+        job, plan, allocator = plan_job(network, placed, job, settings, experiment.window is None)
         job = _with_options(job, network, plan, experiment)
         asked = vectors_spec(job, placed)
         if asked is not None:
+            servers = placed.servers[:1]
             request = make_request(
-                asked, VECTORS_JOB, Placement(asked.workers, asked.servers), network, terms
+                asked, VECTORS_JOB, Placement(placed.workers, servers), network, settings
             )
             vectors = make_plan(network, request, allocator)
             check_plans(network, [plan, vectors])
@@ -127,12 +135,12 @@ def prepare(experiment: Experiment) -> Prepared:
         planner=job.planner,
         results=job.results,
         window=job.window,
-        max_hops=terms.max_hops,
+        max_hops=settings.max_hops,
     )
     return Prepared(
         chosen,
         network,
-        terms,
+        settings,
         job,
         placed,
         plan,
@@ -144,29 +152,34 @@ def prepare(experiment: Experiment) -> Prepared:
     )
 
 
-def job_of(experiment: Experiment) -> tuple[Network, Terms, JobSpec]:
-    """Return the network, what its cluster gives every job, and the job, its hosts by name.
+def network_of(experiment: Experiment) -> Network:
+    """Load the network. Raises NetworkError."""
+    return load_network(
+        experiment.topology,
+        link_rate=experiment.link_rate,
+        uplink_rate=experiment.uplink_rate,
+        # Mininet has no latency emulation without netem; its predictions use none.
+        latency=0.0 if experiment.world is WorldKind.MININET else experiment.latency,
+        servers=experiment.servers,
+        workers=None if experiment.worker_names else experiment.workers,
+    )
+
+
+def job_on(network: Network, experiment: Experiment) -> tuple[ClusterSettings, JobSpec]:
+    """Return the settings of an experiment's cluster, and its job, with its hosts by name.
 
     Raises NetworkError, PlanError, ExperimentError.
     """
     experiment = experiment.resolved
-    # Mininet has no latency emulation without netem; its predictions use none.
-    latency = 0.0 if experiment.world is WorldKind.MININET else experiment.latency
-    network = load_network(
-        experiment.topology,
-        link_rate=experiment.link_rate,
-        uplink_rate=experiment.uplink_rate,
-        latency=latency,
-        servers=experiment.servers,
-        workers=None if experiment.worker_names else experiment.workers,
-    )
     placed = place_ranks(network, experiment.worker_names or experiment.workers, experiment.servers)
-    depth = stack_depth(network, experiment.lanes, experiment.max_hops)
-    return (
-        network,
-        Terms(experiment.lanes, depth, ALONE),
-        resolve(spec_of(experiment, placed), network),
+    settings = replace(
+        ALONE,
+        lanes=experiment.lanes,
+        max_hops=stack_depth(network, experiment.lanes, experiment.max_hops),
+        # In virtual time links lose packets, and not only those of switches.
+        loss=experiment.loss if experiment.world is WorldKind.MININET else 0.0,
     )
+    return settings, resolve(spec_of(experiment, placed), network)
 
 
 def spec_of(experiment: Experiment, placed: Placement) -> JobSpec:
@@ -215,15 +228,20 @@ def _with_options(job: JobSpec, network: Network, plan: JobPlan, experiment: Exp
     """Give a job the timeouts of one that is alone in its world."""
     slack = SLACK if experiment.world is WorldKind.MININET else 0.0
     options = suitable_options(network, plan, sharing=1, slack=slack)
-    task = Task.from_mapping(parse_json(job.task))
+    task = task_of(job)
     options = replace(options, deadline=experiment.limit)
     return replace(job, task=replace(task, options=options).to_json())
+
+
+def task_of(job: JobSpec) -> Task:
+    """Return what the agents of a job do."""
+    return Task.from_mapping(parse_json(job.task))
 
 
 def _predict_schedule(
     network: Network, placed: Placement, job: JobSpec, workload: WorkloadSpec
 ) -> Prediction:
-    task = Task.from_mapping(parse_json(job.task))
+    task = task_of(job)
     return total(
         predict_schedule(
             network,
@@ -279,7 +297,7 @@ def forest_options(experiment: Experiment) -> ForestOptions:
 
 
 def plan_job(
-    network: Network, placed: Placement, job: JobSpec, terms: Terms, open_window: bool
+    network: Network, placed: Placement, job: JobSpec, settings: ClusterSettings, open_window: bool
 ) -> tuple[JobSpec, JobPlan, Allocator]:
     """Ask the planner; where the window is open, it suits the switches' slots and the trees.
 
@@ -295,7 +313,7 @@ def plan_job(
         window = fitting_window(network, trees, window, vectors)
     while True:
         job = replace(job, window=window)
-        request = make_request(job, JOB, placed, network, terms)
+        request = make_request(job, JOB, placed, network, settings)
         allocator = Allocator(network)
         plan = make_plan(network, request, allocator, job.planner)
         window = plan.window // 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from cli.experiment.prepare import Prepared
 from cli.experiment.result import DirectedLink, Measured, RunFailed
@@ -121,7 +122,7 @@ async def _outcomes(driver: Driver) -> dict[str, dict[str, int]]:
 
 
 def measured(
-    reports: Sequence[Mapping[str, object]],
+    reports: Sequence[Mapping[str, Any]],
     links: Mapping[DirectedLink, int],
     switches: Mapping[str, Mapping[str, int]],
 ) -> Measured:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 from cli.experiment.description import Engine
-from cli.experiment.pipelines import compile_pipeline, slots_of
-from cli.experiment.prepare import ALONE, Prepared
+from cli.experiment.pipelines import pipeline_for
+from cli.experiment.prepare import Prepared
 from cli.experiment.result import Measured
 from cli.experiment.session import Progress, Running, run_job
-from controller.jobs.priorities import ONE_LEVEL
-from controller.jobs.replanning import ReplanningPolicy
 from p4switch.control.loading import Loader, default_executor
 from p4switch.v1model.engine import EngineOptions
 from simulation.cluster import ClusterOptions, VirtualCluster
@@ -34,21 +33,17 @@ def loader() -> Loader:
 
 def run_simulated(prepared: Prepared, progress: Progress) -> Measured:
     """Bring a cluster up in virtual time, and run the job there; raises as `run_job`."""
-    experiment, network, terms = prepared.experiment, prepared.network, prepared.terms
-    pipeline = compile_pipeline(Engine.EMBEDDED, terms.lanes, slots_of(network), terms.max_hops)
+    experiment, network, settings = prepared.experiment, prepared.network, prepared.settings
+    pipeline = pipeline_for(network, Engine.EMBEDDED, settings)
     queue = EventQueue()
 
     async def run(folder: Path) -> Measured:
         options = ClusterOptions(
             pipeline,
             loader(),
-            folder / "jobs",
+            replace(prepared.settings, journal=folder / "jobs"),
             seed=experiment.seed,
             faults=Faults(loss=experiment.loss),
-            priorities=ONE_LEVEL,
-            replanning=ReplanningPolicy(live=False),
-            sharing=ALONE,
-            max_hops=terms.max_hops,
             hosts=prepared.hosts,
             fair=prepared.plan is None,
         )

@@ -193,7 +193,7 @@ class ClusterService(pb_grpc.ClusterServicer):
         for name, switch in cluster.network.switches.items():
             if switch.aggregates:
                 held = cluster.manager.slots_held(name)
-                quota = cluster.terms.sharing.slots(cluster.network, name)
+                quota = cluster.settings.sharing.slots(cluster.network, name)
                 reply.slots.add(switch=name, slots=switch.slots, held=held, quota=quota)
         return reply
 

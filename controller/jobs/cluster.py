@@ -12,7 +12,6 @@ import math
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from collectives.plan import JobPlan, PlanError
@@ -20,7 +19,6 @@ from controller import clock
 from controller.dataplane.driver import DriverError
 from controller.jobs.job_queue import Job, JobBook, JobState
 from controller.jobs.job_request import (
-    Terms,
     complete_task,
     make_request,
     place_spec,
@@ -32,10 +30,9 @@ from controller.jobs.job_request import (
 from controller.jobs.job_spec import JobSpec
 from controller.jobs.journal import Unrecorded
 from controller.jobs.manager import Manager, next_request
-from controller.jobs.priorities import FeedbackQueue, PriorityPolicy, suitable_policy
+from controller.jobs.priorities import FeedbackQueue, suitable_policy
 from controller.jobs.reoptimizer import Reoptimizer, free_network
-from controller.jobs.replanning import ReplanningPolicy
-from controller.jobs.sharing import SharingPolicy
+from controller.jobs.settings import ClusterSettings
 from controller.jobs.stall_diagnosis import Progress, why_standing_still
 from controller.jobs.task_check import check_workload, workload_of
 from controller.jobs.tracker import Tracker
@@ -47,7 +44,6 @@ from planning.model.placement import Placement
 from planning.model.request import PlanRequest
 from planning.registry import make_plan
 from protocol import hopsum_pb2 as pb
-from protocol.wire import HOPS_DEFAULT, LANES_DEFAULT
 
 LOGGER = logging.getLogger("hopsum.cluster")
 
@@ -70,25 +66,19 @@ class Cluster:
     def __init__(
         self,
         manager: Manager,
-        lanes: int = LANES_DEFAULT,
-        book: Path | None = None,
+        settings: ClusterSettings | None = None,
         grace: float = GRACE_SECONDS,
-        replanning: ReplanningPolicy | None = None,
-        priorities: PriorityPolicy | None = None,
-        sharing: SharingPolicy | None = None,
-        max_hops: int = HOPS_DEFAULT,
         date: Callable[[], float] = time.time,
     ) -> None:
+        settings = settings or ClusterSettings()
         self.manager = manager
+        self.settings = settings
         self.nodes = Nodes(manager.network, now=clock.now())
-        self.book = JobBook(book)
-        self.priorities = FeedbackQueue(priorities or suitable_policy(manager.network))
-        replanning = replanning or ReplanningPolicy()
-        self.terms = Terms(lanes, max_hops, sharing or SharingPolicy(), replanning.period)
+        self.book = JobBook(settings.journal)
+        self.priorities = FeedbackQueue(settings.priorities or suitable_policy(manager.network))
         self.send: Send = lambda host, command: None
         self._grace = grace
         self._date = date
-        self._replanning = replanning
         self._watching: dict[int, asyncio.Task[None]] = {}
         self._trying: set[int] = set()
         self._unrecorded = False
@@ -134,7 +124,7 @@ class Cluster:
 
     async def _submit(self, spec: JobSpec, placed: Placement) -> Job:
         number = self.book.next_number()
-        request = make_request(spec, number, placed, self.network, self.terms)
+        request = make_request(spec, number, placed, self.network, self.settings)
         job = Job(request.job, spec, request, JobState.QUEUED, self._date())
         self._check_possible(job)
         # Known from here on, so that no other gets its name while switches take its rules.
@@ -203,7 +193,7 @@ class Cluster:
             self._expect(job)
             return
         view = self.manager.working()
-        if self._replanning.live:
+        if self.settings.replanning.live:
             view = free_network(view, self.nodes.state.shares(clock.now()))
         await self.manager.submit(
             job.request, job.spec.task, job.spec.planner, view, self.priorities.levels
@@ -240,16 +230,16 @@ class Cluster:
 
     def _readopt(self, job: Job) -> None:
         """Plan a job that has begun anew, and expect its agents where they were."""
-        if job.request.lanes != self.terms.lanes:
+        if job.request.lanes != self.settings.lanes:
             raise PlanError(
-                f"it has {job.request.lanes} lanes a packet, and the switches {self.terms.lanes}"
+                f"it has {job.request.lanes} lanes a packet, and the switches {self.settings.lanes}"
             )
         if job.spec.among_hosts:
             tracker = self._expect(job)
         else:
             assert job.plan is not None
             # No pair of job and epoch is used twice.
-            asked = replace(job.request, max_hops=self.terms.max_hops)
+            asked = replace(job.request, max_hops=self.settings.max_hops)
             request = next_request(asked, job.plan)
             tracker = self.manager.readopt(request, job.spec.task, job.spec.planner, job.bypassed)
         # A worker that begins anew now would be at another round than the others.
@@ -333,7 +323,7 @@ class Cluster:
         while True:
             self._note(job, tracker)
             plan = tracker.plan
-            live = self._replanning.live and tracker.state == "running"
+            live = self.settings.replanning.live and tracker.state == "running"
             if live and (plan.trees or plan.period):
                 reoptimizer = await self._reoptimize(job, reoptimizer)
             if reoptimizer is not None and plan.period:
@@ -395,7 +385,7 @@ class Cluster:
         now = clock.now()
         if last is None:
             return Reoptimizer.begin(
-                self.manager, self.nodes.state, job.number, self._replanning, now
+                self.manager, self.nodes.state, job.number, self.settings.replanning, now
             )
         if now - last.at >= REPORT_SECONDS:
             try:

@@ -1,17 +1,17 @@
-"""From what a job asks for to what planner and agents are asked, on the terms of its cluster."""
+"""From what a job asks for to what planner and agents are asked, by its cluster's settings."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 
 from collectives.choices import MULTI_TREE, Coordination, DataType
 from collectives.plan import PlanError
 from collectives.workload import VECTORS, WorkloadSpec
 from controller.jobs.job_placement import place_helpers, place_job
 from controller.jobs.job_spec import JobSpec
-from controller.jobs.sharing import SharingPolicy
+from controller.jobs.settings import ClusterSettings
 from controller.jobs.task_check import workload_of
 from coordination.physical import plan_coordination
 from coordination.tree import CoordinationTree
@@ -22,26 +22,12 @@ from planning.model.graph import planning_graph
 from planning.model.placement import Placement
 from planning.model.request import Algorithm, EmbeddingOptions, PlanRequest
 from planning.registry import EMBEDDING
-from protocol.wire import HOPS_DEFAULT, LANES_DEFAULT, Reduction
+from protocol.wire import Reduction
 
 VECTORS_WINDOW = 4
 """A worker has one vector under way at a time."""
 WINDOW = 64
 """Of a job that does not say: a host's queue of 1000 frames holds the windows of many jobs."""
-
-
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """What is the same for all jobs of a cluster.
-
-    `lanes`, `max_hops`: those that its switches were compiled for. `sharing`: what one job may hold
-    of a switch. `period`: tensors between two boundaries of an embedding, 0 for none.
-    """
-
-    lanes: int = LANES_DEFAULT
-    max_hops: int = HOPS_DEFAULT
-    sharing: SharingPolicy = field(default_factory=SharingPolicy)
-    period: int = 0
 
 
 def resolve(spec: JobSpec, network: Network) -> JobSpec:
@@ -175,16 +161,16 @@ def place_spec(
 
 
 def make_request(
-    spec: JobSpec, number: int, placed: Placement, network: Network, terms: Terms
+    spec: JobSpec, number: int, placed: Placement, network: Network, settings: ClusterSettings
 ) -> PlanRequest:
     """Return the request for a job's first plan: windows and trees within its quota of slots.
 
     Raises PlanError for a job that asks for more, or for other switches.
     """
-    if spec.lanes not in (None, terms.lanes):
+    if spec.lanes not in (None, settings.lanes):
         raise PlanError(
             f"job {spec.name}: {spec.lanes} lanes a packet; the switches of this cluster were "
-            f"compiled for {terms.lanes}"
+            f"compiled for {settings.lanes}"
         )
     request = PlanRequest(
         number,
@@ -192,9 +178,9 @@ def make_request(
         placed.workers,
         placed.servers,
         algorithm=Algorithm.IN_NETWORK if spec.among_hosts else Algorithm(spec.algorithm),
-        lanes=terms.lanes,
+        lanes=settings.lanes,
         window=spec.window or WINDOW,
-        max_hops=terms.max_hops,
+        max_hops=settings.max_hops,
         results=spec.results,
         forest=spec.forest,
         reduction=Reduction.AND if _is_vectors(spec) else Reduction.SUM,
@@ -206,10 +192,10 @@ def make_request(
         wanted = EmbeddingOptions(
             auxiliary=placed.servers,
             relays=not coordinated(spec),
-            period=terms.period,
+            period=settings.replanning.period,
         )
         request = replace(request, servers=(), embedding=wanted)
-    sharing = terms.sharing
+    sharing = settings.sharing
     if spec.window is None:
         window = sharing.window(network, max(1, len(request.servers)), WINDOW)
         request = replace(request, window=window)

@@ -12,16 +12,18 @@ import pytest
 
 from cli.experiment.cluster import beside_cluster
 from cli.experiment.description import Engine
-from cli.experiment.pipelines import compile_pipeline, slots_of
+from cli.experiment.pipelines import pipeline_for
+from cli.experiment.session import Running
 from cli.job_commands import job_dict, make_submission
 from controller.api.client import ControllerClient
 from controller.jobs.cluster import Cluster
 from controller.jobs.job_queue import JobState
 from controller.jobs.priorities import ONE_LEVEL, PriorityPolicy
+from controller.jobs.settings import ClusterSettings
 from mininet_topos.emulation import Emulation
 from network.loaders import load_network
 from network.model import Network
-from protocol.wire import LANES_DEFAULT, LEVELS
+from protocol.wire import LEVELS
 
 ROUNDS, ELEMENTS = 5, 50_000
 FRAMES = ROUNDS * ELEMENTS * 4 // 1500
@@ -66,7 +68,6 @@ def sent(before: Mapping[int, int], after: Mapping[int, int]) -> set[int]:
 
 def test_levels_are_those_of_queues(network: Network, tmp_path: Path) -> None:
     found: dict[str, set[int]] = {}
-    pipeline = compile_pipeline(Engine.EMBEDDED, LANES_DEFAULT, slots_of(network))
     with Emulation(network, priorities=True, log_folder=tmp_path) as emulation:
         for name, policy, algorithm in (
             ("first-frames", EARLY, "in-network"),
@@ -75,24 +76,14 @@ def test_levels_are_those_of_queues(network: Network, tmp_path: Path) -> None:
             ("only-tcp", ONE_LEVEL, "ring"),
         ):
 
-            async def work(
-                cluster: Cluster, address: str, name: str = name, algorithm: str = algorithm
-            ) -> None:
+            async def work(running: Running, name: str = name, algorithm: str = algorithm) -> None:
                 before = packets("s1-eth1")
-                await run_job(cluster, address, name, algorithm)
+                await run_job(running.cluster, running.address, name, algorithm)
                 found[name] = sent(before, packets("s1-eth1"))
 
-            asyncio.run(
-                beside_cluster(
-                    emulation,
-                    pipeline,
-                    LANES_DEFAULT,
-                    lambda line: None,
-                    work,
-                    book=tmp_path / "jobs",
-                    priorities=policy,
-                )
-            )
+            settings = ClusterSettings(priorities=policy, journal=tmp_path / "jobs")
+            pipeline = pipeline_for(network, Engine.EMBEDDED, settings)
+            asyncio.run(beside_cluster(emulation, pipeline, settings, lambda line: None, work))
         assert packets("s1-eth1").keys() == set(range(LEVELS))
     assert found == {
         "first-frames": {0},
