@@ -188,11 +188,7 @@ def spec_of(experiment: Experiment, placed: Placement) -> JobSpec:
     if algorithm is Algorithm.EMBEDDING:
         algorithm, planner = Algorithm.IN_NETWORK, EMBEDDING
     embedded = planner == EMBEDDING
-    task = Task(
-        _workload(experiment),
-        algorithm.value if algorithm.among_hosts else None,
-        form=experiment.form,
-    )
+    task = Task(_workload(experiment), form=experiment.form)
     return JobSpec(
         "run",
         placed.workers,

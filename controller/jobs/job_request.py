@@ -81,10 +81,12 @@ def _resolve(spec: JobSpec, network: Network) -> JobSpec:
 def complete_task(spec: JobSpec, network: Network, workers: Sequence[str]) -> JobSpec:
     """Return the spec with what follows from its hosts in its task.
 
-    That is the tree by which workers agree on an order, and the trees of hosts on which they sum.
-    Raises PlanError, TreeError.
+    That is its schedule, the tree by which workers agree on an order, and the trees of hosts on
+    which they sum. Raises PlanError, TreeError.
     """
     task = parse_json(spec.task)
+    if spec.among_hosts and task.get("schedule") is None:
+        task["schedule"] = spec.algorithm
     if coordinated(spec) and task.get("coordination") is None:
         task["coordination"] = asdict(coordination_tree(network, workers, spec.coordination))
     if spec.algorithm == MULTI_TREE and not task.get("trees"):

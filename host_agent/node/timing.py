@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from collectives.plan import JobPlan
+from collectives.plan import JobPlan, TreePlan
 from host_agent.options import WorkerOptions
 from network.model import Network
 from protocol.wire import HOPS_DEFAULT, frame_bytes
@@ -27,7 +27,7 @@ def suitable_options(
 
     The first result comes after a round trip of one packet, and then results keep coming, unless
     they wait behind other flows' windows: of the worker's other trees, for these share its queue,
-    of all workers with a parameter server, of streams of TCP, and of `sharing` jobs in all. A
+    of others towards its server, of streams of TCP, and of `sharing` jobs in all. A
     timeout sends all that is in flight again, so it also waits for the window's own time.
     `slack`: seconds for which a process may be off the processor; 0 in virtual time.
     """
@@ -37,7 +37,7 @@ def suitable_options(
     hops = max(HOPS_DEFAULT, *stacks, 0)
     packet = 8 * frame_bytes(plan.lanes, hops) / min(rates) if rates else 0.0
     latency = max((link.latency for link in network.links), default=0.0)
-    flows = max((len(plan.workers) for tree in plan.trees if tree.singles), default=1)
+    flows = max(map(_server_flows, plan.trees), default=1)
     window = flows * plan.window * packet
     windows = sharing * len(plan.trees) * window
     if plan.host_parts:
@@ -51,3 +51,8 @@ def suitable_options(
         max_timeout=8 * min_timeout,
         min_probe=max(options.min_probe, slack, 1.5 * others),
     )
+
+
+def _server_flows(tree: TreePlan) -> int:
+    """How many flows of a tree share its server's link."""
+    return len(tree.up) if tree.singles else len(tree.server_children)

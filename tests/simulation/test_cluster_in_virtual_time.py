@@ -8,7 +8,7 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache
@@ -25,6 +25,7 @@ from controller.dataplane.pipeline import Pipeline
 from controller.jobs.job_queue import JobState
 from controller.jobs.priorities import ONE_LEVEL
 from controller.jobs.replanning import ReplanningPolicy
+from controller.jobs.settings import ClusterSettings
 from controller.jobs.sharing import SharingPolicy
 from controller.telemetry.health import DampingPolicy
 from network.loaders import load_network
@@ -63,12 +64,18 @@ def network_of(name: str, slots: int = SLOTS) -> Network:
 
 
 def run(
-    folder: Path, network: str | Network, test: Test, slots: int = SLOTS, **options: Any
+    folder: Path,
+    network: str | Network,
+    test: Test,
+    slots: int = SLOTS,
+    policies: Mapping[str, Any] | None = None,
+    **options: Any,
 ) -> VirtualCluster:
     queue = EventQueue()
     if isinstance(network, str):
         network = network_of(network, slots)
-    chosen = ClusterOptions(pipeline(slots), load, folder / "jobs", **options)
+    settings = ClusterSettings(lanes=LANES, journal=folder / "jobs", **(policies or {}))
+    chosen = ClusterOptions(pipeline(slots), load, settings, **options)
     cluster = VirtualCluster(network, chosen, queue)
 
     async def main() -> None:
@@ -279,7 +286,7 @@ def test_a_job_of_higher_priority_takes_slots_of_another(tmp_path: Path) -> None
         "star:4",
         test,
         slots=64,
-        sharing=SharingPolicy(Fraction(1)),
+        policies={"sharing": SharingPolicy(Fraction(1))},
     )
 
 
@@ -306,8 +313,7 @@ def test_a_queued_job_starts_when_a_cancelled_one_has_gone(tmp_path: Path) -> No
         "star:4",
         test,
         slots=64,
-        sharing=SharingPolicy(Fraction(1)),
-        priorities=ONE_LEVEL,
+        policies={"sharing": SharingPolicy(Fraction(1)), "priorities": ONE_LEVEL},
     )
 
 
@@ -426,7 +432,7 @@ def test_a_job_goes_over_to_a_spine_that_is_back_where_that_is_faster(tmp_path: 
         assert epochs == sorted(plan.epoch for plan in manager.plans()) == [1, 2]
 
     policy = ReplanningPolicy(every=0, hold=1.0, pause=2.0)
-    run(tmp_path, replace(network, links=tuple(slow)), test, replanning=policy)
+    run(tmp_path, replace(network, links=tuple(slow)), test, policies={"replanning": policy})
 
 
 def test_boundaries_of_an_embedding_are_decided_by_the_controller(tmp_path: Path) -> None:
@@ -444,7 +450,12 @@ def test_boundaries_of_an_embedding_are_decided_by_the_controller(tmp_path: Path
         cluster.start_controller()
         await exact(cluster, "a")
 
-    run(tmp_path, "leaf-spine:2x2x2", test, replanning=ReplanningPolicy(every=6, pause=0.5))
+    run(
+        tmp_path,
+        "leaf-spine:2x2x2",
+        test,
+        policies={"replanning": ReplanningPolicy(every=6, pause=0.5)},
+    )
 
 
 def test_workers_sum_among_themselves(tmp_path: Path) -> None:
@@ -528,5 +539,5 @@ def test_whatever_happens_sums_are_exact_and_slots_come_back(tmp_path: Path, see
         outages=outages,
         faults=Faults(loss=rng.choice([0.0, 0.01]), reorder=rng.choice([0.0, 0.05])),
         wires=WireOptions(loss=rng.choice([0.0, 0.05])),
-        sharing=SharingPolicy(Fraction(1)),
+        policies={"sharing": SharingPolicy(Fraction(1))},
     )

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 
 import pytest
 
-from cli.experiment.description import Algorithm, Experiment
-from cli.experiment.prepare import Prepared, prepare
+from cli.experiment.description import Algorithm, Engine, Experiment
+from cli.experiment.pipelines import pipeline_for
+from cli.experiment.prepare import prepare, task_of
 from cli.experiment.result import Report
 from cli.experiment.runner import run_experiment
-from cli.experiment.simulated import engine_maker_for
+from cli.experiment.simulated import loader
 from collectives.plan import DataType, HostPart, JobPlan, PlanError, TreePlan
+from controller.jobs.settings import ClusterSettings
 from host_agent.job import check_same_job
 from host_agent.workload import Verdict, WorkloadSpec, make_workload
-from network.model import Network
 from network.topologies import Options, make_topology
 from planning.model.allocation import Allocator
 from planning.model.request import PlanRequest
@@ -42,13 +44,8 @@ def mixed(servers: tuple[str, ...] = ("ps", "h4"), epoch: int = 1) -> JobPlan:
     return replace(make_plan(NETWORK, request, Allocator(NETWORK)), host_parts=PARTS)
 
 
-def prepared_for(network: Network) -> Prepared:
-    """Only for its engine."""
-    base = prepare(Experiment("leaf-spine:2x4x2", workers=4, lanes=LANES))
-    return replace(base, network=network)
-
-
-MAKE_ENGINE = engine_maker_for(prepared_for(NETWORK))
+SETTINGS = ClusterSettings(lanes=LANES)
+MAKE_ENGINE = partial(loader(), pipeline_for(NETWORK, Engine.EMBEDDED, SETTINGS).config)
 
 
 def run(
@@ -183,7 +180,7 @@ def test_a_training_with_an_agreed_order_has_no_relays() -> None:
     prepared = prepare(
         Experiment("leaf-spine:2x4x1", workers=4, train="digits", algorithm=Algorithm.EMBEDDING)
     )
-    assert prepared.coordination is not None and prepared.plan is not None
+    assert task_of(prepared.job).coordination is not None and prepared.plan is not None
     assert set(prepared.plan.auxiliary) == set(prepared.plan.servers)
 
 

@@ -33,6 +33,7 @@ from controller.jobs.job_spec import JobSpec
 from controller.jobs.manager import Manager
 from controller.jobs.reoptimizer import Reoptimizer, free_network
 from controller.jobs.replanning import ReplanningPolicy
+from controller.jobs.settings import ClusterSettings
 from controller.jobs.sharing import SharingPolicy
 from controller.telemetry.state import StateError
 from host_agent.io.controller_client import AgentStream
@@ -122,9 +123,8 @@ class World:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         cluster = Cluster(
             Manager(self.network, self._install),
-            book=self.journal,
+            ClusterSettings(journal=self.journal, replanning=self._replanning),
             grace=self._grace,
-            replanning=self._replanning,
         )
         self._manager = cluster.manager
         service = ClusterService(cluster)
@@ -587,7 +587,9 @@ def test_a_new_job_takes_slots_from_one_that_has_run_for_long() -> None:
         pass
 
     async def main() -> None:
-        cluster = Cluster(Manager(network, install), sharing=SharingPolicy(Fraction(1)))
+        cluster = Cluster(
+            Manager(network, install), ClusterSettings(sharing=SharingPolicy(Fraction(1)))
+        )
         cluster.send = lambda host, command: commands.append((host, command.WhichOneof("message")))
         old = await cluster.submit(JobSpec("old", ("h1", "h2"), ("h3",), window=4096))
         assert cluster.manager.slots_held("s1") == {1: 4096}
@@ -718,7 +720,7 @@ def test_plans_are_made_anew_after_a_restart_with_what_is_fixed_for_a_job(tmp_pa
         pass
 
     def controller() -> Cluster:
-        return Cluster(Manager(network, install), book=tmp_path / "jobs")
+        return Cluster(Manager(network, install), ClusterSettings(journal=tmp_path / "jobs"))
 
     async def main() -> None:
         cluster = controller()
@@ -737,7 +739,10 @@ def test_plans_are_made_anew_after_a_restart_with_what_is_fixed_for_a_job(tmp_pa
         assert [tree.share for tree in newer.trees] == [tree.share for tree in plan.trees]
         assert [job.state for job in again.book] == ["waiting", "waiting"]
         await again.close()
-        other = Cluster(Manager(local("star:2", link_rate=1e8), install), book=tmp_path / "jobs")
+        other = Cluster(
+            Manager(local("star:2", link_rate=1e8), install),
+            ClusterSettings(journal=tmp_path / "jobs"),
+        )
         await other.restore()
         assert [job.state for job in other.book] == ["failed", "failed"]
         reason = other.book.find(1).reason

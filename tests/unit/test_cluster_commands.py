@@ -9,7 +9,8 @@ from typer.testing import CliRunner
 
 from cli import cluster_commands
 from cli.main import app
-from controller.jobs.priorities import ONE_LEVEL, PriorityPolicy
+from controller.jobs.priorities import ONE_LEVEL
+from controller.jobs.settings import ClusterSettings
 
 
 @pytest.mark.parametrize(
@@ -29,7 +30,10 @@ def test_priorities_can_be_left_out(
     for options in ([], ["--no-priorities"]):
         done = CliRunner().invoke(app, [*command, *options])
         assert done.exit_code == 0, done.output
-    with_levels, without = ([*arguments, *options.values()] for arguments, options in asked)
-    assert ONE_LEVEL in without
+    with_levels, without = (
+        next(value for value in arguments if isinstance(value, ClusterSettings))
+        for arguments, _ in asked
+    )
+    assert without.priorities == ONE_LEVEL
     # Which thresholds suit is for the cluster to say, that knows the network.
-    assert not any(isinstance(value, PriorityPolicy) for value in with_levels)
+    assert with_levels.priorities is None

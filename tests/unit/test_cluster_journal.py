@@ -20,6 +20,7 @@ from controller.jobs.job_queue import Job, JobState
 from controller.jobs.job_spec import JobSpec
 from controller.jobs.journal import Unrecorded
 from controller.jobs.manager import Manager
+from controller.jobs.settings import ClusterSettings
 from network.loaders import load_network
 from protocol import hopsum_pb2 as pb
 
@@ -50,7 +51,7 @@ async def install(rules: Mapping[str, SwitchRules]) -> None:
 
 
 def new_cluster(file: Path) -> Cluster:
-    return Cluster(Manager(load_network("star:6"), install), book=file)
+    return Cluster(Manager(load_network("star:6"), install), ClusterSettings(journal=file))
 
 
 def spec(name: str, *workers: str) -> JobSpec:

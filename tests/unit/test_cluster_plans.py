@@ -11,6 +11,7 @@ from controller.jobs.cluster import Cluster
 from controller.jobs.job_spec import JobSpec
 from controller.jobs.manager import Manager
 from controller.jobs.replanning import ReplanningPolicy
+from controller.jobs.settings import ClusterSettings
 from tests.unit.test_reoptimizer import install, load, spines
 
 pytestmark = pytest.mark.usefixtures("time_to_plan")
@@ -30,7 +31,9 @@ async def spine_of(cluster: Cluster) -> str:
 @pytest.mark.parametrize("live", [True, False])
 def test_a_busy_spine_is_avoided_where_plans_are_live(live: bool) -> None:
     async def main() -> None:
-        cluster = Cluster(Manager(spines(), install), replanning=ReplanningPolicy(live=live))
+        cluster = Cluster(
+            Manager(spines(), install), ClusterSettings(replanning=ReplanningPolicy(live=live))
+        )
         idle = await spine_of(cluster)
         load(cluster.nodes.state, idle, 0.95, time.monotonic())
         assert (await spine_of(cluster) == idle) is not live

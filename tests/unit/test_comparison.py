@@ -15,6 +15,7 @@ from cli.experiment.prepare import prepare
 from cli.main import app
 from cli.reports.comparison_plot import comparison_plot
 from collectives.algorithms.level_wise_form import FormOptions, Shape
+from collectives.plan import PlanError
 from network.model import NetworkError
 from network.units import parse_size
 from timing.scenario import Background
@@ -57,7 +58,7 @@ def test_trees_of_hosts_by_document_000() -> None:
     assert mtree.seconds == pytest.approx(ours.seconds, rel=0.2)
     with pytest.raises(ExperimentError, match="only the planner mtree knows them"):
         replace(asked, keep=1.0)
-    with pytest.raises(ExperimentError, match="this network has switches"):
+    with pytest.raises(PlanError, match="this network has switches"):
         list(compare(Comparison("star:3", (1000,), (), ("multi-tree",), planner="mtree")))
 
 

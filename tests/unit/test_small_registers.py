@@ -53,7 +53,9 @@ def test_runs_with_few_slots_sum_in_the_switch(
     summed = report.measured.switches["s1"]["completed"]
     assert summed > 0
     if algorithm is Algorithm.IN_NETWORK:
-        with pytest.raises(PlanError, match="no range of 256 slots"):
+        with pytest.raises(
+            PlanError, match=f"its quota at switch s1 is {slots} of {slots}; use a window of"
+        ):
             run_experiment(replace(experiment, window=256))
 
 
