@@ -17,12 +17,15 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from google.protobuf.json_format import MessageToJson
+
 from cli.experiment.description import Algorithm, Experiment, WorldKind
 from cli.experiment.emulated import READY_SECONDS, driver_for, run_job
 from cli.experiment.event_loop import run_async
 from cli.experiment.prepare import Prepared, prepare
 from cli.experiment.result import RunFailed
 from cli.experiment.runner import no_progress
+from collectives.messages import workload_message
 from collectives.plan import DataType
 from controller.dataplane.driver import Driver
 from controller.dataplane.rules import rules_for
@@ -150,6 +153,7 @@ async def _gloo(prepared: Prepared, emulation: Emulation, driver: Driver) -> Tim
     with tempfile.TemporaryDirectory(prefix="hopsum-gloo-") as folder:
         files = [Path(folder) / f"{rank}.json" for rank in range(len(prepared.placement.workers))]
         processes = {}
+        workload = MessageToJson(workload_message(prepared.workload))
         for rank, host in enumerate(prepared.placement.workers):
             interface = emulation.interface(host, network.access_switch(host))
             processes[host] = emulation.popen(
@@ -157,7 +161,7 @@ async def _gloo(prepared: Prepared, emulation: Emulation, driver: Driver) -> Tim
                 [
                     "env", f"GLOO_SOCKET_IFNAME={interface}", f"PYTHONPATH={CHECKOUT}",
                     sys.executable, "-m", "benchmarks.gloo_rank",
-                    prepared.workload.to_json(), str(rank), f"{folder}/store", str(files[rank]),
+                    workload, str(rank), f"{folder}/store", str(files[rank]),
                 ],
             )  # fmt: skip
         waiting = {

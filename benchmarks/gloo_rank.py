@@ -14,9 +14,12 @@ from datetime import timedelta
 from pathlib import Path
 
 import torch
+from google.protobuf.json_format import Parse
 from torch import distributed
 
-from host_agent.workload import Verdict, WorkloadSpec, make_workload
+from collectives.messages import workload_from
+from host_agent.workload import Verdict, make_workload
+from protocol import hopsum_pb2 as pb
 
 PATIENCE = timedelta(seconds=180)
 
@@ -24,7 +27,7 @@ PATIENCE = timedelta(seconds=180)
 def main() -> None:
     """Sum what the workload hands in, in place, and write intervals and rank 0's verdict."""
     text, rank, store, report = sys.argv[1:]
-    spec = WorkloadSpec.from_json(text)
+    spec = workload_from(Parse(text, pb.Workload()))
     torch.set_num_threads(1)
     distributed.init_process_group(
         "gloo",

@@ -21,6 +21,7 @@ from cli.command_options import (
     print_json,
     print_table,
 )
+from cli.task_file import read_task
 from collectives.choices import (
     DEFAULT_FORM,
     JOB_PLANNERS,
@@ -86,7 +87,8 @@ def submit(
         typer.Option(min=0, max=MOST_WINDOW, help="Fragments in flight; 0: the cluster's choice."),
     ] = 0,
     task: Annotated[
-        Path | None, typer.Option(help="JSON for the agents, instead of tensors as above.")
+        Path | None,
+        typer.Option(help="JSON file of what agents do, instead of tensors as above."),
     ] = None,
     wait: WaitOption = False,
     controller: ControllerOption = None,
@@ -113,7 +115,7 @@ def submit(
     )
     submission.planner, submission.window = planner or "", window
     if task is not None:
-        submission.task = _read(task)
+        submission.task.CopyFrom(read_task(task))
     queries = connect(controller)
     info = queries.submit(submission)
     _show(_wait(queries, info) if wait else info, as_json)
@@ -137,6 +139,7 @@ def make_submission(
     `kind`: `random` tensors of `elements`, a data set to train on, or `process`: what processes on
     the workers' hosts hand to their agents. Raises JobError, WorkloadError.
     """
+    from collectives.messages import form_message, workload_message
     from protocol import hopsum_pb2 as pb
 
     submission = pb.Submission(name=name, algorithm=algorithm)
@@ -150,11 +153,11 @@ def make_submission(
         dtype,
         seed,
     )
-    schedule = algorithm if algorithm in SCHEDULE_NAMES else None
-    task: dict[str, Any] = {"workload": workload.to_json(), "schedule": schedule}
-    if schedule == LEVEL_WISE:
-        task["level_wise"] = form.to_dict()
-    submission.task = json.dumps(task)
+    submission.task.workload.CopyFrom(workload_message(workload))
+    if algorithm in SCHEDULE_NAMES:
+        submission.task.schedule = algorithm
+    if algorithm == LEVEL_WISE:
+        submission.task.level_wise.CopyFrom(form_message(form))
     return submission
 
 
@@ -171,13 +174,6 @@ def _hosts(role: str, text: str, names: Any) -> int:
         raise JobError(f"{role} {text!r:.40}: expected a number, or names of hosts as h1,h2")
     names.extend(named)
     return 0
-
-
-def _read(task: Path) -> str:
-    try:
-        return task.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise JobError(f"task {task}: cannot be read: {error}") from None
 
 
 def job(

@@ -1,18 +1,30 @@
-"""Plans and networks as control messages, and back. A round trip changes nothing."""
+"""Plans, networks and workloads as control messages, and back. A round trip changes nothing."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
+from enum import StrEnum
 from fractions import Fraction
 from typing import TypeVar
 
+from google.protobuf.internal.enum_type_wrapper import EnumTypeWrapper
+
+from collectives.algorithms.rooted import RootedTree
+from collectives.algorithms.trees import SharedTree
+from collectives.choices import DataType, FormOptions, Shape, Siblings
 from collectives.plan import HostPart, JobPlan, Results, SwitchPart, TreePlan
+from collectives.workload import WorkloadError, WorkloadSpec
 from network.model import Host, Link, Network, Switch
 from protocol import hopsum_pb2 as pb
 from protocol.wire import Hop, Reduction
 
 Key = TypeVar("Key", str, int)
 Value = TypeVar("Value")
+Kind = TypeVar("Kind", bound=StrEnum)
+
+_FRACTION = re.compile("-?[0-9]{1,1000}(/[0-9]{1,1000})?")
+"""Python takes others too, such as 1e9999999, for a long time."""
 
 _RESULTS = {Results.REPLICATED: pb.REPLICATED, Results.UNICAST: pb.UNICAST}
 _RESULTS_BACK = {number: results for results, number in _RESULTS.items()}
@@ -167,3 +179,77 @@ def network_from(message: pb.Network) -> Network:
             for link in message.links
         ),
     )
+
+
+def workload_message(spec: WorkloadSpec) -> pb.Workload:
+    """The message of a workload."""
+    return pb.Workload(
+        kind=spec.kind,
+        workers=spec.workers,
+        elements=spec.elements,
+        rounds=spec.rounds,
+        dtype=spec.dtype.name,
+        seed=spec.seed,
+        coordinate=spec.coordinate,
+    )
+
+
+def workload_from(message: pb.Workload) -> WorkloadSpec:
+    """The workload of a message. Raises WorkloadError."""
+    given = ("kind", "workers", "elements", "rounds", "dtype", "seed")
+    for name in given:
+        if not message.HasField(name):
+            raise WorkloadError(f"workload: {name} is missing; it has {', '.join(given)}")
+    try:
+        dtype = _choice("dtype", message.dtype, pb.DataType, DataType)
+    except ValueError as error:
+        raise WorkloadError(f"workload: {error}") from None
+    return WorkloadSpec(
+        message.kind,
+        message.workers,
+        message.elements,
+        message.rounds,
+        dtype,
+        message.seed,
+        message.coordinate,
+    )
+
+
+def shared_tree_message(shared: SharedTree) -> pb.SharedTree:
+    """The message of a tree and its share."""
+    tree = shared.tree
+    return pb.SharedTree(root=tree.root, parents=dict(tree.parents), share=str(shared.share))
+
+
+def shared_tree_from(message: pb.SharedTree) -> SharedTree:
+    """The tree of a message; ScheduleError for none, ValueError for a share that is none."""
+    tree = RootedTree(message.root, _in_order(message.parents))
+    return SharedTree(tree, _fraction(message.share))
+
+
+def _fraction(text: str) -> Fraction:
+    if not _FRACTION.fullmatch(text):
+        raise ValueError(f"share {text!r:.40}: expected a fraction, such as 3/8")
+    return Fraction(text)
+
+
+def form_message(form: FormOptions) -> pb.LevelWise:
+    """The message of what is asked of level-wise."""
+    siblings = None if form.siblings is None else form.siblings.name
+    return pb.LevelWise(form=form.shape.name, siblings=siblings)
+
+
+def form_from(message: pb.LevelWise) -> FormOptions:
+    """What a message asks of level-wise. Raises ValueError."""
+    siblings = _choice("siblings", message.siblings, pb.LevelWise.Siblings, Siblings)
+    return FormOptions(
+        _choice("form", message.form, pb.LevelWise.Shape, Shape),
+        siblings if message.HasField("siblings") else None,
+    )
+
+
+def _choice(field: str, number: int, numbers: EnumTypeWrapper, kinds: type[Kind]) -> Kind:
+    """The member that has the name of a number, which may be any."""
+    if number not in numbers.values():
+        raise ValueError(f"{field} {number}: expected one of {', '.join(numbers.keys())}")
+    return kinds[numbers.Name(number)]

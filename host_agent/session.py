@@ -27,7 +27,6 @@ from typing import Any
 
 from collectives.messages import network_from, plan_from
 from collectives.plan import JobPlan
-from files.json_text import parse_json
 from network.model import Network
 from protocol import hopsum_pb2 as pb
 from protocol.channel import ControllerError
@@ -42,7 +41,7 @@ class Assignment:
 
     network: Network
     plan: JobPlan
-    task: Mapping[str, Any]
+    task: pb.Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +123,7 @@ class AgentSession:
         welcome = self._welcome
         if self._assignment is None and welcome is not None:
             self._assignment = Assignment(
-                network_from(welcome.network), plan_from(welcome.plan), parse_json(welcome.task)
+                network_from(welcome.network), plan_from(welcome.plan), welcome.task
             )
         return self._assignment
 

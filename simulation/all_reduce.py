@@ -20,6 +20,7 @@ from host_agent.task import Task
 from host_agent.workload import Interval, Judged, Workload, reduce_seconds
 from network.model import Network
 from p4switch.v1model.engine import Engine
+from protocol import hopsum_pb2 as pb
 from simulation.events import SimulationError
 from simulation.faults import Faults
 from simulation.host import VirtualHosts
@@ -259,7 +260,7 @@ class Simulation:
         """Let a job begin with the run; `cuts` and `progress` as of `ScriptedJob`."""
         self._plans[plan.job] = plan
         self._works[plan.job] = work
-        assignment = Assignment(self._network, plan, {})
+        assignment = Assignment(self._network, plan, pb.Task())
         self._jobs.append(ScriptedJob(assignment, cuts, progress))
 
     def replan(self, replan: Replan) -> None:

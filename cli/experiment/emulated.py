@@ -23,6 +23,7 @@ from controller.jobs.agents import AgentRegistry
 from controller.jobs.failover import fail_over
 from controller.jobs.manager import Manager
 from controller.jobs.tracker import Tracker
+from host_agent.task import task_message
 from mininet_topos.emulation import Emulation
 from network.model import Network
 from planning.model.stack_depth import stack_depth
@@ -128,7 +129,7 @@ async def run_job(
 
 async def _submit(manager: Manager, prepared: Prepared) -> Tracker:
     """Bring the switches to what the job needs, and expect its agents."""
-    plan, task = prepared.plan, task_of(prepared).to_json()
+    plan, task = prepared.plan, task_message(task_of(prepared))
     if plan is None or prepared.request is None:
         tracker = Tracker(prepared.network, plan_of(prepared), task)
         manager.agents.add(tracker)
@@ -144,7 +145,7 @@ async def _submit_vectors(manager: Manager, prepared: Prepared) -> Tracker | Non
         return None
     request = prepared.vectors.request
     task = vectors_task(prepared, len(request.workers))
-    await manager.submit(request, task.to_json())
+    await manager.submit(request, task_message(task))
     return manager.agents.tracker(request.job)
 
 

@@ -242,5 +242,5 @@ def spec_from(message: pb.Submission) -> JobSpec:
         planner=planner or "multi-hop",
         lanes=message.lanes or None,
         window=message.window or None,
-        task=message.task or "{}",
+        task=message.task,
     )

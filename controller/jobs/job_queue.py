@@ -23,7 +23,6 @@ from controller.jobs.job_state import LAST_JOB as LAST_JOB
 from controller.jobs.job_state import JobError as JobError
 from controller.jobs.job_state import JobState as JobState
 from controller.jobs.journal import Journal, Record, Unrecorded
-from files.json_text import parse_json
 from planning.model.forest import ForestOptions
 from planning.model.request import Algorithm, PlanRequest
 from protocol import hopsum_pb2 as pb
@@ -44,7 +43,7 @@ class JobSpec:
     """What a job asks for. `algorithm`: of `Algorithm`, or a schedule among its workers.
 
     `workers`, `servers`: names, or how many. `lanes`, `window` None: the cluster's choice.
-    `task`: JSON that its agents understand.
+    `task`: what its agents do.
     """
 
     name: str
@@ -54,7 +53,7 @@ class JobSpec:
     planner: str = "multi-hop"
     lanes: int | None = None
     window: int | None = None
-    task: str = "{}"
+    task: pb.Task = field(default_factory=pb.Task)
 
     @property
     def among_hosts(self) -> bool:
@@ -63,12 +62,8 @@ class JobSpec:
 
     @property
     def coordinated(self) -> bool:
-        """Whether its workers agree on an order of tensors, as far as the task says."""
-        try:
-            task = parse_json(self.task)
-        except ValueError:
-            return False
-        return isinstance(task, dict) and task.get("coordination") is not None
+        """Whether its workers agree on an order of tensors."""
+        return self.task.HasField("coordination")
 
 
 @dataclass(slots=True)
@@ -157,15 +152,6 @@ class JobBook:
         if spec.algorithm not in known:
             raise JobError(
                 f"job {spec.name}: algorithm {spec.algorithm!r}: expected one of {', '.join(known)}"
-            )
-        try:
-            task, why = parse_json(spec.task), ""
-        except ValueError as error:
-            task, why = None, f" ({error})"
-        if not isinstance(task, dict):
-            raise JobError(
-                f"job {spec.name}: its task is {spec.task[:40]!r}: expected a JSON object, which "
-                f"its agents understand{why}"
             )
         for role, hosts in (("worker", spec.workers), ("server", spec.servers)):
             if isinstance(hosts, int):
@@ -294,7 +280,7 @@ def _record(job: Job) -> Record:
     }
     return record | {
         "reports": dict(job.reports),
-        "spec": asdict(job.spec),
+        "spec": asdict(job.spec) | {"task": _in_order(MessageToDict(job.spec.task))},
         "request": {
             "workers": request.workers,
             "servers": request.servers,
@@ -321,6 +307,7 @@ def _job_from(record: Record, file: Path) -> Job:
         for hosts in ("workers", "servers"):
             spec[hosts] = spec[hosts] if isinstance(spec[hosts], int) else tuple(spec[hosts])
             asked[hosts] = tuple(asked[hosts])
+        spec["task"] = ParseDict(spec["task"], pb.Task())
         asked["algorithm"] = Algorithm(asked["algorithm"])
         asked["forest"] = ForestOptions(max_trees=asked.pop("max_trees"))
         plan = record["plan"]
@@ -334,7 +321,8 @@ def _job_from(record: Record, file: Path) -> Job:
         }
         return Job(**known)
     except (KeyError, TypeError, ValueError, ParseError) as error:
+        why = " ".join(f"{type(error).__name__}: {error}".split())
         raise JobError(
-            f"{file}: job {record.get('number')} cannot be read ({type(error).__name__}: {error}); "
-            "is the journal another version's?"
+            f"{file}: job {record.get('number')} cannot be read ({why}); is the journal another "
+            "version's?"
         ) from None

@@ -53,7 +53,7 @@ class Tracker:
         self,
         network: Network,
         plan: JobPlan,
-        task: str = "{}",
+        task: pb.Task | None = None,
         silence: float = SILENCE_SECONDS,
     ) -> None:
         self.network = network

@@ -13,11 +13,18 @@ from network.model import NetworkError
 from planning.model.placement import Placement
 from planning.model.request import PlanRequest
 from planning.registry import make_plan
+from protocol import hopsum_pb2 as pb
+
+TASK = pb.Task(
+    workload=pb.Workload(kind="random", workers=2, seed=2**64 - 1),
+    options=pb.WorkerOptions(deadline=8.5),
+    trees=[pb.SharedTree(root="h1", parents={"h3": "h2", "h2": "h1"}, share="1/3")],
+)
 
 
 def job(book: JobBook, name: str, *workers: str) -> Job:
     number = book.next_number()
-    spec = JobSpec(name, workers or ("h1", "h2"))
+    spec = JobSpec(name, workers or ("h1", "h2"), task=TASK)
     request = PlanRequest(number, 1, workers or ("h1", "h2"), ("h3",))
     made = Job(number, spec, request, JobState.WAITING, 1.0)
     book.add(made)
@@ -105,7 +112,9 @@ def test_a_journal_that_was_cut_short_or_is_none(tmp_path: Path) -> None:
     job(book, "b")
     file.write_text(file.read_text()[:-20])
     assert [known.spec.name for known in JobBook(file)] == ["a"]
+    former = file.read_text().replace('"task": {', '"task": "{}", "other": {')
     for text, error, words in (
+        (former, JobError, r"job 1 cannot be read .*; is the journal another version's\?"),
         ("seven\n", JournalError, r"jobs:1: 'seven': expected a record"),
         ('{"number": 3}\n', JobError, r"job 3 cannot be read \(KeyError: 'spec'\)"),
     ):
@@ -196,6 +205,5 @@ def test_hosts_that_may_help_have_an_agent_and_little_to_do() -> None:
 
 
 def test_what_a_task_says_of_an_order() -> None:
-    assert JobSpec("a", 2, task='{"coordination": {"names": []}}').coordinated
-    for task in ("{}", '{"coordination": null}', "[]", "nothing"):
-        assert not JobSpec("a", 2, task=task).coordinated
+    assert JobSpec("a", 2, task=pb.Task(coordination=pb.CoordinationTree())).coordinated
+    assert not JobSpec("a", 2).coordinated

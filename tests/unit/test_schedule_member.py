@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import os
 import threading
 from collections.abc import Callable, Mapping
@@ -19,7 +18,7 @@ from host_agent.agent import Task, attend
 from host_agent.io.controller_client import AgentStream
 from host_agent.session import AllDone, Assignment, Event
 from host_agent.stream import WorkerOptions
-from host_agent.task import TaskError
+from host_agent.task import TaskError, task_from, task_message
 from host_agent.workload import WorkloadSpec
 from network.loaders import load_network
 from network.model import Network
@@ -35,7 +34,7 @@ class Controller:
     def __init__(self, network: Network, task: Task, parts: tuple[HostPart, ...] = ()) -> None:
         workers = tuple(network.hosts)[:RANKS]
         plan = JobPlan(1, 1, workers, (), lanes=256, window=1, host_parts=parts)
-        self.assignment = Assignment(network, plan, json.loads(task.to_json()))
+        self.assignment = Assignment(network, plan, task_message(task))
         self.hosts = (*workers, *plan.auxiliary)
         self.barrier = threading.Barrier(len(self.hosts), timeout=PATIENCE)
         self.working = threading.Barrier(RANKS, self._release, timeout=PATIENCE)
@@ -231,11 +230,21 @@ def test_a_plan_and_a_task_that_do_not_say_how_to_sum() -> None:
     assert "says how to sum" in controller.failures["h1"]
 
 
-def test_a_task_crosses_as_json() -> None:
+def test_a_task_crosses_as_a_message() -> None:
     names = ["h1", "h2", "h3"]
     trees = (SharedTree(heap_tree(names), Fraction(1, 3)), SharedTree(heap_tree(names[::-1])))
     workload = WorkloadSpec("random", 3, 10, 1, DataType.INT32, seed=1)
     task = Task(workload, MULTI_TREE, trees=trees)
-    assert Task.from_mapping(json.loads(task.to_json())) == task
+    message = task_message(task)
+    assert task_from(message) == task
+    message.trees[0].parents["h2"] = "h9"
     with pytest.raises(TaskError, match=r"h2 hangs on h9"):
-        Task.from_mapping(json.loads(task.to_json().replace('"h2": "h1"', '"h2": "h9"')))
+        task_from(message)
+
+
+@pytest.mark.parametrize("share", ["", "half", "1/0", "1e9999999", "9" * 5000, "1/2/3", "0x1"])
+def test_a_share_is_a_fraction(share: str) -> None:
+    task = task_message(Task(WorkloadSpec("random", 2, 10, 1, DataType.INT32, seed=1)))
+    task.trees.add(root="h1", parents={"h2": "h1"}, share=share)
+    with pytest.raises(TaskError, match=r"share .*: expected a fraction|Fraction\(1, 0\)"):
+        task_from(task)

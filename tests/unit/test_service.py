@@ -329,15 +329,16 @@ def wait_for(client: AgentStream, wanted: Callable[[list[Any]], bool]) -> list[A
 
 def test_a_job_from_start_to_end(tmp_path: Path) -> None:
     network, request = star_request()
+    task = pb.Task(workload=pb.Workload(rounds=3))
     with Running(tmp_path / "c.sock", network) as running:
-        plan = running.do(running.manager.submit(request, '{"rounds": 3}'))
+        plan = running.do(running.manager.submit(request, task))
         assert set(running.installed[-1]) == {"s1"}
         clients = {h: AgentStream(running.address, 1, h) for h in ("h1", "h2", "ps")}
         for client in clients.values():
             assignment = client.register(WAIT)
             assert assignment.plan == plan
             assert assignment.network == network
-            assert assignment.task == {"rounds": 3}
+            assert assignment.task == task
             client.ready()
         for client in clients.values():
             client.wait_for_start(WAIT)
