@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
-import json
 import os
 import sys
 import tempfile
@@ -29,8 +28,10 @@ from collectives.messages import workload_message
 from collectives.plan import DataType
 from controller.dataplane.driver import Driver
 from controller.dataplane.rules import rules_for
+from host_agent.report import intervals_from, verdict_from
 from host_agent.workload import Verdict, call_seconds
 from mininet_topos.emulation import Emulation
+from protocol import hopsum_pb2 as pb
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 GLOO = "gloo"
@@ -151,7 +152,7 @@ async def _gloo(prepared: Prepared, emulation: Emulation, driver: Driver) -> Tim
     network = prepared.network
     await driver.apply(rules_for(network), READY_SECONDS)
     with tempfile.TemporaryDirectory(prefix="hopsum-gloo-") as folder:
-        files = [Path(folder) / f"{rank}.json" for rank in range(len(prepared.placement.workers))]
+        files = [Path(folder) / f"{rank}" for rank in range(len(prepared.placement.workers))]
         processes = {}
         workload = MessageToJson(workload_message(prepared.workload))
         for rank, host in enumerate(prepared.placement.workers):
@@ -172,9 +173,9 @@ async def _gloo(prepared: Prepared, emulation: Emulation, driver: Driver) -> Tim
             code = await ended
             if code:
                 raise RunFailed(f"gloo on {host} ended with {code}:\n{emulation.log_tail(host)}")
-        reports = [json.loads(file.read_text()) for file in files]
+        reports = [pb.Report.FromString(file.read_bytes()) for file in files]
     verdict = Verdict()
     for report in reports:
-        verdict.merge(Verdict(**report["verdict"]))
-    calls = call_seconds([report["intervals"] for report in reports])
+        verdict.merge(verdict_from(report.verdict))
+    calls = call_seconds([intervals_from(report.intervals) for report in reports])
     return Timed(tuple(calls), verdict.checked, verdict.wrong)

@@ -6,10 +6,8 @@ ranks find each other, the file for the report. The interface is in GLOO_SOCKET_
 
 from __future__ import annotations
 
-import json
 import sys
 import time
-from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
 
@@ -18,6 +16,7 @@ from google.protobuf.json_format import Parse
 from torch import distributed
 
 from collectives.messages import workload_from
+from host_agent.report import intervals_message, verdict_message
 from host_agent.workload import Verdict, make_workload
 from protocol import hopsum_pb2 as pb
 
@@ -51,7 +50,8 @@ def main() -> None:
     # Every rank has the same sums; checking them on all would take most of the time.
     verdict = workload.verdict() if rank == "0" else Verdict()
     partial = Path(f"{report}.partial")
-    partial.write_text(json.dumps({"intervals": intervals, "verdict": asdict(verdict)}))
+    told = pb.Report(verdict=verdict_message(verdict), intervals=intervals_message(intervals))
+    partial.write_bytes(told.SerializeToString())
     partial.rename(report)
     distributed.destroy_process_group()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from datetime import datetime
@@ -304,14 +303,13 @@ def verdict_of(info: pb.JobInfo) -> dict[str, Any]:
     """
     checked = wrong = again = 0
     forms: dict[str, None] = {}
-    for host, text in info.reports.items():
-        report = json.loads(text)
-        if "verdict" not in report:
-            raise JobError(f"job {info.job}: the report of {host} has no verdict: {text[:80]}")
-        checked += report["verdict"]["checked"]
-        wrong += report["verdict"]["wrong"]
-        again += report.get("retransmissions", 0)
-        forms |= dict.fromkeys(report.get("forms", ()))
+    for host, report in info.reports.items():
+        if not report.HasField("verdict"):
+            raise JobError(f"job {info.job}: the report of {host} has no verdict")
+        checked += report.verdict.checked
+        wrong += report.verdict.wrong
+        again += report.retransmissions
+        forms |= dict.fromkeys(report.forms)
     found: dict[str, Any] = {"checked": checked, "wrong": wrong, "retransmissions": again}
     if forms:
         found["level_wise"] = list(forms)

@@ -24,6 +24,7 @@ from collectives.workload import VECTORS as VECTORS
 from collectives.workload import WorkloadSpec as WorkloadSpec
 from host_agent.digits import Digits, DigitsTraining
 from host_agent.numbers import error_bound, exponent_codes
+from protocol import hopsum_pb2 as pb
 from protocol.errors import OperationError
 
 Tensor = NDArray[Any]
@@ -80,9 +81,9 @@ class Judged(ABC):
     def cut_as(self, plan: JobPlan) -> None:
         """From the next tensor on, who sums which of its elements is as this plan says."""
 
-    def outcome(self) -> dict[str, Any]:
+    def outcome(self) -> pb.Outcome:
         """What else there is to report."""
-        return {}
+        return pb.Outcome()
 
 
 class Workload(Judged):
@@ -201,9 +202,9 @@ class TrainingWorkload(Workload):
         """All steps' verdicts together."""
         return self._verdict
 
-    def outcome(self) -> dict[str, Any]:
+    def outcome(self) -> pb.Outcome:
         """Accuracy on the test images, and the loss after every epoch."""
-        return {"accuracy": self._training.accuracy(), "losses": self._training.losses}
+        return pb.Outcome(accuracy=self._training.accuracy(), losses=self._training.losses)
 
 
 Interval = tuple[float, float]

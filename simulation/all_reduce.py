@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
-from typing import Any
 
 from collectives.plan import DataType, HostPart, JobPlan
 from collectives.schedule import Schedule
@@ -15,6 +14,7 @@ from coordination.tree import CoordinationTree
 from host_agent.node.work import Work
 from host_agent.operator_training import OperatorTraining
 from host_agent.options import WorkerOptions
+from host_agent.report import intervals_from
 from host_agent.session import Assignment
 from host_agent.task import Task
 from host_agent.workload import Interval, Judged, Workload, reduce_seconds
@@ -64,7 +64,7 @@ class SimulatedRun:
     packet_hops: int
     finished_at: float
     intervals: list[list[Interval]] = field(default_factory=list)
-    reports: Sequence[Mapping[str, Any]] = ()
+    reports: Sequence[pb.Report] = ()
 
 
 def simulate_plan(
@@ -306,7 +306,7 @@ class Simulation:
         """What job number `job` gave; its agents are released."""
         plan, scripted = self._plans[job], self.script.jobs[job]
         reports = [scripted.reports[worker] for worker in plan.workers]
-        intervals = [list(report["intervals"]) for report in reports]
+        intervals = [intervals_from(report.intervals) for report in reports]
         retransmissions = sum(
             self.script.hosts[worker].agent.members[job].retransmissions for worker in plan.workers
         )

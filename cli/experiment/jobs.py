@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+
+from google.protobuf.json_format import MessageToDict
 
 from cli.experiment.prepare import EPOCH, Prepared, worker_options
 from cli.experiment.result import Measured
 from collectives.plan import DataType, JobPlan
+from host_agent.report import intervals_from, verdict_from
 from host_agent.task import Task
 from host_agent.workload import VECTORS, Verdict, WorkloadSpec, call_seconds, reduce_seconds
+from protocol import hopsum_pb2 as pb
 
 
 def plan_of(prepared: Prepared) -> JobPlan:
@@ -48,21 +51,21 @@ def vectors_task(prepared: Prepared, workers: int) -> Task:
 
 
 def measured(
-    reports: Sequence[Mapping[str, Any]],
+    reports: Sequence[pb.Report],
     links: Mapping[tuple[str, str], int],
     switches: Mapping[str, Mapping[str, int]],
 ) -> Measured:
     """What a run gave, from its workers' reports."""
     verdict = Verdict()
     for report in reports:
-        verdict.merge(Verdict(**report["verdict"]))
-    intervals = [report["intervals"] for report in reports]
+        verdict.merge(verdict_from(report.verdict))
+    intervals = [intervals_from(report.intervals) for report in reports]
     return Measured(
         seconds=reduce_seconds(intervals),
         links=links,
         switches=switches,
-        retransmissions=sum(report["retransmissions"] for report in reports),
+        retransmissions=sum(report.retransmissions for report in reports),
         verdict=verdict,
-        outcome=reports[0]["outcome"],
+        outcome=MessageToDict(reports[0].outcome, preserving_proto_field_name=True),
         calls=call_seconds(intervals),
     )

@@ -497,9 +497,7 @@ class Cluster:
             self.book.note(job)
         if tracker.released and not tracker.failures() and not job.reports:
             self._note(job, tracker)
-            job.reports = {
-                agent.host: agent.report for agent in tracker.agents.values() if agent.report
-            }
+            job.reports = tracker.reports()
             self.book.note(replace(job, state=JobState.FINISHED, ended=self._date()))
 
     def _end_soon(self, job: Job, state: JobState, reason: str = "") -> None:

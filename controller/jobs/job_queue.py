@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
+from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from difflib import get_close_matches
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
+from google.protobuf.message import DecodeError
 
 from collectives.algorithms.catalogue import SCHEDULES
 from collectives.messages import plan_from, plan_message
@@ -86,7 +88,7 @@ class Job:
     """Of its present epoch; None before the first, and where its workers sum among themselves."""
     bypassed: tuple[str, ...] = ()
     """Switches where it has given up its slots to others (`sharing`)."""
-    reports: Mapping[str, str] = field(default_factory=dict)
+    reports: Mapping[str, pb.Report] = field(default_factory=dict)
 
     @property
     def auxiliary(self) -> tuple[str, ...]:
@@ -279,7 +281,11 @@ def _record(job: Job) -> Record:
         if item.name not in ("spec", "request", "plan")
     }
     return record | {
-        "reports": dict(job.reports),
+        # As JSON the times of many tensors would keep the controller from all else for seconds.
+        "reports": {
+            host: b64encode(report.SerializeToString()).decode()
+            for host, report in job.reports.items()
+        },
         "spec": asdict(job.spec) | {"task": _in_order(MessageToDict(job.spec.task))},
         "request": {
             "workers": request.workers,
@@ -311,16 +317,21 @@ def _job_from(record: Record, file: Path) -> Job:
         asked["algorithm"] = Algorithm(asked["algorithm"])
         asked["forest"] = ForestOptions(max_trees=asked.pop("max_trees"))
         plan = record["plan"]
+        reports = {
+            host: pb.Report.FromString(b64decode(text, validate=True))
+            for host, text in record["reports"].items()
+        }
         known = {
             **record,
             "state": JobState(record["state"]),
             "bypassed": tuple(record["bypassed"]),
+            "reports": reports,
             "spec": JobSpec(**spec),
             "request": PlanRequest(record["number"], record["epoch"], **asked),
             "plan": None if plan is None else plan_from(ParseDict(plan, pb.Plan())),
         }
         return Job(**known)
-    except (KeyError, TypeError, ValueError, ParseError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, DecodeError, ParseError) as error:
         why = " ".join(f"{type(error).__name__}: {error}".split())
         raise JobError(
             f"{file}: job {record.get('number')} cannot be read ({why}); is the journal another "

@@ -7,7 +7,7 @@ the controller's news or a completed operation come; `advance` goes on where it 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -26,6 +26,7 @@ from host_agent.node.timing import suitable_options
 from host_agent.node.vectors import SwitchedVectors, VectorQueues
 from host_agent.node.work import Work
 from host_agent.operator_training import OperatorTraining
+from host_agent.report import intervals_message, verdict_message
 from host_agent.segment import Tensor
 from host_agent.server_set import ServerSet
 from host_agent.session import AgentLost, AllDone, Assignment, JobWaits, PlanChanged
@@ -33,6 +34,7 @@ from host_agent.task import TaskError
 from host_agent.worker import Worker
 from host_agent.workload import PROCESS, VECTORS, Interval
 from network.model import Network, shorten
+from protocol import hopsum_pb2 as pb
 from protocol.channel import ControllerError
 from protocol.errors import OperationError
 from protocol.wire import tos_of_level
@@ -366,13 +368,13 @@ class Member:
         verdict = yield from self._operation(source.workload.verdict)
         outcome = yield from self._operation(source.workload.outcome)
         self.stream.finished(
-            {
-                "verdict": asdict(verdict),
-                "intervals": self._intervals,
-                "retransmissions": self.retransmissions,
-                "outcome": outcome,
-                "forms": _forms(assignment.network, plan, work),
-            }
+            pb.Report(
+                verdict=verdict_message(verdict),
+                intervals=intervals_message(self._intervals),
+                retransmissions=self.retransmissions,
+                forms=_forms(assignment.network, plan, work),
+                outcome=outcome,
+            )
         )
         # Others may still need this worker: a restarted server asks for its last window.
         while not self._released:

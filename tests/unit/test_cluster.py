@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import re
 import subprocess
@@ -453,6 +454,43 @@ def test_weights_that_cannot_be_met_end_their_job_only(
     until(lambda: world.state("bad") not in GOING, "the end of bad")
     assert world.state("bad") == "failed"
     assert "shares" in world.queries.job("bad").reason
+    world.exact("good")
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        pb.Report(),
+        pb.Report(
+            verdict=pb.Verdict(checked=2**64 - 1, wrong=2**64 - 1, max_error=math.nan),
+            intervals=pb.Intervals(starts=[math.nan, -1e308, math.inf], finishes=[0.0]),
+            retransmissions=2**64 - 1,
+            forms=["", "\0" * 1000],
+            outcome=pb.Outcome(accuracy=-math.inf, losses=[math.nan] * 10_000, cycles=2**32 - 1),
+        ),
+    ],
+    ids=["nothing", "nonsense"],
+)
+def test_reports_are_kept_as_they_are(world: World, report: pb.Report) -> None:
+    world.queries.submit(ring("odd", "h1,h2"))
+    streams = [AgentStream(world.address, 1, host) for host in ("h1", "h2")]
+    for stream in streams:
+        stream.register(WAIT)
+        stream.ready()
+    for stream in streams:
+        stream.wait_for_start(WAIT)
+        stream.finished(report)
+    until(lambda: world.state("odd") == "finished", "the end of odd")
+    for stream in streams:
+        stream.close()
+    told = {host: report.SerializeToString() for host in ("h1", "h2")}
+    for _ in range(2):
+        reports = world.queries.job("odd").reports
+        assert {host: reports[host].SerializeToString() for host in reports} == told
+        world.stop()
+        world.start()
+    world.agents("h1", "h2")
+    world.queries.submit(ring("good", "h1,h2"))
     world.exact("good")
 
 

@@ -57,12 +57,12 @@ def test_agents_train_in_an_agreed_order() -> None:
         thread.join(PATIENCE)
     assert not controller.failures
     assert len(controller.reports) == RANKS
-    orders = {tuple(r["outcome"]["operator_order"]) for r in controller.reports.values()}
+    orders = {tuple(r.outcome.operator_order) for r in controller.reports.values()}
     assert len(orders) == 1
     assert sorted(orders.pop()) == sorted(NAMES)
     for report in controller.reports.values():
-        assert report["verdict"]["wrong"] == 0
-        assert len(report["intervals"]) == SPEC.steps * len(NAMES)
+        assert report.verdict.wrong == 0
+        assert len(report.intervals.starts) == SPEC.steps * len(NAMES)
 
 
 def test_a_dead_host_is_named() -> None:

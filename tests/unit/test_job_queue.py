@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +20,13 @@ TASK = pb.Task(
     workload=pb.Workload(kind="random", workers=2, seed=2**64 - 1),
     options=pb.WorkerOptions(deadline=8.5),
     trees=[pb.SharedTree(root="h1", parents={"h3": "h2", "h2": "h1"}, share="1/3")],
+)
+
+
+ODD_REPORT = pb.Report(
+    verdict=pb.Verdict(wrong=2**64 - 1, max_error=math.inf, error_bound=-1.0),
+    intervals=pb.Intervals(starts=[1e308, -1e308], finishes=[0.1]),
+    outcome=pb.Outcome(cycles=0, operator_order=["\u2603", "\0"]),
 )
 
 
@@ -85,7 +93,7 @@ def test_jobs_and_numbers_outlive_the_controller(tmp_path: Path) -> None:
     file = tmp_path / "state" / "jobs"
     book = JobBook(file)
     ended, going = job(book, "ended"), job(book, "going", "h1", "h2")
-    ended.reports = {"h1": "{}"}
+    ended.reports = {"h1": ODD_REPORT, "h2": pb.Report()}
     ended.end(JobState.FAILED, 2.5, "h1: its connection ended")
     book.keep(ended)
     going.state, going.epoch, going.bypassed = JobState.RUNNING, 7, ("s1", "s2")
@@ -112,9 +120,16 @@ def test_a_journal_that_was_cut_short_or_is_none(tmp_path: Path) -> None:
     job(book, "b")
     file.write_text(file.read_text()[:-20])
     assert [known.spec.name for known in JobBook(file)] == ["a"]
-    former = file.read_text().replace('"task": {', '"task": "{}", "other": {')
+    for former in (
+        file.read_text().replace('"task": {', '"task": "{}", "other": {'),
+        file.read_text().replace('"reports": {}', '"reports": {"h1": "{\\"verdict\\": {}}"}'),
+        file.read_text().replace('"reports": {}', '"reports": {"h1": "/////w=="}'),
+        file.read_text().replace('"reports": {}', '"reports": []'),
+    ):
+        file.write_text(former)
+        with pytest.raises(JobError, match=r"job 1 cannot be .*; is the journal another version's"):
+            JobBook(file)
     for text, error, words in (
-        (former, JobError, r"job 1 cannot be read .*; is the journal another version's\?"),
         ("seven\n", JournalError, r"jobs:1: 'seven': expected a record"),
         ('{"number": 3}\n', JobError, r"job 3 cannot be read \(KeyError: 'spec'\)"),
     ):

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
@@ -23,6 +23,7 @@ from host_agent.workload import WorkloadSpec
 from network.loaders import load_network
 from network.model import Network
 from packet_io.port import MemoryPort
+from protocol import hopsum_pb2 as pb
 from tests.machine import PATIENCE, loopback
 
 RANKS = 5
@@ -39,7 +40,7 @@ class Controller:
         self.barrier = threading.Barrier(len(self.hosts), timeout=PATIENCE)
         self.working = threading.Barrier(RANKS, self._release, timeout=PATIENCE)
         self.clients: list[Client] = []
-        self.reports: dict[str, Mapping[str, Any]] = {}
+        self.reports: dict[str, pb.Report] = {}
         self.failures: dict[str, str] = {}
         self.cut: Callable[[str, int], tuple[int, JobPlan]] | None = None
 
@@ -88,7 +89,7 @@ class Client:
     def cut(self, number: int) -> tuple[int, JobPlan] | None:
         return None if self._controller.cut is None else self._controller.cut(self.host, number)
 
-    def finished(self, report: Mapping[str, Any]) -> None:
+    def finished(self, report: pb.Report) -> None:
         self._controller.reports[self.host] = report
         self._controller.working.wait()
 
@@ -137,9 +138,9 @@ def check_reports(controller: Controller, checked: int, calls: int = 2) -> None:
     assert not controller.failures
     assert len(controller.reports) == RANKS
     for report in controller.reports.values():
-        assert report["verdict"]["wrong"] == 0
-        assert report["verdict"]["checked"] == checked
-        assert len(report["intervals"]) == calls
+        assert report.verdict.wrong == 0
+        assert report.verdict.checked == checked
+        assert len(report.intervals.starts) == calls
 
 
 @pytest.mark.parametrize("algorithm", [*SCHEDULES, MULTI_TREE])
