@@ -28,8 +28,7 @@ from collectives.messages import workload_message
 from collectives.plan import DataType
 from controller.dataplane.driver import Driver
 from controller.dataplane.rules import rules_for
-from host_agent.report import intervals_from, verdict_from
-from host_agent.workload import Verdict, call_seconds
+from host_agent.workload import Verdict, call_seconds, intervals_from, verdict_from
 from mininet_topos.emulation import Emulation
 from protocol import hopsum_pb2 as pb
 

@@ -16,8 +16,7 @@ from google.protobuf.json_format import Parse
 from torch import distributed
 
 from collectives.messages import workload_from
-from host_agent.report import intervals_message, verdict_message
-from host_agent.workload import Verdict, make_workload
+from host_agent.workload import Verdict, make_workload, verdict_message
 from protocol import hopsum_pb2 as pb
 
 PATIENCE = timedelta(seconds=180)
@@ -36,21 +35,21 @@ def main() -> None:
         timeout=PATIENCE,
     )
     workload = make_workload(spec, int(rank), None)
-    intervals = []
+    intervals = pb.Intervals()
     tensor = workload.next_tensor()
     # Connections are made by the first collective.
     distributed.barrier()
     while tensor is not None:
-        started = time.monotonic()
+        intervals.starts.append(time.monotonic())
         distributed.all_reduce(torch.from_numpy(tensor))
-        intervals.append((started, time.monotonic()))
+        intervals.finishes.append(time.monotonic())
         workload.take_result(tensor)
         tensor = workload.next_tensor()
     distributed.barrier()
     # Every rank has the same sums; checking them on all would take most of the time.
     verdict = workload.verdict() if rank == "0" else Verdict()
     partial = Path(f"{report}.partial")
-    told = pb.Report(verdict=verdict_message(verdict), intervals=intervals_message(intervals))
+    told = pb.Report(verdict=verdict_message(verdict), intervals=intervals)
     partial.write_bytes(told.SerializeToString())
     partial.rename(report)
     distributed.destroy_process_group()

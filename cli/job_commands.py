@@ -20,7 +20,6 @@ from cli.command_options import (
     print_json,
     print_table,
 )
-from cli.task_file import read_task
 from collectives.choices import (
     DEFAULT_FORM,
     JOB_PLANNERS,
@@ -32,6 +31,7 @@ from collectives.choices import (
 )
 from collectives.workload import DATA_SETS, MOST_WORKERS, WorkloadSpec
 from controller.jobs.job_state import JobError, JobState
+from files.json_text import parse_json
 from network.units import format_rate
 
 if TYPE_CHECKING:
@@ -41,6 +41,10 @@ if TYPE_CHECKING:
 POLL_SECONDS = 0.2
 MOST_WINDOW = 1 << 16
 """Fragments; switches have fewer slots."""
+TASK = (
+    'a Task of protocol/hopsum.proto as a JSON object, such as {"workload": {"kind": "random", '
+    '"workers": 2, "elements": 1000, "rounds": 3, "dtype": "INT32", "seed": 1}}'
+)
 
 JobArgument = Annotated[str, typer.Argument(help="Number or name of the job.")]
 WaitOption = Annotated[bool, typer.Option("--wait", help="Return when the job is over.")]
@@ -175,6 +179,22 @@ def _hosts(role: str, text: str, names: Any) -> int:
     return 0
 
 
+def read_task(file: Path) -> pb.Task:
+    """The task in a file; JobError names the file, the line or field, and what is expected."""
+    from google.protobuf.json_format import ParseDict, ParseError
+
+    from protocol import hopsum_pb2 as pb
+
+    try:
+        values = parse_json(file.read_text(encoding="utf-8"))
+        if not isinstance(values, dict):
+            raise ValueError("no JSON object")
+        return ParseDict(values, pb.Task())
+    except (OSError, ValueError, ParseError) as error:
+        words = " ".join(str(error).split())
+        raise JobError(f"task {file}: cannot be read: {words:.400}; expected {TASK}") from None
+
+
 def job(
     job: JobArgument,
     wait: WaitOption = False,
@@ -301,19 +321,16 @@ def verdict_of(info: pb.JobInfo) -> dict[str, Any]:
 
     `level_wise`: how that algorithm exchanged the tensors, if it was the job's.
     """
-    checked = wrong = again = 0
-    forms: dict[str, None] = {}
     for host, report in info.reports.items():
         if not report.HasField("verdict"):
             raise JobError(f"job {info.job}: the report of {host} has no verdict")
-        checked += report.verdict.checked
-        wrong += report.verdict.wrong
-        again += report.retransmissions
-        forms |= dict.fromkeys(report.forms)
-    found: dict[str, Any] = {"checked": checked, "wrong": wrong, "retransmissions": again}
-    if forms:
-        found["level_wise"] = list(forms)
-    return found
+    reports = info.reports.values()
+    forms = dict.fromkeys(form for report in reports for form in report.forms)
+    return {
+        "checked": sum(report.verdict.checked for report in reports),
+        "wrong": sum(report.verdict.wrong for report in reports),
+        "retransmissions": sum(report.retransmissions for report in reports),
+    } | ({"level_wise": list(forms)} if forms else {})
 
 
 def _clock(seconds: float) -> str | None:

@@ -10,6 +10,7 @@ from collectives.choices import DEFAULT_FORM, FormOptions
 from collectives.messages import (
     form_from,
     form_message,
+    given,
     shared_tree_from,
     shared_tree_message,
     workload_from,
@@ -63,39 +64,22 @@ def task_message(task: Task) -> pb.Task:
 
 def task_from(message: pb.Task) -> Task:
     """The task of a message, of which all but the workload may be absent. Raises TaskError."""
+    tree, known = message.coordination, (MULTI_TREE, *SCHEDULES)
     try:
+        if message.schedule and message.schedule not in known:
+            names = ", ".join(known)
+            raise ValueError(f"schedule {message.schedule!r:.40}: expected one of {names}")
+        if message.vectors > 0xFFFF:
+            raise ValueError(f"vectors {message.vectors}: expected the number of a job")
+        coordination = CoordinationTree(tuple(tree.names), tuple(tree.parents), tuple(tree.ring))
         return Task(
             workload_from(message.workload),
-            _schedule(message.schedule),
-            _options(message.options) if message.HasField("options") else None,
+            message.schedule or None,
+            WorkerOptions(**given(message.options)) if message.HasField("options") else None,
             tuple(shared_tree_from(tree) for tree in message.trees),
-            _coordination(message.coordination) if message.HasField("coordination") else None,
-            _job(message.vectors),
+            coordination if message.HasField("coordination") else None,
+            message.vectors or None,
             form_from(message.level_wise),
         )
-    except (ValueError, ZeroDivisionError) as error:
-        raise TaskError(
-            f"the job's task cannot be followed: {error} ({type(error).__name__}); expected a Task "
-            "as protocol/hopsum.proto has it"
-        ) from None
-
-
-def _schedule(name: str) -> str | None:
-    known = (MULTI_TREE, *SCHEDULES)
-    if name and name not in known:
-        raise ValueError(f"schedule {name!r:.40}: expected one of {', '.join(known)}")
-    return name or None
-
-
-def _options(message: pb.WorkerOptions) -> WorkerOptions:
-    return WorkerOptions(**{field.name: value for field, value in message.ListFields()})
-
-
-def _coordination(message: pb.CoordinationTree) -> CoordinationTree:
-    return CoordinationTree(tuple(message.names), tuple(message.parents), tuple(message.ring))
-
-
-def _job(number: int) -> int | None:
-    if number > 0xFFFF:
-        raise ValueError(f"vectors {number}: expected the number of a job")
-    return number or None
+    except ValueError as error:
+        raise TaskError(f"the job's task cannot be followed: {error}") from None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -51,6 +51,16 @@ class Verdict:
         self.wrong += other.wrong
         self.max_error = max(self.max_error, other.max_error)
         self.error_bound = max(self.error_bound, other.error_bound)
+
+
+def verdict_message(verdict: Verdict) -> pb.Verdict:
+    """The message of a verdict."""
+    return pb.Verdict(**asdict(verdict))
+
+
+def verdict_from(message: pb.Verdict) -> Verdict:
+    """The verdict of a message."""
+    return Verdict(message.checked, message.wrong, message.max_error, message.error_bound)
 
 
 class Stopped(OperationError):
@@ -209,6 +219,11 @@ class TrainingWorkload(Workload):
 
 Interval = tuple[float, float]
 """When a call began and ended at one worker, seconds."""
+
+
+def intervals_from(message: pb.Intervals) -> list[Interval]:
+    """The intervals of a message, as far as they have an end."""
+    return list(zip(message.starts, message.finishes, strict=False))
 
 
 def call_seconds(intervals: Sequence[Sequence[Interval]]) -> list[float]:

@@ -14,10 +14,9 @@ from coordination.tree import CoordinationTree
 from host_agent.node.work import Work
 from host_agent.operator_training import OperatorTraining
 from host_agent.options import WorkerOptions
-from host_agent.report import intervals_from
 from host_agent.session import Assignment
 from host_agent.task import Task
-from host_agent.workload import Interval, Judged, Workload, reduce_seconds
+from host_agent.workload import Interval, Judged, Workload, intervals_from, reduce_seconds
 from network.model import Network
 from p4switch.v1model.engine import Engine
 from protocol import hopsum_pb2 as pb

@@ -9,9 +9,16 @@ from google.protobuf.json_format import MessageToDict
 from cli.experiment.prepare import EPOCH, Prepared, worker_options
 from cli.experiment.result import Measured
 from collectives.plan import DataType, JobPlan
-from host_agent.report import intervals_from, verdict_from
 from host_agent.task import Task
-from host_agent.workload import VECTORS, Verdict, WorkloadSpec, call_seconds, reduce_seconds
+from host_agent.workload import (
+    VECTORS,
+    Verdict,
+    WorkloadSpec,
+    call_seconds,
+    intervals_from,
+    reduce_seconds,
+    verdict_from,
+)
 from protocol import hopsum_pb2 as pb
 
 

@@ -9,7 +9,7 @@ from collections.abc import Collection
 
 from collectives.algorithms.catalogue import MULTI_TREE, SCHEDULES
 from collectives.messages import workload_from
-from collectives.workload import WorkloadError, WorkloadSpec
+from collectives.workload import WorkloadSpec
 from controller.jobs.job_queue import JobError, JobSpec
 from controller.telemetry.nodes import Nodes
 from network.model import shorten
@@ -22,7 +22,7 @@ def workload_of(spec: JobSpec) -> WorkloadSpec | None:
         return None
     try:
         return workload_from(spec.task.workload)
-    except WorkloadError as error:
+    except ValueError as error:
         raise JobError(f"job {spec.name}: {error}") from None
 
 

@@ -26,13 +26,12 @@ from host_agent.node.timing import suitable_options
 from host_agent.node.vectors import SwitchedVectors, VectorQueues
 from host_agent.node.work import Work
 from host_agent.operator_training import OperatorTraining
-from host_agent.report import intervals_message, verdict_message
 from host_agent.segment import Tensor
 from host_agent.server_set import ServerSet
 from host_agent.session import AgentLost, AllDone, Assignment, JobWaits, PlanChanged
 from host_agent.task import TaskError
 from host_agent.worker import Worker
-from host_agent.workload import PROCESS, VECTORS, Interval
+from host_agent.workload import PROCESS, VECTORS, verdict_message
 from network.model import Network, shorten
 from protocol import hopsum_pb2 as pb
 from protocol.channel import ControllerError
@@ -103,7 +102,7 @@ class Member:
         """Of these, and those before them."""
         self._source: Source | None = None
         self._under_way: list[_Call] = []
-        self._intervals: list[Interval] = []
+        self._intervals = pb.Intervals()
         self._released = False
         self._tos = 0
         self._then: dict[int, Then] = {}
@@ -370,7 +369,7 @@ class Member:
         self.stream.finished(
             pb.Report(
                 verdict=verdict_message(verdict),
-                intervals=intervals_message(self._intervals),
+                intervals=self._intervals,
                 retransmissions=self.retransmissions,
                 forms=_forms(assignment.network, plan, work),
                 outcome=outcome,
@@ -388,7 +387,7 @@ class Member:
             moved = self._finish(source)
             following = source.next(self._now) if self._room() else None
             if following is not None:
-                number = len(self._intervals)
+                number = len(self._intervals.starts)
                 if plan.period and number % plan.period == 0:
                     # Nothing may be under way where cuts change.
                     while self._under_way:
@@ -414,15 +413,16 @@ class Member:
             for place, (_, start, stop) in enumerate(decompose(plan, len(tensor)))
             if (exchange := self._exchanges.get(place)) is not None
         ]
-        self._under_way.append(_Call(name, len(self._intervals), result, parts))
-        self._intervals.append((self._now, self._now))
+        self._under_way.append(_Call(name, len(self._intervals.starts), result, parts))
+        self._intervals.starts.append(self._now)
+        self._intervals.finishes.append(self._now)
 
     def _complete(self) -> list[_Call]:
         """Take off the calls that are complete."""
         complete = [call for call in self._under_way if call.done()]
         for call in complete:
             self._under_way.remove(call)
-            self._intervals[call.place] = self._intervals[call.place][0], self._now
+            self._intervals.finishes[call.place] = self._now
         return complete
 
     def _finish(self, source: Source) -> bool:

@@ -247,5 +247,5 @@ def test_a_task_crosses_as_a_message() -> None:
 def test_a_share_is_a_fraction(share: str) -> None:
     task = task_message(Task(WorkloadSpec("random", 2, 10, 1, DataType.INT32, seed=1)))
     task.trees.add(root="h1", parents={"h2": "h1"}, share=share)
-    with pytest.raises(TaskError, match=r"share .*: expected a fraction|Fraction\(1, 0\)"):
+    with pytest.raises(TaskError, match=r"share .*: expected a fraction, such as 3/8"):
         task_from(task)
