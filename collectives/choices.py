@@ -5,12 +5,8 @@ Imports nothing heavy: commands need these before they know what they will do.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeVar
-
-_Kind = TypeVar("_Kind", bound=StrEnum)
 
 LEVEL_WISE = "level-wise"
 SCHEDULE_NAMES = ("ring", "halving-doubling", "tree", "double-tree", LEVEL_WISE)
@@ -83,31 +79,5 @@ class FormOptions:
         """As an object of JSON."""
         return {"form": self.shape, "siblings": self.siblings}
 
-    @classmethod
-    def from_dict(cls, values: object) -> FormOptions:
-        """From the object of JSON, of which all may be missing or null.
-
-        Raises ValueError that names what cannot be, and what is expected.
-        """
-        if not isinstance(values, Mapping):
-            raise ValueError(f"{values!r:.40}: expected an object with form, siblings")
-        for key in values:
-            if key not in ("form", "siblings"):
-                raise ValueError(f"there is no {key!r:.40}: expected form, siblings")
-        return cls(
-            _choice("form", values.get("form"), Shape) or Shape.AUTO,
-            _choice("siblings", values.get("siblings"), Siblings),
-        )
-
 
 DEFAULT_FORM = FormOptions()
-
-
-def _choice(key: str, value: object, kinds: type[_Kind]) -> _Kind | None:
-    """One of the words of an enumeration; None where it is left open."""
-    words = [str(kind) for kind in kinds]
-    if value is None:
-        return None
-    if not isinstance(value, str) or value not in words:
-        raise ValueError(f"{key} {value!r:.40}: expected one of {', '.join(words)}")
-    return kinds(value)

@@ -20,14 +20,11 @@ several holds a lock around every call, `wake` and `news` included.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from collectives.messages import network_from, plan_from
 from collectives.plan import JobPlan
-from files.json_text import parse_json
 from network.model import Network
 from protocol import hopsum_pb2 as pb
 from protocol.channel import ControllerError
@@ -42,7 +39,7 @@ class Assignment:
 
     network: Network
     plan: JobPlan
-    task: Mapping[str, Any]
+    task: pb.Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +121,7 @@ class AgentSession:
         welcome = self._welcome
         if self._assignment is None and welcome is not None:
             self._assignment = Assignment(
-                network_from(welcome.network), plan_from(welcome.plan), parse_json(welcome.task)
+                network_from(welcome.network), plan_from(welcome.plan), welcome.task
             )
         return self._assignment
 
@@ -133,11 +130,10 @@ class AgentSession:
         self.state = pb.READY
         self._say(pb.AgentMessage(ready=pb.Ready()))
 
-    def progress(self, round_: int, detail: Mapping[str, Any] | None = None) -> None:
+    def progress(self, round_: int) -> None:
         """Report the rounds completed."""
         self._round = round_
-        message = pb.Progress(round=round_, detail=json.dumps(detail) if detail else "")
-        self._say(pb.AgentMessage(progress=message))
+        self._say(pb.AgentMessage(progress=pb.Progress(round=round_)))
 
     def ask_border(self, number: int) -> None:
         """Ask how tensors are cut from a boundary on; `cut` has the answer when it has come."""
@@ -152,9 +148,9 @@ class AgentSession:
         cut = self._cut
         return None if cut is None or cut[0] < number else cut
 
-    def finished(self, report: Mapping[str, Any]) -> None:
+    def finished(self, report: pb.Report) -> None:
         """Say that the agent's work is done, with its report."""
-        self._end(pb.FINISHED, pb.AgentMessage(finished=pb.Finished(report=json.dumps(report))))
+        self._end(pb.FINISHED, pb.AgentMessage(finished=pb.Finished(report=report)))
 
     def failed(self, reason: str) -> None:
         """Say that the agent gives up, and why."""

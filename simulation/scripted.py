@@ -7,10 +7,10 @@ its time, boundaries are decided on when they are asked for, and at the end ever
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from collectives.plan import JobPlan
 from host_agent.session import AllDone, Assignment, Event, PlanChanged
+from protocol import hopsum_pb2 as pb
 from simulation.host import VirtualHost, VirtualHosts
 
 
@@ -54,7 +54,7 @@ class ScriptedStream:
         """The last boundary decided on."""
         return None if self._cut is None or self._cut[0] < number else self._cut
 
-    def finished(self, report: Mapping[str, Any]) -> None:
+    def finished(self, report: pb.Report) -> None:
         """Say that the work is done."""
         self._script.reports[self.host] = report
 
@@ -92,7 +92,7 @@ class ScriptedJob:
             )
         )
         self.streams: dict[str, ScriptedStream] = {}
-        self.reports: dict[str, Mapping[str, Any]] = {}
+        self.reports: dict[str, pb.Report] = {}
         self.failed = self.started = False
         self._progress = progress
         self._cuts = {0: plan, **(cuts or {})}

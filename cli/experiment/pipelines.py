@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import tempfile
+from functools import cache
 from pathlib import Path
 
 from cli.experiment.description import Engine, ExperimentError
@@ -38,13 +39,17 @@ def compile_pipeline(
     LayoutError for lanes that no packet has.
     """
     check_hops(max_hops, lanes)
-    defines = defines_of(lanes, slots, max_hops)
-    if engine is Engine.BMV2:
-        return _bmv2(defines, lanes, slots)
+    compiled = _bmv2 if engine is Engine.BMV2 else _embedded
+    return compiled(lanes, slots, max_hops)
+
+
+@cache
+def _embedded(lanes: int, slots: int, max_hops: int) -> Pipeline:
     from p4switch.check.program import compile_file
     from p4switch.control.bundle import make_bundle
     from p4switch.control.p4info import p4info
 
+    defines = defines_of(lanes, slots, max_hops)
     program = compile_file(PROGRAM, defines=defines)
     return Pipeline(p4info(program), make_bundle(PROGRAM, defines=defines), lanes, slots)
 
@@ -54,7 +59,8 @@ def pipeline_for(network: Network, engine: Engine, settings: ClusterSettings) ->
     return compile_pipeline(engine, settings.lanes, slots_of(network), settings.max_hops)
 
 
-def _bmv2(defines: dict[str, str], lanes: int, slots: int) -> Pipeline:
+def _bmv2(lanes: int, slots: int, max_hops: int) -> Pipeline:
+    defines = defines_of(lanes, slots, max_hops)
     compiler = shutil.which("p4c")
     if compiler is None:
         raise ExperimentError("engine bmv2: p4c is not on PATH; it compiles the P4 for BMv2")

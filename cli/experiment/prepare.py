@@ -31,10 +31,9 @@ from controller.jobs.priorities import ONE_LEVEL
 from controller.jobs.replanning import ReplanningPolicy
 from controller.jobs.settings import ClusterSettings
 from controller.jobs.sharing import SharingPolicy, fitting_window
-from files.json_text import parse_json
 from host_agent.memory import too_much
 from host_agent.node.timing import SLACK, suitable_options
-from host_agent.task import Task
+from host_agent.task import Task, task_from, task_message
 from host_agent.workload import WorkloadSpec
 from network.loaders import load_network
 from network.model import Network, shorten
@@ -197,7 +196,7 @@ def spec_of(experiment: Experiment, placed: Placement) -> JobSpec:
         algorithm.value,
         planner,
         window=experiment.window,
-        task=task.to_json(),
+        task=task_message(task),
         results=experiment.results,
         forest=forest_options(experiment),
         coordination=experiment.coordination,
@@ -226,12 +225,12 @@ def _with_options(job: JobSpec, network: Network, plan: JobPlan, experiment: Exp
     options = suitable_options(network, plan, sharing=1, slack=slack)
     task = task_of(job)
     options = replace(options, deadline=experiment.limit)
-    return replace(job, task=replace(task, options=options).to_json())
+    return replace(job, task=task_message(replace(task, options=options)))
 
 
 def task_of(job: JobSpec) -> Task:
     """Return what the agents of a job do."""
-    return Task.from_mapping(parse_json(job.task))
+    return task_from(job.task)
 
 
 def _predict_schedule(

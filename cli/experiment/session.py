@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+
+from google.protobuf.json_format import MessageToDict
 
 from cli.experiment.prepare import Prepared
 from cli.experiment.result import DirectedLink, Measured, RunFailed
@@ -13,8 +14,14 @@ from controller.dataplane.driver import Driver, State
 from controller.jobs.cluster import Cluster
 from controller.jobs.job_queue import Job
 from controller.jobs.job_state import JobState
-from files.json_text import parse_json
-from host_agent.workload import Verdict, call_seconds, reduce_seconds
+from host_agent.workload import (
+    Verdict,
+    call_seconds,
+    intervals_from,
+    reduce_seconds,
+    verdict_from,
+)
+from protocol import hopsum_pb2 as pb
 
 POLL_SECONDS = 0.1
 ATTACH_SECONDS = 120.0
@@ -65,7 +72,7 @@ async def run_job(running: Running, prepared: Prepared, progress: Progress) -> M
         raise RunFailed("\n".join([f"the job {job.state}: {job.reason}", *running.notes]))
     after = await _settled(running)
     return measured(
-        [parse_json(job.reports[worker]) for worker in job.request.workers],
+        [job.reports[worker] for worker in job.request.workers],
         {link: after[link] - before[link] for link in after},
         await _outcomes(running.driver),
     )
@@ -122,21 +129,21 @@ async def _outcomes(driver: Driver) -> dict[str, dict[str, int]]:
 
 
 def measured(
-    reports: Sequence[Mapping[str, Any]],
+    reports: Sequence[pb.Report],
     links: Mapping[DirectedLink, int],
     switches: Mapping[str, Mapping[str, int]],
 ) -> Measured:
     """What a run gave, from its workers' reports."""
     verdict = Verdict()
     for report in reports:
-        verdict.merge(Verdict(**report["verdict"]))
-    intervals = [report["intervals"] for report in reports]
+        verdict.merge(verdict_from(report.verdict))
+    intervals = [intervals_from(report.intervals) for report in reports]
     return Measured(
         seconds=reduce_seconds(intervals),
         links=links,
         switches=switches,
-        retransmissions=sum(report["retransmissions"] for report in reports),
+        retransmissions=sum(report.retransmissions for report in reports),
         verdict=verdict,
-        outcome=reports[0]["outcome"],
+        outcome=MessageToDict(reports[0].outcome, preserving_proto_field_name=True),
         calls=call_seconds(intervals),
     )

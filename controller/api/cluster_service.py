@@ -145,7 +145,8 @@ class ClusterService(pb_grpc.ClusterServicer):
         except JobError as error:
             await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
         info = self._info(job)
-        info.reports.update(job.reports)
+        for host, report in job.reports.items():
+            info.reports[host].CopyFrom(report)
         return info
 
     async def Jobs(

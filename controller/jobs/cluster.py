@@ -23,7 +23,6 @@ from controller.jobs.job_request import (
     make_request,
     place_spec,
     resolve,
-    vectors_of,
     vectors_spec,
     with_vectors,
 )
@@ -469,9 +468,7 @@ class Cluster:
             self.book.note(job)
         if tracker.released and not tracker.failures() and not job.reports:
             self._note(job, tracker)
-            job.reports = {
-                agent.host: agent.report for agent in tracker.agents.values() if agent.report
-            }
+            job.reports = tracker.reports()
             self.book.note(replace(job, state=JobState.FINISHED, ended=self._date()))
 
     def _end_soon(self, job: Job, state: JobState, reason: str = "") -> None:
@@ -513,8 +510,8 @@ class Cluster:
 
     def _cancel_vectors(self, job: Job) -> None:
         """Let the job go that combines another's bit vectors; when that finishes it does so too."""
-        number = vectors_of(job.spec)
-        companion = None if number is None else self.book.get(number)
+        number = job.spec.task.vectors
+        companion = self.book.get(number)
         if companion is not None:
             reason = f"job {job.spec.name} has ended"
             self._start_beside(self.cancel(companion, reason), f"cancel job {number}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
+from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
+from google.protobuf.message import DecodeError
 
 from collectives.algorithms.catalogue import SCHEDULES
 from collectives.choices import MULTI_TREE
@@ -25,7 +27,6 @@ from controller.jobs.job_state import LAST_JOB as LAST_JOB
 from controller.jobs.job_state import JobError as JobError
 from controller.jobs.job_state import JobState as JobState
 from controller.jobs.journal import Journal, Record, Unrecorded
-from files.json_text import parse_json
 from planning.model.request import Algorithm, PlanRequest
 from protocol import hopsum_pb2 as pb
 from protocol.wire import Reduction
@@ -61,7 +62,7 @@ class Job:
     """Of its present epoch; None before the first, and where its workers sum among themselves."""
     bypassed: tuple[str, ...] = ()
     """Switches where it has given up its slots to others (`sharing`)."""
-    reports: Mapping[str, str] = field(default_factory=dict)
+    reports: Mapping[str, pb.Report] = field(default_factory=dict)
 
     @property
     def auxiliary(self) -> tuple[str, ...]:
@@ -127,15 +128,6 @@ class JobBook:
         if spec.algorithm not in known:
             raise JobError(
                 f"job {spec.name}: algorithm {spec.algorithm!r}: expected one of {', '.join(known)}"
-            )
-        try:
-            task, why = parse_json(spec.task), ""
-        except ValueError as error:
-            task, why = None, f" ({error})"
-        if not isinstance(task, dict):
-            raise JobError(
-                f"job {spec.name}: its task is {spec.task[:40]!r}: expected a JSON object, which "
-                f"its agents understand{why}"
             )
         for role, hosts in (("worker", spec.workers), ("server", spec.servers)):
             if isinstance(hosts, int):
@@ -263,7 +255,11 @@ def _record(job: Job) -> Record:
         if item.name not in ("spec", "request", "plan")
     }
     return record | {
-        "reports": dict(job.reports),
+        # As JSON the times of many tensors would keep the controller from all else for seconds.
+        "reports": {
+            host: b64encode(report.SerializeToString()).decode()
+            for host, report in job.reports.items()
+        },
         "spec": _in_order(MessageToDict(submission_of(job.spec))),
         "request": {
             "workers": request.workers,
@@ -297,17 +293,23 @@ def _job_from(record: Record, file: Path) -> Job:
         asked["results"] = spec.results
         asked["reduction"] = Reduction(asked["reduction"])
         plan = record["plan"]
+        reports = {
+            host: pb.Report.FromString(b64decode(text, validate=True))
+            for host, text in record["reports"].items()
+        }
         known = {
             **record,
             "state": JobState(record["state"]),
             "bypassed": tuple(record["bypassed"]),
+            "reports": reports,
             "spec": spec,
             "request": PlanRequest(record["number"], record["epoch"], **asked),
             "plan": None if plan is None else plan_from(ParseDict(plan, pb.Plan())),
         }
         return Job(**known)
-    except (KeyError, TypeError, ValueError, ParseError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, DecodeError, ParseError) as error:
+        why = " ".join(f"{type(error).__name__}: {error}".split())
         raise JobError(
-            f"{file}: job {record.get('number')} cannot be read ({type(error).__name__}: {error}); "
-            "is the journal another version's?"
+            f"{file}: job {record.get('number')} cannot be read ({why}); is the journal another "
+            "version's?"
         ) from None

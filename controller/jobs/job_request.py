@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 
 from collectives.choices import MULTI_TREE, Coordination, DataType
+from collectives.messages import shared_tree_message, workload_message
 from collectives.plan import PlanError
 from collectives.workload import VECTORS, WorkloadSpec
 from controller.jobs.job_placement import place_helpers, place_job
 from controller.jobs.job_spec import JobSpec
 from controller.jobs.settings import ClusterSettings
-from controller.jobs.task_check import workload_of
 from coordination.physical import plan_coordination
 from coordination.tree import CoordinationTree
-from files.json_text import parse_json
 from network.model import Network
 from planning.answers import MTREE, check_without_mtree, host_forest
 from planning.model.graph import planning_graph
 from planning.model.placement import Placement
 from planning.model.request import Algorithm, EmbeddingOptions, PlanRequest
 from planning.registry import EMBEDDING
+from protocol import hopsum_pb2 as pb
 from protocol.wire import Reduction
 
 VECTORS_WINDOW = 4
@@ -84,25 +83,22 @@ def complete_task(spec: JobSpec, network: Network, workers: Sequence[str]) -> Jo
     That is its schedule, the tree by which workers agree on an order, and the trees of hosts on
     which they sum. Raises PlanError, TreeError.
     """
-    task = parse_json(spec.task)
-    if spec.among_hosts and task.get("schedule") is None:
-        task["schedule"] = spec.algorithm
-    if coordinated(spec) and task.get("coordination") is None:
-        task["coordination"] = asdict(coordination_tree(network, workers, spec.coordination))
-    if spec.algorithm == MULTI_TREE and not task.get("trees"):
-        graph = planning_graph(network, workers)
-        forest = host_forest(graph, spec.forest, spec.planner)
-        task["trees"] = [
-            [each.tree.root, dict(each.tree.parents), str(each.share)]
-            for each in forest.shared_trees
-        ]
-    return replace(spec, task=json.dumps(task))
+    task = pb.Task()
+    task.CopyFrom(spec.task)
+    if spec.among_hosts and not task.schedule:
+        task.schedule = spec.algorithm
+    if coordinated(spec) and not task.HasField("coordination"):
+        tree = coordination_tree(network, workers, spec.coordination)
+        task.coordination.CopyFrom(pb.CoordinationTree(**asdict(tree)))
+    if spec.algorithm == MULTI_TREE and not task.trees:
+        forest = host_forest(planning_graph(network, workers), spec.forest, spec.planner)
+        task.trees.extend(map(shared_tree_message, forest.shared_trees))
+    return replace(spec, task=task)
 
 
 def coordinated(spec: JobSpec) -> bool:
     """Whether a job's workers agree on an order of tensors."""
-    workload, task = workload_of(spec), parse_json(spec.task)
-    return task.get("coordination") is not None or (workload is not None and workload.coordinate)
+    return spec.task.HasField("coordination") or spec.task.workload.coordinate
 
 
 def coordination_tree(
@@ -128,25 +124,20 @@ def vectors_spec(spec: JobSpec, placed: Placement) -> JobSpec | None:
     if spec.coordination is not Coordination.SWITCHES or not coordinated(spec):
         return None
     workload = WorkloadSpec(VECTORS, len(placed.workers), 0, 0, DataType.INT32, 0)
-    options = parse_json(spec.task).get("options")
+    task = pb.Task(workload=workload_message(workload))
+    if spec.task.HasField("options"):
+        task.options.CopyFrom(spec.task.options)
     return JobSpec(
-        f"{spec.name}.vectors",
-        placed.workers,
-        placed.servers[:1],
-        window=VECTORS_WINDOW,
-        task=json.dumps({"workload": workload.to_json(), "options": options}),
+        f"{spec.name}.vectors", placed.workers, placed.servers[:1], window=VECTORS_WINDOW, task=task
     )
 
 
 def with_vectors(spec: JobSpec, vectors: int) -> JobSpec:
     """Return the spec whose bit vectors job number `vectors` combines."""
-    return replace(spec, task=json.dumps({**parse_json(spec.task), "vectors": vectors}))
-
-
-def vectors_of(spec: JobSpec) -> int | None:
-    """Return the number of the job that combines a job's bit vectors; None: no job does."""
-    vectors = parse_json(spec.task).get("vectors")
-    return vectors if isinstance(vectors, int) else None
+    task = pb.Task()
+    task.CopyFrom(spec.task)
+    task.vectors = vectors
+    return replace(spec, task=task)
 
 
 def place_spec(
@@ -174,6 +165,7 @@ def make_request(
             f"job {spec.name}: {spec.lanes} lanes a packet; the switches of this cluster were "
             f"compiled for {settings.lanes}"
         )
+    vectors = spec.task.workload.kind == VECTORS
     request = PlanRequest(
         number,
         1,
@@ -185,7 +177,7 @@ def make_request(
         max_hops=settings.max_hops,
         results=spec.results,
         forest=spec.forest,
-        reduction=Reduction.AND if _is_vectors(spec) else Reduction.SUM,
+        reduction=Reduction.AND if vectors else Reduction.SUM,
     )
     if spec.among_hosts or request.algorithm is not Algorithm.IN_NETWORK:
         return request
@@ -205,8 +197,3 @@ def make_request(
     room = sharing.trees(network, request.window)
     most = room if spec.forest.max_trees is None else min(room, spec.forest.max_trees)
     return replace(request, forest=replace(request.forest, max_trees=most))
-
-
-def _is_vectors(spec: JobSpec) -> bool:
-    workload = workload_of(spec)
-    return workload is not None and workload.kind == VECTORS

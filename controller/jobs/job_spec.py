@@ -22,7 +22,7 @@ class JobSpec:
     """What a job asks for. `algorithm`: of `Algorithm`, or a schedule among its workers.
 
     `workers`, `servers`: names, or how many. `lanes`, `window` None: the cluster's choice.
-    `task`: JSON that its agents understand. `results`, `forest`: as of `PlanRequest`.
+    `task`: what its agents do. `results`, `forest`: as of `PlanRequest`.
     `coordination`: how workers agree on an order of tensors, where the task's workload wants that.
     """
 
@@ -33,7 +33,7 @@ class JobSpec:
     planner: str = DEFAULT_PLANNER
     lanes: int | None = None
     window: int | None = None
-    task: str = "{}"
+    task: pb.Task = field(default_factory=pb.Task)
     results: Results | None = None
     forest: ForestOptions = field(default_factory=ForestOptions)
     coordination: Coordination = Coordination.AUTO
@@ -74,11 +74,9 @@ def spec_from(message: pb.Submission) -> JobSpec:
         planner=planner or DEFAULT_PLANNER,
         lanes=message.lanes or None,
         window=message.window or None,
-        task=message.task or "{}",
+        task=message.task,
         results=(
-            Results(pb.Results.Name(message.results).lower())
-            if message.HasField("results")
-            else None
+            Results[pb.Results.Name(message.results)] if message.HasField("results") else None
         ),
         forest=forest,
         coordination=_coordination_from(message),
@@ -96,6 +94,7 @@ def submission_of(spec: JobSpec) -> pb.Submission:
         task=spec.task,
         trees=_forest_message(spec.forest),
         coordination=spec.coordination,
+        results=None if spec.results is None else spec.results.name,
     )
     if isinstance(spec.workers, int):
         message.worker_count = spec.workers
@@ -105,8 +104,6 @@ def submission_of(spec: JobSpec) -> pb.Submission:
         message.server_count = spec.servers
     else:
         message.servers.extend(spec.servers)
-    if spec.results is not None:
-        message.results = pb.REPLICATED if spec.results is Results.REPLICATED else pb.UNICAST
     return message
 
 

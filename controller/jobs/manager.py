@@ -27,6 +27,7 @@ from network.model import Network, NetworkError, shorten
 from planning.model.allocation import Allocator
 from planning.model.request import PlanRequest
 from planning.registry import make_plan
+from protocol import hopsum_pb2 as pb
 from protocol.wire import next_epoch
 
 LOGGER = logging.getLogger("hopsum.manager")
@@ -159,7 +160,7 @@ class Manager:
     async def submit(
         self,
         request: PlanRequest,
-        task: str = "{}",
+        task: pb.Task | None = None,
         planner: str = "multi-hop",
         on: Network | None = None,
         levels: Levels | None = None,
@@ -176,7 +177,7 @@ class Manager:
     async def _submit(
         self,
         request: PlanRequest,
-        task: str,
+        task: pb.Task | None,
         planner: str,
         on: Network | None,
         levels: Levels | None,
@@ -198,7 +199,7 @@ class Manager:
             undo.pop_all()
         return plan
 
-    def _take_in(self, entry: _Job, task: str) -> Tracker:
+    def _take_in(self, entry: _Job, task: pb.Task | None) -> Tracker:
         self._check([entry.plan])
         entry.avoided = self._failed
         self.planned(entry.request, entry.plan, entry.bypassed)
@@ -209,7 +210,7 @@ class Manager:
         return tracker
 
     def readopt(
-        self, request: PlanRequest, task: str, planner: str, bypassed: Collection[str] = ()
+        self, request: PlanRequest, task: pb.Task, planner: str, bypassed: Collection[str] = ()
     ) -> Tracker:
         """Take in a job that an earlier controller has left; its rules wait for `refresh`.
 

@@ -5,10 +5,8 @@ Every method returns the messages to send, in order, as (host, message).
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from collectives.messages import network_message, plan_message
 from collectives.plan import JobPlan
@@ -31,8 +29,7 @@ class Agent:
     state: pb.AgentState = pb.EXPECTED
     connected: bool = False
     round: int = 0
-    detail: str = ""
-    report: str = ""
+    report: pb.Report | None = None
     reason: str = ""
     border: int = 0
     """The last border it has asked for."""
@@ -53,7 +50,7 @@ class Tracker:
         self,
         network: Network,
         plan: JobPlan,
-        task: str = "{}",
+        task: pb.Task | None = None,
         silence: float = SILENCE_SECONDS,
     ) -> None:
         self.network = network
@@ -127,7 +124,6 @@ class Tracker:
                 agent.state = max(agent.state, pb.READY)
             case "progress":
                 agent.round = message.progress.round
-                agent.detail = message.progress.detail
             case "border":
                 agent.border = message.border.number
                 border = self.open_border
@@ -262,11 +258,9 @@ class Tracker:
             if agent.state in (pb.FAILED, pb.LOST)
         }
 
-    def reports(self) -> dict[str, Any]:
+    def reports(self) -> dict[str, pb.Report]:
         """What the agents reported at the end, by host."""
-        return {
-            agent.host: json.loads(agent.report) for agent in self.agents.values() if agent.report
-        }
+        return {a.host: a.report for a in self.agents.values() if a.report is not None}
 
     def status(self, now: float) -> pb.JobStatus:
         """The job for `hopsum status`."""
@@ -280,7 +274,7 @@ class Tracker:
                     role=agent.role,
                     state=agent.state,
                     round=agent.round,
-                    detail=agent.reason or agent.detail,
+                    detail=agent.reason,
                     silent_seconds=now - agent.heard if agent.connected else 0.0,
                 )
                 for agent in self.agents.values()

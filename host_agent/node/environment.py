@@ -6,7 +6,7 @@ Nothing here waits: what takes time, or comes from elsewhere, is asked after, an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -72,7 +72,7 @@ class Stream(Protocol):
     def cut(self, number: int) -> tuple[int, JobPlan] | None:
         """The last boundary decided on, if not before `number`, and the plan that cuts there."""
 
-    def finished(self, report: Mapping[str, Any]) -> None:
+    def finished(self, report: pb.Report) -> None:
         """Say that the work is done."""
 
     def failed(self, reason: str) -> None:

@@ -7,7 +7,7 @@ the controller's news or a completed operation come; `advance` goes on where it 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -31,8 +31,9 @@ from host_agent.server_set import ServerSet
 from host_agent.session import AgentLost, AllDone, Assignment, JobWaits, PlanChanged
 from host_agent.task import TaskError
 from host_agent.worker import Worker
-from host_agent.workload import PROCESS, VECTORS, Interval
+from host_agent.workload import PROCESS, VECTORS, verdict_message
 from network.model import Network, shorten
+from protocol import hopsum_pb2 as pb
 from protocol.channel import ControllerError
 from protocol.errors import OperationError
 from protocol.wire import tos_of_level
@@ -101,7 +102,7 @@ class Member:
         """Of these, and those before them."""
         self._source: Source | None = None
         self._under_way: list[_Call] = []
-        self._intervals: list[Interval] = []
+        self._intervals = pb.Intervals()
         self._released = False
         self._tos = 0
         self._then: dict[int, Then] = {}
@@ -366,13 +367,13 @@ class Member:
         verdict = yield from self._operation(source.workload.verdict)
         outcome = yield from self._operation(source.workload.outcome)
         self.stream.finished(
-            {
-                "verdict": asdict(verdict),
-                "intervals": self._intervals,
-                "retransmissions": self.retransmissions,
-                "outcome": outcome,
-                "forms": _forms(assignment.network, plan, work),
-            }
+            pb.Report(
+                verdict=verdict_message(verdict),
+                intervals=self._intervals,
+                retransmissions=self.retransmissions,
+                forms=_forms(assignment.network, plan, work),
+                outcome=outcome,
+            )
         )
         # Others may still need this worker: a restarted server asks for its last window.
         while not self._released:
@@ -386,7 +387,7 @@ class Member:
             moved = self._finish(source)
             following = source.next(self._now) if self._room() else None
             if following is not None:
-                number = len(self._intervals)
+                number = len(self._intervals.starts)
                 if plan.period and number % plan.period == 0:
                     # Nothing may be under way where cuts change.
                     while self._under_way:
@@ -412,15 +413,16 @@ class Member:
             for place, (_, start, stop) in enumerate(decompose(plan, len(tensor)))
             if (exchange := self._exchanges.get(place)) is not None
         ]
-        self._under_way.append(_Call(name, len(self._intervals), result, parts))
-        self._intervals.append((self._now, self._now))
+        self._under_way.append(_Call(name, len(self._intervals.starts), result, parts))
+        self._intervals.starts.append(self._now)
+        self._intervals.finishes.append(self._now)
 
     def _complete(self) -> list[_Call]:
         """Take off the calls that are complete."""
         complete = [call for call in self._under_way if call.done()]
         for call in complete:
             self._under_way.remove(call)
-            self._intervals[call.place] = self._intervals[call.place][0], self._now
+            self._intervals.finishes[call.place] = self._now
         return complete
 
     def _finish(self, source: Source) -> bool:

@@ -25,7 +25,7 @@ from host_agent.node.operation_pool import Completed, OperationPool
 from host_agent.node.process import ProcessTensors
 from host_agent.node.work import Work
 from host_agent.session import Assignment
-from host_agent.task import Task
+from host_agent.task import task_from
 from network.model import Network
 from packet_io.port import FramePort
 from protocol.channel import Tls
@@ -81,7 +81,7 @@ class RealEnvironment:
 
     def work(self, assignment: Assignment) -> Work:
         """What the job's task says."""
-        return Work(Task.from_mapping(assignment.task))
+        return Work(task_from(assignment.task))
 
     def too_much(self, needed: int, what: str) -> str | None:
         """As `host_agent.memory`."""

@@ -98,7 +98,7 @@ def check(run: SimulatedRun) -> None:
         assert isinstance(training, OperatorTraining)
         assert training.verdict().wrong == 0
         orders.add(tuple(training.order))
-        losses = training.outcome()["losses"]
+        losses = list(training.outcome().losses)
         assert losses == pytest.approx(train_alone(SEED, 1).losses, rel=1e-3)
     assert len(orders) == 1
     assert sorted(orders.pop()) == sorted(NAMES)

@@ -38,8 +38,8 @@ TOS_AT = 15
 
 def exact(run: SimulatedRun, checked: int) -> None:
     """All reports say that so many elements were checked, and none was wrong."""
-    assert [report["verdict"]["wrong"] for report in run.reports] == [0] * len(run.reports)
-    assert {report["verdict"]["checked"] for report in run.reports} == {checked}
+    assert [report.verdict.wrong for report in run.reports] == [0] * len(run.reports)
+    assert {report.verdict.checked for report in run.reports} == {checked}
 
 
 # -- Boundaries
@@ -123,11 +123,11 @@ def test_workers_agree_on_an_order_under_loss(manner: str) -> None:
     hosts = simulation.script.hosts.values()
     if manner == "switches":
         reports = simulation.script.jobs[2].reports.values()
-        assert {report["outcome"]["cycles"] for report in reports} != {0}
+        assert {report.outcome.cycles for report in reports} != {0}
     run = simulation.result(1)
-    (order,) = {tuple(report["outcome"]["operator_order"]) for report in run.reports}
+    (order,) = {tuple(report.outcome.operator_order) for report in run.reports}
     assert sorted(order) == sorted(NAMES)
-    assert all(report["verdict"]["wrong"] == 0 for report in run.reports)
+    assert all(report.verdict.wrong == 0 for report in run.reports)
     assert run.retransmissions > 0
     assert not any(1 in host.agent.members for host in hosts), "all were released"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
+import math
 import os
 import re
 import subprocess
@@ -238,7 +238,7 @@ def test_a_job_that_waits_for_a_switch_outlasts_the_deadline_of_its_fragments(
     """No switch sums here: fragments are sent into nothing."""
     world.agents("h1", "h2", "h3")
     submission = make_submission("patient", "h1,h2", "h3", rounds=1)
-    submission.task = json.dumps(json.loads(submission.task) | {"options": {"deadline": 8.0}})
+    submission.task.options.deadline = 8.0
     world.queries.submit(submission)
     until(lambda: world.state("patient") == "running", "the start")
     world.call(lambda manager: manager.mark_failed(["s1"]))
@@ -274,13 +274,13 @@ def test_a_job_says_which_agent_has_not_joined(world: World) -> None:
 def test_a_job_that_fails_or_is_cancelled_ends_alone(world: World) -> None:
     world.agents("h1", "h2", "h3")
     broken = ring("broken", "h1,h2")
-    task = json.loads(broken.task)
-    broken.task = json.dumps(task | {"options": {"nope": 1}})
+    broken.task.options.deadline = -1.0
     world.queries.submit(ring("never", "h1,h4"))
     world.queries.submit(broken)
     world.queries.submit(ring("good", "h1,h2,h3"))
     until(lambda: world.state("broken") == "failed", "the broken job's end")
-    assert "TaskError: the job's task cannot be read" in world.queries.job("broken").reason
+    reason = world.queries.job("broken").reason
+    assert "TaskError: the job's task cannot be followed: option deadline -1.0" in reason
     world.exact("good")
     assert world.queries.cancel("never").state == "cancelled"
     assert world.queries.cancel("never").reason == "cancelled by its owner"
@@ -402,8 +402,9 @@ def wrong_jobs() -> Iterator[tuple[str, dict[str, Any], str]]:
     yield "lanes", {"lanes": 64}, "64 lanes a packet; the switches .* compiled for 256"
     yield "slots", {"window": 8192}, "8192 slots: its quota at switch s1 is 2048 of 4096"
     yield "window", {"window": 48}, "window 48: expected a power of two"
-    yield "text", {"task": "{"}, "its task is '{': expected a JSON object"
-    yield "list", {"task": "[]"}, "expected a JSON object"
+    yield "task", {"task": pb.Task()}, "its task has no workload; expected one with kind, workers"
+    nothing = pb.Task(workload=pb.Workload())
+    yield "workload", {"task": nothing}, "workload: kind is missing"
 
 
 @pytest.mark.parametrize(("fields", "words"), [case[1:] for case in wrong_jobs()],
@@ -417,6 +418,8 @@ def test_wrong_jobs_are_refused_at_the_caller(
         if isinstance(value, list):
             del getattr(submission, name)[:]
             getattr(submission, name).extend(value)
+        elif isinstance(value, pb.Task):
+            submission.task.CopyFrom(value)
         else:
             setattr(submission, name, value)
     with pytest.raises(ControllerError, match=f"INVALID_ARGUMENT: .*{words}"):
@@ -444,13 +447,50 @@ def test_weights_that_cannot_be_met_end_their_job_only(
     world.agents("h1", "h2")
     world.queries.submit(ring("good", "h1,h2", rounds=30))
     submission = ring("bad", "h1,h2")
-    trees = [["h1", {"h2": "h1"}, shares[0]], ["h2", {"h1": "h2"}, shares[1]]]
-    task = json.loads(submission.task) | {"schedule": "multi-tree", "trees": trees}
-    submission.task = json.dumps(task)
+    submission.task.schedule = "multi-tree"
+    submission.task.trees.add(root="h1", parents={"h2": "h1"}, share=shares[0])
+    submission.task.trees.add(root="h2", parents={"h1": "h2"}, share=shares[1])
     world.queries.submit(submission)
     until(lambda: world.state("bad") not in GOING, "the end of bad")
     assert world.state("bad") == "failed"
     assert "shares" in world.queries.job("bad").reason
+    world.exact("good")
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        pb.Report(),
+        pb.Report(
+            verdict=pb.Verdict(checked=2**64 - 1, wrong=2**64 - 1, max_error=math.nan),
+            intervals=pb.Intervals(starts=[math.nan, -1e308, math.inf], finishes=[0.0]),
+            retransmissions=2**64 - 1,
+            forms=["", "\0" * 1000],
+            outcome=pb.Outcome(accuracy=-math.inf, losses=[math.nan] * 10_000, cycles=2**32 - 1),
+        ),
+    ],
+    ids=["nothing", "nonsense"],
+)
+def test_reports_are_kept_as_they_are(world: World, report: pb.Report) -> None:
+    world.queries.submit(ring("odd", "h1,h2"))
+    streams = [AgentStream(world.address, 1, host) for host in ("h1", "h2")]
+    for stream in streams:
+        stream.register(WAIT)
+        stream.ready()
+    for stream in streams:
+        stream.wait_for_start(WAIT)
+        stream.finished(report)
+    until(lambda: world.state("odd") == "finished", "the end of odd")
+    for stream in streams:
+        stream.close()
+    told = {host: report.SerializeToString() for host in ("h1", "h2")}
+    for _ in range(2):
+        reports = world.queries.job("odd").reports
+        assert {host: reports[host].SerializeToString() for host in reports} == told
+        world.stop()
+        world.start()
+    world.agents("h1", "h2")
+    world.queries.submit(ring("good", "h1,h2"))
     world.exact("good")
 
 

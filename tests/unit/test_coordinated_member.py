@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from typing import cast
 
@@ -17,6 +16,7 @@ from host_agent.node.real import RealCoordination
 from host_agent.node.source import AgreedOrder
 from host_agent.operator_training import NAMES, OperatorTraining
 from host_agent.stream import WorkerOptions
+from host_agent.task import task_from, task_message
 from host_agent.workload import WorkloadSpec
 from network.loaders import load_network
 from network.model import Network
@@ -57,12 +57,12 @@ def test_agents_train_in_an_agreed_order() -> None:
         thread.join(PATIENCE)
     assert not controller.failures
     assert len(controller.reports) == RANKS
-    orders = {tuple(r["outcome"]["operator_order"]) for r in controller.reports.values()}
+    orders = {tuple(r.outcome.operator_order) for r in controller.reports.values()}
     assert len(orders) == 1
     assert sorted(orders.pop()) == sorted(NAMES)
     for report in controller.reports.values():
-        assert report["verdict"]["wrong"] == 0
-        assert len(report["intervals"]) == SPEC.steps * len(NAMES)
+        assert report.verdict.wrong == 0
+        assert len(report.intervals.starts) == SPEC.steps * len(NAMES)
 
 
 def test_a_dead_host_is_named() -> None:
@@ -91,7 +91,7 @@ def test_a_dead_host_is_named() -> None:
             source.close()
 
 
-def test_the_tree_crosses_as_json() -> None:
+def test_the_tree_crosses_as_a_message() -> None:
     task = task_of(local_network())
     assert task.coordination is not None
-    assert Task.from_mapping(json.loads(task.to_json())) == task
+    assert task_from(task_message(task)) == task

@@ -355,9 +355,8 @@ READERS = {
 FINE = {
     "stf": ("empty",),
     "serve": ("empty", "zeros"),
-    "submit": tuple(CONTENTS),
 }
-"""What a command takes; tasks are for the controller to judge, which is not there."""
+"""What a command takes."""
 
 
 @pytest.mark.parametrize("reader", READERS)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,11 +15,25 @@ from network.model import NetworkError
 from planning.model.placement import Placement
 from planning.model.request import PlanRequest
 from planning.registry import make_plan
+from protocol import hopsum_pb2 as pb
+
+TASK = pb.Task(
+    workload=pb.Workload(kind="random", workers=2, seed=2**64 - 1),
+    options=pb.WorkerOptions(deadline=8.5),
+    trees=[pb.SharedTree(root="h1", parents={"h3": "h2", "h2": "h1"}, share="1/3")],
+)
+
+
+ODD_REPORT = pb.Report(
+    verdict=pb.Verdict(wrong=2**64 - 1, max_error=math.inf, error_bound=-1.0),
+    intervals=pb.Intervals(starts=[1e308, -1e308], finishes=[0.1]),
+    outcome=pb.Outcome(cycles=0, operator_order=["\u2603", "\0"]),
+)
 
 
 def job(book: JobBook, name: str, *workers: str) -> Job:
     number = book.next_number()
-    spec = JobSpec(name, workers or ("h1", "h2"))
+    spec = JobSpec(name, workers or ("h1", "h2"), task=TASK)
     request = PlanRequest(number, 1, workers or ("h1", "h2"), ("h3",))
     made = Job(number, spec, request, JobState.WAITING, 1.0)
     book.add(made)
@@ -79,7 +94,7 @@ def test_jobs_and_numbers_outlive_the_controller(tmp_path: Path) -> None:
     file = tmp_path / "state" / "jobs"
     book = JobBook(file)
     ended, going = job(book, "ended"), job(book, "going", "h1", "h2")
-    ended.reports = {"h1": "{}"}
+    ended.reports = {"h1": ODD_REPORT, "h2": pb.Report()}
     ended.end(JobState.FAILED, 2.5, "h1: its connection ended")
     book.keep(ended)
     going.state, going.epoch, going.bypassed = JobState.RUNNING, 7, ("s1", "s2")
@@ -106,6 +121,15 @@ def test_a_journal_that_was_cut_short_or_is_none(tmp_path: Path) -> None:
     job(book, "b")
     file.write_text(file.read_text()[:-20])
     assert [known.spec.name for known in JobBook(file)] == ["a"]
+    for former in (
+        file.read_text().replace('"task": {', '"task": "{}", "other": {'),
+        file.read_text().replace('"reports": {}', '"reports": {"h1": "{\\"verdict\\": {}}"}'),
+        file.read_text().replace('"reports": {}', '"reports": {"h1": "/////w=="}'),
+        file.read_text().replace('"reports": {}', '"reports": []'),
+    ):
+        file.write_text(former)
+        with pytest.raises(JobError, match=r"job 1 cannot be .*; is the journal another version's"):
+            JobBook(file)
     for text, error, words in (
         ("seven\n", JournalError, r"jobs:1: 'seven': expected a record"),
         ('{"number": 3}\n', JobError, r"job 3 cannot be read \(KeyError: 'spec'\)"),
@@ -197,6 +221,7 @@ def test_hosts_that_may_help_have_an_agent_and_little_to_do() -> None:
 
 
 def test_what_a_task_says_of_an_order() -> None:
-    assert coordinated(JobSpec("a", 2, task='{"coordination": {"names": []}}'))
-    for task in ("{}", '{"coordination": null}'):
-        assert not coordinated(JobSpec("a", 2, task=task))
+    assert coordinated(JobSpec("a", 2, task=pb.Task(coordination=pb.CoordinationTree())))
+    workload = pb.Workload(kind="digits", workers=2, rounds=1, coordinate=True)
+    assert coordinated(JobSpec("a", 2, task=pb.Task(workload=workload)))
+    assert not coordinated(JobSpec("a", 2))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from fractions import Fraction
 
@@ -22,12 +21,14 @@ from collectives.algorithms.level_wise_form import (
 )
 from collectives.algorithms.rooted import RootedTree
 from collectives.algorithms.target_parts import Rates, equal_parts, link_loads, time_of
+from collectives.messages import form_from, form_message
 from collectives.schedule import Schedule, ScheduleError
 from collectives.schedule_checker import check_schedule
 from network.builder import NetworkBuilder
 from network.loaders import load_network
 from network.model import Network
 from network.paths import PlainRoutes
+from protocol import hopsum_pb2 as pb
 from timing.schedule_bytes import link_volumes
 
 FIGURE_2 = {"a1": "a", "a2": "a", "b1": "b", "b2": "b", "b3": "b"}
@@ -234,49 +235,19 @@ def test_hosts_that_forward_are_ranks(spec: str, shape: Shape) -> None:
         check_schedule(form.all_reduce(ranks, 5000))
 
 
-def test_options_as_json() -> None:
+def test_options_cross_as_a_message() -> None:
     for options in (FormOptions(), FormOptions(Shape.FLAT, Siblings.HIERARCHICAL)):
-        assert FormOptions.from_dict(json.loads(json.dumps(options.to_dict()))) == options
-    assert FormOptions.from_dict({}) == FormOptions.from_dict({"form": None}) == FormOptions()
+        assert form_from(form_message(options)) == options
+    assert form_from(pb.LevelWise()) == FormOptions()
 
 
-NO_WORDS = [
-    "round",
-    "",
-    "Ring",
-    "ring\0",
-    "9" * 5000,
-    True,
-    0,
-    -1,
-    1.5,
-    float("nan"),
-    10**400,
-    [],
-    {},
-]
-
-
-@pytest.mark.parametrize("value", NO_WORDS)
-@pytest.mark.parametrize(
-    ("key", "expected"),
-    [("form", "auto, levels, flat"), ("siblings", "ring, hierarchical")],
-)
-def test_options_that_cannot_be(key: str, expected: str, value: object) -> None:
-    with pytest.raises(ValueError, match=rf"^{key} .*: expected one of {expected}$") as caught:
-        FormOptions.from_dict({key: value})
-    assert repr(value)[:20] in str(caught.value)
-    assert len(str(caught.value)) < 120
-
-
-def test_options_of_another_kind() -> None:
-    with pytest.raises(ValueError, match=r"^there is no 'pieces': expected form, siblings$"):
-        FormOptions.from_dict({"form": "flat", "pieces": 8})
-    with pytest.raises(ValueError, match=r"^there is no 7: expected form, siblings$"):
-        FormOptions.from_dict({7: 8})
-    for values in ([], [1], "flat", 0, 7, False, None):
-        with pytest.raises(ValueError, match="expected an object with form, siblings"):
-            FormOptions.from_dict(values)
+@pytest.mark.parametrize("field", ["form", "siblings"])
+@pytest.mark.parametrize("number", [-1, 9, 2**31 - 1])
+def test_options_that_cannot_be(field: str, number: int) -> None:
+    # Enumerations of protobuf take any number.
+    message = pb.LevelWise(**{field: number})  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=f"{field} {number}: expected one of [A-Z]*, [A-Z]*"):
+        form_from(message)
 
 
 def test_the_one_level_is_in_the_order_of_the_tree() -> None:

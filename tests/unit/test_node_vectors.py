@@ -82,7 +82,7 @@ def test_vectors_go_to_the_other_job_and_come_back_combined() -> None:
     # 40 operators are two words, and the iteration two more; two iterations go by vectors.
     assert set(words) == {4}
     assert len(words) >= 2
-    assert [source.workload.outcome() for source in sources] == [{"cycles": len(words)}] * 3
+    assert [source.workload.outcome().cycles for source in sources] == [len(words)] * 3
     for coordinator, source in zip(coordinators, sources, strict=True):
         source.close()
         coordinator.close()

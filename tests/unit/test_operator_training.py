@@ -34,7 +34,7 @@ def test_any_order_gives_the_same_training_and_is_kept() -> None:
                 assert set(ended) == {name == names[-1]}
             assert workers[0].order == list(names)
         assert all(training.verdict().wrong == 0 for training in workers)
-        losses.append(workers[0].outcome()["losses"])
+        losses.append(workers[0].outcome().losses)
     assert losses[0] == losses[1]
 
 

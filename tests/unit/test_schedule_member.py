@@ -1,12 +1,11 @@
 from __future__ import annotations
 
-import json
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
@@ -19,11 +18,12 @@ from host_agent.agent import Task, attend
 from host_agent.io.controller_client import AgentStream
 from host_agent.session import AllDone, Assignment, Event
 from host_agent.stream import WorkerOptions
-from host_agent.task import TaskError
+from host_agent.task import TaskError, task_from, task_message
 from host_agent.workload import WorkloadSpec
 from network.loaders import load_network
 from network.model import Network
 from packet_io.port import MemoryPort
+from protocol import hopsum_pb2 as pb
 from tests.machine import PATIENCE, loopback
 
 RANKS = 5
@@ -35,12 +35,12 @@ class Controller:
     def __init__(self, network: Network, task: Task, parts: tuple[HostPart, ...] = ()) -> None:
         workers = tuple(network.hosts)[:RANKS]
         plan = JobPlan(1, 1, workers, (), lanes=256, window=1, host_parts=parts)
-        self.assignment = Assignment(network, plan, json.loads(task.to_json()))
+        self.assignment = Assignment(network, plan, task_message(task))
         self.hosts = (*workers, *plan.auxiliary)
         self.barrier = threading.Barrier(len(self.hosts), timeout=PATIENCE)
         self.working = threading.Barrier(RANKS, self._release, timeout=PATIENCE)
         self.clients: list[Client] = []
-        self.reports: dict[str, Mapping[str, Any]] = {}
+        self.reports: dict[str, pb.Report] = {}
         self.failures: dict[str, str] = {}
         self.cut: Callable[[str, int], tuple[int, JobPlan]] | None = None
 
@@ -89,7 +89,7 @@ class Client:
     def cut(self, number: int) -> tuple[int, JobPlan] | None:
         return None if self._controller.cut is None else self._controller.cut(self.host, number)
 
-    def finished(self, report: Mapping[str, Any]) -> None:
+    def finished(self, report: pb.Report) -> None:
         self._controller.reports[self.host] = report
         self._controller.working.wait()
 
@@ -138,9 +138,9 @@ def check_reports(controller: Controller, checked: int, calls: int = 2) -> None:
     assert not controller.failures
     assert len(controller.reports) == RANKS
     for report in controller.reports.values():
-        assert report["verdict"]["wrong"] == 0
-        assert report["verdict"]["checked"] == checked
-        assert len(report["intervals"]) == calls
+        assert report.verdict.wrong == 0
+        assert report.verdict.checked == checked
+        assert len(report.intervals.starts) == calls
 
 
 @pytest.mark.parametrize("algorithm", [*SCHEDULES, MULTI_TREE])
@@ -231,11 +231,21 @@ def test_a_plan_and_a_task_that_do_not_say_how_to_sum() -> None:
     assert "says how to sum" in controller.failures["h1"]
 
 
-def test_a_task_crosses_as_json() -> None:
+def test_a_task_crosses_as_a_message() -> None:
     names = ["h1", "h2", "h3"]
     trees = (SharedTree(heap_tree(names), Fraction(1, 3)), SharedTree(heap_tree(names[::-1])))
     workload = WorkloadSpec("random", 3, 10, 1, DataType.INT32, seed=1)
     task = Task(workload, MULTI_TREE, trees=trees)
-    assert Task.from_mapping(json.loads(task.to_json())) == task
+    message = task_message(task)
+    assert task_from(message) == task
+    message.trees[0].parents["h2"] = "h9"
     with pytest.raises(TaskError, match=r"h2 hangs on h9"):
-        Task.from_mapping(json.loads(task.to_json().replace('"h2": "h1"', '"h2": "h9"')))
+        task_from(message)
+
+
+@pytest.mark.parametrize("share", ["", "half", "1/0", "1e9999999", "9" * 5000, "1/2/3", "0x1"])
+def test_a_share_is_a_fraction(share: str) -> None:
+    task = task_message(Task(WorkloadSpec("random", 2, 10, 1, DataType.INT32, seed=1)))
+    task.trees.add(root="h1", parents={"h2": "h1"}, share=share)
+    with pytest.raises(TaskError, match=r"share .*: expected a fraction, such as 3/8"):
+        task_from(task)

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import select
 import subprocess
 import sys
@@ -120,7 +119,8 @@ def say(**fields: Any) -> pb.AgentMessage:
 
 
 READY = say(ready=pb.Ready())
-FINISHED = say(finished=pb.Finished(report='{"sum": 1}'))
+REPORT = pb.Report(retransmissions=1)
+FINISHED = say(finished=pb.Finished(report=REPORT))
 
 
 def started(hosts: int = 2) -> Tracker:
@@ -158,7 +158,7 @@ def test_all_are_released_when_every_worker_has_finished() -> None:
     assert not tracker.over
     tracker.receive("ps", FINISHED, 1.0)
     assert tracker.over
-    assert tracker.reports() == {"h1": {"sum": 1}, "h2": {"sum": 1}, "ps": {"sum": 1}}
+    assert tracker.reports() == {"h1": REPORT, "h2": REPORT, "ps": REPORT}
 
 
 def test_a_dead_agent_is_named_to_all_others() -> None:
@@ -329,29 +329,30 @@ def wait_for(client: AgentStream, wanted: Callable[[list[Any]], bool]) -> list[A
 
 def test_a_job_from_start_to_end(tmp_path: Path) -> None:
     network, request = star_request()
+    task = pb.Task(workload=pb.Workload(rounds=3))
     with Running(tmp_path / "c.sock", network) as running:
-        plan = running.do(running.manager.submit(request, '{"rounds": 3}'))
+        plan = running.do(running.manager.submit(request, task))
         assert set(running.installed[-1]) == {"s1"}
         clients = {h: AgentStream(running.address, 1, h) for h in ("h1", "h2", "ps")}
         for client in clients.values():
             assignment = client.register(WAIT)
             assert assignment.plan == plan
             assert assignment.network == network
-            assert assignment.task == {"rounds": 3}
+            assert assignment.task == task
             client.ready()
         for client in clients.values():
             client.wait_for_start(WAIT)
-        clients["h1"].progress(2, {"loss": 0.5})
+        clients["h1"].progress(2)
         for host in ("h1", "h2"):
-            clients[host].finished({"host": host})
+            clients[host].finished(REPORT)
         for client in clients.values():
             assert client.wait_until_all_done(WAIT) == AllDone({})
-        clients["ps"].finished({"served": True})
+        served = pb.Report(retransmissions=9)
+        clients["ps"].finished(served)
         tracker = running.manager.agents.tracker(1)
         running.do(running.manager.agents.wait(1, lambda tracker: tracker.over))
         assert tracker.agents["h1"].round == 2
-        assert json.loads(tracker.agents["h1"].detail) == {"loss": 0.5}
-        assert tracker.reports()["ps"] == {"served": True}
+        assert tracker.reports()["ps"] == served
         (job,) = ControllerClient(running.address).status()
         assert (job.job, job.epoch, job.state) == (1, 1, "finished")
         assert [agent.host for agent in job.agents] == ["h1", "h2", "ps"]
@@ -422,17 +423,17 @@ def test_a_client_outlives_its_controller(tmp_path: Path) -> None:
             client.ready()
         for client in clients.values():
             client.wait_for_start(WAIT)
-        clients["h1"].finished({"ok": True})
+        clients["h1"].finished(REPORT)
         running.do(running.manager.agents.wait(1, lambda t: bool(t.agents["h1"].report)))
     with Running(path, network) as running:
         running.do(running.manager.submit(request))
         clients["h2"].progress(9)
         running.do(running.manager.agents.wait(1, lambda t: t.agents["h2"].round == 9))
-        clients["h2"].finished({"ok": False})
+        clients["h2"].finished(pb.Report())
         for client in clients.values():
             assert client.wait_until_all_done(WAIT) == AllDone({})
         tracker = running.manager.agents.tracker(1)
-        assert tracker.reports() == {"h1": {"ok": True}, "h2": {"ok": False}}
+        assert tracker.reports() == {"h1": REPORT, "h2": pb.Report()}
         for client in clients.values():
             client.close()
 
@@ -617,6 +618,6 @@ def test_a_job_is_over_when_the_last_report_is_in_and_not_before() -> None:
         tracker.register(worker, 0.0, pb.FINISHED)
     assert not tracker.released
     for worker in ("h1", "h2"):
-        tracker.receive(worker, pb.AgentMessage(finished=pb.Finished(report="{}")), 0.0)
+        tracker.receive(worker, pb.AgentMessage(finished=pb.Finished()), 0.0)
     assert tracker.released
-    assert tracker.reports() == {"h1": {}, "h2": {}}
+    assert tracker.reports() == {"h1": pb.Report(), "h2": pb.Report()}

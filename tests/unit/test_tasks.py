@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import re
 import tracemalloc
 from collections.abc import Mapping
+from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from cli.job_commands import make_submission
+from cli.job_commands import make_submission, read_task
 from cli.main import app
 from collectives.algorithms.catalogue import SCHEDULES
+from collectives.algorithms.rooted import RootedTree
+from collectives.algorithms.trees import SharedTree
+from collectives.choices import FormOptions, Shape, Siblings
+from collectives.messages import workload_from
 from collectives.plan import DataType, JobPlan
 from collectives.workload import MOST_TENSORS, WorkloadError, WorkloadSpec
 from controller.dataplane.rules import SwitchRules
@@ -24,6 +31,7 @@ from controller.jobs.job_queue import JobError, JobState
 from controller.jobs.job_spec import spec_from
 from controller.jobs.manager import Manager
 from controller.jobs.task_check import check_task
+from coordination.tree import CoordinationTree
 from host_agent import memory
 from host_agent import workload as workloads
 from host_agent.node.member import Member
@@ -31,23 +39,25 @@ from host_agent.node.real import RealEnvironment
 from host_agent.node.source import LockStep
 from host_agent.node.vectors import VectorQueues
 from host_agent.operator_training import OperatorTraining
+from host_agent.options import WorkerOptions
 from host_agent.session import Assignment
-from host_agent.task import Task, TaskError
+from host_agent.task import Task, TaskError, task_from
 from host_agent.workload import RandomTensors, Stopped, TrainingWorkload, random_tensor
 from network.loaders import load_network
 from network.model import Network
 from planning.model.request import PlanRequest
 from planning.registry import make_plan
+from protocol import hopsum_pb2 as pb
 
 GOOD: dict[str, Any] = {
     "kind": "random",
     "workers": 2,
     "elements": 10,
     "rounds": 3,
-    "dtype": "int32",
+    "dtype": "INT32",
     "seed": 1,
 }
-NOT_NUMBERS = [True, None, 1.5, float("nan"), "10", [], {}]
+NOT_NUMBERS = [True, 1.5, "ten", [], {}]
 
 
 def wrong_workloads() -> list[tuple[dict[str, Any], str]]:
@@ -59,40 +69,105 @@ def wrong_workloads() -> list[tuple[dict[str, Any], str]]:
         ("rounds", 1, MOST_TENSORS),
         ("seed", 0, (1 << 64) - 1),
     ):
-        for value in (least - 1, most + 1, -1, 10**400, *NOT_NUMBERS):
-            cases.append(({name: value}, f"{name} .*: expected a whole number from {least} to"))
-    for kind in ("", "nope", "Random", None, 7, [], {}):
+        for value in (least - 1, most + 1):
+            words = f"{name} .*: expected a whole number from {least} to|{name} field: .*range: "
+            cases.append(({name: value}, words))
+        for value in (-1, 10**400, *NOT_NUMBERS):
+            cases.append(({name: value}, rf"parse {name} field: |Task\.workload\.{name}"))
+        cases.append(({name: float("nan")}, "NaN: expected a number that JSON has"))
+        cases.append(({name: None}, f"workload: {name} is missing"))
+    for kind in ("", "nope", "Random"):
         cases.append(({"kind": kind}, "kind .*: expected one of random, digits"))
-    for dtype in ("", "float64", None, 7, []):
-        cases.append(({"dtype": dtype}, "dtype .*: expected one of float32, int32"))
-    cases.append(({"coordinate": 1}, "coordinate 1: expected true or false"))
-    cases.append(({"extra": 1}, "there is no 'extra'"))
+    for value in (7, [], {}):
+        cases.append(({"kind": value}, "Failed to parse kind field"))
+    for dtype in ("", "int32", "float64", []):
+        cases.append(({"dtype": dtype}, r"parse dtype field|Task\.workload\.dtype"))
+    cases.append(({"dtype": 7}, "dtype 7: expected one of FLOAT32, INT32"))
+    cases.append(({"coordinate": 1}, "Failed to parse coordinate field"))
+    cases.append(({"extra": 1}, 'no field named "extra" at "Task.workload"'))
     cases.append(({"kind": "digits", "rounds": MOST_TENSORS}, "11000000 tensors: expected at most"))
     return cases
 
 
 @pytest.mark.parametrize(("fields", "words"), wrong_workloads())
-def test_workloads_that_cannot_be(fields: dict[str, Any], words: str) -> None:
-    # Of a number that JSON does not have the message is another one.
-    text = json.dumps(GOOD | fields)
-    with pytest.raises(WorkloadError, match=r"NaN: expected" if "NaN" in text else words):
-        WorkloadSpec.from_json(text)
+def test_workloads_that_cannot_be(fields: dict[str, Any], words: str, tmp_path: Path) -> None:
+    (tmp_path / "task").write_text(json.dumps({"workload": GOOD | fields}))
+    with pytest.raises(ValueError, match=words) as caught:
+        workload_from(read_task(tmp_path / "task").workload)
+    assert len(str(caught.value)) < 1000
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["", "{", "[]", "7", "null", "[" * 100_000, '{"kind": 1, "kind": 2}', None, 7, {}, b"{}"],
+    ("text", "words"),
+    [
+        ("", "line 1 column 1"),
+        ('{"workload":\n{]', "line 2 column 2"),
+        ("[]", "no JSON object"),
+        ("7", "no JSON object"),
+        ("null", "no JSON object"),
+        ("[" * 100_000, "too many brackets"),
+        ('{"workload": ' * 900 + "1" + "}" * 900, "no field named|too deep"),
+        ('{"trees": [[[[[7]]]]]}', "trees"),
+        ('{"vectors": 1, "vectors": 2}', "key 'vectors' is there twice"),
+        ('{"workload": NaN}', "NaN: expected a number that JSON has"),
+        ('{"workload": 7}', "Failed to parse workload field"),
+        ('{"workload": "random"}', "Failed to parse workload field"),
+        ('{"options": {"nope": 1}}', 'no field named "nope" at "Task.options"'),
+        ('{"options": {"first_fragment": -1}}', "first_fragment"),
+        ('{"options": 7}', "Failed to parse options field"),
+        ('{"vectors": -1}', "Failed to parse vectors field"),
+        ('{"level_wise": {"form": "ROUND"}}', "enum value ROUND .* at Task.level_wise.form"),
+        ('{"schedule": 7}', "Failed to parse schedule field"),
+        ('{"coordination": {"parents": [0.5]}}', "Failed to parse parents field"),
+        ('{"nope": 1}', 'no field named "nope" at "Task"'),
+        (f'{{"{"x" * 100_000}": 1}}', "no field named"),
+    ],
 )
-def test_what_is_no_workload(text: Any) -> None:
-    with pytest.raises(WorkloadError, match=r"^workload"):
-        WorkloadSpec.from_json(text)
+def test_files_that_are_no_task(text: str, words: str, tmp_path: Path) -> None:
+    file = tmp_path / "task"
+    file.write_text(text)
+    with pytest.raises(JobError, match=words) as caught:
+        read_task(file)
+    said = str(caught.value)
+    assert said.startswith(f"task {file}: cannot be read: ")
+    assert "; expected a Task of protocol/hopsum.proto as a JSON object, such as {" in said
+    assert len(said) < 1000
+    assert "\n" not in said
+
+
+def test_a_file_gives_a_task(tmp_path: Path) -> None:
+    file = tmp_path / "task"
+    tree = {"root": "h1", "parents": {"h2": "h1"}, "share": "1/2"}
+    file.write_text(
+        json.dumps(
+            {
+                "workload": GOOD,
+                "schedule": "multi-tree",
+                "options": {"deadline": 8},
+                "trees": [tree],
+                "level_wise": {"form": "LEVELS", "siblings": "RING"},
+                "coordination": {"names": ["h1", "h2"], "parents": [-1, 0]},
+                "vectors": 3,
+            }
+        )
+    )
+    assert task_from(read_task(file)) == Task(
+        WorkloadSpec("random", 2, 10, 3, DataType.INT32, 1),
+        "multi-tree",
+        WorkerOptions(deadline=8.0),
+        (SharedTree(RootedTree("h1", {"h2": "h1"}), Fraction(1, 2)),),
+        CoordinationTree(("h1", "h2"), (-1, 0)),
+        3,
+        FormOptions(Shape.LEVELS, Siblings.RING),
+    )
 
 
 def test_a_missing_field_is_named() -> None:
     for name in GOOD:
-        text = json.dumps({key: value for key, value in GOOD.items() if key != name})
-        with pytest.raises(WorkloadError, match=f"workload: {name} is missing"):
-            WorkloadSpec.from_json(text)
+        workload = task_of().workload
+        workload.ClearField(name)
+        with pytest.raises(WorkloadError, match=f"workload: {name} is missing; it has kind"):
+            workload_from(workload)
 
 
 @pytest.mark.parametrize("dtype", list(DataType))
@@ -186,7 +261,7 @@ def test_a_job_that_is_left_ends_what_goes_on() -> None:
 class Client:
     """A controller that has given a host its part."""
 
-    def __init__(self, network: Network, plan: JobPlan, task: Mapping[str, Any]) -> None:
+    def __init__(self, network: Network, plan: JobPlan, task: pb.Task) -> None:
         self.host, self.job, self.address, self.started = "h1", 1, "here", False
         self.assignment = Assignment(network, plan, task)
 
@@ -197,7 +272,7 @@ class Client:
         pass
 
 
-def member(task: Mapping[str, Any]) -> Member:
+def member(task: pb.Task) -> Member:
     """The part of h1 in a job of h1 and h2 in the switches."""
     network = load_network("star:2")
     plan = make_plan(network, PlanRequest(1, 1, ("h1", "h2"), ("ps",)))
@@ -206,8 +281,17 @@ def member(task: Mapping[str, Any]) -> Member:
     return Member(client, environment, lambda machine: None, VectorQueues(environment.wake))
 
 
-def task_of(**fields: Any) -> dict[str, Any]:
-    return {"workload": json.dumps(GOOD | fields)}
+def task_of(
+    kind: str = "random",
+    workers: int = 2,
+    elements: int = 10,
+    rounds: int = 3,
+    **fields: Any,
+) -> pb.Task:
+    workload = pb.Workload(
+        kind=kind, workers=workers, elements=elements, rounds=rounds, dtype=pb.INT32, seed=1
+    )
+    return pb.Task(workload=workload, **fields)
 
 
 @pytest.mark.parametrize(
@@ -219,32 +303,30 @@ def task_of(**fields: Any) -> dict[str, Any]:
             task_of(elements=1 << 40),
             r"host h1: its part of .* needs 30.* TB of memory, and .* are avail",
         ),
-        (task_of() | {"schedule": "gossip"}, "schedule 'gossip': expected one of ring"),
-        (task_of() | {"schedule": 7}, "schedule 7: expected one of ring"),
-        (task_of() | {"options": {"deadline": 0}}, "option deadline 0: expected seconds, above 0"),
-        (task_of() | {"options": {"deadline": "1"}}, "option deadline '1': expected seconds"),
-        (task_of() | {"options": {"first_fragment": -1}}, "option first_fragment -1: expected 0"),
-        (task_of() | {"options": {"scale_workers": 0}}, "option scale_workers 0: expected 1 to"),
-        (task_of() | {"options": {"nope": 1}}, "cannot be read"),
-        (task_of() | {"options": 7}, "cannot be read"),
-        (task_of() | {"vectors": -1}, "vectors -1: expected the number of a job"),
-        (task_of() | {"trees": [7]}, "cannot be read"),
-        (task_of() | {"coordination": []}, "cannot be read"),
+        (task_of(schedule="gossip"), "schedule 'gossip': expected one of multi-tree, ring"),
+        (task_of(options={"deadline": 0.0}), r"option deadline 0\.0: expected seconds, above 0"),
+        (task_of(options={"min_probe": math.nan}), "option min_probe nan: expected seconds"),
+        (task_of(options={"max_timeout": math.inf}), "option max_timeout inf: expected seconds"),
+        (task_of(options={"bypass_after": 2**32 - 1}), "option bypass_after 4294967295: expected"),
+        (task_of(options={"scale_workers": 0}), "option scale_workers 0: expected 1 to"),
+        (task_of(vectors=0x10000), "vectors 65536: expected the number of a job"),
+        (task_of(trees=[{}]), "share '': expected a fraction"),
+        (task_of(level_wise={"form": 9}), "form 9: expected one of AUTO, LEVELS, FLAT"),
+        (task_of(coordination={}), "is of .*; expected the plan's workers, h1, h2"),
         (
-            task_of() | {"coordination": {"names": ["h1", "h9"], "parents": [-1, 0]}},
+            task_of(coordination={"names": ["h1", "h9"], "parents": [-1, 0]}),
             "is of h1, h9; expected the plan's workers, h1, h2",
         ),
-        ({}, "cannot be read"),
-        ({"workload": 7}, "cannot be read"),
+        (pb.Task(), "cannot be followed: workload: kind is missing"),
     ],
 )
-def test_agents_refuse_tasks_that_they_cannot_follow(task: Mapping[str, Any], words: str) -> None:
+def test_agents_refuse_tasks_that_they_cannot_follow(task: pb.Task, words: str) -> None:
     with pytest.raises(TaskError, match=words):
         member(task).advance(0.0)
 
 
 def test_an_agent_has_a_task_that_fits() -> None:
-    going = member(json.loads(Task(WorkloadSpec.from_json(json.dumps(GOOD))).to_json()))
+    going = member(task_of())
     going.advance(0.0)
     assert not going.over
 
@@ -299,14 +381,14 @@ def test_a_job_needs_the_memory_of_its_hosts() -> None:
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"task": json.dumps(task_of(workers=3))}, "its workload is for 3 workers, and it has 2"),
-        ({"task": json.dumps(task_of(kind="nope"))}, "kind 'nope': expected one of"),
-        ({"task": json.dumps(task_of(elements=-1))}, "elements -1: expected a whole number"),
-        ({"task": json.dumps(task_of(rounds="3"))}, "rounds '3': expected a whole number"),
-        ({"task": "{}"}, 'its task has no "workload"'),
-        ({"task": "[" * 100_000}, "expected a JSON object, .*too many brackets"),
-        ({"task": '{"workload": NaN}'}, "NaN: expected a number that JSON has"),
-        ({"task": json.dumps(task_of()), "algorithm": "ring"}, "whose schedule is None"),
+        ({"task": task_of(workers=3)}, "its workload is for 3 workers, and it has 2"),
+        ({"task": task_of(kind="nope")}, "kind 'nope': expected one of"),
+        ({"task": task_of(elements=2**64 - 1)}, "elements 18446744073709551615: expected a whole"),
+        ({"task": task_of(rounds=0)}, "rounds 0: expected a whole number from 1"),
+        ({"task": pb.Task()}, "its task has no workload; expected one with kind, workers"),
+        ({"task": pb.Task(workload=pb.Workload())}, "workload: kind is missing"),
+        ({"task": task_of(), "algorithm": "ring"}, "whose schedule is ''; expected one of"),
+        ({"task": task_of(schedule="gossip"), "algorithm": "ring"}, "whose schedule is 'gossip'"),
         (
             {"algorithm": "ring", "planner": "embedding"},
             "algorithm ring among themselves, and planner embedding would have no part in it",
@@ -317,8 +399,9 @@ def test_a_job_needs_the_memory_of_its_hosts() -> None:
 )
 def test_jobs_that_are_refused(fields: dict[str, Any], words: str) -> None:
     submission = make_submission("a", "2")
-    for name, value in fields.items():
-        setattr(submission, name, value)
+    if "task" in fields:
+        submission.ClearField("task")
+    submission.MergeFrom(pb.Submission(**fields))
     answer = submitted(submission)
     assert isinstance(answer, str)
     assert re.search(words, answer), answer

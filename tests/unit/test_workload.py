@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from collectives.messages import workload_from, workload_message
 from collectives.plan import DataType
 from host_agent.digits import Digits, DigitsTraining, load_images, train_alone
 from host_agent.workload import (
@@ -14,9 +15,10 @@ from host_agent.workload import (
 )
 
 
-def test_a_spec_crosses_as_json() -> None:
+def test_a_spec_crosses_as_a_message() -> None:
     spec = WorkloadSpec("random", 4, 10, 2, DataType.INT32, 7)
-    assert WorkloadSpec.from_json(spec.to_json()) == spec
+    for each in (spec, WorkloadSpec("process", 2, 0, 0, DataType.FLOAT32, 0, coordinate=True)):
+        assert workload_from(workload_message(each)) == each
     assert spec.tensor_sizes() == [10, 10]
 
 
