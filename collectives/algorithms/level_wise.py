@@ -42,6 +42,13 @@ NAME = "level-wise"
 
 PIECES_A_LEVEL = 32
 """For every level above the lowest: to fill and drain them takes that part of the time at most."""
+LEAST_PIECES = 4
+"""On one level too, so that sums go back while the rest is still being summed.
+
+In one piece all turn round at once, and a rank that is late there is held up further: what the
+others send back already shares its link with what it still has to sum. More than these few gain
+nothing (in Mininet), and every piece adds messages.
+"""
 LEAST_MESSAGE = 4096
 """Elements of the smallest message, on average: 16 KiB, about a link's bandwidth times delay."""
 MOST_MESSAGES = 1024
@@ -109,10 +116,10 @@ def pieces_for(
     """Into how many pieces to cut a tensor: latency against overlap.
 
     More pieces overlap more, and each costs every level's latency again. So `a_level` for every
-    level above the lowest, but no more than keep the smallest message, 1 / len(ranks) of a piece,
-    at LEAST_MESSAGE, and what a rank sends at MOST_MESSAGES; rounded down to a power of two,
-    with which most pieces are equal. Raises ScheduleError for ranks that are not in the tree,
-    listed twice, or none.
+    level above the lowest, or LEAST_PIECES, but no more than keep the smallest message,
+    1 / len(ranks) of a piece, at LEAST_MESSAGE, and what a rank sends at MOST_MESSAGES; rounded
+    down to a power of two, with which most pieces are equal. Raises ScheduleError for ranks that
+    are not in the tree, listed twice, or none.
     """
     tree = ranks_as_leaves(tree, ranks)
     levels = dict.fromkeys(tree.nodes, 0)
@@ -124,7 +131,7 @@ def pieces_for(
             levels[node] = levels[parent] + (count > 1)
             messages[node] = messages[parent] + 2 * (count - 1)
     pieces = min(
-        a_level * (max(levels.values()) - 1),
+        max(LEAST_PIECES, a_level * (max(levels.values()) - 1)),
         elements // (len(ranks) * LEAST_MESSAGE),
         MOST_MESSAGES // max(1, *messages.values()),
     )

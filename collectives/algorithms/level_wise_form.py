@@ -5,7 +5,8 @@ Four things are chosen, by closed forms alone, unless `FormOptions` say:
 - target parts by the rates of the links (`target_parts`); 003's own where links are alike;
 - siblings by ring, which needs the fewest connections; hierarchically where three or more keep
   unequal parts, and where messages are so short that latency decides: a ring's turns add it up;
-- pieces: many where a level above the lowest is the slowest, which waits for the first of them;
+- pieces: many where a level above the lowest is the slowest, which waits for the first of them,
+  and some on one level, so that no rank has to wait for all others before sums go back;
 - levels: where no link between switches binds, levels only cost time, and all ranks are siblings:
   one ring in the order of the tree, which crosses every link once each way. `Form.describe` says
   which it is.
@@ -75,14 +76,18 @@ class Form:
     def describe(self) -> str:
         """Return a line for people: flat or how many levels, siblings, target parts, pieces."""
         how = "around a ring" if self.siblings is Siblings.RING else "hierarchically"
+        pieces = f"{self.pieces} piece{'s' * (self.pieces != 1)}"
         if self.flat:
             why = f" ({self.why})" if self.why else ""
-            return f"flat{why}: all ranks, in the order of the tree, exchange {how} on one level"
+            return (
+                f"flat{why}: all ranks, in the order of the tree, exchange {how} on one level, "
+                f"{pieces}"
+            )
         levels = len({self.tree.heights[n] for n, c in self.tree.children.items() if len(c) > 1})
         parts = "equal" if self.parts == equal_parts(self.tree) else "unequal"
         return (
             f"{levels} level{'s' * (levels != 1)}: siblings exchange {how}, {parts} target parts, "
-            f"{self.pieces} piece{'s' * (self.pieces != 1)}"
+            f"{pieces}"
         )
 
     def all_reduce(self, ranks: Sequence[str], elements: int) -> Schedule:
@@ -142,7 +147,7 @@ def choose_form(
     `rates`: of the links above nodes, bits/s. `delay`: from one rank to another, s, at most.
     """
     if options.shape is Shape.FLAT:
-        return _one_level(flattened(tree, ranks), options.siblings or Siblings.RING)
+        return _one_level(tree, ranks, elements, options.siblings or Siblings.RING)
     wanted = options.siblings
     equal = equal_parts(tree)
     few_peers = wanted is Siblings.HIERARCHICAL or most_peers(tree) <= MOST_PEERS
@@ -165,7 +170,7 @@ def choose_form(
     pieces = pieces_for(tree, ranks, elements, PIECES_A_LEVEL if waiting else PIECES_BELOW)
     flat = options.shape is Shape.AUTO and wanted is not Siblings.HIERARCHICAL and not short
     if flat and _ring_time(rates, len(ranks)) < least * (1 + UNEVEN * uneven_levels(tree)):
-        return replace(_one_level(flattened(tree, ranks), Siblings.RING), why=NOT_BOUND)
+        return replace(_one_level(tree, ranks, elements, Siblings.RING), why=NOT_BOUND)
     siblings = wanted or (Siblings.RING if by_ring else Siblings.HIERARCHICAL)
     return Form(tree, siblings, pieces, parts)
 
@@ -183,8 +188,10 @@ def flattened(tree: RootedTree, ranks: Sequence[str]) -> RootedTree:
     return RootedTree(tree.root, dict.fromkeys(ordered, tree.root))
 
 
-def _one_level(tree: RootedTree, siblings: Siblings) -> Form:
-    return Form(tree, siblings, 1, equal_parts(tree), flat=True)
+def _one_level(tree: RootedTree, ranks: Sequence[str], elements: int, siblings: Siblings) -> Form:
+    level = flattened(tree, ranks)
+    pieces = pieces_for(level, ranks, elements)
+    return Form(level, siblings, pieces, equal_parts(level), flat=True)
 
 
 def most_peers(tree: RootedTree) -> int:

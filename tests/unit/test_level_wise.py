@@ -349,10 +349,10 @@ def test_pieces_are_chosen_by_levels_and_size() -> None:
         return pieces_for(*tree_of(shape), elements)
 
     racks = [[None] * 8] * 4
-    # Two levels, three, and one, where nothing overlaps.
+    # Two levels, three, and one, where only sums and what is still summed overlap.
     assert chosen(racks, 25_000_000) == PIECES_A_LEVEL
     assert chosen([[[None] * 2] * 2] * 2, 25_000_000) == 2 * PIECES_A_LEVEL
-    assert chosen([None] * 8, 25_000_000) == chosen([[[None] * 8]], 25_000_000) == 1
+    assert chosen([None] * 8, 25_000_000) == chosen([[[None] * 8]], 25_000_000) == 4
     # The size, in full messages; a power of two.
     assert [chosen(racks, 32 * LEAST_MESSAGE * n) for n in (0, 1, 2, 3, 4, 7, 8)] == [
         1, 1, 2, 2, 4, 4, 8,

@@ -19,6 +19,7 @@ from collectives.algorithms.level_wise_form import (
     most_peers,
     uneven_levels,
 )
+from collectives.algorithms.ring import ring_all_reduce
 from collectives.algorithms.rooted import RootedTree
 from collectives.algorithms.target_parts import Rates, equal_parts, link_loads, time_of
 from collectives.messages import form_from, form_message
@@ -29,7 +30,10 @@ from network.loaders import load_network
 from network.model import Network
 from network.paths import PlainRoutes
 from protocol import hopsum_pb2 as pb
+from timing.routes import LinkArrays
+from timing.scenario import Background, Scenario
 from timing.schedule_bytes import link_volumes
+from timing.schedules import add_schedule, agents_transport
 
 FIGURE_2 = {"a1": "a", "a2": "a", "b1": "b", "b2": "b", "b3": "b"}
 Row = tuple[int, int, int, int]
@@ -104,8 +108,26 @@ def test_where_no_level_binds_there_is_one() -> None:
     tree, ranks = racks([8, 4, 2, 1])
     form = choose_form(tree, rated(tree, [1] * 4, 1), ranks, LARGE)
     assert form.tree == RootedTree("root", dict.fromkeys(ranks, "root"))
-    assert (form.siblings, form.pieces) == (Siblings.RING, 1)
+    assert (form.siblings, form.pieces) == (Siblings.RING, 4)
     assert choose_form(tree, rated(tree, [1] * 4, 2), ranks, LARGE).tree == tree
+
+
+@pytest.mark.parametrize("shape", [Shape.FLAT, Shape.LEVELS])
+def test_a_rank_that_is_late_holds_the_others_up_no_more_than_in_a_ring(shape: Shape) -> None:
+    """Other traffic to one rank takes its link at first; seven hosts, six of them ranks."""
+    network, elements = load_network("star:7", link_rate=25e6), 500_000
+    hosts = list(network.hosts)
+    ranks = hosts[:6]
+    form = form_for(network, ranks, elements, FormOptions(shape))
+
+    def seconds(schedule: Schedule) -> float:
+        scenario = Scenario(LinkArrays(network))
+        add_schedule(scenario, schedule, ranks, agents_transport(schedule))
+        scenario.add_background(Background(hosts[6], ranks[2], size=330_000))
+        return scenario.run().seconds
+
+    level_wise = seconds(form.all_reduce(ranks, elements))
+    assert level_wise < 1.01 * seconds(ring_all_reduce(6, elements))
 
 
 def turns_of(schedule: Schedule) -> tuple[list[set[Row]], list[set[Row]]]:
@@ -131,8 +153,9 @@ def test_a_flat_ring_is_in_the_order_of_the_tree_and_gathers_in_the_reverse_orde
     ways = {(ranks[t.source], ranks[t.target]) for t in schedule.transfers() if t.combine}
     assert ways == {("c", "e"), ("e", "f"), ("f", "d"), ("d", "c")}
     scatter, gather = turns_of(schedule)
-    assert len(scatter) == 3
-    assert gather == scatter[::-1]
+    assert len(scatter) == len(gather) == 3 * form.pieces
+    for first in range(0, len(scatter), 3):
+        assert gather[first : first + 3] == scatter[first : first + 3][::-1]
 
 
 @given(
