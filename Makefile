@@ -44,7 +44,7 @@ test: setup  ## all tests this machine allows; TEST=name runs those that match
 	$(BIN)/python -m pytest -n 3 --dist loadgroup $(if $(TEST),-k '$(TEST)')
 
 fuzz: setup  ## agents against mutated frames; FRAMES of each kind of agent and job
-	$(BIN)/python -m pytest -n 2 tests/unit/test_frame_fuzz.py --fuzz-frames $(FRAMES)
+	$(BIN)/python -m pytest -n 2 tests/host_agent/test_frame_fuzz.py --fuzz-frames $(FRAMES)
 
 bench: setup  ## measure; prints tables, writes out/bench/*.json
 	$(BIN)/python -m benchmarks.run --output out/bench

@@ -1,4 +1,4 @@
-"""Fixtures that several tiers share."""
+"""Fixtures that several rooms share, and what tests marked `network` need."""
 
 from __future__ import annotations
 
@@ -12,18 +12,16 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from tests.machine import PATIENCE, interface_names, until
+from mininet_topos.loader import why_unavailable
+from mininet_topos.record import EmulationLock, EmulationUp, state_folder
+from tests.support.machine import PATIENCE, held, interface_names, unique, until, wait_until_up
+from tests.support.processes import MARK
+
+_WHY_NO_MININET = why_unavailable()
 
 # Nothing is timed in tests: a busy machine must not fail them.
 settings.register_profile("hopsum", deadline=None)
 settings.load_profile("hopsum")
-
-
-def wait_until_up(*interfaces: str) -> None:
-    """Return when the kernel has noticed the carrier: until then it drops what is sent."""
-    for interface in interfaces:
-        state = Path("/sys/class/net", interface, "operstate")
-        until(lambda state=state: state.read_text().strip() == "up", f"{interface} to come up")  # type: ignore[misc]
 
 
 @contextmanager
@@ -49,7 +47,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--fuzz-frames",
         type=int,
         default=None,
-        help="frames of each test of tests/unit/test_frame_fuzz.py, some millions for a long run",
+        help="frames of each test of test_frame_fuzz.py, some millions for a long run",
     )
 
 
@@ -71,3 +69,38 @@ def other_veth() -> Iterator[tuple[str, str]]:
 def time_to_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a plan of an embedding depend on its search alone, and not on how busy the machine is."""
     monkeypatch.setattr("planning.embedding.job_planner.PLANNING_SECONDS", PATIENCE)
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """One group: two emulations at once would take each other's interface names.
+
+    Marked as soon as it is collected, since pytest-xdist reads the groups before other hooks run.
+    """
+    if item.get_closest_marker("network") is not None:
+        item.add_marker(pytest.mark.xdist_group("network"))
+        if _WHY_NO_MININET is not None:
+            item.add_marker(pytest.mark.skip(reason=_WHY_NO_MININET))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def only_emulation(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Wait for other runs of a network module, and for an emulation that is up for another reason.
+
+    All processes that its tests start are marked, so that they find those and no others.
+    """
+    if request.node.get_closest_marker("network") is None or _WHY_NO_MININET is not None:
+        yield
+        return
+    folder = state_folder()
+    with held(folder / "network-tests.lock"), pytest.MonkeyPatch.context() as environment:
+        until(_nobody_emulates, "the end of the emulation that is up on this machine")
+        environment.setenv(MARK, unique("test"))
+        yield
+
+
+def _nobody_emulates() -> bool:
+    try:
+        EmulationLock(state_folder()).release()
+    except EmulationUp:
+        return False
+    return True

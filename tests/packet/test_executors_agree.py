@@ -12,8 +12,8 @@ from p4switch.check import compile_file
 from p4switch.execute.interpreter import Interpreter
 from p4switch.stf import prepare
 from p4switch.v1model.engine import Engine, Packet
+from tests.support.paths import PROGRAMS
 
-PROGRAMS = Path(__file__).with_name("programs")
 ROUNDS = 40
 BATCH = 6
 

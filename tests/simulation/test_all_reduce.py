@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 
 import pytest
 
@@ -22,15 +21,16 @@ from planning.registry import make_plan
 from simulation.all_reduce import SimulatedRun, simulate_plan, simulate_schedule
 from simulation.events import SimulationError
 from simulation.faults import Cut, Faults, Reboot
+from tests.support.paths import HOPSUM_P4
 
-PROGRAM = Path(__file__).resolve().parents[2] / "p4src" / "hopsum.p4"
 LANES = 32
 OPTIONS = WorkerOptions(deadline=500.0, max_timeout=0.3)
 
 
 @cache
 def maker(executor: str | None = None) -> object:
-    return engine_maker(PROGRAM, defines={"LANES": str(LANES), "SLOTS": "1024"}, executor=executor)
+    defines = {"LANES": str(LANES), "SLOTS": "1024"}
+    return engine_maker(HOPSUM_P4, defines=defines, executor=executor)
 
 
 def make_engine() -> Engine:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 
 import pytest
 
@@ -29,9 +28,9 @@ from planning.registry import make_plan
 from protocol.wire import Reduction
 from simulation.all_reduce import Replan, SimulatedRun, simulate_plan, simulate_schedule
 from simulation.faults import Faults
+from tests.support.paths import HOPSUM_P4
 from timing.prediction import predict
 
-PROGRAM = Path(__file__).resolve().parents[2] / "p4src" / "hopsum.p4"
 WORKERS = 4
 LANES = 352
 SEED = 3
@@ -41,7 +40,7 @@ VECTOR_WINDOW = 4
 @cache
 def maker() -> Callable[[], Engine]:
     defines = {"LANES": str(LANES), "SLOTS": "256"}
-    return engine_maker(PROGRAM, defines=defines, options=EngineOptions(queue_depth=1 << 16))
+    return engine_maker(HOPSUM_P4, defines=defines, options=EngineOptions(queue_depth=1 << 16))
 
 
 @cache

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 from random import Random
 
 import numpy as np
@@ -40,7 +39,7 @@ from planning.registry import make_plan
 from protocol.wire import Reduction
 from simulation.install import install
 from simulation.world import Agent, Frames, World
-from tests.unit.coordination_world import (
+from tests.support.coordination_world import (
     OPTIONS,
     Training,
     Work,
@@ -49,8 +48,8 @@ from tests.unit.coordination_world import (
     random_tree,
     rough,
 )
+from tests.support.paths import HOPSUM_P4
 
-PROGRAM = Path(__file__).resolve().parents[2] / "p4src" / "hopsum.p4"
 LANES = 32
 ITERATIONS = 10
 PARTS = 4
@@ -222,7 +221,7 @@ def test_the_switches_combine_the_vectors() -> None:
     )
     plan = make_plan(network, request)
     rules = rules_for(network, [plan])
-    make_engine = engine_maker(PROGRAM, defines={"LANES": str(LANES), "SLOTS": "256"})
+    make_engine = engine_maker(HOPSUM_P4, defines={"LANES": str(LANES), "SLOTS": "256"})
 
     def switch(name: str) -> Engine:
         engine = make_engine()

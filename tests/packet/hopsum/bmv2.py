@@ -28,8 +28,9 @@ from google.protobuf import text_format
 from mininet_topos.shaping import offload_command
 from p4switch.control.plane import AUXDATA_ROOM, PACKET_AUXDATA, SOL_PACKET, frame_with_tag
 from protocol.outcomes import Outcome
-from tests.machine import PATIENCE, interface_names, loopback, own_port
-from tests.packet.hopsum.switches import CPU_PORT, PORTS, PROGRAM, Build, Frame, Match, Switch
+from tests.packet.hopsum.switches import CPU_PORT, PORTS, Build, Frame, Match, Switch
+from tests.support.machine import PATIENCE, interface_names, loopback, own_port
+from tests.support.paths import HOPSUM_P4
 
 MARKER_MAC = 0x02FE00000000
 """Plus the port that a marker goes to; the CPU port has one too."""
@@ -67,7 +68,7 @@ class Compiler:
             out.mkdir(parents=True)
             defines = [f"-D{name}={value}" for name, value in build.defines.items()]
             command = ["p4c", "--target", "bmv2", "--arch", "v1model", "--std", "p4-16", *defines]
-            command += ["--p4runtime-files", str(info), "-o", str(out), str(PROGRAM)]
+            command += ["--p4runtime-files", str(info), "-o", str(out), str(HOPSUM_P4)]
             subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         return info, out / "hopsum.json"
 

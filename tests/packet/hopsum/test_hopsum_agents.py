@@ -19,7 +19,7 @@ from protocol import wire
 from protocol.outcomes import Outcome
 from protocol.wire import Flag, Hop, Kind
 from tests.packet.hopsum.switches import Build, Switch
-from tests.unit.protocol_world import contribution, frame, result, star_plan
+from tests.support.protocol_world import contribution, frame, result, star_plan
 
 STRANGERS_PORT = 3
 HOST_PORT = 5

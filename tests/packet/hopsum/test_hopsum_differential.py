@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from protocol.outcomes import Outcome
 from protocol.wire import Flag, Hop, Kind, Reduction
+from tests.oracles.reference_switch import ReferenceSwitch
 from tests.packet.hopsum.packets import Packet, raw_ipv4
 from tests.packet.hopsum.switches import CPU_PORT, Build, Frame, Switch
-from tests.packet.reference import ReferenceSwitch
 
 BUILDS = [Build(lanes, per_lane) for lanes in (32, 96) for per_lane in (False, True)]
 EXAMPLES = {"interpreter": 40, "native": 120, "bmv2": 8}
