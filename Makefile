@@ -8,6 +8,9 @@ TEST ?=
 LANES ?= 256
 FRAMES ?= 1000000
 
+# Set in many containers. A network is dozens of processes, and each would compile its modules anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help setup system build run test fuzz bench bench-collectives bench-planning bench-jobs lint format stop clean
 
