@@ -21,6 +21,7 @@ from mininet_topos.emulation import Emulation
 from network.loaders import load_network
 from network.model import Network
 from protocol.channel import Tls
+from tests.support.certificates import certify
 from tests.support.machine import PATIENCE, interface_names, until
 
 pytestmark = pytest.mark.network
@@ -217,26 +218,6 @@ def test_a_job_outlives_a_controller_that_is_killed(cluster: Cluster) -> None:
 
 
 # -- TLS
-
-
-def openssl(folder: Path, *arguments: str) -> None:
-    subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
-
-
-def certify(folder: Path, name: str, authority: str | None = None, names: str = "") -> None:
-    """Make `name`.pem and `name`.key, of an authority or as one; `names`: of a server."""
-    key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
-    asked = ("req", *key, "-keyout", f"{name}.key", "-subj", f"/CN={name}")
-    if authority is None:
-        openssl(folder, *asked, "-x509", "-out", f"{name}.pem", "-days", "2")
-        return
-    openssl(folder, *asked, "-out", f"{name}.csr")
-    (folder / "names").write_text(f"subjectAltName={names}" if names else "")
-    openssl(
-        folder, "x509", "-req", "-in", f"{name}.csr", "-CA", f"{authority}.pem",
-        "-CAkey", f"{authority}.key", "-CAcreateserial", "-out", f"{name}.pem", "-days", "2",
-        "-extfile", "names",
-    )  # fmt: skip
 
 
 @contextlib.contextmanager

@@ -16,7 +16,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+
+from network.model import Network
 
 PATIENCE = 900.0
 """Seconds until a wait is given up. Only a hung process takes as long, however busy the machine."""
@@ -61,6 +64,16 @@ def loopback(count: int) -> list[str]:
     taken = _free_addresses[:count]
     del _free_addresses[:count]
     return taken
+
+
+def on_loopback(network: Network) -> Network:
+    """The network with addresses of this machine that nobody else uses."""
+    addresses = loopback(len(network.hosts))
+    hosts = {
+        name: replace(host, ip=address)
+        for (name, host), address in zip(network.hosts.items(), addresses, strict=True)
+    }
+    return replace(network, hosts=hosts)
 
 
 def own_port() -> int:

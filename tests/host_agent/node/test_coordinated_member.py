@@ -21,8 +21,8 @@ from host_agent.workload import WorkloadSpec
 from network.loaders import load_network
 from network.model import Network
 from packet_io.port import MemoryPort
-from tests.host_agent.node.test_schedule_member import RANKS, Client, Controller, on_loopback
-from tests.support.machine import PATIENCE, until
+from tests.host_agent.node.test_schedule_member import RANKS, Client, Controller
+from tests.support.machine import PATIENCE, on_loopback, until
 
 SPEC = WorkloadSpec("digits", RANKS, 0, 1, DataType.FLOAT32, seed=1, coordinate=True)
 

@@ -16,8 +16,7 @@ from host_agent.node.exchange import ScheduleExchange, like
 from host_agent.node.real import RealEnvironment
 from network.loaders import load_network
 from protocol.wire import tos_of_level
-from tests.host_agent.node.test_schedule_member import on_loopback
-from tests.support.machine import until
+from tests.support.machine import on_loopback, until
 
 HOSTS = ("h1", "h2")
 ELEMENTS = 1000

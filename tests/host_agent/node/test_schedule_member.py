@@ -24,7 +24,7 @@ from host_agent.workload import WorkloadSpec
 from network.loaders import load_network
 from network.model import Network
 from packet_io.port import MemoryPort
-from tests.support.machine import PATIENCE, loopback
+from tests.support.machine import PATIENCE, on_loopback
 
 RANKS = 5
 
@@ -104,16 +104,6 @@ class Client:
 def local_network() -> Network:
     """Hosts that are reached on this machine, and by this test alone."""
     return on_loopback(load_network("leaf-spine:2x4"))
-
-
-def on_loopback(network: Network) -> Network:
-    """The network with addresses of this machine that nobody else uses."""
-    addresses = loopback(len(network.hosts))
-    hosts = {
-        name: replace(host, ip=address)
-        for (name, host), address in zip(network.hosts.items(), addresses, strict=True)
-    }
-    return replace(network, hosts=hosts)
 
 
 def run_agents(controller: Controller) -> None:
