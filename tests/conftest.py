@@ -16,6 +16,7 @@ from mininet_topos.loader import why_unavailable
 from mininet_topos.record import EmulationLock, EmulationUp, state_folder
 from tests.support.machine import PATIENCE, held, interface_names, unique, until, wait_until_up
 from tests.support.processes import MARK
+from tests.support.search import search_all
 
 _WHY_NO_MININET = why_unavailable()
 
@@ -49,6 +50,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=None,
         help="frames of each test of test_frame_fuzz.py, some millions for a long run",
     )
+    parser.addoption(
+        "--all-examples",
+        action="store_true",
+        help="as many examples as each random search has, not the few that are enough day by day",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Say how far to search, before modules are collected that ask."""
+    if config.getoption("--all-examples"):
+        search_all()
 
 
 @pytest.fixture
