@@ -15,7 +15,7 @@ from hypothesis import settings
 from mininet_topos.loader import why_unavailable
 from mininet_topos.record import EmulationLock, EmulationUp, state_folder
 from tests.support.machine import PATIENCE, held, interface_names, unique, until, wait_until_up
-from tests.support.processes import MARK
+from tests.support.processes import MARK, processes
 from tests.support.search import search_all
 
 _WHY_NO_MININET = why_unavailable()
@@ -95,24 +95,37 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def only_emulation(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Wait for other runs of a network module, and for an emulation that is up for another reason.
+def turn_to_emulate(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Wait for other runs of network modules, each of which has one turn.
 
     All processes that its tests start are marked, so that they find those and no others.
     """
-    if request.node.get_closest_marker("network") is None or _WHY_NO_MININET is not None:
+    if not _emulates(request.node):
         yield
         return
     folder = state_folder()
     with held(folder / "network-tests.lock"), pytest.MonkeyPatch.context() as environment:
-        until(_nobody_emulates, "the end of the emulation that is up on this machine")
         environment.setenv(MARK, unique("test"))
+        until(lambda: not _others_emulate(folder), "the end of another emulation")
         yield
 
 
-def _nobody_emulates() -> bool:
+@pytest.fixture(autouse=True)
+def only_emulation(request: pytest.FixtureRequest, turn_to_emulate: None) -> None:
+    """Wait for an emulation that is up for another reason than the module's tests."""
+    if _emulates(request.node):
+        folder = state_folder()
+        until(lambda: not _others_emulate(folder), "the end of another emulation")
+
+
+def _emulates(node: pytest.Item) -> bool:
+    return node.get_closest_marker("network") is not None and _WHY_NO_MININET is None
+
+
+def _others_emulate(folder: Path) -> bool:
     try:
-        EmulationLock(state_folder()).release()
+        EmulationLock(folder).release()
     except EmulationUp:
-        return False
-    return True
+        owner = (folder / "lock").read_text().strip()
+        return owner not in map(str, (os.getpid(), *processes()))
+    return False

@@ -82,6 +82,7 @@ def test_a_table_of_what_was_measured() -> None:
     assert (second["wrong"], second["starting"], mean["starting"]) == (2, 1.5, 1.0)
 
 
+@pytest.mark.slow
 def test_the_same_times_give_the_same_picture() -> None:
     times = {way: [1.0, 2.0, 4.0] for way in Way}
     assert distribution_plot(times).startswith(b"\x89PNG")

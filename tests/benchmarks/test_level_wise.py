@@ -60,6 +60,7 @@ def cases(
     return RootedTree("0", parents), {node: draw(rates) for node in parents}, frozenset(ranks)
 
 
+@pytest.mark.slow
 @given(cases())
 def test_the_worst_cut_is_the_worst_of_all(
     case: tuple[RootedTree, dict[str, Fraction | None], frozenset[str]],
@@ -78,6 +79,7 @@ def test_the_bound_of_equal_racks_is_in_closed_form(uplink: float) -> None:
     assert found == pytest.approx(expected)
 
 
+@pytest.mark.slow
 def test_equal_trees_reach_the_bound_and_slow_uplinks_beat_the_ring() -> None:
     equal, slow, uneven = (
         row(Tree("", shape, (rate,)), 20_000_000)
@@ -104,6 +106,7 @@ def test_small_tensors_are_faster_than_round_a_ring(size: int) -> None:
     assert found["times_ring"] > 1.3
 
 
+@pytest.mark.slow
 def test_never_slower_than_the_ring_in_order() -> None:
     # Rates by which levels do not pay, and rates by which they do; slow racks, and skewed ones.
     for shape in (

@@ -114,6 +114,7 @@ def test_pictures_have_layers() -> None:
     ElementTree.fromstring(network_svg(load_network("torus:3x3")))
 
 
+@pytest.mark.slow
 def test_doctor_finds_what_there_is() -> None:
     findings = {finding["name"]: finding for finding in json.loads(run("doctor", "--json"))}
     assert findings["numpy"]["ok"]

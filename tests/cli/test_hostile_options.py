@@ -279,6 +279,7 @@ def test_every_command_is_tried() -> None:
     assert set(ALLOWED) <= set(map(str, ALL))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parameter", ALL, ids=str)
 def test_values_that_cannot_be(
     parameter: Parameter, outcome: Callable[[list[str]], tuple[int, str]]
@@ -360,6 +361,7 @@ FINE = {
 """What a command takes; tasks are for the controller to judge, which is not there."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reader", READERS)
 def test_files_that_cannot_be(
     reader: str, folder: Path, outcome: Callable[[list[str]], tuple[int, str]]

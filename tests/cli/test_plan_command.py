@@ -220,6 +220,7 @@ def test_runs_take_their_rates_from_the_file(tmp_path: Path) -> None:
 SLOW_SERVER = ("--topology", "leaf-spine:2x3", "--link-rate", "8M", "--planner", "embedding")
 
 
+@pytest.mark.slow
 def test_an_embedding_says_its_topologies_weights_and_bottleneck() -> None:
     values = planned(*SLOW_SERVER, "--explain", "--elements", "100000")
     assert values["planner"] == "embedding"
@@ -236,6 +237,7 @@ def test_an_embedding_says_its_topologies_weights_and_bottleneck() -> None:
     assert "100.0% of every tensor: in-network" in text and "steps of 1/64" in text
 
 
+@pytest.mark.slow
 def test_an_embedding_of_hosts_shows_its_rings_and_trees(tmp_path: Path) -> None:
     torus = ("--topology", "torus:3x3", "--planner", "embedding")
     text = plan(*torus, "--explain", "--draw", str(tmp_path / "plan.svg"))

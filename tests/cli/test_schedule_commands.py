@@ -34,6 +34,7 @@ from timing.schedule_bytes import link_volumes
 CLI = CliRunner()
 
 
+@pytest.mark.slow
 @given(
     st.sampled_from(
         [

@@ -38,6 +38,7 @@ def names(count: int) -> list[str]:
     return [f"h{i}" for i in range(count)]
 
 
+@pytest.mark.slow
 @given(st.integers(1, 20), st.integers(0, 200))
 def test_halving_doubling_is_proved_for_any_number_of_ranks(ranks: int, elements: int) -> None:
     for make in (
@@ -48,6 +49,7 @@ def test_halving_doubling_is_proved_for_any_number_of_ranks(ranks: int, elements
         check_schedule(make(ranks, elements))
 
 
+@pytest.mark.slow
 @given(st.integers(1, 20), st.integers(0, 200), st.data())
 def test_trees_are_proved(count: int, elements: int, data: st.DataObject) -> None:
     ranks = names(count)
@@ -60,6 +62,7 @@ def test_trees_are_proved(count: int, elements: int, data: st.DataObject) -> Non
     check_schedule(server_all_reduce(ranks, elements, ["a", "b", root]))
 
 
+@pytest.mark.slow
 @given(st.integers(2, 12), st.integers(0, 200), st.data())
 def test_several_random_trees_are_proved(count: int, elements: int, data: st.DataObject) -> None:
     ranks = names(count)

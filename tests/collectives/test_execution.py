@@ -92,6 +92,7 @@ def random_tensors(schedule: Schedule, rng: Random, dtype: type) -> list[Tensor]
     return tensors + [np.zeros(schedule.elements, dtype) for _ in range(schedule.relays)]
 
 
+@pytest.mark.slow
 @given(
     st.sampled_from(ALL_REDUCES),
     st.integers(1, 7),

@@ -83,6 +83,7 @@ branches = st.recursive(
 ).map(lambda tree: [tree] if tree is None else tree)
 
 
+@pytest.mark.slow
 @given(branches, st.integers(0, 300), st.sampled_from(Siblings), st.integers(1, 6))
 def test_any_tree_and_size_is_proved(
     shape: Any, elements: int, siblings: Siblings, pieces: int
@@ -107,6 +108,7 @@ def test_leaves_own_their_target_parts(shape: Any, siblings: Siblings, pieces: i
     assert sum(owned) == elements
 
 
+@pytest.mark.slow
 @given(branches, st.integers(1, 3))
 def test_links_carry_what_their_branch_does_not_own(shape: Any, pieces: int) -> None:
     tree, ranks = tree_of(shape)
@@ -309,6 +311,7 @@ def test_levels_take_the_time_of_the_slowest(uplink: float) -> None:
         assert scenario.run(0.0).seconds == pytest.approx(expected, rel=0.005)
 
 
+@pytest.mark.slow
 def test_many_pieces_at_coarse_events_take_what_the_busiest_link_takes() -> None:
     network = load_network("leaf-spine:8x8x1", link_rate=10e9, uplink_rate=2.5e9)
     ranks = [f"h{i + 1}" for i in range(64)]

@@ -134,6 +134,7 @@ def test_a_flat_ring_is_in_the_order_of_the_tree_and_gathers_in_the_reverse_orde
     assert gather == scatter[::-1]
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.integers(1, 4), min_size=1, max_size=4),
     st.integers(0, 1000),
@@ -291,6 +292,7 @@ def test_peers_and_uneven_levels() -> None:
     assert uneven_levels(racks([3, 3])[0]) == 0
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=4), st.integers(0, 10**6), st.data())
 def test_all_forms_are_proved(sizes: list[int], elements: int, data: st.DataObject) -> None:
     tree, ranks = racks(sizes)

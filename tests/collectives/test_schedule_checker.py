@@ -11,6 +11,7 @@ from collectives.schedule import Collective, Ranges, Schedule, ScheduleError, St
 from collectives.schedule_checker import check_schedule
 
 
+@pytest.mark.slow
 @given(st.integers(1, 12), st.integers(0, 100))
 def test_rings_are_proved(ranks: int, elements: int) -> None:
     for make in (ring_all_reduce, ring_reduce_scatter, ring_all_gather):

@@ -79,6 +79,7 @@ def check_parts(tree: RootedTree, parts: Parts) -> None:
         assert not children or sum(parts[child] for child in children) == 1
 
 
+@pytest.mark.slow
 @given(rated_trees())
 def test_no_parts_are_better_than_the_rated(case: tuple[RootedTree, Rates]) -> None:
     tree, rates = case
@@ -108,6 +109,7 @@ def test_nor_any_of_a_grid(case: tuple[RootedTree, Rates]) -> None:
         assert time_of(link_loads(tree, parts), rates) >= least
 
 
+@pytest.mark.slow
 @given(rated_trees(most=9), st.integers(1, 300), st.integers(1, 3))
 def test_schedules_of_any_parts_are_proved(
     case: tuple[RootedTree, Rates], elements: int, pieces: int

@@ -42,6 +42,7 @@ frames = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(frames, max_size=4), st.integers(1, 50))
 def test_frames_come_out_as_they_went_in(sent: list[Frame], piece: int) -> None:
     data = preface() + b"".join(framed(frame) for frame in sent)

@@ -22,6 +22,7 @@ from coordination.reduction import ExternalAnd
 from coordination.virtual_group import Costs, VirtualGroup
 from tests.coordination.test_negotiation import all_started, begin, group_of, iterate, ready
 from tests.support.coordination_world import OPTIONS, costs, operator, random_tree, rough
+from tests.support.search import examples
 
 NAMES = ("a", "b", "c", "d")
 STALL = OPTIONS.stall
@@ -206,7 +207,8 @@ def agree(processes: list[Process]) -> bool:
     return once and not reached and len(set(everywhere)) == 1
 
 
-@settings(max_examples=400)
+@pytest.mark.slow
+@settings(max_examples=examples(80, of=400))
 @given(
     st.integers(0, 2**32 - 1),
     st.integers(1, 5),

@@ -35,6 +35,7 @@ def check_is_tree(tree: CoordinationTree) -> None:
     assert sorted(seen) == list(range(len(tree.names)))
 
 
+@pytest.mark.slow
 @given(st.integers(1, 60), st.integers(2, 6), st.integers(0, 2), st.integers(0, 2**32 - 1))
 def test_height_and_fan_out_are_bounded(count: int, fan_out: int, more: int, seed: int) -> None:
     points = np.random.default_rng(seed).integers(0, 9, (count, 2))

@@ -243,6 +243,7 @@ def test_scapy_reads_anything(count: int) -> None:
     assert parsed
 
 
+@pytest.mark.slow
 def test_the_frames_reach_every_branch() -> None:
     """Else the fuzz would prove little."""
     seen: dict[str, int] = {}

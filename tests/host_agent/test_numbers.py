@@ -17,6 +17,7 @@ from host_agent.numbers import (
     worker_bits,
 )
 from protocol.wire import EXPONENT_BIAS
+from tests.support.search import examples
 
 LANES = 32
 LARGEST = float(np.finfo(np.float32).max)
@@ -59,7 +60,8 @@ def check_bound(tensors: NDArray[np.float32]) -> None:
     assert (error <= bound[inside]).all()
 
 
-@settings(max_examples=300)
+@pytest.mark.slow
+@settings(max_examples=examples(60, of=300))
 @given(
     workers=st.sampled_from([1, 2, 3, 4, 5, 8, 127, 128, 129, 200, 256, 257, 512, 513, 1000]),
     values=st.lists(st.one_of(ANY_FLOAT, NEAR_THE_EDGE, DENORMAL), min_size=1, max_size=40),

@@ -7,6 +7,7 @@ from functools import partial
 from random import Random
 
 import numpy as np
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -25,6 +26,7 @@ from tests.support.protocol_world import (
     make_network,
     make_tree,
 )
+from tests.support.search import examples
 
 SWITCHES = ("s0", "s1", "s2", "s3")
 SEEDS = st.integers(0, 1 << 32)
@@ -117,7 +119,8 @@ def random_world(random: Random, job: Job) -> World:
     return world
 
 
-@settings(max_examples=150, derandomize=True)
+@pytest.mark.slow
+@settings(max_examples=examples(30, of=150), derandomize=True)
 @given(SEEDS)
 def test_every_worker_ends_with_the_exact_sum(seed: int) -> None:
     random = Random(seed)
@@ -143,7 +146,8 @@ def test_every_worker_ends_with_the_exact_sum(seed: int) -> None:
             np.testing.assert_array_equal(total, expected)
 
 
-@settings(max_examples=60, derandomize=True)
+@pytest.mark.slow
+@settings(max_examples=examples(15, of=60), derandomize=True)
 @given(SEEDS, st.sampled_from([1e-40, 1e-3, 1.0, 1e25]))
 @example(0, 1.0)
 def test_float_sums_agree_to_the_bit_and_keep_their_bound(seed: int, scale: float) -> None:

@@ -175,6 +175,7 @@ def test_an_environment_that_does_not_fit_is_said(monkeypatch: pytest.MonkeyPatc
     agent.close()
 
 
+@pytest.mark.slow
 def test_torchrun_trains_as_one_process_does() -> None:
     """DistributedDataParallel over two processes against the whole batch in one."""
     ended = subprocess.run(

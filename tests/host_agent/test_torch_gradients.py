@@ -45,6 +45,7 @@ def batches(rank: int) -> list[Any]:
     return [torch.randn(6, 4, generator=generator) for _ in range(STEPS)]
 
 
+@pytest.mark.slow
 def test_ranks_with_orders_of_their_own_train_as_one_process_does() -> None:
     size = 3
     # Made one after the other: the seed is the process's.

@@ -56,6 +56,7 @@ def echo(worker: Worker, server: Server, now: float = 0.0) -> list[int]:
     return sent
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "count", [0, 1, LANES - 1, LANES, LANES + 1, 4 * LANES, 4 * LANES + 1, 17 * LANES - 1, 100_000]
 )
@@ -398,6 +399,7 @@ def test_h30_the_first_window_is_sent_again_as_it_was() -> None:
     np.testing.assert_array_equal(np.concatenate(first), np.concatenate(again))
 
 
+@pytest.mark.slow
 def test_h27_a_straggler_of_five_seconds_makes_no_storm() -> None:
     plan, network = tree_plan({"w0": "a", "w1": "a", "ps": "a"}, {}, ("a",), window=256)
     workers = [Worker(plan, w, network) for w in range(2)]

@@ -198,7 +198,7 @@ def test_a_job_outlives_a_controller_that_is_killed(cluster: Cluster) -> None:
     for host in cluster.network.hosts:
         cluster.attach(host, address)
     until(lambda: cluster.attached() == set(cluster.network.hosts), "all agents")
-    rounds = 300
+    rounds = 200
     cluster.ask("submit", "long", "--workers", "h1,h2,h3", "--rounds", str(rounds))
     queries = ControllerClient(cluster.address)
     for epoch in (1, 2):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import subprocess
 import sys
@@ -12,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cli.job_commands import make_submission
-from tests.mininet_topos.test_many_jobs import Running
+from tests.support.emulated_cluster import Running, emulated_cluster
 from tests.support.machine import PATIENCE
 from tests.support.paths import ROOT, SUPPORT
 
@@ -25,12 +24,8 @@ WORKERS = ("h1", "h2")
 
 
 @pytest.fixture
-def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    with contextlib.ExitStack() as stack:
-        running = Running(tmp_path, "star:3")
-        stack.callback(running.stop)
-        running.wait_until_up()
+def cluster(tmp_path: Path) -> Iterator[Running]:
+    with emulated_cluster(tmp_path, "star:3") as running:
         yield running
 
 

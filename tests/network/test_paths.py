@@ -69,6 +69,7 @@ def ways(network: Network, source: str, target: str) -> list[list[str]]:
     )
 
 
+@pytest.mark.slow
 @given(networks())
 def test_of_p_shortest_paths_to_host_d_the_d_mod_pth_is_taken_hop_by_hop(network: Network) -> None:
     routes, links = PlainRoutes(network), LinkArrays(network)

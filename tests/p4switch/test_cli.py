@@ -180,6 +180,7 @@ def cpu_ticks(process: subprocess.Popen[str]) -> int:
     return int(fields[11]) + int(fields[12])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("executor", ["native", "interpreter"])
 def test_a_packet_that_loops_does_not_keep_a_switch_from_ending(
     tmp_path: Path, veth: tuple[str, str], executor: str
@@ -219,6 +220,7 @@ def test_a_signal_before_the_wait_ends_it(monkeypatch: pytest.MonkeyPatch) -> No
             signal.signal(number, handler)
 
 
+@pytest.mark.slow
 def test_a_program_given_at_start_is_found_loaded(tmp_path: Path) -> None:
     address = f"unix:{tmp_path}/p4rt"
     info = tmp_path / "info.txtpb"
@@ -233,6 +235,7 @@ def test_a_program_given_at_start_is_found_loaded(tmp_path: Path) -> None:
         assert process.wait(PATIENCE) == 0
 
 
+@pytest.mark.slow
 def test_a_taken_address_is_an_error(tmp_path: Path) -> None:
     server = grpc.server(None)
     port = server.add_insecure_port("127.0.0.1:0")
@@ -244,6 +247,7 @@ def test_a_taken_address_is_an_error(tmp_path: Path) -> None:
     assert errors.startswith(f"cannot listen on '127.0.0.1:{port}' for P4Runtime")
 
 
+@pytest.mark.slow
 def test_without_a_compiler_the_interpreter_runs_and_says_so(tmp_path: Path) -> None:
     address = f"unix:{tmp_path}/p4rt"
     process = subprocess.Popen(

@@ -111,6 +111,7 @@ def test_both_compilers_agree_on_the_golden_p4info(pipeline: Pipeline) -> None:
     )
 
 
+@pytest.mark.slow
 def test_rules_slots_and_counters(switch: SwitchProcess, pipeline: Pipeline) -> None:
     async def main() -> None:
         details: list[str] = []
@@ -134,6 +135,7 @@ def test_rules_slots_and_counters(switch: SwitchProcess, pipeline: Pipeline) -> 
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_a_new_controller_finds_everything_in_place(
     switch: SwitchProcess, pipeline: Pipeline
 ) -> None:
@@ -152,6 +154,7 @@ def test_a_new_controller_finds_everything_in_place(
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_a_killed_switch_converges(switch: SwitchProcess, pipeline: Pipeline) -> None:
     async def main() -> None:
         gone = asyncio.Event()
@@ -172,6 +175,7 @@ def test_a_killed_switch_converges(switch: SwitchProcess, pipeline: Pipeline) ->
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_a_stopped_switch_counts_as_lost_until_it_runs_on(
     switch: SwitchProcess, pipeline: Pipeline
 ) -> None:
@@ -209,6 +213,7 @@ def test_a_stopped_switch_counts_as_lost_until_it_runs_on(
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_refused_updates_are_named(switch: SwitchProcess, pipeline: Pipeline) -> None:
     async def main() -> None:
         async with Driver([switch.target], pipeline) as driver:
@@ -236,6 +241,7 @@ def frame_to(mac: int) -> bytes:
     return mac.to_bytes(6, "big") + bytes(6) + b"\x88\xb5" + bytes(46)
 
 
+@pytest.mark.slow
 def test_a_program_pushed_over_another_replicates_to_its_own_ports_only(
     engine: str, pipeline: Pipeline, veth: tuple[str, str], other_veth: tuple[str, str]
 ) -> None:

@@ -46,6 +46,7 @@ def mutated(rng: random.Random, packets: Sequence[Packet]) -> Packet:
     return port, bytes(frame) + rng.randbytes(rng.choice((0, 0, 7)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("executor", ["native"], indirect=True)
 @pytest.mark.parametrize("stf", sorted(PROGRAMS.glob("*.stf")), ids=lambda path: path.stem)
 def test_random_packets(stf: Path, two_engines: Callable[[Path], tuple[Engine, Engine]]) -> None:

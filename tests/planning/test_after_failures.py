@@ -81,6 +81,7 @@ def test_hosts_that_are_cut_off_are_no_matter_to_a_job_elsewhere(
     assert plan.workers == ("h1",)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("planner", "method"), WAYS)
 @settings(max_examples=30)
 @given(seed=st.integers(0, 10**9))

@@ -77,6 +77,7 @@ def test_every_planner_takes_the_link_of_the_agent(planner: str, network: Networ
         make_plan(cut, request(planner), planner=planner)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("algorithm", "planner"),
     [

@@ -347,6 +347,7 @@ def small_networks(draw: st.DrawFn, plain: bool) -> tuple[Network, PlanRequest]:
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(small_networks(plain=True))
 def test_random_plans_hold(case: tuple[Network, PlanRequest]) -> None:
@@ -354,6 +355,7 @@ def test_random_plans_hold(case: tuple[Network, PlanRequest]) -> None:
     check_plans(network, [make_plan(network, asked)])
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(small_networks(plain=False))
 def test_trees_are_close_to_the_smallest(case: tuple[Network, PlanRequest]) -> None:

@@ -33,6 +33,7 @@ def test_every_algorithm_on_a_network_of_switches() -> None:
     assert in_network.total_bytes < min(case.total_bytes for case in among_hosts)
 
 
+@pytest.mark.slow
 def test_hosts_that_forward_need_no_switch() -> None:
     compared = list(compare(Comparison("torus:3x3", (100_000,), link_rate=1e8)))
     names = [case.algorithm for case in compared]
@@ -61,6 +62,7 @@ def test_trees_of_hosts_by_document_000() -> None:
         list(compare(Comparison("star:3", (1000,), (), ("multi-tree",), planner="mtree")))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS if name != "server"])
 @pytest.mark.parametrize("topology", ["leaf-spine:2x4", "torus:2x4"])
 def test_a_run_predicts_what_a_comparison_says(algorithm: str, topology: str) -> None:
@@ -149,6 +151,7 @@ def test_wrong_sizes(text: str) -> None:
         parse_size(text)
 
 
+@pytest.mark.slow
 def test_the_command_prints_json_and_draws(tmp_path: Path) -> None:
     arguments = ["simulate", "--topology", "star:4", "--size", "1kB,1MB", "--workers", "2,4"]
     arguments += ["--algorithm", "ring,in-network", "--latency", "1ms", "--json"]
@@ -172,11 +175,13 @@ def test_the_command_prints_json_and_draws(tmp_path: Path) -> None:
     assert plot.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_the_same_comparison_gives_the_same_picture() -> None:
     compared = list(compare(Comparison("star:3", (1000,), algorithms=("ring",))))
     assert comparison_plot(compared) == comparison_plot(compared)
 
 
+@pytest.mark.slow
 def test_the_form_of_level_wise_is_said() -> None:
     arguments = ["simulate", "--topology", "leaf-spine:2x3", "--workers", "5", "--size", "1MB"]
     arguments += ["--algorithm", "ring,level-wise"]

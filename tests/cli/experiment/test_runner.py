@@ -51,6 +51,7 @@ def test_open_choices_are_made() -> None:
     assert bmv2.resolved.window == 32
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", list(Algorithm))
 @pytest.mark.parametrize("dtype", list(DataType))
 def test_a_run_is_checked_and_repeats_to_the_byte(
@@ -154,6 +155,7 @@ def test_bad_input_is_one_clear_message(
     assert "Traceback" not in err
 
 
+@pytest.mark.slow
 def test_the_demo_writes_report_plots_and_page(tmp_path: Path) -> None:
     base = Experiment(topology="star:4", workers=4, train="digits", rounds=1, link_rate=1e9)
     experiments = [replace(base, algorithm=algorithm) for algorithm in ALGORITHMS]

@@ -38,6 +38,7 @@ def test_the_largest_power_of_two_that_fits(
     assert fitting_window(load_network(star(tmp_path, slots)), trees, 256, spare) == window
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", [Algorithm.IN_NETWORK, Algorithm.EMBEDDING])
 @pytest.mark.parametrize("slots", [1, 100])
 def test_runs_with_few_slots_sum_in_the_switch(

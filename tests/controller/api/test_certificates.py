@@ -17,6 +17,7 @@ from tests.support.cluster_world import World, ring
 from tests.support.machine import until
 
 
+@pytest.mark.slow
 def test_tls_lets_in_who_is_certified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     certify(tmp_path, "ours")
     certify(tmp_path, "theirs")

@@ -79,6 +79,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     made.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shares", [("0", "0"), ("3/2", "-1/2")])
 def test_weights_that_cannot_be_met_end_their_job_only(
     world: World, shares: tuple[str, str]
@@ -96,6 +97,7 @@ def test_weights_that_cannot_be_met_end_their_job_only(
     world.exact("good")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lie", [-1.0, float("inf"), float("nan"), 1e12])
 def test_an_agent_that_lies_about_its_bandwidth(tmp_path: Path, lie: float) -> None:
     world = World(tmp_path, link_rate=1e9)

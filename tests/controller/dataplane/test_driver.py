@@ -123,6 +123,7 @@ small_rules = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(small_rules, small_rules)
 def test_updates_lead_from_one_state_to_the_other(have: SwitchRules, want: SwitchRules) -> None:
     fake = FakeSwitch()
@@ -416,6 +417,7 @@ def test_pipeline_files(tmp_path: Path) -> None:
     assert load_pipeline(HOPSUM_P4INFO, config, 256, 4096).cookie != first.cookie
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["controller", "controller.dataplane.driver", "cli.controller_commands"]
 )

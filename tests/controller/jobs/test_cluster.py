@@ -44,6 +44,7 @@ def test_a_job_waits_for_agents_that_come_later(world: World) -> None:
     world.exact("early")
 
 
+@pytest.mark.slow
 def test_a_job_that_waits_for_a_switch_outlasts_the_deadline_of_its_fragments(
     world: World,
 ) -> None:

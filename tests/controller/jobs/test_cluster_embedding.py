@@ -17,6 +17,7 @@ from tests.support.machine import until
 pytestmark = pytest.mark.usefixtures("time_to_plan")
 
 
+@pytest.mark.slow
 def test_an_embedding_with_helping_hosts(tmp_path: Path) -> None:
     """Of a torus four hosts work; others sum for them, as far as they have an agent."""
     world = World(tmp_path, "torus:3x3", link_rate=1e8)
@@ -39,6 +40,7 @@ def test_an_embedding_with_helping_hosts(tmp_path: Path) -> None:
         world.close()
 
 
+@pytest.mark.slow
 def test_an_embedding_goes_on_after_the_controller_was_restarted(tmp_path: Path) -> None:
     """Its weights and topologies are kept: another choice would be a wrong sum."""
     world = World(tmp_path, "torus:3x3", link_rate=1e8)
@@ -57,6 +59,7 @@ def test_an_embedding_goes_on_after_the_controller_was_restarted(tmp_path: Path)
         world.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("every", [2, 5])
 def test_weights_change_at_borders(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every: int

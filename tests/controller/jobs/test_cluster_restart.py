@@ -21,6 +21,7 @@ from tests.support.cluster_world import World, in_network, local, ring
 from tests.support.machine import PATIENCE, until
 
 
+@pytest.mark.slow
 def test_jobs_go_on_after_a_restart_and_are_exact(world: World) -> None:
     world.agents("h1", "h2", "h3")
     world.queries.submit(ring("before", "h1,h2"))
@@ -50,6 +51,7 @@ def test_jobs_go_on_after_a_restart_and_are_exact(world: World) -> None:
     world.exact("early")
 
 
+@pytest.mark.slow
 def test_a_job_that_ends_while_no_controller_is_there(world: World) -> None:
     world.agents("h1", "h2")
     world.queries.submit(ring("short", "h1,h2", rounds=60))

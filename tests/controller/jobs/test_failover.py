@@ -108,6 +108,7 @@ def test_a_job_goes_on_without_its_spine() -> None:
     run("leaf-spine:2x2x2", test)
 
 
+@pytest.mark.slow
 def test_a_job_goes_on_without_a_link() -> None:
     async def test(world: World) -> None:
         (spine,) = spines(await world.submit())
@@ -233,6 +234,7 @@ def flap(world: World, name: str, times: int) -> Iterator[None]:
         yield
 
 
+@pytest.mark.slow
 def test_a_switch_that_flaps_causes_few_epochs() -> None:
     async def test(world: World) -> None:
         await world.submit()
@@ -270,6 +272,7 @@ def test_a_held_down_switch_is_said_to_be() -> None:
     run("leaf-spine:2x2x2", test)
 
 
+@pytest.mark.slow
 def test_switches_that_refuse_are_asked_again() -> None:
     """What stands in the way of a failover ends neither it nor the return of a switch."""
 
@@ -322,6 +325,7 @@ def test_losses_at_links_that_failed_are_left_out() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_a_soak_of_failures_leaves_no_job_behind() -> None:
     """Whatever fails and in which order: when all is back, every job has a plan that holds."""
 

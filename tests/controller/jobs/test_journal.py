@@ -89,6 +89,7 @@ def test_a_journal_that_cannot_be_rewritten_is_as_it_was(
     assert Journal(journal.file).read() == [*RECORDS[3:], RECORDS[0]]
 
 
+@pytest.mark.slow
 @given(cut=st.integers(min_value=0, max_value=120), zeros=st.integers(0, 3))
 def test_what_a_crash_leaves(
     cut: int, zeros: int, tmp_path_factory: pytest.TempPathFactory

@@ -166,6 +166,7 @@ def slow_helpers() -> Network:
     return replace(network, links=tuple(links))
 
 
+@pytest.mark.slow
 def test_weights_follow_the_state_where_that_is_worth_it() -> None:
     async def main() -> None:
         network = slow_helpers()
@@ -195,6 +196,7 @@ def test_weights_follow_the_state_where_that_is_worth_it() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_a_jobs_own_load_is_no_reason_for_other_weights() -> None:
     async def main() -> None:
         network = slow_helpers()

@@ -160,6 +160,7 @@ def test_groups_stay_when_slots_go() -> None:
     assert other.trees[0].parts[switch].group != group
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(st.lists(st.tuples(st.sampled_from([2, 4, 8]), st.integers(0, 7)), min_size=1, max_size=7))
 def test_whoever_comes_slots_are_never_shared(jobs: list[tuple[int, int]]) -> None:

@@ -161,6 +161,7 @@ def test_a_verdict_ends_with_its_job(monkeypatch: pytest.MonkeyPatch) -> None:
     assert made == [0, 1, 2, 3, 4, 5]
 
 
+@pytest.mark.slow
 def test_a_training_ends_with_its_job() -> None:
     spec = WorkloadSpec("digits", 3, 0, 1, DataType.FLOAT32, 1, coordinate=True)
     training = TrainingWorkload(spec, 0, None)

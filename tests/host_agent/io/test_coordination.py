@@ -100,6 +100,7 @@ def test_a_dead_process_is_named_everywhere(
             assert caught.value.name == tree.names[dead]
 
 
+@pytest.mark.slow
 def test_a_killed_process_is_named_by_all_others() -> None:
     script = SUPPORT / "coordinated_process.py"
     addresses = free_addresses(4)

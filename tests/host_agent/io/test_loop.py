@@ -82,6 +82,7 @@ def test_a_readable_descriptor_ends_the_server() -> None:
     far.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("open_near", [ScapyPort, PacketPort])
 @pytest.mark.parametrize("open_far", [ScapyPort, PacketPort])
 def test_an_all_reduce_over_interfaces(

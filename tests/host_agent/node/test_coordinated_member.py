@@ -38,6 +38,7 @@ def task_of(network: Network) -> Task:
     return Task(SPEC, "ring", WorkerOptions(), coordination=tree)
 
 
+@pytest.mark.slow
 def test_agents_train_in_an_agreed_order() -> None:
     network = local_network()
     controller = Controller(network, task_of(network))

@@ -144,6 +144,7 @@ def test_agents_sum_among_themselves(algorithm: str) -> None:
     check_reports(controller, 2 * 20_003)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DataType)
 @pytest.mark.parametrize("elements", [0, 100, 20_003])
 def test_agents_sum_parts_of_a_tensor_over_several_topologies(
@@ -165,6 +166,7 @@ def test_agents_sum_parts_of_a_tensor_over_several_topologies(
     check_reports(controller, 2 * elements)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("told", [1, 2, 7])
 def test_an_idle_relay_goes_on_from_the_border_it_hears_of(told: int) -> None:
     """Workers have a border after the second of four tensors, and one at the end."""

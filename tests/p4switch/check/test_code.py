@@ -105,6 +105,7 @@ def test_lowering(source: str, lowered: str) -> None:
     assert code(source) == lowered
 
 
+@pytest.mark.slow
 @given(
     st.sampled_from(["+", "-", "*", "&", "|", "^", "|+|", "|-|"]),
     st.integers(0, 255),

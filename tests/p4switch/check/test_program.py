@@ -321,6 +321,7 @@ def test_a_sub_parser_is_a_block_of_its_own() -> None:
     assert "declare P_sub_h\n    call P.sub\n      P_hdr.h = P_sub_h\n" in dump(made)
 
 
+@pytest.mark.slow
 def test_a_wide_program_keeps_its_order() -> None:
     lanes = 352
     fields = "".join(f"bit<32> l{i};" for i in range(lanes))

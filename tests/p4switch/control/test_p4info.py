@@ -70,6 +70,7 @@ def test_the_golden_p4info_of_hopsum_is_ours_too() -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("p4c") is None, reason="p4c is not installed")
 @pytest.mark.parametrize("source", [HOPSUM_P4, EVERYTHING_P4], ids=lambda path: path.stem)
 def test_p4c_writes_the_same(source: Path, tmp_path: Path) -> None:
@@ -84,6 +85,7 @@ def test_p4c_writes_the_same(source: Path, tmp_path: Path) -> None:
 # --- ids and aliases ---------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @given(st.text(max_size=30))
 def test_the_hash_is_jenkins_one_at_a_time(name: str) -> None:
     assert one_at_a_time(name) == reference_hash(name)

@@ -217,6 +217,7 @@ def samples(width: int, signed: bool, rng: random.Random) -> list[tuple[int, int
     return [(a, b, shifts[i % len(shifts)]) for i, (a, b) in enumerate(pairs)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("signed", (False, True), ids=("bit", "int"))
 @pytest.mark.parametrize("width", WIDTHS)
 def test_every_operator(width: int, signed: bool) -> None:

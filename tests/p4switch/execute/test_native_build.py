@@ -70,6 +70,7 @@ def forbid(monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str) -> No
     monkeypatch.setattr(module, name, refuse)
 
 
+@pytest.mark.slow
 def test_a_program_is_compiled_once(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
     first = build.build(program_of("p.extract(h.h);"))
     assert first.is_relative_to(cache)
@@ -77,6 +78,7 @@ def test_a_program_is_compiled_once(monkeypatch: pytest.MonkeyPatch, cache: Path
     assert build.build(program_of("p.extract(h.h);")) == first
 
 
+@pytest.mark.slow
 def test_another_program_or_flag_is_another_entry() -> None:
     paths = {
         build.build(program_of("p.extract(h.h);")),
@@ -86,6 +88,7 @@ def test_another_program_or_flag_is_another_entry() -> None:
     assert len(paths) == 3
 
 
+@pytest.mark.slow
 def test_a_second_start_needs_no_front_end(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first, path = build.load(source)
     forbid(monkeypatch, build, "generate")
@@ -96,6 +99,7 @@ def test_a_second_start_needs_no_front_end(source: Path, monkeypatch: pytest.Mon
     assert NativeEngine(again, compiled=same).process([(0, b"ab")]) == [(1, b"ab")]
 
 
+@pytest.mark.slow
 def test_defines_are_part_of_the_entry(source: Path) -> None:
     one = NativeEngine(*_loaded(source, {}))
     two = NativeEngine(*_loaded(source, {"PORT": "2"}))
@@ -108,6 +112,7 @@ def _loaded(source: Path, defines: dict[str, str]) -> tuple[Program]:
     return (program,)
 
 
+@pytest.mark.slow
 def test_a_change_of_an_included_file_is_seen(source: Path, tmp_path: Path) -> None:
     included = tmp_path / "port.p4"
     included.write_text("#define PORT 3\n", encoding="utf-8")
@@ -125,6 +130,7 @@ exec cc "$@"
 """
 
 
+@pytest.mark.slow
 def test_processes_that_start_together_compile_once(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

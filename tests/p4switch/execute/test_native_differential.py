@@ -142,6 +142,7 @@ def random_frame(samples: tuple[bytes, ...], rng: random.Random) -> bytes:
     return bytes(frame)
 
 
+@pytest.mark.slow
 def test_programs_behave_alike(pair: tuple[str, Engine, Engine]) -> None:
     name, reference, native = pair
     rng = random.Random(name)
@@ -222,6 +223,7 @@ def packed(keys: tuple[tuple[str, int], ...], values: list[int]) -> bytes:
     return (number << padding).to_bytes((total + padding) // 8, "big")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keys", TABLES, ids=lambda keys: "-".join(f"{k}{w}" for k, w in keys))
 @given(seed=st.integers(0, 2**32))
 @settings(max_examples=30)

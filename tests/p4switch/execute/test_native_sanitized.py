@@ -53,6 +53,7 @@ def address_sanitizer() -> Path | None:
     return path if path.is_absolute() else None
 
 
+@pytest.mark.slow
 def test_no_packet_makes_the_switch_read_or_write_out_of_bounds() -> None:
     library = address_sanitizer()
     if library is None:

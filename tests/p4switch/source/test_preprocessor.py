@@ -302,6 +302,7 @@ def test_missing_file(tmp_path: Path) -> None:
         preprocess(tmp_path / "none.p4")
 
 
+@pytest.mark.slow
 def test_macro_calls_nested_without_end() -> None:
     text = "#define F(x) x\n" + "F(" * 3000 + "1" + ")" * 3000
     with pytest.raises(P4Error, match="nested too deeply"):
@@ -336,6 +337,7 @@ def _programs(draw: st.DrawFn) -> str:
     return "\n".join(lines) + "\n"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("cpp") is None, reason="no C preprocessor on this machine")
 @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(_programs())

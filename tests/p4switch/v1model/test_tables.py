@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -59,6 +60,7 @@ def install(lookup: Lookup, items: list[InstalledEntry]) -> list[InstalledEntry]
     return list(kept.values())
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(VALUES, VALUES), max_size=20), KEYS)
 def test_exact(entries: list[tuple[int, int]], keys: list[tuple[int, int]]) -> None:
     lookup = ExactLookup()
@@ -91,6 +93,7 @@ def wild_items(draw: st.DrawFn) -> InstalledEntry:
     return item((ternary, ranged), draw(st.integers(1, 5)))
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(st.lists(wild_items(), max_size=30), KEYS)
 def test_priority(items: list[InstalledEntry], keys: list[tuple[int, int]]) -> None:

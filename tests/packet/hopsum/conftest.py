@@ -12,9 +12,10 @@ from tests.packet.hopsum import bmv2
 from tests.packet.hopsum.switches import Build, EngineSwitch, Switch
 
 ENGINES = (
-    "interpreter",
+    pytest.param("interpreter", marks=pytest.mark.slow),
     "native",
-    pytest.param("bmv2", marks=pytest.mark.xdist_group("bmv2")),  # one process, one p4c run a build
+    # One process.
+    pytest.param("bmv2", marks=[pytest.mark.slow, pytest.mark.xdist_group("bmv2")]),
 )
 C_COMPILERS = ("cc", "gcc", "clang")
 

@@ -121,6 +121,7 @@ def strangers(switch: Switch, frames: Iterable[bytes]) -> dict[Outcome, int]:
     return switch.counted()
 
 
+@pytest.mark.slow
 def test_what_an_agent_takes_is_never_plain_traffic(
     make_switch: Callable[[Build], Switch], engine: str
 ) -> None:
@@ -133,6 +134,7 @@ def test_what_an_agent_takes_is_never_plain_traffic(
     assert sum(counted.values()) == len(taken)
 
 
+@pytest.mark.slow
 def test_no_value_of_a_byte_gets_around_admission(
     make_switch: Callable[[Build], Switch], engine: str
 ) -> None:

@@ -117,6 +117,7 @@ def small_networks(draw: st.DrawFn) -> PlanningGraph:
     return graph_of(edges, workers, plain)
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(small_networks(), st.booleans())
 def test_no_cut_is_narrower(graph: PlanningGraph, rooted: bool) -> None:
@@ -197,6 +198,7 @@ def compact_optimum(graph: PlanningGraph, root: str | None, plain: frozenset[str
     return Fraction(solution.objective).limit_denominator(10**4)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(small_networks())
 def test_any_worker_proves_for_all_roots(graph: PlanningGraph) -> None:
@@ -207,6 +209,7 @@ def test_any_worker_proves_for_all_roots(graph: PlanningGraph) -> None:
         assert bidirected_cut(everyone, worker).bound == free.bound
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(small_networks())
 def test_relay_bound_is_the_optimum_of_flows(graph: PlanningGraph) -> None:
@@ -232,6 +235,7 @@ def test_larger_networks_take_many_cuts(seed: int) -> None:
     assert bidirected_cut(graph, "n9").bound == compact_optimum(graph, "n9", frozenset())
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(small_networks(), st.booleans())
 def test_bidirected_cut_is_the_optimum_of_flows(graph: PlanningGraph, rooted: bool) -> None:

@@ -18,6 +18,7 @@ from planning.spanning.spanning_trees import NumberedGraph
 from planning.spanning.tree_choice import exact_rates
 from planning.spanning.tree_enumeration import all_trees
 from tests.support.paths import EXAMPLES
+from tests.support.search import examples
 from tests.support.tree_world import best_of_two, named, network_of, networks
 
 
@@ -60,6 +61,7 @@ def test_hadamards_bound_on_larger_matrices(size: int) -> None:
     assert largest_determinant(size) <= (size + 1) ** ((size + 1) / 2) / 2**size * (1 + 1e-9)
 
 
+@pytest.mark.slow
 @given(st.fractions(0, 5, max_denominator=60), st.integers(1, 80))
 def test_fractions_below(value: Fraction, denominator: int) -> None:
     best = {
@@ -69,6 +71,7 @@ def test_fractions_below(value: Fraction, denominator: int) -> None:
     assert fractions_below(value, denominator) == sorted(best, reverse=True)
 
 
+@pytest.mark.slow
 @given(networks(5))
 @settings(max_examples=60)
 def test_two_trees_are_never_faster(graph: PlanningGraph) -> None:
@@ -76,6 +79,7 @@ def test_two_trees_are_never_faster(graph: PlanningGraph) -> None:
     assert best_of_two(graph, ForestOptions()) <= found.bound <= strength(graph).bound
 
 
+@pytest.mark.slow
 @given(networks(5))
 def test_one_tree_is_bounded_by_the_fastest(graph: PlanningGraph) -> None:
     numbered = NumberedGraph(graph)
@@ -83,8 +87,9 @@ def test_one_tree_is_bounded_by_the_fastest(graph: PlanningGraph) -> None:
     assert bound(graph, 1).bound == fastest
 
 
+@pytest.mark.slow
 @given(networks(5), st.integers(3, 4), st.integers(0, 9))
-@settings(max_examples=60)
+@settings(max_examples=examples(12, of=60))
 def test_no_trees_are_faster(graph: PlanningGraph, count: int, seed: int) -> None:
     numbered = NumberedGraph(graph)
     trees = list(all_trees(numbered))

@@ -81,6 +81,7 @@ def small_networks(draw: st.DrawFn) -> PlanningGraph:
     return PlanningGraph("test", names, capacity, latency, frozenset(workers), frozenset(names))
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(small_networks())
 def test_no_tree_carries_less(graph: PlanningGraph) -> None:

@@ -28,17 +28,20 @@ def simulated(tree: PipelinedTree, chunks: int) -> Fraction:
     return at
 
 
+@pytest.mark.slow
 @given(pipelines, st.integers(1, 12))
 def test_the_time_is_that_of_chunk_after_chunk(tree: PipelinedTree, chunks: int) -> None:
     assert tree.seconds(chunks) == simulated(tree, chunks)
 
 
+@pytest.mark.slow
 @given(pipelines)
 def test_no_other_number_of_chunks_is_faster(tree: PipelinedTree) -> None:
     best = tree.best_chunks(40)
     assert tree.seconds(best) == min(tree.seconds(chunks) for chunks in range(1, 41))
 
 
+@pytest.mark.slow
 @given(pipelines)
 def test_the_formula_is_below_whole_chunks(tree: PipelinedTree) -> None:
     """t - (2h - 1) a - M / r is at least 2 sqrt((2h - 1) a M / r), compared in squares."""

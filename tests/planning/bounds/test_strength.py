@@ -13,6 +13,7 @@ from collectives.plan import PlanError
 from planning.bounds.strength import strength
 from planning.model.forest import Certificate
 from planning.model.graph import PlanningGraph
+from tests.support.search import examples
 
 
 def graph_of(edges: Iterable[tuple[int, int, Fraction | int]], count: int = 0) -> PlanningGraph:
@@ -93,7 +94,8 @@ def small_networks(draw: st.DrawFn) -> PlanningGraph:
     return graph_of([edge for edge in chosen if edge[2]], count)
 
 
-@settings(max_examples=150)
+@pytest.mark.slow
+@settings(max_examples=examples(40, of=150))
 @given(small_networks())
 def test_no_partition_is_weaker(graph: PlanningGraph) -> None:
     proof = strength(graph)
@@ -107,6 +109,7 @@ def random_capacities(graph: nx.Graph[int], pick: Callable[[], Fraction]) -> Pla
     return graph_of((u, v, pick()) for u, v in numbered.edges)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_packed_trees_reach_it(seed: int) -> None:
     """Trees of equal rate, each the cheapest under loads so far, come near it and never pass it."""

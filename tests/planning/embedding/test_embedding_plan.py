@@ -26,6 +26,7 @@ from planning.embedding.regions import Region
 from planning.embedding.sparsify import sparsify
 from planning.model.demand import JobDemand, Model, Resources, unused
 from planning.model.forest import Verdict
+from tests.support.search import examples
 
 GIGABIT = (125_000_000,)
 """Bytes of a tensor that takes a second at 1 Gbit/s."""
@@ -145,8 +146,9 @@ def brute_force(resources: Resources, demands: list[JobDemand], options: Options
     return best
 
 
+@pytest.mark.slow
 @given(st.integers(0, 10_000), st.sampled_from([None, 1, 2]), st.sampled_from([256, 4096]))
-@settings(max_examples=12)
+@settings(max_examples=examples(5, of=12))
 def test_the_programme_is_no_worse_than_every_choice(
     seed: int, most: int | None, slots: int
 ) -> None:
@@ -166,6 +168,7 @@ def test_the_programme_is_no_worse_than_every_choice(
     assert all(len(job.parts) <= (most or 3) for job in answer.jobs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("most", "slots"), [(None, 4096), (1, 4096), (None, 256), (2, 256)])
 def test_integers_without_a_start_keep_within_the_limits(most: int | None, slots: int) -> None:
     network = make_topology("leaf-spine:2x3x2", NetworkOptions(1e9, 5e8, slots=slots))
@@ -186,6 +189,7 @@ def test_integers_without_a_start_keep_within_the_limits(most: int | None, slots
     assert relaxed.bound <= chosen.bound * (1 + 1e-6) <= float(least) * (1 + 1e-5)
 
 
+@pytest.mark.slow
 def test_the_heuristic_is_within_a_twentieth_of_the_programme() -> None:
     for seed in range(2):
         for models in (HOSTS, frozenset(Model)):
@@ -276,6 +280,7 @@ def test_nodes_receive_and_send_apart() -> None:
     assert answer.seconds == 4 and answer.busiest == "host ps receiving"
 
 
+@pytest.mark.slow
 def test_slots_are_a_capacity() -> None:
     network = racks(3, 3, uplink=5e8, spines=2)
     jobs = [JobDemand(i + 1, workers_of(network)[i::3], GIGABIT) for i in range(3)]
@@ -395,8 +400,9 @@ def test_integers_may_want_trees_that_the_relaxed_programme_does_not(
     assert some.gap >= float(some.seconds / best) - 1 - 1e-6
 
 
+@pytest.mark.slow
 @given(st.integers(0, 10_000), st.integers(1, 2))
-@settings(max_examples=10)
+@settings(max_examples=examples(4, of=10))
 def test_optimal_is_the_best_of_all_trees(seed: int, steps: int) -> None:
     resources, demand = few_steps(seed)
     options = Options(steps=steps, gap=0.0, method=Method.EXACT)

@@ -60,6 +60,7 @@ def test_without_free_slots_hosts_sum() -> None:
     assert sum(weight for weight in [plan.tree_weight, *(p.weight for p in plan.host_parts)]) == 1
 
 
+@pytest.mark.slow
 def test_trees_keep_to_the_jobs_quota() -> None:
     for most in (0, 1, 2):
         request = replace(REQUEST, forest=ForestOptions(max_trees=most))
@@ -241,6 +242,7 @@ def test_a_prediction_of_parts_is_that_of_trees_and_hosts() -> None:
     assert both.seconds > both.links[link] * 8 / 1e9 * 0.9
 
 
+@pytest.mark.slow
 @settings(max_examples=20)
 @given(st.integers(0, 5000), st.sets(st.sampled_from(sorted(RACKS.hosts)), min_size=2), st.data())
 def test_every_element_is_summed_once(length: int, chosen: set[str], data: st.DataObject) -> None:

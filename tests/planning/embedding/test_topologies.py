@@ -175,6 +175,7 @@ def test_the_cheapest_elastic_tree_is_the_cheapest_of_all(seed: int) -> None:
     assert cost == min(total(tree) for host in hosts for tree in all_trees(REGION, host))
 
 
+@pytest.mark.slow
 @given(st.sampled_from(sorted(NETWORKS)), st.integers(0, 2**32 - 1))
 @settings(max_examples=40)
 def test_traffic_is_what_the_schedule_sends(spec: str, seed: int) -> None:

@@ -57,6 +57,7 @@ def test_plans_are_as_deep_as_the_stack_allows(planner: str) -> None:
         make_plan(DEEP, replace(asked, max_hops=16), planner=planner)
 
 
+@pytest.mark.slow
 def test_a_run_over_fourteen_switches_is_exact_to_the_byte() -> None:
     experiment = Experiment(
         "line:14x1", workers=14, elements=600, rounds=1, lanes=32, window=4, link_rate=25e6

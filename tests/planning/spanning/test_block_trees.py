@@ -4,6 +4,7 @@ import math
 from fractions import Fraction
 
 import networkx as nx
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -23,6 +24,7 @@ def chosen(blocks: BlockTrees, most: int, least: Fraction = Fraction(0)) -> Choi
     return blocks.choose(max_trees=most, min_rate=least, gap=1e-6, seed=0, deadline=math.inf)
 
 
+@pytest.mark.slow
 @given(networks(5), st.sampled_from([Fraction(0), Fraction(1)]))
 @settings(max_examples=40)
 def test_no_two_trees_are_faster_than_those_between_blocks(
@@ -34,6 +36,7 @@ def test_no_two_trees_are_faster_than_those_between_blocks(
     assert best <= chosen(blocks, 2, least).bound * (1 + 1e-6)
 
 
+@pytest.mark.slow
 @given(networks(5), st.integers(1, 2))
 @settings(max_examples=40)
 def test_trees_between_blocks_become_spanning_trees(graph: PlanningGraph, most: int) -> None:

@@ -115,6 +115,7 @@ def test_hosts_that_do_not_work_may_help() -> None:
     assert checked(row, ForestOptions()).throughput > Fraction(4, 3)
 
 
+@pytest.mark.slow
 @given(networks(7), st.integers(2, 7), st.sampled_from([None, 2]), st.sampled_from([None, 2, 3]))
 @settings(max_examples=60)
 def test_plans_for_some_workers_hold(
@@ -166,6 +167,7 @@ def test_the_limit_is_on_the_diameter() -> None:
         plan_mtree(path, ForestOptions(max_delay=1.0, max_height=3))
 
 
+@pytest.mark.slow
 @given(
     networks(),
     st.integers(0, 3),

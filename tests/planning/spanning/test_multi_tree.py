@@ -18,6 +18,7 @@ from planning.spanning import multi_tree
 from planning.spanning.mtree import plan_mtree
 from planning.spanning.multi_tree import _Planning, plan_multi_tree
 from tests.support.paths import EXAMPLES
+from tests.support.search import examples
 from tests.support.tree_world import best_of_two, named, network_of, networks, spanning_trees
 
 LONG = 600.0
@@ -46,6 +47,7 @@ def wide_area(name: str) -> PlanningGraph:
     return planning_graph(load_network(str(EXAMPLES / f"{name}.json")))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "graph",
     [
@@ -59,6 +61,7 @@ def test_the_strength_is_reached(graph: PlanningGraph) -> None:
     assert part_of_strength(graph, ForestOptions()) >= Fraction(999, 1000)
 
 
+@pytest.mark.slow
 def test_the_strength_is_reached_where_many_bandwidths_differ() -> None:
     graph = named("complete:40")
     draw = Random(5)
@@ -68,6 +71,7 @@ def test_the_strength_is_reached_where_many_bandwidths_differ() -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("graph", "most", "part"),
     [
@@ -105,13 +109,14 @@ def test_low_trees_reach_the_strength_too(height: int) -> None:
     assert part_of_strength(named("torus:4x4"), options) >= Fraction(999, 1000)
 
 
+@pytest.mark.slow
 @given(
     networks(5),
     st.sampled_from([None, 1, 2, 3]),
     st.sampled_from([Fraction(0), Fraction(1), Fraction(2)]),
     st.integers(0, 3),
 )
-@settings(max_examples=60)
+@settings(max_examples=examples(15, of=60))
 def test_two_trees_are_the_best_there_are(
     graph: PlanningGraph, height: int | None, least: Fraction, seed: int
 ) -> None:
@@ -126,8 +131,9 @@ def test_two_trees_are_the_best_there_are(
     assert forest.throughput == best
 
 
+@pytest.mark.slow
 @given(networks(5), st.sampled_from([1, 2, 3]))
-@settings(max_examples=40)
+@settings(max_examples=examples(12, of=40))
 def test_low_trees_without_a_number_are_the_best_there_are(
     graph: PlanningGraph, height: int
 ) -> None:
@@ -151,8 +157,9 @@ def test_low_trees_without_a_number_are_the_best_there_are(
     assert float(forest.bound) == pytest.approx(best, rel=1e-6)
 
 
+@pytest.mark.slow
 @given(networks(7), st.sampled_from([None, 1, 2, 5]), st.sampled_from([None, 2, 3, 5]))
-@settings(max_examples=15)
+@settings(max_examples=examples(5, of=15))
 def test_never_slower_than_mtree(
     graph: PlanningGraph, most: int | None, height: int | None
 ) -> None:
@@ -164,6 +171,7 @@ def test_never_slower_than_mtree(
     assert checked(graph, options).throughput >= other.throughput
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [
@@ -182,6 +190,7 @@ def test_the_same_seed_gives_the_same_plan(options: ForestOptions) -> None:
     assert one.verdict is not Verdict.TIME_LIMIT
 
 
+@pytest.mark.slow
 def test_rates_above_a_floor() -> None:
     forest = checked(named("torus:4x4"), ForestOptions(min_rate=Fraction(1, 3)))
     assert forest.throughput == 2

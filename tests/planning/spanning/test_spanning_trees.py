@@ -47,6 +47,7 @@ def as_networkx(numbered: NumberedGraph, tree: Tree) -> nx.Graph[int]:
     return graph
 
 
+@pytest.mark.slow
 @given(networks())
 @settings(max_examples=60)
 def test_all_trees(graph: PlanningGraph) -> None:
@@ -58,6 +59,7 @@ def test_all_trees(graph: PlanningGraph) -> None:
     assert all(nx.is_tree(as_networkx(numbered, tree)) for tree in found)
 
 
+@pytest.mark.slow
 @given(networks(7))
 @settings(max_examples=60)
 def test_minimum_trees_and_heights(graph: PlanningGraph) -> None:
@@ -78,6 +80,7 @@ def test_minimum_trees_and_heights(graph: PlanningGraph) -> None:
     assert rated.height == by_hops[root]
 
 
+@pytest.mark.slow
 @given(networks(), st.integers(1, 6))
 @settings(max_examples=80)
 def test_equal_trees_exist_as_nash_williams_says(graph: PlanningGraph, count: int) -> None:
@@ -262,6 +265,7 @@ def test_low_trees(spec: str, limits: Limits) -> None:
         assert nx.eccentricity(shape, root) <= limits.height
 
 
+@pytest.mark.slow
 @given(networks(), st.integers(1, 4), st.lists(st.integers(1, 9), min_size=20, max_size=20))
 @settings(max_examples=80)
 def test_low_trees_exist_at_the_roots_near_to_all(
@@ -277,6 +281,7 @@ def test_low_trees_exist_at_the_roots_near_to_all(
         assert nx.eccentricity(as_networkx(numbered, tree), root) <= height
 
 
+@pytest.mark.slow
 @given(
     networks(7),
     st.lists(st.integers(0, 5), min_size=21, max_size=21),

@@ -4,6 +4,7 @@ import math
 from fractions import Fraction
 from time import monotonic
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -42,6 +43,7 @@ def strength_without(numbered: NumberedGraph, tree: Tree, rate: Fraction) -> Fra
     return strength(graph).bound if rest else Fraction(0)
 
 
+@pytest.mark.slow
 @given(networks(5), st.integers(0, 99), st.sampled_from([Fraction(1), Fraction(7, 8)]))
 @settings(max_examples=80)
 def test_the_rest_carries_what_is_left_and_no_more(
@@ -85,6 +87,7 @@ def test_what_keeps_a_tree_from_more() -> None:
     assert limiting == [0, 1]
 
 
+@pytest.mark.slow
 def test_trees_learn_what_to_cross_once() -> None:
     numbered = NumberedGraph(named("torus:6x6"))
     whole = strength(numbered.graph).bound
@@ -104,6 +107,7 @@ def test_what_is_left_is_kept_in_whole_units() -> None:
     assert rest.rate * rest.unit == Fraction(9, 2) - Fraction(2, 3)
 
 
+@pytest.mark.slow
 @given(networks(6), st.integers(0, 3))
 @settings(max_examples=60)
 def test_the_whole_strength_is_taken(graph: PlanningGraph, seed: int) -> None:
@@ -115,6 +119,7 @@ def test_the_whole_strength_is_taken(graph: PlanningGraph, seed: int) -> None:
     assert all(tree in set(all_trees(numbered)) for tree in rates)
 
 
+@pytest.mark.slow
 @given(networks(6), st.integers(1, 3), st.sampled_from([Fraction(0), Fraction(1), Fraction(2)]))
 @settings(max_examples=40)
 def test_no_more_and_no_slower_trees_than_asked_for(

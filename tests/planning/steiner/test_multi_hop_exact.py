@@ -22,6 +22,7 @@ from planning.steiner.multi_hop import solve_multi_hop, solve_tasks
 from planning.steiner.multi_hop_bound import time_bound
 from planning.steiner.multi_hop_exact import solve_exactly
 from tests.oracles.in_network_trees import best_time, small_network
+from tests.support.search import examples
 
 
 def random_task(random: Random, network: Network, server: str, workers: list[str]) -> TreeTask:
@@ -35,7 +36,8 @@ def random_task(random: Random, network: Network, server: str, workers: list[str
     )
 
 
-@settings(max_examples=100)
+@pytest.mark.slow
+@settings(max_examples=examples(30, of=100))
 @given(st.integers(0, 10**9))
 @example(2275)  # no tree meets the limits, and a search once lost two workers without noticing
 def test_equal_to_all_trees_tried_out(seed: int) -> None:
@@ -69,7 +71,8 @@ def test_equal_to_all_trees_tried_out(seed: int) -> None:
     assert answer.verdict is Verdict.OPTIMAL
 
 
-@settings(max_examples=30)
+@pytest.mark.slow
+@settings(max_examples=examples(10, of=30))
 @given(st.integers(0, 10**9))
 @example(6634625)  # HiGHS's presolve finds no solution where there is one
 def test_two_trees_equal_to_all_pairs_tried_out(seed: int) -> None:
@@ -160,6 +163,7 @@ def test_infeasible_says_why() -> None:
         make_plan(network, asked(network, max_aggregating=-1))
 
 
+@pytest.mark.slow
 def test_the_time_limit_is_a_verdict() -> None:
     network = load_network("dragonfly:2")
     links = tuple(
@@ -174,6 +178,7 @@ def test_the_time_limit_is_a_verdict() -> None:
     assert (answer.verdict is Verdict.OPTIMAL) == (answer.gap < 0.0011)
 
 
+@pytest.mark.slow
 def test_the_same_request_gives_the_same_routes() -> None:
     network = load_network("dragonfly:2", plain=["r1", "r5", "r9", "r13"])
     request = asked(network, max_aggregating=12, method=Method.HEURISTIC)

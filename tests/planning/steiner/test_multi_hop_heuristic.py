@@ -39,6 +39,7 @@ def random_task(network: Network, workers: int, share: float, random: Random) ->
     return TreeTask(server, tuple(random.sample(hosts, workers)), frozenset(able))
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(st.integers(0, 10**9), st.sampled_from(["fat-tree:4", "leaf-spine:4x4", "dragonfly:4x2x2"]))
 def test_a_tree_under_change_counts_right(seed: int, spec: str) -> None:
@@ -68,6 +69,7 @@ def test_a_tree_under_change_counts_right(seed: int, spec: str) -> None:
             assert problem.time([tree.chosen()]) <= max(time, problem.floor) * (1 + 1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("spec", "workers", "share", "most"),
     [
@@ -94,6 +96,7 @@ def test_near_the_exact_optimum(spec: str, workers: int, share: float, most: int
         assert near.rate <= near.bound
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", list(Method))
 @pytest.mark.parametrize("most", [None, 3])
 def test_plans_of_all_methods_hold(method: Method, most: int | None) -> None:
@@ -137,6 +140,7 @@ def test_a_tree_may_have_no_share(method: Method) -> None:
     assert solve_multi_hop(network, request, Allocator(network)).rate == Fraction(1, 2)
 
 
+@pytest.mark.slow
 def test_a_large_network() -> None:
     network = load_network("fat-tree:16", plain=["e1", "e7", "a3", "c2"])
     placement = place(network, None, 1)
@@ -147,6 +151,7 @@ def test_a_large_network() -> None:
     assert 1 / answer.rate == 8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arcs", [0, 100_000])
 def test_a_search_looks_at_no_more_arcs_than_it_may(
     arcs: int, monkeypatch: pytest.MonkeyPatch

@@ -38,6 +38,7 @@ def test_the_running_example_of_the_paper() -> None:
     assert soar(PARENTS, LOCAL, [1] * 7, 7).cost == 7
 
 
+@pytest.mark.slow
 @settings(max_examples=250)
 @given(st.integers(0, 10**9))
 def test_equal_to_all_sets_tried_out(seed: int) -> None:
@@ -106,6 +107,7 @@ def test_nothing_to_send() -> None:
     assert soar([-1, 0], [0, 0], [1, 1], 2) == Placement(frozenset(), 0)
 
 
+@pytest.mark.slow
 @settings(max_examples=250)
 @given(st.integers(0, 10**9))
 def test_least_congestion_equals_all_sets_tried_out(seed: int) -> None:

@@ -103,6 +103,7 @@ def test_a_leaf_spine_is_used_to_the_last_link(uplink: float, trees: int) -> Non
     assert [tree.rate for tree in forest.trees] == [Fraction(1, trees)] * trees
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spec", ["fat-tree:4", "fat-tree:6", "dragonfly:2x1x1"])
 def test_other_networks_keep_to_capacities(spec: str) -> None:
     network = load_network(spec, link_rate=1.0, uplink_rate=0.5)
@@ -162,6 +163,7 @@ def all_trees(problem: PackingProblem, height: int) -> list[dict[tuple[str, str]
     return found
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(small_networks())
 def test_packings_are_the_optimum_of_all_trees(case: tuple[PackingProblem, int]) -> None:
@@ -281,6 +283,7 @@ def test_trees_of_a_least_delay() -> None:
         pack_trees(problem, ForestOptions(max_delay=0.003))
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(small_networks(), st.integers(2, 6))
 def test_equal_latencies_make_a_delay_of_a_height(

@@ -46,6 +46,7 @@ def shortest_by_enumeration(
     return best
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(networks(), st.data())
 def test_lengths_are_those_of_the_best_of_all_trees(
@@ -71,6 +72,7 @@ def test_lengths_are_those_of_the_best_of_all_trees(
         assert terminals <= set(nx.descendants(reached, root)) | {root}
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(networks(), st.data())
 def test_cuts_never_pay_more_than_the_shortest_tree(
