@@ -16,6 +16,8 @@ from tests.support.emulated_cluster import Running, emulated_cluster
 
 pytestmark = pytest.mark.network
 
+ELEMENTS = 50_000
+
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Running]:
@@ -32,7 +34,7 @@ def test_a_new_job_takes_the_slots_of_one_that_has_run_for_long(
     """The older one bypasses the switches for a while and sums there again; both are exact."""
 
     def submit(name: str, rounds: int) -> None:
-        cluster.queries.submit(make_submission(name, "h1,h2,h3", rounds=rounds))
+        cluster.queries.submit(make_submission(name, "h1,h2,h3", elements=ELEMENTS, rounds=rounds))
 
     submit("old", 250)
     early = PriorityPolicy().early_iterations
@@ -50,7 +52,7 @@ def test_a_new_job_takes_the_slots_of_one_that_has_run_for_long(
     cluster.wait_until(lambda: not cluster.job("old")["bypasses"], "old's return to the switches")
     old = cluster.finished("old")
     assert old["epoch"] == 3
-    assert old["checked"] == 3 * 100_000 * 250
+    assert old["checked"] == 3 * ELEMENTS * 250
 
 
 def least_reported(cluster: Running, hosts: tuple[str, ...]) -> int:
