@@ -290,8 +290,12 @@ class Emulation:
         for process in self._processes:
             if process.poll() is None:
                 process.kill()
-                process.wait()
+        for process in self._processes:
+            process.wait()
         if self._net is not None:
+            # Each takes its time: all at once.
+            for switch in self._net.switches:
+                switch.ask_to_end()
             for switch in self._net.switches:
                 switch.end_process()
         for log in self._logs:

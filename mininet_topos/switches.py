@@ -114,6 +114,11 @@ class P4Switch(Switch):
         except OSError as error:
             return f"(no log: {error})"
 
+    def ask_to_end(self):
+        """Let the process begin to end, without waiting for it: `end_process` does."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.terminate()
+
     def end_process(self, kill=False):
         """End the process, gently unless `kill`; it is gone when this returns."""
         if self.process is None:

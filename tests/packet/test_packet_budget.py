@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -16,12 +15,11 @@ from p4switch.ir import Program
 from p4switch.stf import prepare
 from p4switch.v1model.engine import CloneSession, Engine, EngineOptions, Replica
 from tests.packet.test_executors_agree import mutated
+from tests.support.paths import HOPSUM_P4, PROGRAMS
 
 MakeEngine = Callable[..., Engine]
 Compile = Callable[[str], Program]
 
-PROGRAMS = Path(__file__).with_name("programs")
-HOPSUM = Path(__file__).parents[2] / "p4src" / "hopsum.p4"
 UNLIMITED = (1 << 32) - 1
 
 TEXT = """
@@ -148,7 +146,7 @@ def test_only_programs_that_can_go_round_are_counted() -> None:
     counted = {name for name in counted if multiplies(compile_file(PROGRAMS / f"{name}.p4"))}
     assert counted >= {"again", "loops", "replication"}
     assert not counted & {"parsing", "router", "lanes", "arithmetic"}
-    assert not multiplies(compile_file(HOPSUM, defines={"LANES": "32"}))
+    assert not multiplies(compile_file(HOPSUM_P4, defines={"LANES": "32"}))
 
 
 @pytest.mark.parametrize("executor", ["native"], indirect=True)

@@ -36,6 +36,7 @@ def rows_of_pairs(lanes: int) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
     return rows
 
 
+@pytest.mark.slow
 def test_edges_add_up_modulo_2_32(built: Switch) -> None:
     """No carry leaves its lane, and the flag comes when some lane wrapped (H11)."""
     star(built)
