@@ -167,8 +167,7 @@ class VirtualCluster:
         self._down: set[tuple[str, str]] = set()
         self._rng = random.Random(f"{options.seed}/cluster")
         channel = as_channel(self.exchange.channel(PEOPLE, CONTROLLER))
-        self.people = pb_grpc.ClusterStub(channel)
-        self.questions = pb_grpc.ControllerStub(channel)
+        self.people = pb_grpc.ControllerStub(channel)
 
     async def __aenter__(self) -> VirtualCluster:
         for switch in self.switches.values():

@@ -11,6 +11,7 @@ import grpc
 from collectives.plan import PlanError
 from controller import clock
 from controller.api.certificates import why_not
+from controller.api.service import ControllerService, SwitchReader
 from controller.dataplane.driver import DriverError
 from controller.jobs.cluster import Cluster
 from controller.jobs.job_queue import Job, JobError
@@ -23,7 +24,6 @@ from controller.telemetry.nodes import REPORT_SECONDS, NodeError
 from controller.telemetry.state import StateError
 from network.model import NetworkError
 from protocol import hopsum_pb2 as pb
-from protocol import hopsum_pb2_grpc as pb_grpc
 
 LOGGER = logging.getLogger("hopsum.cluster")
 
@@ -34,17 +34,23 @@ WRONG = (JobError, PlanError, NetworkError)
 Queue = asyncio.Queue[pb.NodeCommand | None]
 
 
-class ClusterService(pb_grpc.ClusterServicer):
-    """Serves a cluster; add it to the controller's server with `add_to`."""
+class ClusterService(ControllerService):
+    """Serve a cluster: its agents, and what people ask and submit.
 
-    def __init__(self, cluster: Cluster) -> None:
+    `switches`: those that questions about slots and counters are about; None: there are none.
+    """
+
+    def __init__(self, cluster: Cluster, switches: SwitchReader | None = None) -> None:
+        super().__init__(
+            cluster.manager.agents,
+            cluster.manager.server_restarted,
+            switches,
+            cluster.manager.health,
+            lambda number: cluster.why_waiting(cluster.book.find(number)),
+        )
         self._cluster = cluster
         self._queues: dict[str, Queue] = {}
         cluster.send = self._send
-
-    def add_to(self, server: grpc.aio.Server) -> None:
-        """Let a server answer the cluster's calls as well."""
-        pb_grpc.add_ClusterServicer_to_server(self, server)
 
     async def check(self) -> None:
         """Let silent processes go, and catch up with the journal; runs for ever."""
@@ -84,7 +90,7 @@ class ClusterService(pb_grpc.ClusterServicer):
         queue: Queue = asyncio.Queue()
         self._queues[host] = queue
         LOGGER.info("[%s] attached", host)
-        reading = asyncio.create_task(self._read(host, request, queue))
+        reading = asyncio.create_task(self._take_reports(host, request, queue))
         try:
             yield pb.NodeCommand(
                 welcome=pb.NodeWelcome(report_seconds=REPORT_SECONDS, links=nodes.links(host))
@@ -98,7 +104,9 @@ class ClusterService(pb_grpc.ClusterServicer):
             nodes.detach(host, clock.now())
             LOGGER.info("[%s] detached", host)
 
-    async def _read(self, host: str, request: AsyncIterator[pb.NodeMessage], queue: Queue) -> None:
+    async def _take_reports(
+        self, host: str, request: AsyncIterator[pb.NodeMessage], queue: Queue
+    ) -> None:
         async for message in request:
             if message.WhichOneof("message") != "report":
                 continue

@@ -11,7 +11,7 @@ from typing import Any
 
 from controller.api.cluster_service import ClusterService
 from controller.api.rendezvous import announced
-from controller.api.service import AddTo, ControllerService, Listen, at
+from controller.api.service import AddTo, Listen, at
 from controller.dataplane.driver import Driver
 from controller.dataplane.rules import losses_on
 from controller.jobs.cluster import Cluster
@@ -72,21 +72,14 @@ async def serve_cluster(
         )
         cluster = Cluster(manager, settings, date=date)
         stack.push_async_callback(cluster.close)
-        service = ControllerService(
-            manager.agents,
-            manager.server_restarted,
-            driver,
-            manager.health,
-            lambda number: cluster.why_waiting(cluster.book.find(number)),
-        )
-        cluster_service = ClusterService(cluster)
+        service = ClusterService(cluster, driver)
         reoptimize = not settings.replanning.live
         _run_beside(stack, fail_over(manager, driver, down_links, reoptimize))
         await cluster.restore()
-        bound = await stack.enter_async_context(service.serve(listen, [cluster_service.add_to]))
+        bound = await stack.enter_async_context(service.serve(listen))
         # Once more, and first: the end of agents' streams is not the end of their jobs.
         stack.push_async_callback(cluster.close)
-        _run_beside(stack, cluster_service.check())
+        _run_beside(stack, service.check())
         if link_bytes is not None:
             _run_beside(stack, count_ports(network, link_bytes, cluster.nodes.state))
         yield cluster, bound

@@ -47,17 +47,17 @@ class HostAgent:
 
     # -- jobs
 
-    def join(self, stream: Stream, patience: float | None = None) -> None:
+    def join(self, stream: Stream) -> None:
         """Play this host's part in the job of a stream, which the environment ends (`leave`).
 
-        `patience`: as of `Member`. ValueError if the host is in that job already.
+        ValueError if the host is in that job already.
         """
         job = stream.job
         if job in self._members:
             raise ValueError(f"host {stream.host} attends job {job} already")
         self.failures.pop(job, None)
         self._members[job] = Member(
-            stream, self._environment, partial(self.traffic.add, job), self._vectors, patience
+            stream, self._environment, partial(self.traffic.add, job), self._vectors
         )
 
     def leave(self, job: int) -> None:

@@ -67,8 +67,6 @@ class Member:
     """This host in the job of `stream`.
 
     `install` is told the machine that takes the job's frames. `vectors`: of all jobs of this host.
-    `patience`: seconds to wait for an assignment, and then for the start; None: as long as the
-    controller lets it wait.
     """
 
     def __init__(
@@ -77,7 +75,6 @@ class Member:
         environment: Environment,
         install: Callable[[Machine], None],
         vectors: VectorQueues,
-        patience: float | None = None,
     ) -> None:
         self.stream = stream
         self.job = stream.job
@@ -88,11 +85,8 @@ class Member:
         """Of the tensor whose sum began last."""
         self._environment = environment
         self._install = install
-        self._patience = patience
         self._vectors = vectors
         self._now = 0.0
-        self._due: float | None = None
-        """When patience ends."""
         self._plan: JobPlan | None = None
         self._worker: Worker | None = None
         self._servers = ServerSet()
@@ -132,8 +126,7 @@ class Member:
     @property
     def deadline(self) -> float | None:
         """When `tick` and `advance` are wanted, at the latest."""
-        dues = (self._due, None if self._source is None else self._source.deadline)
-        return min((due for due in dues if due is not None), default=None)
+        return None if self._source is None else self._source.deadline
 
     def close(self) -> None:
         """Give back what the member holds, whatever its state; the stream stays open."""
@@ -190,7 +183,7 @@ class Member:
         A fragment that no server answers ends the job at its deadline (`WorkerOptions`).
         """
         plan = self._plan
-        if plan is not None and event.host not in plan.workers and self._patience is None:
+        if plan is not None and event.host not in plan.workers:
             return
         waits = [
             f"; fragment {missing.fragment} lacks {', '.join(missing.workers)}"
@@ -204,7 +197,7 @@ class Member:
     # -- the member's life
 
     def _live(self) -> Script:
-        yield from self._until(lambda: self.stream.assignment is not None, "an assignment")
+        yield from self._until(lambda: self.stream.assignment is not None)
         assignment = self.stream.assignment
         assert assignment is not None
         self._plan = assignment.plan
@@ -213,17 +206,9 @@ class Member:
         else:
             yield from self._serve(assignment, assignment.plan)
 
-    def _until(self, true: Callable[[], bool], what: str) -> Script:
-        if self._patience is not None:
-            self._due = self._now + self._patience
+    def _until(self, true: Callable[[], bool]) -> Script:
         while not true():
-            if self._due is not None and self._now > self._due:
-                raise ControllerError(
-                    f"job {self.job}, host {self.stream.host}: waited {self._patience} s for "
-                    f"{what} from the controller at {self.stream.address}"
-                )
             yield
-        self._due = None
 
     def _operate(self, work: Callable[[], Any], then: Then, *, apart: bool = False) -> None:
         self._then[self._environment.put(self.job, work, apart=apart)] = then
@@ -254,7 +239,7 @@ class Member:
             else:
                 work = None
         self.stream.ready()
-        yield from self._until(lambda: self.stream.started, "the start")
+        yield from self._until(lambda: self.stream.started)
         if work is not None:
             yield from self._connect()
             yield from self._relay(assignment, work, plan)
@@ -360,7 +345,7 @@ class Member:
         while not source.prepared:
             yield
         self.stream.ready()
-        yield from self._until(lambda: self.stream.started, "the start")
+        yield from self._until(lambda: self.stream.started)
         yield from self._connect()
         source.start(self._now)
         plan = yield from self._sum(assignment, plan, work, source)

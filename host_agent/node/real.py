@@ -200,17 +200,15 @@ class HostLoop:
             watched.append(node.fileno())
         self._loop = Loop(port, [self.agent.traffic], watch=watched)
 
-    def join(self, client: AgentStream, patience: float | None = None) -> None:
+    def join(self, client: AgentStream) -> None:
         """Attend the job of a client, see `HostAgent.join`."""
-        self.agent.join(client, patience)
+        self.agent.join(client)
         self._environment.open(client)
 
-    def turn(self, patience: float | None = None) -> set[int]:
+    def turn(self) -> set[int]:
         """Move frames until something is due (see Loop.turn), then let every job go on."""
         due = self.agent.deadline
-        waits = [] if patience is None else [patience]
-        waits += [] if due is None else [max(0.0, due - time.monotonic())]
-        ready = self._loop.turn(min(waits, default=None))
+        ready = self._loop.turn(None if due is None else max(0.0, due - time.monotonic()))
         if self._environment.fileno() in ready:
             self._environment.awake()
         self.agent.tick(time.monotonic())

@@ -91,7 +91,7 @@ def test_a_rank_that_vanishes_is_named(tmp_path: Path) -> None:
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=tmp_path
     )
     until(lambda: _traffic(run) >= 500_000, "traffic")
-    os.kill(process("attend", "h2"), signal.SIGKILL)
+    os.kill(process("serve", "h2"), signal.SIGKILL)
     output = run.communicate(timeout=PATIENCE)[0]
     assert run.returncode == 1
     assert "h2" in output

@@ -113,7 +113,7 @@ def test_a_killed_process_is_named(folder: Path, runs: list[Run], coordination: 
     runs.append(Run(folder, coordination, 50))
     run = runs[0]
     run.wait_for_rounds()
-    os.kill(process("attend", "h2", "--interface"), signal.SIGKILL)
+    os.kill(process("serve", "h2", "--interface"), signal.SIGKILL)
     assert run.process.wait(PATIENCE) == 1
     assert "h2" in run.log.read_text()
     # The run ends its agents as soon as it knows: some may not have said a word.

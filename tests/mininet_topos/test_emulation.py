@@ -171,10 +171,10 @@ def start_long_run(tmp_path: Path) -> subprocess.Popen[str]:
 def wait_for_agent(host: str, run: subprocess.Popen[str]) -> int:
     def started() -> bool:
         assert run.poll() is None, run.communicate()[0]
-        return len(processes("attend", host)) == 1
+        return len(processes("serve", host)) == 1
 
     until(started, f"the agent on {host}")
-    return process("attend", host)
+    return process("serve", host)
 
 
 def test_a_worker_that_dies_is_named(tmp_path: Path) -> None:
@@ -232,7 +232,7 @@ def test_a_run_goes_well_after_one_that_was_killed(tmp_path: Path, when: str) ->
     killed = start_long_run(tmp_path)
     there = {
         "its first interface": lambda: left_over() != [],
-        "its first agent": lambda: processes("attend") != [],
+        "its first agent": lambda: processes("serve") != [],
     }
     until(there[when], when)
     kill(killed)
@@ -252,5 +252,5 @@ def test_interfaces_of_others_are_left_alone() -> None:
 
 
 def test_a_run_that_takes_too_long_says_where_it_was() -> None:
-    with pytest.raises(RunFailed, match=r"not done after 0\.5 s: h1 at 0"):
+    with pytest.raises(RunFailed, match=r"not done after 0\.5 s: 0 tensors are summed"):
         run(elements=1_000_000, limit=0.5)

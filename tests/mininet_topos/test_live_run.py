@@ -96,17 +96,14 @@ def test_a_job_goes_on_without_its_spine(run: Run) -> None:
     wait_until(lambda: queries.describe(1)[1].epoch == 2, "a new plan", run.process)
     _, again = queries.describe(1)
     assert spine not in again.trees[0].parts
-    states = {switch.name: switch.state for switch in queries.switches()}
-    assert {name for name, state in states.items() if state != "ready"} == {spine}
     report = run.finish()
     assert report["retransmissions"] > 0
-    assert spine not in report["switches"]
     assert f"switch {spine} failed: job 1 goes on in epoch 2" in run.log.read_text()
 
 
 def test_what_a_running_job_can_be_asked(run: Run) -> None:
     run.wait_for_slots()
-    agent = process("attend", "h2")
+    agent = process("serve", "h2")
     os.kill(agent, signal.SIGSTOP)
     try:
         waiting: list[dict[str, Any]] = []

@@ -12,7 +12,7 @@ from typing import Any
 from cli.job_commands import job_dict, make_submission
 from controller.api.client import ControllerClient
 from controller.api.cluster_service import ClusterService
-from controller.api.service import ControllerService, at
+from controller.api.service import at
 from controller.dataplane.driver import DriverError
 from controller.dataplane.rules import SwitchRules
 from controller.jobs.cluster import Cluster
@@ -102,12 +102,7 @@ class World:
         service = ClusterService(cluster)
         await cluster.restore()
         credentials = None if self._tls is None else server_credentials(self._tls)
-        agents = ControllerService(
-            cluster.manager.agents,
-            cluster.manager.server_restarted,
-            why_waiting=lambda number: cluster.why_waiting(cluster.book.find(number)),
-        )
-        async with agents.serve(at(self.address, credentials), [service.add_to]) as bound:
+        async with service.serve(at(self.address, credentials)) as bound:
             self.address = bound
             self._up.set()
             await self._stop.wait()

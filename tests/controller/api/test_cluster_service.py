@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,9 +10,6 @@ from typing import Any
 import pytest
 
 from cli.job_commands import make_submission
-from controller.api.client import ControllerClient, NoClusterError
-from controller.api.service import ControllerService, at
-from controller.jobs.agents import AgentRegistry
 from host_agent.node.client import NodeClient
 from protocol import hopsum_pb2 as pb
 from protocol.channel import ControllerError
@@ -171,14 +167,3 @@ def test_nothing_is_left_of_a_job_whose_rules_switches_refuse(world: World) -> N
     world.refuse = False
     assert world.queries.submit(make_submission("a", "h1,h2")).state == "waiting"
     assert world.queries.cancel("2").state == "cancelled"
-
-
-def test_a_controller_of_one_run_has_no_cluster(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with ControllerService(AgentRegistry()).serve(at(f"unix:{tmp_path}/c")) as address:
-            queries = ControllerClient(address)
-            assert await asyncio.to_thread(queries.jobs) == []
-            with pytest.raises(NoClusterError, match="`hopsum cluster`"):
-                await asyncio.to_thread(queries.submit, ring("a", "h1,h2"))
-
-    asyncio.run(main())

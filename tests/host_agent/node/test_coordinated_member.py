@@ -10,18 +10,18 @@ import pytest
 from collectives.plan import DataType
 from coordination.failure import ProcessLost
 from coordination.physical import plan_coordination
-from host_agent.agent import Task, attend
 from host_agent.io.controller_client import AgentStream
 from host_agent.node.real import RealCoordination
 from host_agent.node.source import AgreedOrder
 from host_agent.operator_training import NAMES, OperatorTraining
 from host_agent.stream import WorkerOptions
-from host_agent.task import task_from, task_message
+from host_agent.task import Task, task_from, task_message
 from host_agent.workload import WorkloadSpec
 from network.loaders import load_network
 from network.model import Network
 from packet_io.port import MemoryPort
 from tests.host_agent.node.test_schedule_member import RANKS, Client, Controller
+from tests.support.attending import attend
 from tests.support.machine import PATIENCE, on_loopback, until
 
 SPEC = WorkloadSpec("digits", RANKS, 0, 1, DataType.FLOAT32, seed=1, coordinate=True)
