@@ -11,20 +11,38 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.command_options import (
+    ELEMENTS,
+    ROUNDS,
+    SEED,
     ControllerOption,
+    CoordinateOption,
+    CoordinationOption,
+    DataTypeOption,
+    ElementsOption,
     JsonOption,
+    KeepOption,
     LevelWiseFormOption,
+    MaxHeightOption,
+    MaxTreesOption,
+    MinRateOption,
+    PlannerOption,
+    ResultsOption,
+    RoundsOption,
+    SeedOption,
     SiblingsOption,
+    TrainOption,
+    TreeBandwidthOption,
     connect,
     form_options,
     print_json,
     print_table,
+    rate,
 )
 from collectives.choices import (
     DEFAULT_FORM,
-    JOB_PLANNERS,
     LEVEL_WISE,
     SCHEDULE_NAMES,
+    Coordination,
     DataType,
     FormOptions,
     Shape,
@@ -62,12 +80,13 @@ def submit(
             "embedding those that may help."
         ),
     ] = "1",
-    elements: Annotated[int, typer.Option(min=0, help="Elements of a tensor.")] = 100_000,
-    rounds: Annotated[int, typer.Option(min=1, help="All-reduces.")] = 3,
-    dtype: Annotated[DataType, typer.Option(help="Element type.")] = DataType.INT32,
-    train: Annotated[
-        str | None, typer.Option(help="Train on a data set (`digits`) instead.")
-    ] = None,
+    elements: ElementsOption = ELEMENTS,
+    rounds: RoundsOption = ROUNDS,
+    dtype: DataTypeOption = DataType.FLOAT32,
+    results: ResultsOption = None,
+    train: TrainOption = None,
+    coordinate: CoordinateOption = True,
+    coordination: CoordinationOption = Coordination.AUTO,
     from_processes: Annotated[
         bool,
         typer.Option(
@@ -75,16 +94,21 @@ def submit(
             help="Tensors come from a process on each worker's host, such as a PyTorch training.",
         ),
     ] = False,
-    seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 1,
+    seed: SeedOption = SEED,
     algorithm: Annotated[
-        str, typer.Option(help=f"in-network, server, embedding, or {', '.join(SCHEDULE_NAMES)}.")
+        str,
+        typer.Option(
+            help=f"in-network, server, embedding, multi-tree, or {', '.join(SCHEDULE_NAMES)}."
+        ),
     ] = "in-network",
     level_wise_form: LevelWiseFormOption = Shape.AUTO,
     siblings: SiblingsOption = None,
-    planner: Annotated[
-        str | None,
-        typer.Option(help=f"One of {', '.join(JOB_PLANNERS)}; default multi-hop."),
-    ] = None,
+    planner: PlannerOption = None,
+    max_trees: MaxTreesOption = None,
+    max_height: MaxHeightOption = None,
+    min_rate: MinRateOption = None,
+    tree_bandwidth: TreeBandwidthOption = None,
+    keep: KeepOption = None,
     window: Annotated[
         int,
         typer.Option(min=0, max=MOST_WINDOW, help="Fragments in flight; 0: the cluster's choice."),
@@ -98,6 +122,8 @@ def submit(
     as_json: JsonOption = False,
 ) -> None:
     """Hand a job to the running controller."""
+    from protocol import hopsum_pb2 as pb
+
     if train is not None and train not in DATA_SETS:
         raise JobError(f"train {train!r}: expected a data set, one of {', '.join(DATA_SETS)}")
     if (train is not None) + from_processes + (task is not None) > 1:
@@ -113,10 +139,23 @@ def submit(
         dtype=DataType.FLOAT32 if train else dtype,
         kind="process" if from_processes else train or "random",
         seed=seed,
+        coordinate=coordinate and train is not None,
         algorithm=algorithm,
         form=form_options(level_wise_form, siblings, level_wise=algorithm == LEVEL_WISE),
     )
     submission.planner, submission.window = planner or "", window
+    submission.coordination = coordination
+    if results is not None:
+        submission.MergeFrom(pb.Submission(results=results.name))
+    for option, value in (
+        ("max_trees", max_trees),
+        ("max_height", max_height),
+        ("min_rate", rate("min-rate", min_rate)),
+        ("tree_bandwidth", rate("tree-bandwidth", tree_bandwidth)),
+        ("keep", keep),
+    ):
+        if value is not None:
+            setattr(submission.trees, option, value)
     if task is not None:
         submission.task.CopyFrom(read_task(task))
     queries = connect(controller)
@@ -134,6 +173,7 @@ def make_submission(
     dtype: DataType = DataType.INT32,
     kind: str = "random",
     seed: int = 1,
+    coordinate: bool = False,
     algorithm: str = "in-network",
     form: FormOptions = DEFAULT_FORM,
 ) -> pb.Submission:
@@ -155,6 +195,7 @@ def make_submission(
         rounds,
         dtype,
         seed,
+        coordinate,
     )
     submission.task.workload.CopyFrom(workload_message(workload))
     if algorithm in SCHEDULE_NAMES:

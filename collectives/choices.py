@@ -15,8 +15,6 @@ MULTI_TREE = "multi-tree"
 """On trees with shares that a planner chose (000): of switches, or of hosts."""
 PLANNER_NAMES = ("multi-hop", "multi-tree", "embedding", "mtree")
 """Of `planning.registry` and `planning.answers`."""
-JOB_PLANNERS = ("multi-hop", "multi-tree", "embedding")
-"""Those that plan jobs on networks with switches, of `planning.registry`."""
 
 
 class DataType(StrEnum):
