@@ -15,6 +15,7 @@ def spent(experiment: Experiment) -> tuple[float, int]:
     return outcome.seconds, outcome.retransmissions
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("loss", "most"), [(0.01, 1.5), (0.1, 6.0)])
 def test_loss_costs_a_small_multiple(loss: float, most: float) -> None:
     quiet, lossy = (
@@ -26,6 +27,7 @@ def test_loss_costs_a_small_multiple(loss: float, most: float) -> None:
     assert lossy[0] <= most * quiet[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "experiment",
     [

@@ -32,6 +32,7 @@ def p4c(command: Sequence[str], **options: Any) -> subprocess.CompletedProcess[s
     return subprocess.CompletedProcess(command, 0, "", "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", list(Engine))
 def test_a_pipeline_takes_the_place_of_an_older_one_whole(
     engine: Engine, build: Path, monkeypatch: pytest.MonkeyPatch
