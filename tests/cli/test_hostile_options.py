@@ -378,6 +378,7 @@ def test_files_that_cannot_be(
         assert (folder / "input").read_bytes() == data
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("line", "words"),
     [

@@ -94,6 +94,7 @@ def test_any_tree_and_size_is_proved(
     check_schedule(level_wise_all_gather(tree, ranks, elements, siblings, pieces))
 
 
+@pytest.mark.slow
 @given(branches, st.sampled_from(Siblings), st.integers(1, 3))
 def test_leaves_own_their_target_parts(shape: Any, siblings: Siblings, pieces: int) -> None:
     tree, ranks = tree_of(shape)
@@ -123,6 +124,7 @@ def test_links_carry_what_their_branch_does_not_own(shape: Any, pieces: int) -> 
             assert links.get(link, 0) == links.get(link[::-1], 0) == expected
 
 
+@pytest.mark.slow
 @given(branches, st.integers(0, 300), st.sampled_from(Siblings), st.integers(1, 6))
 def test_gathering_is_the_exact_reverse(
     shape: Any, elements: int, siblings: Siblings, pieces: int
@@ -219,6 +221,7 @@ def test_one_leaf_and_chains_of_single_children_exchange_nothing() -> None:
     assert len(schedule.steps) == 2
 
 
+@pytest.mark.slow
 def test_a_deep_chain_with_a_leaf_at_every_node() -> None:
     depth = 100
     parents = {f"s{i + 1}": f"s{i}" for i in range(depth)} | {
@@ -266,6 +269,7 @@ def test_ranks_that_are_not_in_the_tree_are_refused() -> None:
 # Pieces.
 
 
+@pytest.mark.slow
 @given(branches, st.integers(1, 300), st.sampled_from(Siblings), st.integers(2, 6))
 def test_what_a_leaf_sends_another_goes_piece_by_piece(
     shape: Any, elements: int, siblings: Siblings, pieces: int

@@ -59,6 +59,7 @@ def test_call_seconds_count_from_the_last_start_to_the_last_end() -> None:
     assert reduce_seconds([[(0, 5), (6, 9)], [(1, 4), (5, 8)]]) == pytest.approx(4 + 3)
 
 
+@pytest.mark.slow
 def test_parts_of_a_gradient_add_up_to_the_whole() -> None:
     training = DigitsTraining(seed=1, epochs=1)
     whole = training.gradient(0, Digits.BATCH)

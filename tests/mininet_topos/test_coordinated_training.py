@@ -26,6 +26,8 @@ from tests.support.processes import process
 pytestmark = pytest.mark.network
 
 HOPSUM = Path(sys.executable).with_name("hopsum")
+SENT_AGAIN = ("duplicate", "re_emitted", "stale", "bypassed", "taken_over")
+"""What becomes at a switch of a fragment that is sent more than once."""
 
 
 class Run:
@@ -101,10 +103,12 @@ def test_training_is_exact_whatever_combines_the_vectors(
     sums = 4 * spec.steps * sum(fragments)
     counts = report["switches"]["s1"]
     joined = counts["aggregated"] + counts["completed"]
-    if coordination == "switches":
-        # The first step is negotiated; each later one takes a vector of every worker at least.
-        assert joined >= sums + 4 * (spec.steps - 1)
-    else:
+    # Others send again what waits for a process that stands still, in the end around the switch.
+    again = sum(counts[name] for name in SENT_AGAIN)
+    # The first step is negotiated; each later one takes a vector of every worker at least.
+    least = sums + (4 * (spec.steps - 1) if coordination == "switches" else 0)
+    assert joined + again >= least
+    if coordination != "switches" and not again:
         assert joined == sums
 
 

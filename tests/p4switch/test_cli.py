@@ -135,6 +135,7 @@ def wait_for(address: str) -> p4r_grpc.P4RuntimeStub:
     return p4r_grpc.P4RuntimeStub(channel)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_switch_with_bmv2s_flags_starts_and_ends_cleanly(
     tmp_path: Path, number: signal.Signals

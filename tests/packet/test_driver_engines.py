@@ -104,6 +104,7 @@ def star_rules(hosts: int) -> SwitchRules:
     return rules_for(network, [plan], [Loss("h1", "s1", 0.5), Loss("s1", "h1", 0.1)])["s1"]
 
 
+@pytest.mark.slow
 def test_both_compilers_agree_on_the_golden_p4info(pipeline: Pipeline) -> None:
     assert pipeline.p4info.read_text() == HOPSUM_P4INFO.read_text(), (
         f"p4src changed the control plane's contract; if it should, "

@@ -140,6 +140,7 @@ def test_copies_share_the_budget_of_their_packet(
         assert len(engine.process([(9, frame(4)), (9, frame(0))])) >= leave, "each has its own"
 
 
+@pytest.mark.slow
 def test_only_programs_that_can_go_round_are_counted() -> None:
     """hopsum's packets go round nowhere: counting would be in the way."""
     counted = {path.stem for path in PROGRAMS.glob("*.p4") if "V1Switch(" in path.read_text()}

@@ -41,6 +41,7 @@ def seconds(report: Report) -> float:
     return report.measured.seconds
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("topology", "workers"), [("torus:2x3", 6), ("complete:5", 5), ("hypercube:3", 8)]
 )
@@ -51,6 +52,7 @@ def test_trees_of_hosts_are_exact_and_faster_than_a_ring(topology: str, workers:
     assert seconds(trees) < 0.75 * seconds(run(topology, workers, Algorithm.RING))
 
 
+@pytest.mark.slow
 def test_tree_neighbours_talk_over_their_own_link() -> None:
     report = run("torus:3x3", 9, Algorithm.MULTI_TREE, max_trees=2)
     trees = task_of(prepare(report.experiment).job).trees
@@ -61,6 +63,7 @@ def test_tree_neighbours_talk_over_their_own_link() -> None:
     assert carried == used
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", [Algorithm.RING, Algorithm.DOUBLE_TREE])
 def test_others_go_through_hosts_that_forward(algorithm: Algorithm) -> None:
     report = run("torus:3x3", 7, algorithm)
@@ -84,6 +87,7 @@ def test_the_planner_and_the_algorithm_are_one() -> None:
     assert task_of(prepared.job).trees == ()
 
 
+@pytest.mark.slow
 def test_a_run_goes_over_the_trees_of_mtree() -> None:
     trees = run("complete:5", 5, Algorithm.IN_NETWORK, planner="mtree")
     assert trees.experiment.algorithm is Algorithm.MULTI_TREE
@@ -114,6 +118,7 @@ def test_some_hosts_sum_over_trees_of_their_own(planner: str) -> None:
     assert all(set(shared.tree.nodes) == {f"h{i}" for i in range(1, 6)} for shared in trees)
 
 
+@pytest.mark.slow
 def test_inner_hosts_of_a_tree_sum_level_by_level(tmp_path: Path) -> None:
     # 003, figure 2: parents that are processors as well.
     links = {"a": "r", "b": "r", "a1": "a", "a2": "a", "b1": "b", "b2": "b", "b3": "b"}

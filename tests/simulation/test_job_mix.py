@@ -98,6 +98,7 @@ jobs_of_a_link = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(jobs_of_a_link, st.sampled_from([ONE_LEVEL, LAS, PriorityPolicy(1, (5, 50), 3.0)]))
 def test_a_link_works_while_there_is_work(
     chosen: list[tuple[int, int]], policy: PriorityPolicy

@@ -18,6 +18,7 @@ WHO_HAS_A_ROUND = PriorityPolicy(early_iterations=1, thresholds=(), starved=None
 """The long job soon has one, of many; the short one's is its last."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("priorities", [False, True])
 def test_a_long_and_a_short_job_take_as_long_in_packets(priorities: bool) -> None:
     network = load_network("star:4", link_rate=RATE, latency=1e-5, slots=1024)

@@ -18,6 +18,7 @@ def spent(experiment: Experiment) -> tuple[float, int]:
     return outcome.seconds, outcome.retransmissions
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("loss", "most"), [(0.01, 1.5), (0.1, 6.0)])
 def test_loss_costs_a_small_multiple(loss: float, most: float) -> None:
     base = Experiment("star:4", workers=4, elements=100_000, rounds=1)
@@ -29,6 +30,7 @@ def test_loss_costs_a_small_multiple(loss: float, most: float) -> None:
     assert median(seconds for seconds, _ in lossy) <= most * seconds
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "experiment",
     [

@@ -45,6 +45,7 @@ def exact(run: SimulatedRun, checked: int) -> None:
 # -- Boundaries
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("faults", [Faults(), LOSS])
 def test_a_relay_comes_in_at_a_boundary_and_goes_at_another(
     faults: Faults, monkeypatch: pytest.MonkeyPatch
@@ -116,6 +117,7 @@ def coordinated(manner: str, faults: Faults) -> Simulation:
     return simulation
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("manner", ["tree", "ring", "switches", "schedule"])
 def test_workers_agree_on_an_order_under_loss(manner: str) -> None:
     simulation = coordinated(manner, LOSS)
@@ -132,6 +134,7 @@ def test_workers_agree_on_an_order_under_loss(manner: str) -> None:
     assert not any(1 in host.agent.members for host in hosts), "all were released"
 
 
+@pytest.mark.slow
 def test_operators_overlap_in_the_switches_and_follow_each_other_over_tcp() -> None:
     def overlaps(manner: str) -> bool:
         simulation = coordinated(manner, Faults())
@@ -143,6 +146,7 @@ def test_operators_overlap_in_the_switches_and_follow_each_other_over_tcp() -> N
     assert not overlaps("schedule")
 
 
+@pytest.mark.slow
 def test_a_host_that_leaves_is_named_to_the_other_workers() -> None:
     simulation = coordinated("tree", Faults())
     script = simulation.script
@@ -190,6 +194,7 @@ def two_jobs(levels: tuple[int, int]) -> tuple[list[float], list[tuple[int, int]
     return ends, sent
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", [1, 2])
 def test_frames_of_the_lower_level_leave_first(first: int) -> None:
     levels = (0, 2) if first == 1 else (2, 0)
@@ -201,6 +206,7 @@ def test_frames_of_the_lower_level_leave_first(first: int) -> None:
     assert ends[first - 1] < 0.75 * ends[2 - first]
 
 
+@pytest.mark.slow
 def test_jobs_of_one_level_end_together() -> None:
     ends, sent = two_jobs((1, 1))
     assert ends[0] == pytest.approx(ends[1], rel=0.1)
@@ -236,6 +242,7 @@ def test_segments_carry_the_level_of_their_job() -> None:
 # -- Restarts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("faults", [Faults(), LOSS])
 def test_a_server_that_is_restarted_gets_the_last_window(faults: Faults) -> None:
     network, plan = job("leaf-spine:2x2", 4)

@@ -94,6 +94,7 @@ def test_parts_of_hosts_alone(dtype: DataType) -> None:
     assert all(not counts.get("aggregated") for counts in done.switches.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DataType)
 def test_sums_of_parts_are_exact_under_loss(dtype: DataType) -> None:
     done = run(mixed(), dtype, 4000, faults=Faults(loss=0.02, duplicate=0.01, reorder=0.01))
@@ -101,6 +102,7 @@ def test_sums_of_parts_are_exact_under_loss(dtype: DataType) -> None:
     assert done.retransmissions > 0
 
 
+@pytest.mark.slow
 def test_trees_change_under_way_and_parts_stay() -> None:
     """Server h4, which is a parameter server too, gives its tree to h3; and a switch is left."""
     plan = mixed()
@@ -112,6 +114,7 @@ def test_trees_change_under_way_and_parts_stay() -> None:
     exact(run(plan, DataType.INT32, 8000, rounds=3, replans=replans), 4 * 3 * 8000)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", [0.0, 0.02])
 @pytest.mark.parametrize("dtype", DataType)
 def test_cuts_change_at_borders_while_epochs_change_anywhere(dtype: DataType, loss: float) -> None:
@@ -160,6 +163,7 @@ def embedded(**choices: object) -> Report:
     return run_experiment(Experiment(**{**base, **choices}))  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DataType)
 def test_an_experiment_with_an_embedding(dtype: DataType) -> None:
     report = embedded(dtype=dtype)
@@ -184,6 +188,7 @@ def test_a_training_with_an_agreed_order_has_no_relays() -> None:
     assert set(prepared.plan.auxiliary) == set(prepared.plan.servers)
 
 
+@pytest.mark.slow
 def test_predictions_of_hosts_come_near() -> None:
     """On a network of hosts all is summed by TCP: bytes are estimated, not exact."""
     report = embedded(topology="torus:3x3", workers=9, elements=60_000, uplink_rate=None)

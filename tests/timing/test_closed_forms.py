@@ -171,6 +171,7 @@ def test_in_network(spec: str, fabric: Fabric, data_type: DataType) -> None:
         assert found == expected, elements
 
 
+@pytest.mark.slow
 @given(st.integers(1, 24), st.integers(0, 500))
 @settings(max_examples=60)
 def test_any_star(n: int, elements: int) -> None:

@@ -90,6 +90,7 @@ def test_a_leader_faster_than_its_follower_does_not_matter() -> None:
     assert rates([8.0, 2.0], [[0], [1]], followers=followers) == [8.0, 2.0]
 
 
+@pytest.mark.slow
 @given(cases())
 def test_rates_are_those_of_progressive_filling(case: Case) -> None:
     capacities, flows = case
@@ -98,6 +99,7 @@ def test_rates_are_those_of_progressive_filling(case: Case) -> None:
     assert found == pytest.approx([float(rate) for rate in filling(capacities, flows)], rel=1e-9)
 
 
+@pytest.mark.slow
 @given(cases(), st.randoms(use_true_random=False))
 def test_with_followers_every_flow_has_a_reason_to_stop(case: Case, random: object) -> None:
     capacities, flows = case

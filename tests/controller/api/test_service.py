@@ -51,6 +51,7 @@ def star(hosts: int = 2, job: int = 1) -> tuple[Network, JobPlan]:
 # -- Messages
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(
     spec=st.sampled_from(["star:1", "star:5", "star:40", "leaf-spine:2x2", "fat-tree:4"]),

@@ -66,6 +66,7 @@ def test_agents_train_in_an_agreed_order() -> None:
         assert len(report.intervals.starts) == SPEC.steps * len(NAMES)
 
 
+@pytest.mark.slow
 def test_a_dead_host_is_named() -> None:
     network = local_network()
     tree = task_of(network).coordination

@@ -283,6 +283,7 @@ def outcome(client: Client, kind: int, entity: p4r.Entity) -> str:
     return "OK"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", [tables, others], ids=["tables", "others"])
 def test_writes_end_alike(bmv2: Client, ours: Client, script: Callable[[Client], Script]) -> None:
     got = {name: outcome(ours, kind, entity) for name, kind, entity in script(ours)}

@@ -151,6 +151,7 @@ def test_a_config_cannot_include_files(world: World) -> None:
         primary(world).push(world.p4info, sneaky)
 
 
+@pytest.mark.slow
 def test_the_p4info_must_be_the_programs(world: World) -> None:
     client = primary(world)
     other = p4i.P4Info()

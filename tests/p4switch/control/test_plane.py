@@ -166,6 +166,7 @@ def test_an_interrupted_plane_takes_in_nothing(rig: Rig) -> None:
     assert rig.frames.get(timeout=PATIENCE) == b"\x08\3"
 
 
+@pytest.mark.slow
 def test_another_engine_takes_over(rig: Rig) -> None:
     for answer in (7, 8, 9):
         rig.plane.use(rig.engine(answer))

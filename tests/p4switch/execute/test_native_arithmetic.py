@@ -225,6 +225,7 @@ def test_every_operator(width: int, signed: bool) -> None:
         check(width, signed, a, b, s)
 
 
+@pytest.mark.slow
 @given(st.data())
 @settings(max_examples=200)
 def test_any_values(data: st.DataObject) -> None:

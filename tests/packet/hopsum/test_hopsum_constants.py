@@ -88,6 +88,7 @@ def header_bytes(program: Program, name: str) -> int:
     return sum(field.type.width for field in header.fields if isinstance(field.type, Bits)) // 8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("per_lane", [False, True])
 @pytest.mark.parametrize("lanes", range(32, 353, 32))
 def test_headers_have_the_lengths_of_the_wire(lanes: int, per_lane: bool) -> None:
@@ -135,6 +136,7 @@ def test_no_statement_that_p4c_compiles_wrongly() -> None:
         assert not re.search(r"control (Ingress|Egress)\b", code), path
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("p4c") is None, reason="p4c is not on PATH")
 @pytest.mark.parametrize("per_lane", [False, True])
 def test_p4c_compiles_it_without_a_warning(per_lane: bool, tmp_path: Path) -> None:

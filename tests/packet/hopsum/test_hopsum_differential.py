@@ -171,6 +171,7 @@ def test_as_the_reference(
     run()
 
 
+@pytest.mark.slow
 def test_the_sequences_reach_every_outcome() -> None:
     """Else the comparison would prove little. The reference has no loss on purpose, no queues."""
     seen: set[Outcome] = set()
