@@ -384,15 +384,6 @@ class Emulation:
         """Each switch's P4Runtime device id."""
         return {switch.name: switch.device_id for switch in self._net.switches}
 
-    def kill_switch(self, name: str) -> None:
-        """End a switch process at once, as a crash would."""
-        self._net.get(name).end_process(kill=True)
-
-    def start_switch(self, name: str) -> None:
-        """Start a switch process that was killed; returns when it answers."""
-        self.restart_switch(name)
-        self._net.get(name).wait_until_ready()
-
     def ended_switches(self) -> dict[str, int]:
         """The switches whose process has ended by itself, with its exit code."""
         processes = {s.name: s.process for s in self._net.switches if s.process is not None}

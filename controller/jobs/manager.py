@@ -467,11 +467,6 @@ class Manager:
         """Keep the plan of a job though what it avoided is back."""
         self._job(job).avoided &= self._failed
 
-    async def set_losses(self, losses: Iterable[Loss]) -> None:
-        """Make links lose packets at random, from now on."""
-        self._losses = tuple(losses)
-        await self.refresh()
-
     async def refresh(self) -> None:
         """Bring the switches in reach to what all jobs need.
 

@@ -5,7 +5,7 @@ import select
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from collectives.messages import network_from, network_message, plan_from, plan_
 from collectives.plan import JobPlan, PlanError, Results
 from controller.api.client import ControllerClient
 from controller.api.service import ControllerService, ServiceError, at
-from controller.dataplane.rules import Loss, SwitchRules
+from controller.dataplane.rules import Loss, SwitchRules, losses_on
 from controller.jobs.agents import AgentRegistry, UnknownJobError
 from controller.jobs.manager import Manager, next_request
 from controller.jobs.tracker import Outgoing, Tracker
@@ -35,6 +35,7 @@ from protocol import hopsum_pb2 as pb
 from protocol.channel import ControllerError
 from protocol.wire import Reduction
 from tests.support.machine import PATIENCE as WAIT
+from tests.support.machine import until
 
 
 def star_request(hosts: int = 2, job: int = 1) -> tuple[Network, PlanRequest]:
@@ -351,7 +352,7 @@ def test_a_job_from_start_to_end(tmp_path: Path) -> None:
         served = pb.Report(retransmissions=9)
         clients["ps"].finished(served)
         tracker = running.manager.agents.tracker(1)
-        running.do(running.manager.agents.wait(1, lambda tracker: tracker.over))
+        until(lambda: tracker.over, "the job's end")
         assert tracker.agents["h1"].round == 2
         assert tracker.reports()["ps"] == served
         (job,) = ControllerClient(running.address).status()
@@ -425,11 +426,11 @@ def test_a_client_outlives_its_controller(tmp_path: Path) -> None:
         for client in clients.values():
             client.wait_for_start(WAIT)
         clients["h1"].finished(REPORT)
-        running.do(running.manager.agents.wait(1, lambda t: bool(t.agents["h1"].report)))
+        until(lambda: bool(running.manager.agents.tracker(1).agents["h1"].report), "a report")
     with Running(path, network) as running:
         running.do(running.manager.submit(request))
         clients["h2"].progress(9)
-        running.do(running.manager.agents.wait(1, lambda t: t.agents["h2"].round == 9))
+        until(lambda: running.manager.agents.tracker(1).agents["h2"].round == 9, "a round")
         clients["h2"].finished(pb.Report())
         for client in clients.values():
             assert client.wait_until_all_done(WAIT) == AllDone({})
@@ -485,14 +486,16 @@ def test_an_address_that_cannot_be(tmp_path: Path) -> None:
 
 
 def run_manager(
-    network: Network, test: Callable[[Manager, list[Mapping[str, SwitchRules]]], Any]
+    network: Network,
+    test: Callable[[Manager, list[Mapping[str, SwitchRules]]], Any],
+    losses: Iterable[Loss] = (),
 ) -> None:
     installed: list[Mapping[str, SwitchRules]] = []
 
     async def install(rules: Mapping[str, SwitchRules]) -> None:
         installed.append(rules)
 
-    asyncio.run(test(Manager(network, install), installed))
+    asyncio.run(test(Manager(network, install, losses), installed))
 
 
 def admissions(rules: SwitchRules) -> set[int]:
@@ -597,17 +600,15 @@ def test_epochs_wrap_around_as_serial_numbers() -> None:
     run_manager(network, test)
 
 
-def test_losses_are_installed() -> None:
+@pytest.mark.parametrize("lossy", [False, True])
+def test_losses_are_installed(lossy: bool) -> None:
     network, request = star_request()
 
     async def test(manager: Manager, installed: list[Mapping[str, SwitchRules]]) -> None:
         await manager.submit(request)
-        await manager.set_losses([Loss("h1", "s1", 0.1)])
-        assert any(e.table == "ingress_loss" for e in installed[-1]["s1"].entries)
-        await manager.set_losses([])
-        assert not any(e.table == "ingress_loss" for e in installed[-1]["s1"].entries)
+        assert any(e.table == "ingress_loss" for e in installed[-1]["s1"].entries) is lossy
 
-    run_manager(network, test)
+    run_manager(network, test, losses_on(network, 0.1 if lossy else 0.0))
 
 
 def test_a_job_is_over_when_the_last_report_is_in_and_not_before() -> None:
