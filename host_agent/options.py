@@ -1,4 +1,4 @@
-"""What a worker is told, and what it counts."""
+"""A worker's options and counters."""
 
 from __future__ import annotations
 

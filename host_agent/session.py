@@ -66,7 +66,7 @@ class AllDone:
 
 @dataclass(frozen=True, slots=True)
 class JobWaits:
-    """The job waits for a switch or link that is out of reach; told again while it does."""
+    """The job waits for a switch or link that is out of reach; repeated while it does."""
 
 
 Event = PlanChanged | AgentLost | AllDone | JobWaits
@@ -79,7 +79,7 @@ def _ignore() -> None:
 class AgentSession:
     """Host `host` in job `job`, as the controller at `address` knows it.
 
-    A controller that was restarted is told anew where the agent is: the state and the rounds in
+    A controller that was restarted learns where the agent is: the state and the rounds in
     Register, then the last word (Finished or Failed), and the boundary that was asked about.
     """
 
@@ -107,7 +107,7 @@ class AgentSession:
         self._output: list[pb.AgentMessage] = []
         self._up = False
         self._last_word: pb.AgentMessage | None = None
-        self._border: pb.AgentMessage | None = None
+        self._boundary: pb.AgentMessage | None = None
         self._cut: tuple[int, JobPlan] | None = None
 
     # -- the agent
@@ -135,10 +135,10 @@ class AgentSession:
         self._round = round_
         self._say(pb.AgentMessage(progress=pb.Progress(round=round_)))
 
-    def ask_border(self, number: int) -> None:
+    def ask_boundary(self, number: int) -> None:
         """Ask how tensors are cut from a boundary on; `cut` has the answer when it has come."""
-        self._border = pb.AgentMessage(border=pb.Border(number=number))
-        self._say(self._border)
+        self._boundary = pb.AgentMessage(boundary=pb.Boundary(number=number))
+        self._say(self._boundary)
 
     def cut(self, number: int) -> tuple[int, JobPlan] | None:
         """The last boundary decided on, if not before `number`, and the plan that cuts there.
@@ -179,7 +179,7 @@ class AgentSession:
         """Begin a stream: Register first."""
         self._up = True
         register = pb.Register(job=self.job, host=self.host, state=self.state, round=self._round)
-        again = [word for word in (self._last_word, self._border) if word is not None]
+        again = [word for word in (self._last_word, self._boundary) if word is not None]
         waiting = [message for message in self._output if message not in again]
         self._output = [pb.AgentMessage(register=register), *waiting, *again]
         self.wake()

@@ -27,7 +27,7 @@ from mininet_topos.lifetime import END_WITH_STARTER
 
 READY_SECONDS = 60.0
 PRIORITY_QUEUES = 8
-"""A port, one for each class selector of IP. BMv2 has one unless it is told."""
+"""A port, one for each class selector of IP. BMv2 has one by default."""
 
 
 class P4Switch(Switch):

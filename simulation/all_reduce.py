@@ -52,7 +52,7 @@ MakeWorkload = Callable[[int], Workload | OperatorTraining]
 class SimulatedRun:
     """What a simulated job gave. `links`: bytes by direction; times in virtual seconds.
 
-    `reports`: what each worker's agent told the controller at its end, in the plan's order.
+    `reports`: what each worker's agent reported at its end, in the plan's order.
     """
 
     seconds: float

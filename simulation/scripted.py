@@ -1,4 +1,4 @@
-"""A controller that follows a script, in virtual time: what agents are told, and when.
+"""A controller that follows a script, in virtual time: what agents get, and when.
 
 Every agent has its assignment at once, all start when all are ready, each hears of a newer plan at
 its time, boundaries are decided on when they are asked for, and at the end everybody is released.
@@ -45,7 +45,7 @@ class ScriptedStream:
         """Say how many tensors are summed."""
         self._script.progress(self.host, round_)
 
-    def ask_border(self, number: int) -> None:
+    def ask_boundary(self, number: int) -> None:
         """Decide on a boundary."""
         if self._cut is None or number > self._cut[0]:
             self._cut = number, self._script.cut(number)
@@ -66,8 +66,8 @@ class ScriptedStream:
 class ScriptedJob:
     """One job. `cuts`: by the number of a tensor the plan by which it and those after it are cut.
 
-    `progress`: told the tensors that the first worker has summed. ValueError for a cut where the
-    plan has no boundary.
+    `progress`: called with the tensors that the first worker has summed. ValueError for a cut where
+    the plan has no boundary.
     """
 
     def __init__(
@@ -108,9 +108,9 @@ class ScriptedJob:
         if self._progress is not None and host == self.plan.workers[0]:
             self._progress(rounds)
 
-    def cut(self, border: int) -> JobPlan:
+    def cut(self, boundary: int) -> JobPlan:
         """The plan by which tensors are cut from a boundary on."""
-        first = border * self.plan.period
+        first = boundary * self.plan.period
         return self._cuts[max(number for number in self._cuts if number <= first)]
 
 

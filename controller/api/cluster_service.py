@@ -72,7 +72,7 @@ class ClusterService(ControllerService):
         request: AsyncIterator[pb.NodeMessage],
         context: grpc.aio.ServicerContext[pb.NodeMessage, pb.NodeCommand],
     ) -> AsyncIterator[pb.NodeCommand]:
-        """Keep a host's process told, for as long as its stream is open."""
+        """Stream commands to a host agent, for as long as its stream is open."""
         nodes = self._cluster.nodes
         first = await anext(aiter(request), None)
         if first is None or first.WhichOneof("message") != "hello":

@@ -315,7 +315,8 @@ class Driver:
 
         The connections of a process that hangs stay open. gRPC's own keepalive would notice that,
         but servers end connections that ping more often than every five minutes unless they are
-        told otherwise (GOAWAY, "too many pings"), and simple_switch_grpc is not; a call is no ping.
+        configured otherwise (GOAWAY, "too many pings"), and simple_switch_grpc is not; a call is no
+        ping.
         """
         while True:
             try:

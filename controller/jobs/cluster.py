@@ -326,7 +326,7 @@ class Cluster:
             if live and (plan.trees or plan.period):
                 reoptimizer = await self._reoptimize(job, reoptimizer)
             if reoptimizer is not None and plan.period:
-                # A job that was there before this controller may have an answer to its next border.
+                # A job older than this controller may have an answer to its next boundary.
                 restored = back_by != math.inf and not tracker.decided
                 await self._decide(job, tracker, reoptimizer, restored)
             now = clock.now()
@@ -399,17 +399,17 @@ class Cluster:
         return last
 
     async def _decide(self, job: Job, tracker: Tracker, state: Reoptimizer, restored: bool) -> None:
-        """Now and then let a border wait until it is known whether other weights are worth it."""
-        border = tracker.open_border
+        """Now and then let a boundary wait until it is known whether other weights are worth it."""
+        boundary = tracker.open_boundary
         if not tracker.deliberate:
             tracker.deliberate = not restored and state.recut_due(clock.now())
-        elif border is not None:
+        elif boundary is not None:
             try:
                 await state.recut(job.elements, clock.now())
             except (DriverError, TimeoutError) as error:
                 LOGGER.warning("job %d: %s", job.number, error)
             tracker.deliberate = False
-            self.manager.agents.decide(border, self.manager.plan_of(job.number))
+            self.manager.agents.decide(boundary, self.manager.plan_of(job.number))
 
     def why_waiting(self, job: Job) -> str:
         """Return what a job that is not over waits for, and since when; empty: it goes on."""

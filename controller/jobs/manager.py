@@ -35,7 +35,7 @@ LOGGER = logging.getLogger("hopsum.manager")
 Levels = Callable[[], Mapping[int, int]]
 """The priority of every job by number, 0 first."""
 Planned = Callable[[PlanRequest, JobPlan, frozenset[str]], None]
-"""Is told of a job's next plan, and the switches it bypasses, before anything follows from it.
+"""Called with a job's next plan, and the switches it bypasses, before the plan takes effect.
 
 It may raise PlanError: then nothing does.
 """
@@ -294,7 +294,7 @@ class Manager:
         """Give a job its next epoch: new rules first, then the new plan to its agents.
 
         `on` as for `submit`. `regain`: switches it had given up, where it may sum again. `recut`:
-        with other weights (planner embedding), by which tensors are cut when a border says so; it
+        with other weights (planner embedding), by which tensors are cut when a boundary says so; it
         needs `on`.
         """
         async with self._changing:

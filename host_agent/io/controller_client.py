@@ -105,10 +105,10 @@ class AgentStream:
         with self._changed:
             self._session.progress(round_)
 
-    def ask_border(self, number: int) -> None:
+    def ask_boundary(self, number: int) -> None:
         """Ask how tensors are cut from a boundary on."""
         with self._changed:
-            self._session.ask_border(number)
+            self._session.ask_boundary(number)
 
     def cut(self, number: int) -> tuple[int, JobPlan] | None:
         """The last boundary decided on, and the plan that cuts there."""

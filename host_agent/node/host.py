@@ -1,4 +1,4 @@
-"""One host's agent, without I/O: its part in all jobs, their frames, and what it is told to do."""
+"""One host's agent, without I/O: its part in all jobs, their frames, and its commands."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ LOGGER = logging.getLogger("hopsum-agent")
 class HostAgent:
     """Jobs come (`join`) and go (`leave`, or by themselves): frames and time in, and out.
 
-    What ends one job's member is told its controller, kept in `failures`, and touches no other.
-    `node`: the host's own stream to the controller, which says what to attend and is told how the
-    host fares. After every `wake` of the environment, and whenever a stream has news, `advance` is
+    What ends one job's member is reported to the controller, kept in `failures`, and touches no
+    other. `node`: the host's own stream, by which the controller says what to attend and learns how
+    the host fares. After every `wake` of the environment, and whenever a stream has news, `advance` is
     wanted. Raises ControllerError when the controller will not have this host.
     """
 

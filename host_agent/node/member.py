@@ -66,7 +66,8 @@ class _Call:
 class Member:
     """This host in the job of `stream`.
 
-    `install` is told the machine that takes the job's frames. `vectors`: of all jobs of this host.
+    `install` is called with the machine that takes the job's frames. `vectors`: of all jobs of this
+    host.
     """
 
     def __init__(
@@ -259,15 +260,15 @@ class Member:
         period = plan.period
         if not period:
             return number, plan
-        border, inside = divmod(number, period)
-        if border and not inside:
-            while (decided := self.stream.cut(border)) is None:
+        boundary, inside = divmod(number, period)
+        if boundary and not inside:
+            while (decided := self.stream.cut(boundary)) is None:
                 yield
             at, cut = decided
-            if at != border and self.stream.host in plan.workers:
+            if at != boundary and self.stream.host in plan.workers:
                 raise ControllerError(
-                    f"job {self.job}, host {self.stream.host}: waits at border {border} and is "
-                    f"told of border {at}; expected that of tensor {number}"
+                    f"job {self.job}, host {self.stream.host}: waits at boundary {boundary} and "
+                    f"gets boundary {at}; expected that of tensor {number}"
                 )
             number = at * period
             if number >= len(work.task.workload.tensor_sizes()):
@@ -277,15 +278,15 @@ class Member:
                 yield from self._connect()
             plan = cut
         if number % period == period // 2:
-            self.stream.ask_border(number // period + 1)
+            self.stream.ask_boundary(number // period + 1)
         return number, plan
 
-    def _recut(self, assignment: Assignment, plan: JobPlan, work: Work, border: int) -> None:
+    def _recut(self, assignment: Assignment, plan: JobPlan, work: Work, boundary: int) -> None:
         """Other ways for what follows: nothing is under way, here or towards this host."""
         for exchange in self._schedules:
             exchange.close()
         self._exchanges.clear()
-        self._make_exchanges(assignment, plan, work, border)
+        self._make_exchanges(assignment, plan, work, boundary)
         if self._worker is not None:
             self._worker.cut_as(plan)
         if self._source is not None:
@@ -306,9 +307,9 @@ class Member:
                 number += 1
                 self.round = number
             elif plan.period:
-                border = number // plan.period + 1
-                self.stream.ask_border(border)
-                number = border * plan.period
+                boundary = number // plan.period + 1
+                self.stream.ask_boundary(boundary)
+                number = boundary * plan.period
             else:
                 return
 
@@ -452,7 +453,7 @@ class Member:
         return ProcessSource(handover, partial(self._operate, apart=True))
 
     def _make_exchanges(
-        self, assignment: Assignment, plan: JobPlan, work: Work, border: int = 0
+        self, assignment: Assignment, plan: JobPlan, work: Work, boundary: int = 0
     ) -> None:
         """The ways by which this host sums its parts of tensors from a boundary on."""
         network, host = assignment.network, self.stream.host
@@ -469,7 +470,7 @@ class Member:
                     host,
                     [stop - start for _, start, stop in (parts[place] for parts in tensors)],
                     self.job,
-                    place + PARTS * border,
+                    place + PARTS * boundary,
                     self._tos,
                 )
                 self._exchanges[place] = exchange

@@ -42,8 +42,8 @@ Counters = Callable[[float], Counted]
 class RealEnvironment:
     """The `Environment` of this machine and process.
 
-    `node`: the host's own stream, whose controller its jobs attend. `watch` and `unwatch` are told
-    of streams' descriptors.
+    `node`: the host's own stream, whose controller its jobs attend. `watch` and `unwatch` take
+    streams' descriptors.
     """
 
     gradient_seconds = 0.0

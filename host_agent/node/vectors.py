@@ -24,8 +24,8 @@ Words = Sequence[int]
 class VectorQueue:
     """The vectors of one worker; `reduction` is for its participant, from any thread.
 
-    `wake`: called when something waits. `combined`: told the words that come out, by whoever
-    coordinates. `broken`: told once when no vector will be combined any more although the workers
+    `wake`: called when something waits. `combined`: called with the words that come out.
+    `broken`: called once when no vector will be combined any more although the workers
     have not left.
     """
 

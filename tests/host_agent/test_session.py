@@ -35,16 +35,16 @@ def test_a_restarted_controller_hears_where_the_agent_is() -> None:
     session.ready()
     session.receive(pb.ControllerMessage(start=pb.Start()))
     session.progress(4)
-    session.ask_border(2)
+    session.ask_boundary(2)
     session.take_output()
     session.disconnected()
     report = pb.Report(retransmissions=7)
     session.finished(report)
     session.connected()
-    register, finished, border = session.take_output()
+    register, finished, boundary = session.take_output()
     assert (register.register.state, register.register.round) == (pb.FINISHED, 4)
     assert finished.finished.report == report
-    assert border.border.number == 2
+    assert boundary.boundary.number == 2
     # It is not said twice on one stream.
     assert said(session) == []
 

@@ -52,10 +52,10 @@ def test_a_relay_comes_in_at_a_boundary_and_goes_at_another(
 ) -> None:
     """Six tensors, a boundary after every second; h8 adds only to the third and the fourth."""
     asked: list[tuple[str, int]] = []
-    ask = ScriptedStream.ask_border
+    ask = ScriptedStream.ask_boundary
     monkeypatch.setattr(
         ScriptedStream,
-        "ask_border",
+        "ask_boundary",
         lambda stream, number: (asked.append((stream.host, number)), ask(stream, number)),
     )
     ring = HostPart(Fraction(1, 2), order=WORKERS)

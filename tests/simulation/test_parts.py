@@ -117,7 +117,9 @@ def test_trees_change_under_way_and_parts_stay() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("loss", [0.0, 0.02])
 @pytest.mark.parametrize("dtype", DataType)
-def test_cuts_change_at_borders_while_epochs_change_anywhere(dtype: DataType, loss: float) -> None:
+def test_cuts_change_at_boundaries_while_epochs_change_anywhere(
+    dtype: DataType, loss: float
+) -> None:
     """Trees get more, less and nothing; relays come and go; new epochs come in between."""
     plan = replace(mixed(), period=1)
 
@@ -142,7 +144,7 @@ def test_cuts_change_at_borders_while_epochs_change_anywhere(dtype: DataType, lo
     exact(run(plan, dtype, 3000, 7, faults, replans, cuts), 4 * 7 * 3000)
 
 
-def test_without_borders_a_cut_is_for_life() -> None:
+def test_without_boundaries_a_cut_is_for_life() -> None:
     plan = mixed()
     with pytest.raises(PlanError, match="shares and parts"):
         check_same_job(plan, replace(plan, epoch=2, host_parts=PARTS[:1]))

@@ -61,7 +61,7 @@ def test_an_embedding_goes_on_after_the_controller_was_restarted(tmp_path: Path)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("every", [2, 5])
-def test_weights_change_at_borders(
+def test_weights_change_at_boundaries(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every: int
 ) -> None:
     """With the links' loads other hosts sum other parts; relays come and go; the controller too."""

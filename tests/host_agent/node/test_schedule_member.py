@@ -83,7 +83,7 @@ class Client:
     def progress(self, round_: int) -> None:
         pass
 
-    def ask_border(self, number: int) -> None:
+    def ask_boundary(self, number: int) -> None:
         os.eventfd_write(self._wakeup, 1)
 
     def cut(self, number: int) -> tuple[int, JobPlan] | None:
@@ -168,8 +168,8 @@ def test_agents_sum_parts_of_a_tensor_over_several_topologies(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("told", [1, 2, 7])
-def test_an_idle_relay_goes_on_from_the_border_it_hears_of(told: int) -> None:
-    """Workers have a border after the second of four tensors, and one at the end."""
+def test_an_idle_relay_goes_on_from_the_boundary_it_hears_of(told: int) -> None:
+    """Workers have a boundary after the second of four tensors, and one at the end."""
     network = local_network()
     ranks, relay = tuple(network.hosts)[:RANKS], tuple(network.hosts)[RANKS]
     ring = HostPart(Fraction(1), order=ranks)
@@ -184,7 +184,7 @@ def test_an_idle_relay_goes_on_from_the_border_it_hears_of(told: int) -> None:
     def cut(host: str, number: int) -> tuple[int, JobPlan]:
         if host == relay:
             return told, replace(plan, host_parts=(star,))
-        # Whoever tells the relay of a later border has had no use for it at the first one.
+        # Whoever tells the relay of a later boundary has had no use for it at the first one.
         return number, replace(plan, host_parts=(star if told == 1 else ring,))
 
     controller.cut = cut
@@ -192,7 +192,7 @@ def test_an_idle_relay_goes_on_from_the_border_it_hears_of(told: int) -> None:
     check_reports(controller, 4 * 1000, calls=4)
 
 
-def test_a_worker_cannot_skip_a_border() -> None:
+def test_a_worker_cannot_skip_a_boundary() -> None:
     network = local_network()
     ring = HostPart(Fraction(1), order=tuple(network.hosts)[:RANKS])
     task = Task(WorkloadSpec("random", RANKS, 1000, 4, DataType.INT32, seed=1))
@@ -201,7 +201,7 @@ def test_a_worker_cannot_skip_a_border() -> None:
     controller.assignment = replace(controller.assignment, plan=plan)
     controller.cut = lambda host, number: (number + 1, plan)
     run_agents(controller)
-    assert "waits at border 1 and is told of border 2" in controller.failures["h1"]
+    assert "waits at boundary 1 and is told of boundary 2" in controller.failures["h1"]
 
 
 def test_relays_do_not_hear_of_an_agreed_order() -> None:

@@ -173,7 +173,7 @@ def test_networks_of_hosts_have_embeddings_too() -> None:
     [
         (replace(REQUEST, algorithm=Algorithm.SERVER), "planner multi-hop"),
         (replace(REQUEST, results=Results.UNICAST), "planner multi-hop"),
-        (only(Model.RING, period=1), "borders every 1 tensors"),
+        (only(Model.RING, period=1), "boundaries every 1 tensors"),
         (only(Model.IN_NETWORK, auxiliary=()), "no in-network is possible"),
         (only(Model.RING, auxiliary=("h99",)), "auxiliary node 'h99'"),
         (replace(REQUEST, workers=("h1", "h99")), "worker 'h99'"),
@@ -213,7 +213,7 @@ def test_the_checker_judges_parts_of_hosts(parts: tuple[HostPart, ...], fault: s
 def test_trees_sum_what_hosts_leave() -> None:
     plan = make_plan(RACKS, replace(REQUEST, servers=("ps",)))
     assert plan_faults(RACKS, replace(plan, host_parts=(RING,))) == []
-    # At a border trees may get nothing.
+    # At a boundary trees may get nothing.
     assert plan_faults(RACKS, replace(plan, host_parts=(RING, STAR))) == []
     faults = plan_faults(RACKS, replace(plan, host_parts=(RING, STAR, RING)))
     assert "together at most 1" in faults[0]

@@ -1,4 +1,4 @@
-"""Borders of a job: when the controller decides how tensors are cut, and who hears of it."""
+"""Boundaries of a job: when the controller decides how tensors are cut, and who hears of it."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def running(plan: JobPlan = PLAN) -> Tracker:
 
 
 def ask(tracker: Tracker, host: str, number: int) -> Outgoing:
-    return tracker.receive(host, pb.AgentMessage(border=pb.Border(number=number)), 0.0)
+    return tracker.receive(host, pb.AgentMessage(boundary=pb.Boundary(number=number)), 0.0)
 
 
 def told(messages: Outgoing) -> dict[str, tuple[int, JobPlan]]:
     return {host: (m.cut.number, plan_from(m.cut.plan)) for host, m in messages}
 
 
-def test_a_border_is_decided_on_when_all_workers_have_asked() -> None:
+def test_a_boundary_is_decided_on_when_all_workers_have_asked() -> None:
     tracker = running()
     assert ask(tracker, "h3", 1) == ask(tracker, "h1", 1) == []
     assert told(ask(tracker, "h2", 1)) == dict.fromkeys(HOSTS, (1, PLAN))
@@ -47,22 +47,22 @@ def test_a_border_is_decided_on_when_all_workers_have_asked() -> None:
     assert told(ask(tracker, "h1", 1)) == {"h1": (1, PLAN)}
     assert ask(tracker, "h1", 2) == []
     assert told(ask(tracker, "h2", 2)) == dict.fromkeys(HOSTS, (2, PLAN))
-    assert tracker.open_border is None
+    assert tracker.open_boundary is None
 
 
-def test_a_border_waits_for_whoever_deliberates() -> None:
+def test_a_boundary_waits_for_whoever_deliberates() -> None:
     tracker = running()
     tracker.deliberate = True
     for host in ("h1", "h2"):
         assert ask(tracker, host, 1) == []
-    assert tracker.open_border == 1
+    assert tracker.open_boundary == 1
     assert told(tracker.decide(1, OTHER)) == {"h1": (1, OTHER), "h2": (1, OTHER)}
     assert told(ask(tracker, "h3", 1)) == {"h3": (1, OTHER)}
-    with pytest.raises(ValueError, match="border 1 is decided on"):
+    with pytest.raises(ValueError, match="boundary 1 is decided on"):
         tracker.decide(1, PLAN)
 
 
-def test_an_idle_relay_hears_of_the_next_border_that_is_decided_on() -> None:
+def test_an_idle_relay_hears_of_the_next_boundary_that_is_decided_on() -> None:
     tracker = running()
     for number in (1, 2, 3):
         ask(tracker, "h1", number)
@@ -71,17 +71,17 @@ def test_an_idle_relay_hears_of_the_next_border_that_is_decided_on() -> None:
     assert ask(tracker, "h3", 4) == []
 
 
-def test_a_restarted_controller_answers_the_furthest_border_with_the_plan_it_kept() -> None:
+def test_a_restarted_controller_answers_the_furthest_boundary_with_the_plan_it_kept() -> None:
     kept = replace(PLAN, epoch=2)
     tracker = running(kept)
     assert not tracker.decided
-    # h2 had asked for border 5, which nobody can say was answered; h1 is one behind.
+    # h2 had asked for boundary 5, which nobody can say was answered; h1 is one behind.
     assert ask(tracker, "h2", 5) == ask(tracker, "h1", 4) == []
     assert told(ask(tracker, "h1", 5)) == {"h1": (5, kept), "h2": (5, kept)}
     assert tracker.decided
 
 
-def test_a_new_epoch_of_a_job_with_borders_is_no_cut() -> None:
+def test_a_new_epoch_of_a_job_with_boundaries_is_no_cut() -> None:
     tracker = running()
     ask(tracker, "h1", 1)
     ask(tracker, "h2", 1)
