@@ -23,8 +23,8 @@ class HostAgent:
 
     What ends one job's member is reported to the controller, kept in `failures`, and touches no
     other. `node`: the host's own stream, by which the controller says what to attend and learns how
-    the host fares. After every `wake` of the environment, and whenever a stream has news, `advance` is
-    wanted. Raises ControllerError when the controller will not have this host.
+    the host fares. After every `wake` of the environment, and whenever a stream has news, `advance`
+    is wanted. Raises ControllerError when the controller will not have this host.
     """
 
     def __init__(self, environment: Environment, node: NodeStream | None = None) -> None:
