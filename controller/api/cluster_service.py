@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator
 
 import grpc
 
-from collectives.plan import PlanError
 from controller import clock
 from controller.api.certificates import why_not
 from controller.api.service import ControllerService, SwitchReader
@@ -22,14 +21,12 @@ from controller.jobs.task_check import check_task
 from controller.telemetry.diagnosis import link_condition
 from controller.telemetry.nodes import REPORT_SECONDS, NodeError
 from controller.telemetry.state import StateError
-from network.model import NetworkError
 from protocol import hopsum_pb2 as pb
+from protocol.errors import InputError
 
 LOGGER = logging.getLogger("hopsum.cluster")
 
 CHECK_SECONDS = 1.0
-
-WRONG = (JobError, PlanError, NetworkError)
 
 Queue = asyncio.Queue[pb.NodeCommand | None]
 
@@ -128,7 +125,7 @@ class ClusterService(ControllerService):
             spec = spec_from(request)
             check_task(spec)
             job = await self._cluster.submit(spec)
-        except WRONG as error:
+        except InputError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         except (DriverError, TimeoutError, Unrecorded) as error:
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
