@@ -72,6 +72,8 @@ KeepOption = Annotated[
     ),
 ]
 
+MOST = 0xFFFF
+"""Trees of a job, and links of a path."""
 PlannerOption = Annotated[
     str | None, typer.Option(help=f"One of {', '.join(PLANNER_NAMES)}; default multi-hop.")
 ]
@@ -80,11 +82,13 @@ ResultsOption = Annotated[
     typer.Option(help="How results come down; default replicated, for server unicast."),
 ]
 MaxTreesOption = Annotated[
-    int | None, typer.Option(min=1, help="K: trees of multi-tree and mtree at most.")
+    int | None, typer.Option(min=1, max=MOST, help="K: trees of multi-tree and mtree at most.")
 ]
 MaxHeightOption = Annotated[
     int | None,
-    typer.Option(min=1, help="H: links from any node to its root at most (multi-tree, mtree)."),
+    typer.Option(
+        min=1, max=MOST, help="H: links from any node to its root at most (multi-tree, mtree)."
+    ),
 ]
 MinRateOption = Annotated[
     str | None,

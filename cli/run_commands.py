@@ -150,7 +150,7 @@ def run(
         window=window,
         max_hops=max_hops,
         servers=servers,
-        planner=planner or DEFAULT_PLANNER,
+        planner=DEFAULT_PLANNER if planner is None else planner,
         max_trees=max_trees,
         max_height=max_height,
         min_rate=rate("min-rate", min_rate) or 0.0,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from math import inf
 
 from collectives.choices import DEFAULT_FORM, Coordination, DataType, FormOptions, Results
 from collectives.plan import WINDOW_BMV2, WINDOW_EMBEDDED
@@ -159,8 +160,8 @@ class Experiment:
                 f"algorithm {self.algorithm} with planner {self.planner}, which would have no part "
                 "in it; leave the planner or the algorithm out"
             )
-        if not self.limit > 0:
-            raise ExperimentError(f"limit {self.limit}: expected seconds, above 0")
+        if not 0 < self.limit < inf:
+            raise ExperimentError(f"limit {self.limit}: expected seconds, above 0 and finite")
         if not 0 <= self.loss < 1:
             raise ExperimentError(f"loss {self.loss}: expected a probability from 0 to below 1")
         window = self.window

@@ -23,10 +23,14 @@ import typer.main
 from typer.models import ArgumentInfo
 
 from cli import main as hopsum
+from cli.experiment.description import Engine
+from cli.experiment.supervision import Tell
 from controller.jobs.job_queue import JobBook
+from controller.jobs.settings import ClusterSettings
 from host_agent import main as agent
+from network.model import Network
 from p4switch import cli as p4switch
-from protocol.channel import server_credentials
+from protocol.channel import Tls, server_credentials
 
 NOWHERE = ["--controller", "unix:/nowhere/controller"]
 BASES: dict[str, list[str]] = {
@@ -51,10 +55,6 @@ BASES: dict[str, list[str]] = {
     "hopsum slots": ["s1", *NOWHERE],
     "hopsum why-stuck": ["1", *NOWHERE],
     "hopsum shell": ["s1", *NOWHERE],
-    "hopsum-agent attend": [
-        *("--controller", "unix:/nowhere/controller"),
-        *("--job", "1", "--host", "h1", "--interface", "nonesuch"),
-    ],
     "hopsum-agent serve": [
         *("--controller", "unix:/nowhere/controller", "--host", "h1", "--interface", "nonesuch"),
     ],
@@ -220,10 +220,17 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     def accepted(*arguments: Any, **options: Any) -> NoReturn:
         raise SystemExit(0)
 
-    def controller(*arguments: Any, **options: Any) -> None:
-        JobBook(options["book"])
-        if options["tls"] is not None:
-            server_credentials(options["tls"])
+    def controller(
+        network: Network,
+        engine: Engine,
+        settings: ClusterSettings,
+        address: str,
+        tell: Tell,
+        tls: Tls | None,
+    ) -> None:
+        JobBook(settings.journal)
+        if tls is not None:
+            server_credentials(tls)
 
     async def drive(*arguments: Any) -> None:
         """Nothing is driven."""
