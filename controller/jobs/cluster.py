@@ -177,9 +177,9 @@ class Cluster:
 
     def _begin_watch(self, job: Job, back_by: float = math.inf) -> None:
         self._progress[job.number] = Progress(clock.now(), job.round)
-        self._watching[job.number] = asyncio.create_task(
-            self._watch(job, back_by), name=f"watch job {job.number}"
-        )
+        watching = asyncio.create_task(self._watch(job, back_by), name=f"watch job {job.number}")
+        watching.add_done_callback(_log_defect)
+        self._watching[job.number] = watching
 
     async def _plan(self, job: Job) -> None:
         """Plan a job on what is free, and let its rules go to the switches.
@@ -566,3 +566,10 @@ class Cluster:
 def _priority(job: int, level: int) -> pb.NodeCommand:
     """Puts a job's frames in the send queues of a level; 0 goes first."""
     return pb.NodeCommand(priority=pb.Priority(job=job, level=level))
+
+
+def _log_defect(task: asyncio.Task[None]) -> None:
+    """Log what has ended a task that nobody waits for."""
+    error = None if task.cancelled() else task.exception()
+    if error is not None:
+        LOGGER.error("%s ended", task.get_name(), exc_info=error)

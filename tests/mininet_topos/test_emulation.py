@@ -179,7 +179,11 @@ def wait_for_agent(host: str, run: subprocess.Popen[str]) -> int:
 
 def test_a_worker_that_dies_is_named(tmp_path: Path) -> None:
     run = start_long_run(tmp_path)
-    os.kill(wait_for_agent("h2", run), signal.SIGKILL)
+    agent = wait_for_agent("h2", run)
+    # One that ends before the job has begun is only started again.
+    counter = Path("/sys/class/net/s1-eth1/statistics/rx_bytes")
+    until(lambda: int(counter.read_text()) > 500_000, "traffic")
+    os.kill(agent, signal.SIGKILL)
     output = run.communicate(timeout=PATIENCE)[0]
     assert run.returncode == 1
     assert "h2" in output

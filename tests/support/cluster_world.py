@@ -95,7 +95,9 @@ class World:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         cluster = Cluster(
             Manager(self.network, self._install),
-            ClusterSettings(journal=self.journal, replanning=self._replanning),
+            ClusterSettings(
+                journal=self.journal, replanning=self._replanning or ReplanningPolicy()
+            ),
             grace=self._grace,
         )
         self._manager = cluster.manager
