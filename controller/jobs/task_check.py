@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from collectives.algorithms.catalogue import MULTI_TREE, SCHEDULES
 from collectives.messages import workload_from
 from collectives.workload import WorkloadSpec
 from controller.jobs.job_spec import JobSpec
@@ -27,11 +28,17 @@ def workload_of(spec: JobSpec) -> WorkloadSpec | None:
 
 
 def check_task(spec: JobSpec) -> None:
-    """Raise JobError for a task by which agents would not know what to sum."""
+    """Raise JobError for a task by which agents would not know what to sum, or how."""
     if not spec.task.HasField("workload"):
         raise JobError(
             f"job {spec.name}: its task has no workload; expected one with kind, workers, "
             "elements, rounds, dtype and seed"
+        )
+    schedule, known = spec.task.schedule, (MULTI_TREE, *SCHEDULES)
+    if schedule and schedule not in known:
+        raise JobError(
+            f"job {spec.name}: its task's schedule is {schedule!r:.40}; expected one of "
+            f"{', '.join(known)}"
         )
 
 

@@ -18,12 +18,15 @@ from cli.main import app
 from cli.reports.network_drawing import TREE_COLOURS, network_svg, positions
 from collectives.plan import PlanError
 from controller.api.client import ControllerClient
+from controller.api.cluster_service import ClusterService
 from controller.api.rendezvous import announced, find_controller
-from controller.api.service import ControllerService, at
+from controller.api.service import at
 from controller.dataplane.driver import DriverError, State, SwitchTarget
+from controller.dataplane.rules import SwitchRules
 from controller.dataplane.slots import SlotState
-from controller.jobs.agents import AgentRegistry
-from controller.jobs.tracker import Tracker
+from controller.jobs.cluster import Cluster
+from controller.jobs.job_spec import JobSpec
+from controller.jobs.manager import Manager
 from network.loaders import load_network
 from network.model import NetworkError
 from planning.model.placement import place
@@ -187,14 +190,18 @@ def controller(tmp_path: Path) -> Iterator[str]:
     up = threading.Event()
     stop: dict[str, Any] = {}
 
+    async def install(rules: Mapping[str, SwitchRules]) -> None:
+        pass
+
     async def main() -> None:
-        agents = AgentRegistry()
-        agents.add(Tracker(network, plan))
-        service = ControllerService(agents, switches=FakeSwitches())
+        cluster = Cluster(Manager(network, install))
+        await cluster.submit(JobSpec("a", plan.workers, plan.servers, window=plan.window))
         stop["event"], stop["loop"] = asyncio.Event(), asyncio.get_running_loop()
+        service = ClusterService(cluster, FakeSwitches())
         async with service.serve(at(f"unix:{tmp_path}/c.sock")):
             up.set()
             await stop["event"].wait()
+        await cluster.close()
 
     thread = threading.Thread(target=lambda: asyncio.run(main()))
     thread.start()

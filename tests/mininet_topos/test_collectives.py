@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks.collectives import Case, gloo_missing, measure
 from cli.experiment.description import Algorithm, Experiment, WorldKind
-from cli.experiment.prepare import prepare
+from cli.experiment.prepare import prepare, task_of
 from cli.experiment.result import Report
 from cli.experiment.runner import run_experiment
 from collectives.plan import DataType
@@ -60,7 +60,7 @@ def test_trees_of_hosts_behind_switches_sum_exactly() -> None:
 
 def test_hosts_sum_on_several_trees_over_their_own_links() -> None:
     report = run("torus:2x3", 6, Algorithm.MULTI_TREE, DataType.FLOAT32)
-    trees = prepare(report.experiment).trees
+    trees = task_of(prepare(report.experiment).job).trees
     assert len(trees) > 1
     used = {frozenset(edge) for shared in trees for edge in shared.tree.parents.items()}
     assert report.measured is not None

@@ -153,7 +153,9 @@ def test_jobs_over_a_unix_socket(cluster: Cluster) -> None:
         ("around", "finished"),
     ]
     # While a job runs, the status tells of it; it ends where its owner says so.
-    cluster.ask("submit", "long", "--workers", "h1,h2", "--rounds", "100000")
+    cluster.ask(
+        "submit", "long", "--workers", "h1,h2", "--rounds", "100000", "--elements", "100000"
+    )
     queries = ControllerClient(cluster.address)
     until(lambda: queries.job("long").round > 0, "rounds")
     status = cluster.run("status")
@@ -199,7 +201,9 @@ def test_a_job_outlives_a_controller_that_is_killed(cluster: Cluster) -> None:
         cluster.attach(host, address)
     until(lambda: cluster.attached() == set(cluster.network.hosts), "all agents")
     rounds = 200
-    cluster.ask("submit", "long", "--workers", "h1,h2,h3", "--rounds", str(rounds))
+    cluster.ask(
+        "submit", "long", "--workers", "h1,h2,h3", "--rounds", str(rounds), "--elements", "100000"
+    )
     queries = ControllerClient(cluster.address)
     for epoch in (1, 2):
         seen = queries.job("long").round

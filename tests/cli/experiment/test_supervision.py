@@ -156,7 +156,9 @@ def test_an_agent_that_fails_costs_no_other_and_is_started_again() -> None:
 
     async def main() -> None:
         task = asyncio.create_task(
-            keep_agents(cast(Emulation, emulated), lambda host: ["agent", host], told.append)
+            keep_agents(
+                cast(Emulation, emulated), Names.hosts, lambda host: ["agent", host], told.append
+            )
         )
         await asyncio.sleep(1.0)
         emulated.processes["h1"][0].code = 1

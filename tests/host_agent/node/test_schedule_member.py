@@ -201,7 +201,7 @@ def test_a_worker_cannot_skip_a_boundary() -> None:
     controller.assignment = replace(controller.assignment, plan=plan)
     controller.cut = lambda host, number: (number + 1, plan)
     run_agents(controller)
-    assert "waits at boundary 1 and is told of boundary 2" in controller.failures["h1"]
+    assert "waits at boundary 1 and gets boundary 2" in controller.failures["h1"]
 
 
 def test_relays_do_not_hear_of_an_agreed_order() -> None:
