@@ -8,8 +8,11 @@ TEST ?=
 LANES ?= 256
 FRAMES ?= 1000000
 
+# Set in many containers. A network is dozens of processes, and each would compile its modules anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
-.PHONY: help setup system build run test fuzz bench bench-collectives bench-planning bench-jobs lint format stop clean
+.PHONY: help setup system build run test test-fast test-slow fuzz bench bench-collectives bench-planning bench-jobs lint format stop clean
 
 help:  ## print this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' Makefile
@@ -43,8 +46,14 @@ run: setup  ## train a classifier on digits with gradients summed in the switche
 test: setup  ## all tests this machine allows; TEST=name runs those that match
 	$(BIN)/python -m pytest -n 3 --dist loadgroup $(if $(TEST),-k '$(TEST)')
 
+test-fast: setup  ## those that are neither slow nor start Mininet: a minute
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m 'not slow and not network' $(if $(TEST),-k '$(TEST)')
+
+test-slow: setup  ## the slow ones with all examples of their random searches
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m 'slow and not network' --all-examples $(if $(TEST),-k '$(TEST)')
+
 fuzz: setup  ## agents against mutated frames; FRAMES of each kind of agent and job
-	$(BIN)/python -m pytest -n 2 tests/unit/test_frame_fuzz.py --fuzz-frames $(FRAMES)
+	$(BIN)/python -m pytest -n 2 tests/host_agent/test_frame_fuzz.py --fuzz-frames $(FRAMES)
 
 bench: setup  ## measure; prints tables, writes out/bench/*.json
 	$(BIN)/python -m benchmarks.run --output out/bench

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
-import json
 import os
 import sys
 import tempfile
@@ -17,17 +16,18 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from google.protobuf.json_format import MessageToJson
+
 from cli.experiment.description import Algorithm, Experiment, WorldKind
-from cli.experiment.emulated import READY_SECONDS, driver_for, run_job
-from cli.experiment.event_loop import run_async
+from cli.experiment.emulated import with_cluster
 from cli.experiment.prepare import Prepared, prepare
 from cli.experiment.result import RunFailed
-from cli.experiment.runner import no_progress
+from cli.experiment.session import Running, no_progress, run_job
+from collectives.messages import workload_message
 from collectives.plan import DataType
-from controller.dataplane.driver import Driver
-from controller.dataplane.rules import rules_for
-from host_agent.workload import Verdict, call_seconds
+from host_agent.workload import Verdict, call_seconds, intervals_from, verdict_from
 from mininet_topos.emulation import Emulation
+from protocol import hopsum_pb2 as pb
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 GLOO = "gloo"
@@ -90,28 +90,24 @@ def measure(case: Case, rounds: int = ROUNDS) -> list[dict[str, Any]]:
         algorithm=Algorithm.RING,
     )
 
-    async def run(emulation: Emulation) -> list[dict[str, Any]]:
+    async def run(running: Running, emulation: Emulation) -> list[dict[str, Any]]:
         found = []
-        job = 0
-        async with driver_for(emulation, base.resolved) as driver:
-            for size in case.sizes:
-                timed: dict[str, Timed] = {}
-                sized = replace(base, elements=size // 4)
-                if gloo_missing() is None:
-                    timed[GLOO] = await _gloo(prepare(sized), emulation, driver)
-                for algorithm in case.algorithms:
-                    job += 1
-                    prepared = prepare(replace(sized, algorithm=algorithm)).numbered(job)
-                    measured = await run_job(prepared, emulation, driver, no_progress)
-                    verdict = measured.verdict
-                    timed[algorithm.value] = Timed(
-                        tuple(measured.calls), verdict.checked, verdict.wrong
-                    )
-                found += rows(case, size, timed)
+        for size in case.sizes:
+            timed: dict[str, Timed] = {}
+            sized = replace(base, elements=size // 4)
+            if gloo_missing() is None:
+                timed[GLOO] = await _gloo(prepare(sized), emulation)
+            for algorithm in case.algorithms:
+                prepared = prepare(replace(sized, algorithm=algorithm))
+                measured = await run_job(running, prepared, no_progress)
+                verdict = measured.verdict
+                timed[algorithm.value] = Timed(
+                    tuple(measured.calls), verdict.checked, verdict.wrong
+                )
+            found += rows(case, size, timed)
         return found
 
-    with Emulation(prepare(base).network) as emulation:
-        return run_async(run(emulation))
+    return with_cluster(prepare(base), run, all_hosts=True)
 
 
 def rows(case: Case, size: int, timed: dict[str, Timed]) -> list[dict[str, Any]]:
@@ -143,13 +139,13 @@ def rows(case: Case, size: int, timed: dict[str, Timed]) -> list[dict[str, Any]]
     return found
 
 
-async def _gloo(prepared: Prepared, emulation: Emulation, driver: Driver) -> Timed:
+async def _gloo(prepared: Prepared, emulation: Emulation) -> Timed:
     """The workload by gloo, a process on every worker's host; RunFailed if one does not finish."""
     network = prepared.network
-    await driver.apply(rules_for(network), READY_SECONDS)
     with tempfile.TemporaryDirectory(prefix="hopsum-gloo-") as folder:
-        files = [Path(folder) / f"{rank}.json" for rank in range(len(prepared.placement.workers))]
+        files = [Path(folder) / f"{rank}" for rank in range(len(prepared.placement.workers))]
         processes = {}
+        workload = MessageToJson(workload_message(prepared.workload))
         for rank, host in enumerate(prepared.placement.workers):
             interface = emulation.interface(host, network.access_switch(host))
             processes[host] = emulation.popen(
@@ -157,7 +153,7 @@ async def _gloo(prepared: Prepared, emulation: Emulation, driver: Driver) -> Tim
                 [
                     "env", f"GLOO_SOCKET_IFNAME={interface}", f"PYTHONPATH={CHECKOUT}",
                     sys.executable, "-m", "benchmarks.gloo_rank",
-                    prepared.workload.to_json(), str(rank), f"{folder}/store", str(files[rank]),
+                    workload, str(rank), f"{folder}/store", str(files[rank]),
                 ],
             )  # fmt: skip
         waiting = {
@@ -168,9 +164,9 @@ async def _gloo(prepared: Prepared, emulation: Emulation, driver: Driver) -> Tim
             code = await ended
             if code:
                 raise RunFailed(f"gloo on {host} ended with {code}:\n{emulation.log_tail(host)}")
-        reports = [json.loads(file.read_text()) for file in files]
+        reports = [pb.Report.FromString(file.read_bytes()) for file in files]
     verdict = Verdict()
     for report in reports:
-        verdict.merge(Verdict(**report["verdict"]))
-    calls = call_seconds([report["intervals"] for report in reports])
+        verdict.merge(verdict_from(report.verdict))
+    calls = call_seconds([intervals_from(report.intervals) for report in reports])
     return Timed(tuple(calls), verdict.checked, verdict.wrong)

@@ -11,11 +11,10 @@ from statistics import median
 from typing import Any
 
 from cli.experiment.description import Algorithm, Experiment, WorldKind
-from cli.experiment.emulated import driver_for, run_job
-from cli.experiment.event_loop import run_async
+from cli.experiment.emulated import with_cluster
 from cli.experiment.prepare import Prepared, prepare
 from cli.experiment.result import Measured
-from cli.experiment.runner import no_progress
+from cli.experiment.session import Running, no_progress, run_job
 from collectives.plan import DataType
 from mininet_topos.emulation import Emulation
 from timing.routes import LinkArrays
@@ -84,18 +83,16 @@ def measure(case: Case, rounds: int = ROUNDS) -> list[dict[str, Any]]:
         algorithm=Algorithm.RING,
     )
 
-    async def run(emulation: Emulation) -> list[dict[str, Any]]:
+    async def run(running: Running, _: Emulation) -> list[dict[str, Any]]:
         found = []
-        async with driver_for(emulation, base.resolved) as driver:
-            for job, algorithm in enumerate(case.algorithms, 1):
-                size = case.size // 4 if algorithm is Algorithm.SERVER else case.size
-                prepared = prepare(replace(base, algorithm=algorithm, elements=size // 4))
-                measured = await run_job(prepared.numbered(job), emulation, driver, no_progress)
-                found.append(row(case, algorithm, simulated_seconds(prepared), measured))
+        for algorithm in case.algorithms:
+            size = case.size // 4 if algorithm is Algorithm.SERVER else case.size
+            prepared = prepare(replace(base, algorithm=algorithm, elements=size // 4))
+            measured = await run_job(running, prepared, no_progress)
+            found.append(row(case, algorithm, simulated_seconds(prepared), measured))
         return found
 
-    with Emulation(prepare(base).network) as emulation:
-        return run_async(run(emulation))
+    return with_cluster(prepare(base), run, all_hosts=True)
 
 
 def row(case: Case, algorithm: Algorithm, simulated: float, measured: Measured) -> dict[str, Any]:

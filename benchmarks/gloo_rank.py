@@ -6,17 +6,18 @@ ranks find each other, the file for the report. The interface is in GLOO_SOCKET_
 
 from __future__ import annotations
 
-import json
 import sys
 import time
-from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
 
 import torch
+from google.protobuf.json_format import Parse
 from torch import distributed
 
-from host_agent.workload import Verdict, WorkloadSpec, make_workload
+from collectives.messages import workload_from
+from host_agent.workload import Verdict, make_workload, verdict_message
+from protocol import hopsum_pb2 as pb
 
 PATIENCE = timedelta(seconds=180)
 
@@ -24,7 +25,7 @@ PATIENCE = timedelta(seconds=180)
 def main() -> None:
     """Sum what the workload hands in, in place, and write intervals and rank 0's verdict."""
     text, rank, store, report = sys.argv[1:]
-    spec = WorkloadSpec.from_json(text)
+    spec = workload_from(Parse(text, pb.Workload()))
     torch.set_num_threads(1)
     distributed.init_process_group(
         "gloo",
@@ -34,21 +35,22 @@ def main() -> None:
         timeout=PATIENCE,
     )
     workload = make_workload(spec, int(rank), None)
-    intervals = []
+    intervals = pb.Intervals()
     tensor = workload.next_tensor()
     # Connections are made by the first collective.
     distributed.barrier()
     while tensor is not None:
-        started = time.monotonic()
+        intervals.starts.append(time.monotonic())
         distributed.all_reduce(torch.from_numpy(tensor))
-        intervals.append((started, time.monotonic()))
+        intervals.finishes.append(time.monotonic())
         workload.take_result(tensor)
         tensor = workload.next_tensor()
     distributed.barrier()
     # Every rank has the same sums; checking them on all would take most of the time.
     verdict = workload.verdict() if rank == "0" else Verdict()
     partial = Path(f"{report}.partial")
-    partial.write_text(json.dumps({"intervals": intervals, "verdict": asdict(verdict)}))
+    told = pb.Report(verdict=verdict_message(verdict), intervals=intervals)
+    partial.write_bytes(told.SerializeToString())
     partial.rename(report)
     distributed.destroy_process_group()
 

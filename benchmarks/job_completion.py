@@ -27,15 +27,18 @@ from rich.console import Console
 from benchmarks.report import Rows, arguments, run_benchmarks
 from cli.experiment.cluster import beside_cluster
 from cli.experiment.description import Engine
-from cli.experiment.pipelines import compile_pipeline, slots_of
+from cli.experiment.pipelines import pipeline_for
 from cli.experiment.result import RunFailed
+from cli.experiment.session import Running
 from cli.job_commands import make_submission, verdict_of
 from collectives.plan import JobPlan
 from controller.api.client import ControllerClient
-from controller.jobs.cluster import WINDOW, Cluster
+from controller.jobs.cluster import Cluster
 from controller.jobs.job_queue import JobState
+from controller.jobs.job_request import WINDOW
 from controller.jobs.priorities import ONE_LEVEL, PriorityPolicy, suitable_policy
 from controller.jobs.replanning import ReplanningPolicy
+from controller.jobs.settings import ClusterSettings
 from mininet_topos.emulation import Emulation
 from mininet_topos.loader import why_unavailable
 from network.loaders import load_network
@@ -44,7 +47,6 @@ from planning.model.allocation import Allocator
 from planning.model.request import Algorithm, PlanRequest
 from planning.registry import make_plan
 from protocol import hopsum_pb2 as pb
-from protocol.wire import LANES_DEFAULT
 from simulation.job_mix import fluid_job, simulate_jobs
 from timing.routes import LinkArrays
 
@@ -239,7 +241,6 @@ def emulated(mix: Mix = EIGHT, ways: Sequence[Way] = tuple(Way), seed: int = 1) 
     """
     network = load_network(mix.topology, link_rate=mix.link_rate)
     jobs = make_mix(mix, network, seed)
-    pipeline = compile_pipeline(Engine.EMBEDDED, LANES_DEFAULT, slots_of(network))
     measured: dict[Way, list[Measured]] = {}
     with (
         tempfile.TemporaryDirectory(prefix="hopsum-") as folder,
@@ -247,20 +248,17 @@ def emulated(mix: Mix = EIGHT, ways: Sequence[Way] = tuple(Way), seed: int = 1) 
     ):
         for way in ways:
 
-            async def work(cluster: Cluster, address: str, way: Way = way) -> None:
-                measured[way] = await run_jobs(cluster, address, jobs, way)
+            async def work(running: Running, way: Way = way) -> None:
+                measured[way] = await run_jobs(running.cluster, running.address, jobs, way)
 
+            settings = ClusterSettings(
+                priorities=way.policy(network),
+                replanning=ReplanningPolicy(live=False),
+                journal=Path(folder) / "jobs",
+            )
+            pipeline = pipeline_for(network, Engine.EMBEDDED, settings)
             asyncio.run(
-                beside_cluster(
-                    emulation,
-                    pipeline,
-                    LANES_DEFAULT,
-                    Console(stderr=True).print,
-                    work,
-                    book=Path(folder) / "jobs",
-                    priorities=way.policy(network),
-                    replanning=ReplanningPolicy(live=False),
-                )
+                beside_cluster(emulation, pipeline, settings, Console(stderr=True).print, work)
             )
     _check_same_plans(measured)
     fluid = {way: simulated_times(way, network, jobs) for way in ways}

@@ -6,8 +6,9 @@ import time
 from typing import Any
 
 from cli.experiment.description import Experiment
-from cli.experiment.prepare import prepare, worker_options
-from cli.experiment.simulated import engine_maker_for
+from cli.experiment.pipelines import pipeline_for
+from cli.experiment.prepare import prepare, task_of
+from cli.experiment.simulated import loader
 from collectives.plan import DataType
 from host_agent.workload import make_workload
 from simulation.all_reduce import simulate_plan
@@ -21,15 +22,16 @@ def measure(topology: str, workers: int, elements: int) -> dict[str, Any]:
     prepared = prepare(experiment)
     plan = prepared.plan
     assert plan is not None
-    make_engine = engine_maker_for(prepared)
-    make_engine()
+    config = pipeline_for(prepared.network, experiment.engine, prepared.settings).config
+    load = loader()
+    load(config)
     started = time.perf_counter()
     run = simulate_plan(
         prepared.network,
         plan,
-        make_engine,
+        lambda: load(config),
         lambda worker: make_workload(prepared.workload, worker, plan),
-        options=worker_options(prepared),
+        options=task_of(prepared.job).options,
     )
     elapsed = time.perf_counter() - started
     return {

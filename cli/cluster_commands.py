@@ -11,6 +11,7 @@ from rich.console import Console
 
 from cli.command_options import (
     HostsOption,
+    LossOption,
     MaxHopsOption,
     PlainOption,
     RateOption,
@@ -21,9 +22,11 @@ from cli.command_options import (
 )
 from cli.experiment.cluster import run_controller, run_emulated_cluster
 from cli.experiment.description import Engine
-from controller.jobs.priorities import ONE_LEVEL, PriorityPolicy
+from controller.jobs.priorities import ONE_LEVEL
+from controller.jobs.settings import ClusterSettings
 from controller.jobs.sharing import SharingPolicy
 from network.loaders import load_network
+from network.model import Network
 from planning.model.stack_depth import stack_depth
 from protocol.channel import Tls, tls_of_environment
 from protocol.wire import LANES_MAX, LANES_STEP
@@ -52,16 +55,30 @@ def _tell(line: str) -> None:
     Console(stderr=True).print(line, highlight=False, markup=False, soft_wrap=True)
 
 
-def _policy(priorities: bool) -> PriorityPolicy | None:
-    """None: what suits the network."""
-    return None if priorities else ONE_LEVEL
-
-
-def _sharing(quota: float) -> SharingPolicy:
+def _settings(
+    network: Network,
+    lanes: int,
+    max_hops: int | None,
+    priorities: bool,
+    quota: float,
+    loss: float,
+    journal: Path | None = None,
+) -> ClusterSettings:
     try:
-        return SharingPolicy(Fraction(str(quota)))
+        sharing = SharingPolicy(Fraction(str(quota)))
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--quota") from None
+    try:
+        return ClusterSettings(
+            lanes,
+            stack_depth(network, lanes, max_hops),
+            sharing,
+            None if priorities else ONE_LEVEL,
+            journal=journal,
+            loss=loss,
+        )
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--loss") from None
 
 
 @app.callback()
@@ -99,6 +116,7 @@ def serve(
     ] = None,
     priorities: PrioritiesOption = True,
     quota: QuotaOption = DEFAULT_QUOTA,
+    loss: LossOption = 0.0,
 ) -> None:
     """Serve jobs on the switches of a running `mn --custom`, until interrupted."""
     loaded = load_network(
@@ -114,14 +132,10 @@ def serve(
     run_controller(
         loaded,
         engine,
-        lanes,
+        _settings(loaded, lanes, max_hops, priorities, quota, loss, jobs),
         listen,
         _tell,
-        max_hops=stack_depth(loaded, lanes, max_hops),
-        tls=tls if any((tls.authority, tls.certificate, tls.key)) else tls_of_environment(),
-        book=jobs,
-        priorities=_policy(priorities),
-        sharing=_sharing(quota),
+        tls if any((tls.authority, tls.certificate, tls.key)) else tls_of_environment(),
     )
 
 
@@ -137,6 +151,7 @@ def cluster(
     plain: PlainOption = None,
     priorities: PrioritiesOption = True,
     quota: QuotaOption = DEFAULT_QUOTA,
+    loss: LossOption = 0.0,
 ) -> None:
     """Bring up a cluster in Mininet that jobs can be submitted to, until interrupted (root)."""
     loaded = load_network(
@@ -147,12 +162,5 @@ def cluster(
         servers=servers,
         plain=plain or (),
     )
-    run_emulated_cluster(
-        loaded,
-        engine,
-        lanes,
-        _tell,
-        _policy(priorities),
-        _sharing(quota),
-        stack_depth(loaded, lanes, max_hops),
-    )
+    settings = _settings(loaded, lanes, max_hops, priorities, quota, loss)
+    run_emulated_cluster(loaded, engine, settings, _tell)

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from collectives.choices import FormOptions, Shape, Siblings
+from collectives.choices import (
+    PLANNER_NAMES,
+    Coordination,
+    DataType,
+    FormOptions,
+    Results,
+    Shape,
+    Siblings,
+)
+from network.units import parse_rate
 from protocol.errors import InputError
 
 if TYPE_CHECKING:
@@ -36,6 +45,9 @@ MaxHopsOption = Annotated[
         "what the network needs, as far as --lanes leaves room for.",
     ),
 ]
+LossOption = Annotated[
+    float, typer.Option(help="Probability that a packet is lost, on each link: 0 to below 1.")
+]
 RateOption = Annotated[str | None, typer.Option(help="Rate of every link, e.g. 100M.")]
 UplinkOption = Annotated[str | None, typer.Option(help="Rate of links between switches.")]
 LatencyOption = Annotated[str | None, typer.Option(help="Latency of every link, e.g. 20us.")]
@@ -60,6 +72,47 @@ KeepOption = Annotated[
     ),
 ]
 
+MOST = 0xFFFF
+"""Trees of a job, and links of a path."""
+PlannerOption = Annotated[
+    str | None, typer.Option(help=f"One of {', '.join(PLANNER_NAMES)}; default multi-hop.")
+]
+ResultsOption = Annotated[
+    Results | None,
+    typer.Option(help="How results come down; default replicated, for server unicast."),
+]
+MaxTreesOption = Annotated[
+    int | None, typer.Option(min=1, max=MOST, help="K: trees of multi-tree and mtree at most.")
+]
+MaxHeightOption = Annotated[
+    int | None,
+    typer.Option(
+        min=1, max=MOST, help="H: links from any node to its root at most (multi-tree, mtree)."
+    ),
+]
+MinRateOption = Annotated[
+    str | None,
+    typer.Option(help="r: rate of a tree at least, e.g. 1Mbit (multi-tree, mtree)."),
+]
+ElementsOption = Annotated[int, typer.Option(min=0, help="Elements of a tensor.")]
+RoundsOption = Annotated[int, typer.Option(min=1, help="All-reduces, or epochs with --train.")]
+DataTypeOption = Annotated[DataType, typer.Option(help="Element type.")]
+TrainOption = Annotated[str | None, typer.Option(help="Train on a data set (`digits`) instead.")]
+SeedOption = Annotated[int, typer.Option(help="Seed of everything random.")]
+CoordinateOption = Annotated[
+    bool,
+    typer.Option(
+        help="Training sums several gradients a step in an order that the workers agree on; "
+        "else all of them as one tensor."
+    ),
+]
+CoordinationOption = Annotated[
+    Coordination,
+    typer.Option(help="Where the workers' bit vectors are combined that say what is ready."),
+]
+ELEMENTS, ROUNDS, SEED = 1_000_000, 3, 1
+"""Of a job that does not say, at whichever command."""
+
 LevelWiseFormOption = Annotated[
     Shape,
     typer.Option(
@@ -70,6 +123,16 @@ SiblingsOption = Annotated[
     Siblings | None,
     typer.Option(help="How siblings of level-wise exchange; default: what suits the links."),
 ]
+
+
+def rate(option: str, text: str | None) -> float | None:
+    """Return a rate in bit/s; None where none is given, or `none`. InputError for what is none."""
+    if text is None or text == "none":
+        return None
+    try:
+        return parse_rate(text)
+    except ValueError as error:
+        raise InputError(f"{option}: {error}") from None
 
 
 def form_options(form: Shape, siblings: Siblings | None, *, level_wise: bool) -> FormOptions:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from datetime import datetime
@@ -12,26 +11,45 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.command_options import (
+    ELEMENTS,
+    ROUNDS,
+    SEED,
     ControllerOption,
+    CoordinateOption,
+    CoordinationOption,
+    DataTypeOption,
+    ElementsOption,
     JsonOption,
+    KeepOption,
     LevelWiseFormOption,
+    MaxHeightOption,
+    MaxTreesOption,
+    MinRateOption,
+    PlannerOption,
+    ResultsOption,
+    RoundsOption,
+    SeedOption,
     SiblingsOption,
+    TrainOption,
+    TreeBandwidthOption,
     connect,
     form_options,
     print_json,
     print_table,
+    rate,
 )
 from collectives.choices import (
     DEFAULT_FORM,
-    JOB_PLANNERS,
     LEVEL_WISE,
     SCHEDULE_NAMES,
+    Coordination,
     DataType,
     FormOptions,
     Shape,
 )
 from collectives.workload import DATA_SETS, MOST_WORKERS, WorkloadSpec
 from controller.jobs.job_state import JobError, JobState
+from files.json_text import parse_json
 from network.units import format_rate
 
 if TYPE_CHECKING:
@@ -41,6 +59,10 @@ if TYPE_CHECKING:
 POLL_SECONDS = 0.2
 MOST_WINDOW = 1 << 16
 """Fragments; switches have fewer slots."""
+TASK = (
+    'a Task of protocol/hopsum.proto as a JSON object, such as {"workload": {"kind": "random", '
+    '"workers": 2, "elements": 1000, "rounds": 3, "dtype": "INT32", "seed": 1}}'
+)
 
 JobArgument = Annotated[str, typer.Argument(help="Number or name of the job.")]
 WaitOption = Annotated[bool, typer.Option("--wait", help="Return when the job is over.")]
@@ -58,12 +80,13 @@ def submit(
             "embedding those that may help."
         ),
     ] = "1",
-    elements: Annotated[int, typer.Option(min=0, help="Elements of a tensor.")] = 100_000,
-    rounds: Annotated[int, typer.Option(min=1, help="All-reduces.")] = 3,
-    dtype: Annotated[DataType, typer.Option(help="Element type.")] = DataType.INT32,
-    train: Annotated[
-        str | None, typer.Option(help="Train on a data set (`digits`) instead.")
-    ] = None,
+    elements: ElementsOption = ELEMENTS,
+    rounds: RoundsOption = ROUNDS,
+    dtype: DataTypeOption = DataType.FLOAT32,
+    results: ResultsOption = None,
+    train: TrainOption = None,
+    coordinate: CoordinateOption = True,
+    coordination: CoordinationOption = Coordination.AUTO,
     from_processes: Annotated[
         bool,
         typer.Option(
@@ -71,28 +94,36 @@ def submit(
             help="Tensors come from a process on each worker's host, such as a PyTorch training.",
         ),
     ] = False,
-    seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 1,
+    seed: SeedOption = SEED,
     algorithm: Annotated[
-        str, typer.Option(help=f"in-network, server, embedding, or {', '.join(SCHEDULE_NAMES)}.")
+        str,
+        typer.Option(
+            help=f"in-network, server, embedding, multi-tree, or {', '.join(SCHEDULE_NAMES)}."
+        ),
     ] = "in-network",
     level_wise_form: LevelWiseFormOption = Shape.AUTO,
     siblings: SiblingsOption = None,
-    planner: Annotated[
-        str | None,
-        typer.Option(help=f"One of {', '.join(JOB_PLANNERS)}; default multi-hop."),
-    ] = None,
+    planner: PlannerOption = None,
+    max_trees: MaxTreesOption = None,
+    max_height: MaxHeightOption = None,
+    min_rate: MinRateOption = None,
+    tree_bandwidth: TreeBandwidthOption = None,
+    keep: KeepOption = None,
     window: Annotated[
         int,
         typer.Option(min=0, max=MOST_WINDOW, help="Fragments in flight; 0: the cluster's choice."),
     ] = 0,
     task: Annotated[
-        Path | None, typer.Option(help="JSON for the agents, instead of tensors as above.")
+        Path | None,
+        typer.Option(help="JSON file of what agents do, instead of tensors as above."),
     ] = None,
     wait: WaitOption = False,
     controller: ControllerOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Hand a job to the running controller."""
+    from protocol import hopsum_pb2 as pb
+
     if train is not None and train not in DATA_SETS:
         raise JobError(f"train {train!r}: expected a data set, one of {', '.join(DATA_SETS)}")
     if (train is not None) + from_processes + (task is not None) > 1:
@@ -108,12 +139,25 @@ def submit(
         dtype=DataType.FLOAT32 if train else dtype,
         kind="process" if from_processes else train or "random",
         seed=seed,
+        coordinate=coordinate and train is not None,
         algorithm=algorithm,
         form=form_options(level_wise_form, siblings, level_wise=algorithm == LEVEL_WISE),
     )
     submission.planner, submission.window = planner or "", window
+    submission.coordination = coordination
+    if results is not None:
+        submission.MergeFrom(pb.Submission(results=results.name))
+    for option, value in (
+        ("max_trees", max_trees),
+        ("max_height", max_height),
+        ("min_rate", rate("min-rate", min_rate)),
+        ("tree_bandwidth", rate("tree-bandwidth", tree_bandwidth)),
+        ("keep", keep),
+    ):
+        if value is not None:
+            setattr(submission.trees, option, value)
     if task is not None:
-        submission.task = _read(task)
+        submission.task.CopyFrom(read_task(task))
     queries = connect(controller)
     info = queries.submit(submission)
     _show(_wait(queries, info) if wait else info, as_json)
@@ -129,6 +173,7 @@ def make_submission(
     dtype: DataType = DataType.INT32,
     kind: str = "random",
     seed: int = 1,
+    coordinate: bool = False,
     algorithm: str = "in-network",
     form: FormOptions = DEFAULT_FORM,
 ) -> pb.Submission:
@@ -137,6 +182,7 @@ def make_submission(
     `kind`: `random` tensors of `elements`, a data set to train on, or `process`: what processes on
     the workers' hosts hand to their agents. Raises JobError, WorkloadError.
     """
+    from collectives.messages import form_message, workload_message
     from protocol import hopsum_pb2 as pb
 
     submission = pb.Submission(name=name, algorithm=algorithm)
@@ -149,12 +195,13 @@ def make_submission(
         rounds,
         dtype,
         seed,
+        coordinate,
     )
-    schedule = algorithm if algorithm in SCHEDULE_NAMES else None
-    task: dict[str, Any] = {"workload": workload.to_json(), "schedule": schedule}
-    if schedule == LEVEL_WISE:
-        task["level_wise"] = form.to_dict()
-    submission.task = json.dumps(task)
+    submission.task.workload.CopyFrom(workload_message(workload))
+    if algorithm in SCHEDULE_NAMES:
+        submission.task.schedule = algorithm
+    if algorithm == LEVEL_WISE:
+        submission.task.level_wise.CopyFrom(form_message(form))
     return submission
 
 
@@ -173,11 +220,20 @@ def _hosts(role: str, text: str, names: Any) -> int:
     return 0
 
 
-def _read(task: Path) -> str:
+def read_task(file: Path) -> pb.Task:
+    """The task in a file; JobError names the file, the line or field, and what is expected."""
+    from google.protobuf.json_format import ParseDict, ParseError
+
+    from protocol import hopsum_pb2 as pb
+
     try:
-        return task.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise JobError(f"task {task}: cannot be read: {error}") from None
+        values = parse_json(file.read_text(encoding="utf-8"))
+        if not isinstance(values, dict):
+            raise ValueError("no JSON object")
+        return ParseDict(values, pb.Task())
+    except (OSError, ValueError, ParseError) as error:
+        words = " ".join(str(error).split())
+        raise JobError(f"task {file}: cannot be read: {words:.400}; expected {TASK}") from None
 
 
 def job(
@@ -306,20 +362,16 @@ def verdict_of(info: pb.JobInfo) -> dict[str, Any]:
 
     `level_wise`: how that algorithm exchanged the tensors, if it was the job's.
     """
-    checked = wrong = again = 0
-    forms: dict[str, None] = {}
-    for host, text in info.reports.items():
-        report = json.loads(text)
-        if "verdict" not in report:
-            raise JobError(f"job {info.job}: the report of {host} has no verdict: {text[:80]}")
-        checked += report["verdict"]["checked"]
-        wrong += report["verdict"]["wrong"]
-        again += report.get("retransmissions", 0)
-        forms |= dict.fromkeys(report.get("forms", ()))
-    found: dict[str, Any] = {"checked": checked, "wrong": wrong, "retransmissions": again}
-    if forms:
-        found["level_wise"] = list(forms)
-    return found
+    for host, report in info.reports.items():
+        if not report.HasField("verdict"):
+            raise JobError(f"job {info.job}: the report of {host} has no verdict")
+    reports = info.reports.values()
+    forms = dict.fromkeys(form for report in reports for form in report.forms)
+    return {
+        "checked": sum(report.verdict.checked for report in reports),
+        "wrong": sum(report.verdict.wrong for report in reports),
+        "retransmissions": sum(report.retransmissions for report in reports),
+    } | ({"level_wise": list(forms)} if forms else {})
 
 
 def _clock(seconds: float) -> str | None:

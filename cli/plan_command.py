@@ -11,13 +11,19 @@ import typer
 from rich.console import Console
 
 from cli.command_options import (
+    ELEMENTS,
+    DataTypeOption,
     HostsOption,
     JsonOption,
     KeepOption,
     LatencyOption,
+    MaxHeightOption,
     MaxHopsOption,
+    MaxTreesOption,
+    MinRateOption,
     PlainOption,
     RateOption,
+    ResultsOption,
     TreeBandwidthOption,
     UplinkOption,
     print_json,
@@ -32,7 +38,7 @@ from cli.reports.embedding_report import (
 )
 from cli.reports.network_drawing import network_svg
 from cli.reports.plan_report import explanation, forest_dict, forest_trees, plan_dict, plan_tree
-from collectives.choices import DataType, Results
+from collectives.choices import DataType
 from collectives.plan import WINDOW_EMBEDDED, JobPlan, PlanError
 from collectives.workload import MOST_ELEMENTS, MOST_TENSORS
 from controller.jobs.sharing import fitting_window
@@ -69,17 +75,13 @@ def plan(
     servers: Annotated[
         str, typer.Option(help="How many parameter servers, or their names: ps1,ps2.")
     ] = "1",
-    max_trees: Annotated[int | None, typer.Option(min=1, help="K: trees at most.")] = None,
-    max_height: Annotated[
-        int | None, typer.Option(min=1, help="H: links from any node to its root at most.")
-    ] = None,
+    max_trees: MaxTreesOption = None,
+    max_height: MaxHeightOption = None,
     max_delay: Annotated[
         str | None,
         typer.Option(help="Latency from any node to its root at most: 0.005, 5ms (trees only)."),
     ] = None,
-    min_rate: Annotated[
-        str | None, typer.Option(help="r: rate of each tree at least, as links' rates.")
-    ] = None,
+    min_rate: MinRateOption = None,
     tree_bandwidth: TreeBandwidthOption = None,
     keep: KeepOption = None,
     gap: Annotated[float, typer.Option(min=0, help="Stop so near the bound.")] = 0.001,
@@ -92,13 +94,11 @@ def plan(
         int | None, typer.Option(min=0, help="Switches that may sum at most (multi-hop).")
     ] = None,
     algorithm: Annotated[Algorithm, typer.Option(help="Who sums.")] = Algorithm.IN_NETWORK,
-    results: Annotated[
-        Results | None, typer.Option(help="How results come down; default by algorithm.")
-    ] = None,
+    results: ResultsOption = None,
     elements: Annotated[
         int, typer.Option(min=1, max=MOST_ELEMENTS, help="Elements of the tensor.")
-    ] = 1_000_000,
-    dtype: Annotated[DataType, typer.Option(help="Element type.")] = DataType.FLOAT32,
+    ] = ELEMENTS,
+    dtype: DataTypeOption = DataType.FLOAT32,
     rounds: Annotated[int, typer.Option(min=1, max=MOST_TENSORS, help="All-reduces.")] = 1,
     lanes: Annotated[int, typer.Option(help="Values a packet.")] = 256,
     window: Annotated[

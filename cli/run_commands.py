@@ -13,16 +13,33 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from cli.cluster_commands import EngineOption, LanesOption
 from cli.command_options import (
+    ELEMENTS,
+    ROUNDS,
+    SEED,
+    CoordinateOption,
+    CoordinationOption,
+    DataTypeOption,
+    ElementsOption,
     KeepOption,
     LevelWiseFormOption,
+    LossOption,
+    MaxHeightOption,
     MaxHopsOption,
+    MaxTreesOption,
+    MinRateOption,
+    PlannerOption,
+    ResultsOption,
+    RoundsOption,
+    SeedOption,
     SiblingsOption,
+    TrainOption,
     TreeBandwidthOption,
+    rate,
 )
 from cli.console import complain, console
 from cli.experiment.description import (
+    DEFAULT_PLANNER,
     Algorithm,
-    Coordination,
     Engine,
     Experiment,
     ExperimentError,
@@ -32,19 +49,10 @@ from cli.experiment.description import (
 from cli.experiment.result import Report
 from cli.experiment.runner import run_experiment
 from cli.reports.summary import run_table
-from collectives.choices import PLANNER_NAMES, DataType, FormOptions, Results, Shape
+from collectives.choices import Coordination, DataType, FormOptions, Shape
 from mininet_topos.loader import why_unavailable
 from network.topologies import is_topology
-from network.units import parse_rate, parse_time
-
-
-def _rate(option: str, text: str | None) -> float | None:
-    if text is None or text == "none":
-        return None
-    try:
-        return parse_rate(text)
-    except ValueError as error:
-        raise ExperimentError(f"{option}: {error}") from None
+from network.units import parse_time
 
 
 def _names(workers: str) -> tuple[str, ...]:
@@ -70,18 +78,15 @@ def run(
         str, typer.Option(help="Name (star:8, leaf-spine:4x4, fat-tree:4, ...) or file.")
     ] = "fat-tree:4",
     workers: Annotated[str, typer.Option(help="Number of workers, or their names: h1,h2.")] = "8",
-    elements: Annotated[int, typer.Option(help="Elements of a tensor.")] = 1_000_000,
-    rounds: Annotated[int, typer.Option(help="All-reduces, or epochs with --train.")] = 3,
+    elements: ElementsOption = ELEMENTS,
+    rounds: RoundsOption = ROUNDS,
     algorithm: Annotated[Algorithm, typer.Option(help="Who sums.")] = Algorithm.IN_NETWORK,
     world: Annotated[
         WorldKind, typer.Option(help="Virtual time, or real processes (root).")
     ] = WorldKind.SIMULATION,
     engine: Annotated[Engine, typer.Option(help="Switch that runs the P4.")] = Engine.EMBEDDED,
-    dtype: Annotated[DataType, typer.Option(help="Element type.")] = DataType.FLOAT32,
-    results: Annotated[
-        Results | None,
-        typer.Option(help="How results come down; default replicated, for server unicast."),
-    ] = None,
+    dtype: DataTypeOption = DataType.FLOAT32,
+    results: ResultsOption = None,
     link_rate: Annotated[
         str | None,
         typer.Option(
@@ -93,44 +98,26 @@ def run(
     latency: Annotated[
         str | None, typer.Option(help="Latency of every link, e.g. 20us (simulation only).")
     ] = None,
-    loss: Annotated[float, typer.Option(help="Loss probability of every link.")] = 0.0,
-    seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 1,
+    loss: LossOption = 0.0,
+    seed: SeedOption = SEED,
     lanes: Annotated[int, typer.Option(help="Values a packet.")] = 256,
     window: Annotated[
         int | None, typer.Option(help="Fragments in flight; default by engine.")
     ] = None,
     max_hops: MaxHopsOption = None,
     servers: Annotated[int, typer.Option(help="Parameter servers; each roots a tree.")] = 1,
-    planner: Annotated[str, typer.Option(help=f"One of {', '.join(PLANNER_NAMES)}.")] = "multi-hop",
-    max_trees: Annotated[
-        int | None, typer.Option(help="Trees of multi-tree and mtree at most; default 8.")
-    ] = None,
-    max_height: Annotated[
-        int | None,
-        typer.Option(help="Links from a worker to the server at most (multi-tree, mtree)."),
-    ] = None,
-    min_rate: Annotated[
-        str | None, typer.Option(help="Rate of a tree at least, e.g. 1Mbit (multi-tree, mtree).")
-    ] = None,
+    planner: PlannerOption = None,
+    max_trees: MaxTreesOption = None,
+    max_height: MaxHeightOption = None,
+    min_rate: MinRateOption = None,
     tree_bandwidth: TreeBandwidthOption = None,
     keep: KeepOption = None,
     level_wise_form: LevelWiseFormOption = Shape.AUTO,
     siblings: SiblingsOption = None,
     packet_io: Annotated[PacketIo, typer.Option(help="Agents' packet path.")] = PacketIo.FAST,
-    train: Annotated[
-        str | None, typer.Option(help="Train on a data set (`digits`) instead.")
-    ] = None,
-    coordinate: Annotated[
-        bool,
-        typer.Option(
-            help="Training sums several gradients a step in an order that the workers agree on; "
-            "else all of them as one tensor."
-        ),
-    ] = True,
-    coordination: Annotated[
-        Coordination,
-        typer.Option(help="Where the workers' bit vectors are combined that say what is ready."),
-    ] = Coordination.AUTO,
+    train: TrainOption = None,
+    coordinate: CoordinateOption = True,
+    coordination: CoordinationOption = Coordination.AUTO,
     limit: Annotated[float, typer.Option(help="Give up after so many seconds.")] = 600.0,
     report: Annotated[Path | None, typer.Option(help="Write the JSON report to this file.")] = None,
     as_json: Annotated[
@@ -154,8 +141,8 @@ def run(
         engine=engine,
         dtype=dtype,
         results=results,
-        link_rate=_rate("link-rate", link_rate),
-        uplink_rate=_rate("uplink-rate", uplink_rate),
+        link_rate=rate("link-rate", link_rate),
+        uplink_rate=rate("uplink-rate", uplink_rate),
         latency=_seconds(latency),
         loss=loss,
         seed=seed,
@@ -163,11 +150,11 @@ def run(
         window=window,
         max_hops=max_hops,
         servers=servers,
-        planner=planner,
+        planner=DEFAULT_PLANNER if planner is None else planner,
         max_trees=max_trees,
         max_height=max_height,
-        min_rate=_rate("min-rate", min_rate) or 0.0,
-        tree_bandwidth=_rate("tree-bandwidth", tree_bandwidth),
+        min_rate=rate("min-rate", min_rate) or 0.0,
+        tree_bandwidth=rate("tree-bandwidth", tree_bandwidth),
         keep=keep,
         form=FormOptions(level_wise_form, siblings),
         packet_io=packet_io,

@@ -74,13 +74,8 @@ def _view(queries: ControllerClient, everything: bool) -> Iterator[RenderableTyp
             ],
         )
     yield _switches(queries.switches())
-    from controller.api.client import NoClusterError
-
-    try:
-        away = [node for node in queries.nodes() if not node.attached]
-        use = queries.use()
-    except NoClusterError:
-        return
+    away = [node for node in queries.nodes() if not node.attached]
+    use = queries.use()
     if away:
         hosts = ", ".join(f"{node.host} ({node.seconds:.0f} s)" for node in away)
         yield f"[yellow]no agent attached on {hosts}[/]"

@@ -5,20 +5,16 @@ Imports nothing heavy: commands need these before they know what they will do.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeVar
-
-_Kind = TypeVar("_Kind", bound=StrEnum)
 
 LEVEL_WISE = "level-wise"
 SCHEDULE_NAMES = ("ring", "halving-doubling", "tree", "double-tree", LEVEL_WISE)
 """All-reduces among hosts, of `collectives.algorithms.catalogue`."""
+MULTI_TREE = "multi-tree"
+"""On trees with shares that a planner chose (000): of switches, or of hosts."""
 PLANNER_NAMES = ("multi-hop", "multi-tree", "embedding", "mtree")
 """Of `planning.registry` and `planning.answers`."""
-JOB_PLANNERS = ("multi-hop", "multi-tree", "embedding")
-"""Those that plan jobs on networks with switches, of `planning.registry`."""
 
 
 class DataType(StrEnum):
@@ -57,6 +53,19 @@ class Shape(StrEnum):
     """All ranks as siblings, in the order of the tree."""
 
 
+class Coordination(StrEnum):
+    """How the bit vectors of workers that agree on an order are combined (004)."""
+
+    AUTO = "auto"
+    """On a virtual ring where the network has one, else on the tree."""
+    TREE = "tree"
+    """Up and down the tree of the processes."""
+    RING = "ring"
+    """Around a ring of them: the network's, or by number where it has none."""
+    SWITCHES = "switches"
+    """In the switches, by a job of its own whose reduction is the bitwise and."""
+
+
 @dataclass(frozen=True, slots=True)
 class FormOptions:
     """What is asked of the form; `siblings` None: what suits links and tensor."""
@@ -68,31 +77,5 @@ class FormOptions:
         """As an object of JSON."""
         return {"form": self.shape, "siblings": self.siblings}
 
-    @classmethod
-    def from_dict(cls, values: object) -> FormOptions:
-        """From the object of JSON, of which all may be missing or null.
-
-        Raises ValueError that names what cannot be, and what is expected.
-        """
-        if not isinstance(values, Mapping):
-            raise ValueError(f"{values!r:.40}: expected an object with form, siblings")
-        for key in values:
-            if key not in ("form", "siblings"):
-                raise ValueError(f"there is no {key!r:.40}: expected form, siblings")
-        return cls(
-            _choice("form", values.get("form"), Shape) or Shape.AUTO,
-            _choice("siblings", values.get("siblings"), Siblings),
-        )
-
 
 DEFAULT_FORM = FormOptions()
-
-
-def _choice(key: str, value: object, kinds: type[_Kind]) -> _Kind | None:
-    """One of the words of an enumeration; None where it is left open."""
-    words = [str(kind) for kind in kinds]
-    if value is None:
-        return None
-    if not isinstance(value, str) or value not in words:
-        raise ValueError(f"{key} {value!r:.40}: expected one of {', '.join(words)}")
-    return kinds(value)

@@ -1,23 +1,32 @@
-"""Plans and networks as control messages, and back. A round trip changes nothing."""
+"""Plans, networks and workloads as control messages, and back. A round trip changes nothing."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from enum import Enum
 from fractions import Fraction
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from google.protobuf.internal.enum_type_wrapper import EnumTypeWrapper
+from google.protobuf.message import Message
+
+from collectives.algorithms.rooted import RootedTree
+from collectives.algorithms.trees import SharedTree
+from collectives.choices import DataType, FormOptions, Shape, Siblings
 from collectives.plan import HostPart, JobPlan, Results, SwitchPart, TreePlan
+from collectives.workload import WorkloadError, WorkloadSpec
 from network.model import Host, Link, Network, Switch
 from protocol import hopsum_pb2 as pb
 from protocol.wire import Hop, Reduction
 
 Key = TypeVar("Key", str, int)
 Value = TypeVar("Value")
+Kind = TypeVar("Kind", bound=Enum)
 
-_RESULTS = {Results.REPLICATED: pb.REPLICATED, Results.UNICAST: pb.UNICAST}
-_RESULTS_BACK = {number: results for results, number in _RESULTS.items()}
-_REDUCTIONS = {Reduction.SUM: pb.SUM, Reduction.AND: pb.AND}
-_REDUCTIONS_BACK = {number: reduction for reduction, number in _REDUCTIONS.items()}
+_FRACTION = re.compile("-?[0-9]{1,1000}(/0*[1-9][0-9]{0,999})?")
+"""Python takes others too, such as 1e9999999, for a long time."""
 
 
 def plan_message(plan: JobPlan) -> pb.Plan:
@@ -29,8 +38,8 @@ def plan_message(plan: JobPlan) -> pb.Plan:
         trees=[_tree_message(tree) for tree in plan.trees],
         lanes=plan.lanes,
         window=plan.window,
-        results=_RESULTS[plan.results],
-        reduction=_REDUCTIONS[plan.reduction],
+        results=plan.results.name,
+        reduction=plan.reduction.name,
         host_parts=[
             pb.HostPart(
                 weight=str(part.weight),
@@ -58,8 +67,8 @@ def plan_from(message: pb.Plan) -> JobPlan:
         trees=tuple(_tree_from(tree) for tree in message.trees),
         lanes=message.lanes,
         window=message.window,
-        results=_RESULTS_BACK[message.results],
-        reduction=_REDUCTIONS_BACK[message.reduction],
+        results=_choice("results", message.results, pb.Results, Results),
+        reduction=_choice("reduction", message.reduction, pb.Reduction, Reduction),
         host_parts=tuple(
             HostPart(Fraction(part.weight), tuple(part.order), part.root, _in_order(part.parents))
             for part in message.host_parts
@@ -167,3 +176,60 @@ def network_from(message: pb.Network) -> Network:
             for link in message.links
         ),
     )
+
+
+def workload_message(spec: WorkloadSpec) -> pb.Workload:
+    """The message of a workload."""
+    return pb.Workload(**asdict(spec) | {"dtype": spec.dtype.name})
+
+
+def workload_from(message: pb.Workload) -> WorkloadSpec:
+    """The workload of a message. ValueError, or WorkloadError, that names the field."""
+    fields = given(message)
+    needed = [field.name for field in pb.Workload.DESCRIPTOR.fields if field.has_presence]
+    for name in needed:
+        if name not in fields:
+            raise WorkloadError(f"workload: {name} is missing; it has {', '.join(needed)}")
+    fields["dtype"] = _choice("workload: dtype", message.dtype, pb.DataType, DataType)
+    return WorkloadSpec(**fields)
+
+
+def given(message: Message) -> dict[str, Any]:
+    """The fields of a message that are there, by name."""
+    return {field.name: value for field, value in message.ListFields()}
+
+
+def shared_tree_message(shared: SharedTree) -> pb.SharedTree:
+    """The message of a tree and its share."""
+    tree = shared.tree
+    return pb.SharedTree(root=tree.root, parents=dict(tree.parents), share=str(shared.share))
+
+
+def shared_tree_from(message: pb.SharedTree) -> SharedTree:
+    """The tree of a message; ScheduleError for none, ValueError for a share that is none."""
+    if not _FRACTION.fullmatch(message.share):
+        raise ValueError(f"share {message.share!r:.40}: expected a fraction, such as 3/8")
+    tree = RootedTree(message.root, _in_order(message.parents))
+    return SharedTree(tree, Fraction(message.share))
+
+
+def form_message(form: FormOptions) -> pb.LevelWise:
+    """The message of what is asked of level-wise."""
+    siblings = None if form.siblings is None else form.siblings.name
+    return pb.LevelWise(form=form.shape.name, siblings=siblings)
+
+
+def form_from(message: pb.LevelWise) -> FormOptions:
+    """What a message asks of level-wise. Raises ValueError."""
+    siblings = _choice("siblings", message.siblings, pb.LevelWise.Siblings, Siblings)
+    return FormOptions(
+        _choice("form", message.form, pb.LevelWise.Shape, Shape),
+        siblings if message.HasField("siblings") else None,
+    )
+
+
+def _choice(field: str, number: int, numbers: EnumTypeWrapper, kinds: type[Kind]) -> Kind:
+    """The member that has the name of a number, which may be any."""
+    if number not in numbers.values():
+        raise ValueError(f"{field} {number}: expected one of {', '.join(numbers.keys())}")
+    return kinds[numbers.Name(number)]

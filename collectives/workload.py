@@ -1,19 +1,16 @@
 """What the workers of a job sum: how many tensors of which length, and what they are of.
 
-Pure data, which crosses from whoever hands a job in to the controller and on to the agents as JSON.
-`host_agent.workload` makes the tensors.
+Pure data, which crosses from whoever hands a job in to the controller and on to the agents
+(`collectives.messages`). `host_agent.workload` makes the tensors.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from math import prod
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from collectives.choices import DataType
-from files.json_text import parse_json
 from protocol.errors import InputError
 
 RANDOM = "random"
@@ -80,7 +77,7 @@ class WorkloadSpec:
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise WorkloadError(
-                f"workload: kind {_short(self.kind)}: expected one of {', '.join(KINDS)}"
+                f"workload: kind {self.kind!r:.40}: expected one of {', '.join(KINDS)}"
             )
         for name, least, most in (
             ("workers", 1, MOST_WORKERS),
@@ -89,50 +86,15 @@ class WorkloadSpec:
             ("seed", 0, MOST_SEED),
         ):
             value = getattr(self, name)
-            # To Python, true and false are numbers too.
-            if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+            if not least <= value <= most:
                 raise WorkloadError(
-                    f"workload: {name} {_short(value)}: expected a whole number from {least} to "
-                    f"{most}"
+                    f"workload: {name} {value}: expected a whole number from {least} to {most}"
                 )
-        if not isinstance(self.coordinate, bool):
-            raise WorkloadError(
-                f"workload: coordinate {_short(self.coordinate)}: expected true or false"
-            )
         if self.tensors > MOST_TENSORS:
             raise WorkloadError(
                 f"workload: {self.rounds} epochs sum {self.tensors} tensors: expected at most "
                 f"{MOST_TENSORS}"
             )
-
-    def to_json(self) -> str:
-        """As one line of JSON."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: object) -> WorkloadSpec:
-        """From one line of JSON. Raises WorkloadError."""
-        if not isinstance(text, str):
-            raise WorkloadError(f"workload {_short(text)}: expected a text, an object as JSON")
-        try:
-            values = parse_json(text)
-        except ValueError as error:
-            raise WorkloadError(f"workload {_short(text)}: not JSON: {error}") from None
-        if not isinstance(values, Mapping):
-            raise WorkloadError(f"workload {_short(text)}: expected an object as JSON")
-        known = {field.name for field in fields(cls)}
-        missing = sorted(known - {"coordinate"} - set(values))
-        unknown = sorted(set(values) - known)
-        if missing or unknown:
-            wrong = f"{missing[0]} is missing" if missing else f"there is no {_short(unknown[0])}"
-            raise WorkloadError(f"workload: {wrong}; it has {', '.join(sorted(known))}")
-        try:
-            dtype = DataType(values["dtype"])
-        except ValueError:
-            raise WorkloadError(
-                f"workload: dtype {_short(values['dtype'])}: expected one of {', '.join(DataType)}"
-            ) from None
-        return cls(**{**values, "dtype": dtype})
 
     @property
     def steps(self) -> int:
@@ -174,8 +136,3 @@ class WorkloadSpec:
     def relay_bytes(self) -> int:
         """Memory that a host needs which adds to the sums and has no tensors of its own, about."""
         return 4 * ELEMENT_BYTES * max(self.step_sizes(), default=0) + 8 * self.tensors
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 40 else f"{text[:37]}..."

@@ -27,7 +27,7 @@ def check_same_job(old: JobPlan, new: JobPlan) -> None:
             "reduction": plan.reduction,
             "trees": [tree.tree for tree in plan.trees],
             "period": plan.period,
-            # With borders, how tensors are cut changes there, whatever the epoch's plan says.
+            # With boundaries, how tensors are cut changes there, whatever the epoch's plan says.
             "shares and parts": None if plan.period else plan.cut,
         }
 

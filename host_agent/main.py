@@ -7,12 +7,14 @@ import math
 import os
 import signal
 import sys
-from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from packet_io.port import FramePort
 
 app = typer.Typer(
     name="hopsum-agent",
@@ -35,54 +37,11 @@ def agent() -> None:
 
 
 @app.command()
-def attend(
-    controller: Annotated[str, typer.Option(help="Address of the controller's service.")],
-    job: Annotated[list[int], typer.Option(help="Job number; repeat it for jobs it needs.")],
-    host: Annotated[str, typer.Option(help="This host's name in the network.")],
-    interface: Annotated[str, typer.Option(help="Network interface to send and receive on.")],
-    packet_io: Annotated[str, typer.Option(help="`fast` or `scapy`.")] = "fast",
-) -> None:
-    """Attend a controller and play this host's part in its job."""
-    from host_agent.agent import PeerGone
-    from host_agent.agent import attend as attend_job
-    from host_agent.failure import JobFailed
-    from host_agent.io.controller_client import AgentStream
-    from host_agent.io.tcp_collective import PeerLost
-    from packet_io.port import FramePort, InterfaceError, PacketPort
-    from packet_io.private_files import UnsafePathError
-    from protocol.channel import ControllerError
-    from protocol.wire import UDP_PORT
-
-    log = logging.getLogger("hopsum-agent")
-    try:
-        port: FramePort
-        if packet_io == "scapy":
-            from host_agent.io.scapy_io import ScapyPort
-
-            port = ScapyPort(interface)
-        elif packet_io == "fast":
-            port = PacketPort(interface, udp_port=UDP_PORT)
-        else:
-            raise typer.BadParameter(f"packet-io {packet_io!r}: expected `fast` or `scapy`")
-    except (InterfaceError, UnsafePathError) as error:
-        log.error("%s", error)
-        sys.exit(1)
-    try:
-        with ExitStack() as stack:
-            clients = [stack.enter_context(AgentStream(controller, number, host)) for number in job]
-            attend_job(clients[0], port, *clients[1:])
-    except (ControllerError, JobFailed, PeerGone, PeerLost) as error:
-        log.error("%s", error)
-        sys.exit(1)
-    finally:
-        port.close()
-
-
-@app.command()
 def serve(
     controller: Annotated[str, typer.Option(help="Address of the controller's service.")],
     host: Annotated[str, typer.Option(help="This host's name in the network.")],
     interface: Annotated[str, typer.Option(help="Network interface to send and receive on.")],
+    packet_io: Annotated[str, typer.Option(help="`fast` or `scapy`.")] = "fast",
     tls_authority: Annotated[
         Path | None, typer.Option(help="Whose certificate the controller must have (PEM): TLS.")
     ] = None,
@@ -94,10 +53,9 @@ def serve(
     """Take this host's part in every job of a cluster, until interrupted (needs root)."""
     from host_agent.node.client import NodeClient
     from host_agent.node.serve import NodeServer, counters_of
-    from packet_io.port import InterfaceError, PacketPort
+    from packet_io.port import InterfaceError
     from packet_io.private_files import UnsafePathError
     from protocol.channel import ControllerError, Tls
-    from protocol.wire import UDP_PORT
 
     log = logging.getLogger("hopsum-agent")
     files = (tls_authority, tls_certificate, tls_key)
@@ -107,11 +65,25 @@ def serve(
         signal.signal(number, lambda *_: os.eventfd_write(stop, 1))
     try:
         client = NodeClient(controller, host, tls)
-        port = PacketPort(interface, udp_port=UDP_PORT)
+        port = _open_port(interface, packet_io)
         NodeServer(client, port, counters_of(interface), stop, tls).run()
     except (ControllerError, InterfaceError, UnsafePathError) as error:
         log.error("%s", error)
         sys.exit(1)
+
+
+def _open_port(interface: str, packet_io: str) -> FramePort:
+    """Raises InterfaceError, UnsafePathError, and BadParameter for a way that there is not."""
+    from packet_io.port import PacketPort
+    from protocol.wire import UDP_PORT
+
+    if packet_io == "scapy":
+        from host_agent.io.scapy_io import ScapyPort
+
+        return ScapyPort(interface)
+    if packet_io == "fast":
+        return PacketPort(interface, udp_port=UDP_PORT)
+    raise typer.BadParameter(f"packet-io {packet_io!r}: expected `fast` or `scapy`")
 
 
 @app.command()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from itertools import accumulate
 from math import prod
-from typing import Any
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from collectives.schedule import part
 from coordination.operators import Operator
 from host_agent.digits import Digits, DigitsTraining
 from host_agent.workload import Judged, Tensor, Verdict, WorkloadSpec, judge
+from protocol import hopsum_pb2 as pb
 
 NAMES = ("hidden weights", "hidden biases", "output weights", "output biases")
 """Of the gradients, in the order of `Digits.SHAPES`."""
@@ -98,10 +98,9 @@ class OperatorTraining(Judged):
         """All sums' verdicts together."""
         return self._verdict
 
-    def outcome(self) -> dict[str, Any]:
+    def outcome(self) -> pb.Outcome:
         """Accuracy on the test images, the loss after every epoch, the order of the last step."""
-        return {
-            "accuracy": self._training.accuracy(),
-            "losses": self._training.losses,
-            "operator_order": self.order,
-        }
+        training = self._training
+        return pb.Outcome(
+            accuracy=training.accuracy(), losses=training.losses, operator_order=self.order
+        )

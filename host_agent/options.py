@@ -1,8 +1,9 @@
-"""What a worker is told, and what it counts."""
+"""A worker's options and counters."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 
 
 @dataclass(slots=True)
@@ -60,12 +61,12 @@ class WorkerOptions:
     def __post_init__(self) -> None:
         for name in ("initial_timeout", "min_timeout", "max_timeout", "min_probe", "deadline"):
             value = getattr(self, name)
-            if not isinstance(value, (int, float)) or not value > 0:
+            if not 0 < value < inf:
                 raise ValueError(f"option {name} {value!r:.40}: expected seconds, above 0")
         for name, most in (("bypass_after", 1 << 31), ("first_fragment", 0xFFFFFFFF)):
             value = getattr(self, name)
-            if not isinstance(value, int) or not 0 <= value <= most:
+            if not 0 <= value <= most:
                 raise ValueError(f"option {name} {value!r:.40}: expected 0 to {most}")
         workers = self.scale_workers
-        if workers is not None and (not isinstance(workers, int) or not 0 < workers <= 0xFFFF):
+        if workers is not None and not 0 < workers <= 0xFFFF:
             raise ValueError(f"option scale_workers {workers!r:.40}: expected 1 to {0xFFFF}")

@@ -20,14 +20,11 @@ several holds a lock around every call, `wake` and `news` included.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from collectives.messages import network_from, plan_from
 from collectives.plan import JobPlan
-from files.json_text import parse_json
 from network.model import Network
 from protocol import hopsum_pb2 as pb
 from protocol.channel import ControllerError
@@ -42,7 +39,7 @@ class Assignment:
 
     network: Network
     plan: JobPlan
-    task: Mapping[str, Any]
+    task: pb.Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +66,7 @@ class AllDone:
 
 @dataclass(frozen=True, slots=True)
 class JobWaits:
-    """The job waits for a switch or link that is out of reach; told again while it does."""
+    """The job waits for a switch or link that is out of reach; repeated while it does."""
 
 
 Event = PlanChanged | AgentLost | AllDone | JobWaits
@@ -82,7 +79,7 @@ def _ignore() -> None:
 class AgentSession:
     """Host `host` in job `job`, as the controller at `address` knows it.
 
-    A controller that was restarted is told anew where the agent is: the state and the rounds in
+    A controller that was restarted learns where the agent is: the state and the rounds in
     Register, then the last word (Finished or Failed), and the boundary that was asked about.
     """
 
@@ -110,7 +107,7 @@ class AgentSession:
         self._output: list[pb.AgentMessage] = []
         self._up = False
         self._last_word: pb.AgentMessage | None = None
-        self._border: pb.AgentMessage | None = None
+        self._boundary: pb.AgentMessage | None = None
         self._cut: tuple[int, JobPlan] | None = None
 
     # -- the agent
@@ -124,7 +121,7 @@ class AgentSession:
         welcome = self._welcome
         if self._assignment is None and welcome is not None:
             self._assignment = Assignment(
-                network_from(welcome.network), plan_from(welcome.plan), parse_json(welcome.task)
+                network_from(welcome.network), plan_from(welcome.plan), welcome.task
             )
         return self._assignment
 
@@ -133,16 +130,15 @@ class AgentSession:
         self.state = pb.READY
         self._say(pb.AgentMessage(ready=pb.Ready()))
 
-    def progress(self, round_: int, detail: Mapping[str, Any] | None = None) -> None:
+    def progress(self, round_: int) -> None:
         """Report the rounds completed."""
         self._round = round_
-        message = pb.Progress(round=round_, detail=json.dumps(detail) if detail else "")
-        self._say(pb.AgentMessage(progress=message))
+        self._say(pb.AgentMessage(progress=pb.Progress(round=round_)))
 
-    def ask_border(self, number: int) -> None:
+    def ask_boundary(self, number: int) -> None:
         """Ask how tensors are cut from a boundary on; `cut` has the answer when it has come."""
-        self._border = pb.AgentMessage(border=pb.Border(number=number))
-        self._say(self._border)
+        self._boundary = pb.AgentMessage(boundary=pb.Boundary(number=number))
+        self._say(self._boundary)
 
     def cut(self, number: int) -> tuple[int, JobPlan] | None:
         """The last boundary decided on, if not before `number`, and the plan that cuts there.
@@ -152,9 +148,9 @@ class AgentSession:
         cut = self._cut
         return None if cut is None or cut[0] < number else cut
 
-    def finished(self, report: Mapping[str, Any]) -> None:
+    def finished(self, report: pb.Report) -> None:
         """Say that the agent's work is done, with its report."""
-        self._end(pb.FINISHED, pb.AgentMessage(finished=pb.Finished(report=json.dumps(report))))
+        self._end(pb.FINISHED, pb.AgentMessage(finished=pb.Finished(report=report)))
 
     def failed(self, reason: str) -> None:
         """Say that the agent gives up, and why."""
@@ -183,7 +179,7 @@ class AgentSession:
         """Begin a stream: Register first."""
         self._up = True
         register = pb.Register(job=self.job, host=self.host, state=self.state, round=self._round)
-        again = [word for word in (self._last_word, self._border) if word is not None]
+        again = [word for word in (self._last_word, self._boundary) if word is not None]
         waiting = [message for message in self._output if message not in again]
         self._output = [pb.AgentMessage(register=register), *waiting, *again]
         self.wake()

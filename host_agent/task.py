@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from fractions import Fraction
-from typing import Any
 
 from collectives.algorithms.catalogue import MULTI_TREE, SCHEDULES
-from collectives.algorithms.rooted import RootedTree
 from collectives.algorithms.trees import SharedTree
 from collectives.choices import DEFAULT_FORM, FormOptions
+from collectives.messages import (
+    form_from,
+    form_message,
+    given,
+    shared_tree_from,
+    shared_tree_message,
+    workload_from,
+    workload_message,
+)
+from collectives.workload import WorkloadSpec
 from coordination.tree import CoordinationTree
 from host_agent.options import WorkerOptions
-from host_agent.workload import WorkloadSpec
+from protocol import hopsum_pb2 as pb
 from protocol.errors import InputError
 
 
@@ -42,66 +47,39 @@ class Task:
     vectors: int | None = None
     form: FormOptions = DEFAULT_FORM
 
-    def to_json(self) -> str:
-        """As one line of JSON."""
-        return json.dumps(
-            {
-                "workload": self.workload.to_json(),
-                "schedule": self.schedule,
-                "options": None if self.options is None else asdict(self.options),
-                "trees": [
-                    [each.tree.root, dict(each.tree.parents), str(each.share)]
-                    for each in self.trees
-                ],
-                "coordination": None if self.coordination is None else asdict(self.coordination),
-                "vectors": self.vectors,
-                "level_wise": self.form.to_dict(),
-            }
+
+def task_message(task: Task) -> pb.Task:
+    """The message of a task."""
+    order = task.coordination
+    return pb.Task(
+        workload=workload_message(task.workload),
+        schedule=task.schedule,
+        options=None if task.options is None else pb.WorkerOptions(**asdict(task.options)),
+        trees=[shared_tree_message(tree) for tree in task.trees],
+        level_wise=form_message(task.form),
+        coordination=None if order is None else pb.CoordinationTree(**asdict(order)),
+        vectors=task.vectors,
+    )
+
+
+def task_from(message: pb.Task) -> Task:
+    """The task of a message, of which all but the workload may be absent. Raises TaskError."""
+    tree, known = message.coordination, (MULTI_TREE, *SCHEDULES)
+    try:
+        if message.schedule and message.schedule not in known:
+            names = ", ".join(known)
+            raise ValueError(f"schedule {message.schedule!r:.40}: expected one of {names}")
+        if message.vectors > 0xFFFF:
+            raise ValueError(f"vectors {message.vectors}: expected the number of a job")
+        coordination = CoordinationTree(tuple(tree.names), tuple(tree.parents), tuple(tree.ring))
+        return Task(
+            workload_from(message.workload),
+            message.schedule or None,
+            WorkerOptions(**given(message.options)) if message.HasField("options") else None,
+            tuple(shared_tree_from(tree) for tree in message.trees),
+            coordination if message.HasField("coordination") else None,
+            message.vectors or None,
+            form_from(message.level_wise),
         )
-
-    @classmethod
-    def from_mapping(cls, values: Mapping[str, Any]) -> Task:
-        """From the decoded JSON, of which all but the workload may be missing. Raises TaskError."""
-        try:
-            options, schedule = values.get("options"), values.get("schedule")
-            if schedule not in (None, MULTI_TREE, *SCHEDULES):
-                raise ValueError(
-                    f"schedule {schedule!r:.40}: expected one of {', '.join(SCHEDULES)}"
-                )
-            task = cls(
-                WorkloadSpec.from_json(values["workload"]),
-                schedule,
-                None if options is None else WorkerOptions(**options),
-                tuple(
-                    SharedTree(RootedTree(root, parents), Fraction(share))
-                    for root, parents, share in values.get("trees", ())
-                ),
-                _coordination(values.get("coordination")),
-                _job(values.get("vectors")),
-                _form(values.get("level_wise")),
-            )
-        except (AttributeError, KeyError, TypeError, ValueError, ZeroDivisionError) as error:
-            raise TaskError(
-                f"the job's task cannot be read ({type(error).__name__}: {error}); expected JSON "
-                'with "workload" (a WorkloadSpec as JSON text), and perhaps "schedule" (an '
-                'algorithm), "options" (WorkerOptions), "trees" (root, parents and share of each), '
-                '"level_wise" (form: auto, levels or flat; siblings: ring or hierarchical), '
-                '"coordination" (names, parents and ring of a tree)'
-            ) from None
-        return task
-
-
-def _job(value: object) -> int | None:
-    if value is None or (type(value) is int and 0 < value <= 0xFFFF):
-        return value
-    raise ValueError(f"vectors {value!r:.40}: expected the number of a job")
-
-
-def _form(values: object) -> FormOptions:
-    return DEFAULT_FORM if values is None else FormOptions.from_dict(values)
-
-
-def _coordination(values: Mapping[str, Any] | None) -> CoordinationTree | None:
-    if values is None:
-        return None
-    return CoordinationTree(**{key: tuple(members) for key, members in values.items()})
+    except ValueError as error:
+        raise TaskError(f"the job's task cannot be followed: {error}") from None

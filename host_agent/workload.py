@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from collectives.workload import VECTORS as VECTORS
 from collectives.workload import WorkloadSpec as WorkloadSpec
 from host_agent.digits import Digits, DigitsTraining
 from host_agent.numbers import error_bound, exponent_codes
+from protocol import hopsum_pb2 as pb
 from protocol.errors import OperationError
 
 Tensor = NDArray[Any]
@@ -50,6 +51,16 @@ class Verdict:
         self.wrong += other.wrong
         self.max_error = max(self.max_error, other.max_error)
         self.error_bound = max(self.error_bound, other.error_bound)
+
+
+def verdict_message(verdict: Verdict) -> pb.Verdict:
+    """The message of a verdict."""
+    return pb.Verdict(**asdict(verdict))
+
+
+def verdict_from(message: pb.Verdict) -> Verdict:
+    """The verdict of a message."""
+    return Verdict(message.checked, message.wrong, message.max_error, message.error_bound)
 
 
 class Stopped(OperationError):
@@ -80,9 +91,9 @@ class Judged(ABC):
     def cut_as(self, plan: JobPlan) -> None:
         """From the next tensor on, who sums which of its elements is as this plan says."""
 
-    def outcome(self) -> dict[str, Any]:
+    def outcome(self) -> pb.Outcome:
         """What else there is to report."""
-        return {}
+        return pb.Outcome()
 
 
 class Workload(Judged):
@@ -201,13 +212,18 @@ class TrainingWorkload(Workload):
         """All steps' verdicts together."""
         return self._verdict
 
-    def outcome(self) -> dict[str, Any]:
+    def outcome(self) -> pb.Outcome:
         """Accuracy on the test images, and the loss after every epoch."""
-        return {"accuracy": self._training.accuracy(), "losses": self._training.losses}
+        return pb.Outcome(accuracy=self._training.accuracy(), losses=self._training.losses)
 
 
 Interval = tuple[float, float]
 """When a call began and ended at one worker, seconds."""
+
+
+def intervals_from(message: pb.Intervals) -> list[Interval]:
+    """The intervals of a message, as far as they have an end."""
+    return list(zip(message.starts, message.finishes, strict=False))
 
 
 def call_seconds(intervals: Sequence[Sequence[Interval]]) -> list[float]:

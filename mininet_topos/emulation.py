@@ -290,8 +290,12 @@ class Emulation:
         for process in self._processes:
             if process.poll() is None:
                 process.kill()
-                process.wait()
+        for process in self._processes:
+            process.wait()
         if self._net is not None:
+            # Each takes its time: all at once.
+            for switch in self._net.switches:
+                switch.ask_to_end()
             for switch in self._net.switches:
                 switch.end_process()
         for log in self._logs:
@@ -379,15 +383,6 @@ class Emulation:
     def device_ids(self) -> dict[str, int]:
         """Each switch's P4Runtime device id."""
         return {switch.name: switch.device_id for switch in self._net.switches}
-
-    def kill_switch(self, name: str) -> None:
-        """End a switch process at once, as a crash would."""
-        self._net.get(name).end_process(kill=True)
-
-    def start_switch(self, name: str) -> None:
-        """Start a switch process that was killed; returns when it answers."""
-        self.restart_switch(name)
-        self._net.get(name).wait_until_ready()
 
     def ended_switches(self) -> dict[str, int]:
         """The switches whose process has ended by itself, with its exit code."""

@@ -27,7 +27,7 @@ from mininet_topos.lifetime import END_WITH_STARTER
 
 READY_SECONDS = 60.0
 PRIORITY_QUEUES = 8
-"""A port, one for each class selector of IP. BMv2 has one unless it is told."""
+"""A port, one for each class selector of IP. BMv2 has one by default."""
 
 
 class P4Switch(Switch):
@@ -113,6 +113,11 @@ class P4Switch(Switch):
             return "\n".join(self.log_path.read_text(errors="replace").splitlines()[-lines:])
         except OSError as error:
             return f"(no log: {error})"
+
+    def ask_to_end(self):
+        """Let the process begin to end, without waiting for it: `end_process` does."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.terminate()
 
     def end_process(self, kill=False):
         """End the process, gently unless `kill`; it is gone when this returns."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
-from typing import Any
 
 from collectives.plan import DataType, HostPart, JobPlan
 from collectives.schedule import Schedule
@@ -17,9 +16,10 @@ from host_agent.operator_training import OperatorTraining
 from host_agent.options import WorkerOptions
 from host_agent.session import Assignment
 from host_agent.task import Task
-from host_agent.workload import Interval, Judged, Workload, reduce_seconds
+from host_agent.workload import Interval, Judged, Workload, intervals_from, reduce_seconds
 from network.model import Network
 from p4switch.v1model.engine import Engine
+from protocol import hopsum_pb2 as pb
 from simulation.events import SimulationError
 from simulation.faults import Faults
 from simulation.host import VirtualHosts
@@ -52,7 +52,7 @@ MakeWorkload = Callable[[int], Workload | OperatorTraining]
 class SimulatedRun:
     """What a simulated job gave. `links`: bytes by direction; times in virtual seconds.
 
-    `reports`: what each worker's agent told the controller at its end, in the plan's order.
+    `reports`: what each worker's agent reported at its end, in the plan's order.
     """
 
     seconds: float
@@ -63,7 +63,7 @@ class SimulatedRun:
     packet_hops: int
     finished_at: float
     intervals: list[list[Interval]] = field(default_factory=list)
-    reports: Sequence[Mapping[str, Any]] = ()
+    reports: Sequence[pb.Report] = ()
 
 
 def simulate_plan(
@@ -259,7 +259,7 @@ class Simulation:
         """Let a job begin with the run; `cuts` and `progress` as of `ScriptedJob`."""
         self._plans[plan.job] = plan
         self._works[plan.job] = work
-        assignment = Assignment(self._network, plan, {})
+        assignment = Assignment(self._network, plan, pb.Task())
         self._jobs.append(ScriptedJob(assignment, cuts, progress))
 
     def replan(self, replan: Replan) -> None:
@@ -305,7 +305,7 @@ class Simulation:
         """What job number `job` gave; its agents are released."""
         plan, scripted = self._plans[job], self.script.jobs[job]
         reports = [scripted.reports[worker] for worker in plan.workers]
-        intervals = [list(report["intervals"]) for report in reports]
+        intervals = [intervals_from(report.intervals) for report in reports]
         retransmissions = sum(
             self.script.hosts[worker].agent.members[job].retransmissions for worker in plan.workers
         )

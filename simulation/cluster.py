@@ -12,19 +12,17 @@ import contextlib
 import logging
 import math
 import random
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 
 from controller.api.service import STOP_SECONDS, AddTo
 from controller.api.serving import serve_cluster
 from controller.dataplane.driver import Driver, SwitchTarget
 from controller.dataplane.pipeline import Pipeline
 from controller.jobs.cluster import Cluster
-from controller.jobs.priorities import PriorityPolicy
-from controller.jobs.replanning import ReplanningPolicy
-from controller.jobs.sharing import SharingPolicy
+from controller.jobs.priorities import ONE_LEVEL
+from controller.jobs.settings import ClusterSettings
 from host_agent.node.environment import Stream
 from host_agent.session import AgentSession, NodeSession
 from network.model import Network
@@ -36,6 +34,7 @@ from simulation.faults import Faults, Outage, Trouble
 from simulation.host import VirtualHost, VirtualHosts
 from simulation.rpc import Exchange, Server, as_channel, as_server
 from simulation.session_stream import SessionStream
+from simulation.stream import RECEIVE_BUFFER, receive_buffer
 from simulation.switches import VirtualSwitch
 from simulation.wire import Wire, WireOptions
 from simulation.world import World
@@ -54,20 +53,23 @@ CHECK_SECONDS = 0.05
 
 @dataclass(frozen=True)
 class ClusterOptions:
-    """How a virtual cluster is set up. `journal`: where the controller keeps its jobs."""
+    """How a virtual cluster is set up. `settings`: with a journal.
+
+    `hosts`: those with an agent; None: all. `fair`: where links have one queue, hosts serve their
+    TCP connections in turn, and hold as much as in Mininet.
+    """
 
     pipeline: Pipeline
     load: Callable[[bytes], Engine]
-    journal: Path
+    settings: ClusterSettings
     seed: int = 0
     faults: Faults = field(default_factory=Faults)
     outages: Sequence[Outage] = ()
     wires: WireOptions = field(default_factory=WireOptions)
     start_spread: float = 0.05
     """Seconds over which switches and hosts start, by chance."""
-    priorities: PriorityPolicy | None = None
-    replanning: ReplanningPolicy | None = None
-    sharing: SharingPolicy | None = None
+    hosts: Collection[str] | None = None
+    fair: bool = False
 
 
 @dataclass
@@ -142,14 +144,19 @@ class VirtualCluster:
             {},
             faults=options.faults,
             seed=options.seed,
-            priorities=True,
+            priorities=options.settings.priorities != ONE_LEVEL,
+            fair=options.fair,
             queue=queue,
         )
         self.switches = {
             name: VirtualSwitch(name, self.world, self.exchange, options.load, number)
             for number, name in enumerate(network.switches, start=1)
         }
-        self.common = VirtualHosts(self.world)
+
+        def buffer(host: str) -> int:
+            return receive_buffer(network, host) if options.fair else RECEIVE_BUFFER
+
+        self.common = VirtualHosts(self.world, buffer)
         self.hosts: dict[str, _Host] = {}
         """Those whose process is there."""
         self.controller: Cluster | None = None
@@ -160,13 +167,12 @@ class VirtualCluster:
         self._down: set[tuple[str, str]] = set()
         self._rng = random.Random(f"{options.seed}/cluster")
         channel = as_channel(self.exchange.channel(PEOPLE, CONTROLLER))
-        self.people = pb_grpc.ClusterStub(channel)
-        self.questions = pb_grpc.ControllerStub(channel)
+        self.people = pb_grpc.ControllerStub(channel)
 
     async def __aenter__(self) -> VirtualCluster:
         for switch in self.switches.values():
             self._soon(switch.start)
-        for host in self.network.hosts:
+        for host in self.network.hosts if self.options.hosts is None else self.options.hosts:
             self._soon(partial(self.start_host, host))
         for outage in self.options.outages:
             self.plan(outage)
@@ -185,6 +191,16 @@ class VirtualCluster:
 
     def _soon(self, start: Callable[[], None]) -> None:
         self.queue.at(self.queue.now + self.options.start_spread * self._rng.random(), start)
+
+    async def up(self) -> tuple[Cluster, Driver]:
+        """Wait for the controller and its driver."""
+        while self.controller is None or self.driver is None:
+            await asyncio.sleep(CHECK_SECONDS)
+        return self.controller, self.driver
+
+    def link_bytes(self) -> dict[tuple[str, str], int]:
+        """What the links have carried, by direction."""
+        return {ends: channel.bytes for ends, channel in self.world.channels.items()}
 
     async def until(self, true: Callable[[], object], what: str, within: float = 600.0) -> None:
         """Wait for something; SimulationError after so many virtual seconds."""
@@ -215,7 +231,8 @@ class VirtualCluster:
         if controlling is None:
             return
         self._tell(CONTROLLER, "crashes")
-        journal = self.options.journal
+        journal = self.options.settings.journal
+        assert journal is not None
         kept = journal.read_bytes() if journal.exists() else b""
         server = self.exchange.server(CONTROLLER)
         if server is not None:
@@ -237,13 +254,9 @@ class VirtualCluster:
                 self.network,
                 driver,
                 self._listen,
-                lanes=self.options.pipeline.lanes,
-                book=self.options.journal,
-                priorities=self.options.priorities,
-                replanning=self.options.replanning,
-                sharing=self.options.sharing,
+                self.options.settings,
                 down_links=lambda: sorted(self._down),
-                link_bytes=lambda: {ends: way.bytes for ends, way in self.world.channels.items()},
+                link_bytes=self.link_bytes,
                 date=lambda: FIRST_DATE + self.queue.now,
             ) as (self.controller, _):
                 await self._stop.wait()

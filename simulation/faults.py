@@ -86,7 +86,7 @@ class Trouble(StrEnum):
     CONTROLLER_DOWN = "controller down"
     """Nothing is named; its journal is kept."""
     PARTED = "parted"
-    """No word gets through between the controller and a host or switch; nobody is told."""
+    """No word gets through between the controller and a host or switch; neither gets an error."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from host_agent.node.host import HostAgent
 from host_agent.node.operation_pool import Completed
 from host_agent.node.work import Work
 from host_agent.session import Assignment
-from host_agent.task import Task, TaskError
+from host_agent.task import TaskError, task_from
 from network.model import Network
 from network.paths import PlainRoutes
 from protocol.wire import Address
@@ -54,7 +54,7 @@ class VirtualHosts:
     ) -> None:
         self.world = world
         self.buffer = buffer
-        self.work = work or (lambda assignment: Work(Task.from_mapping(assignment.task)))
+        self.work = work or (lambda assignment: Work(task_from(assignment.task)))
         self.groups: dict[int, Group] = {}
         """Who agree on an order, by job."""
         self._ports: dict[tuple[int, int], int] = {}

@@ -37,7 +37,7 @@ Trace = Callable[[str], None]
 class Exchange:
     """The processes of a control network and the ways between them.
 
-    `trace` is told every message as a line that two runs have in common if they are the same.
+    `trace` gets every message as a line that two runs have in common if they are the same.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Exchange:
             connection.leave()
 
     def reset(self, client: str, address: str) -> None:
-        """Break the connections between two processes; both are told."""
+        """Break the connections between two processes; both get an error."""
         for connection in self._connections.get(client, []):
             if connection.address == address:
                 connection.reset()

@@ -1,4 +1,4 @@
-"""A controller that follows a script, in virtual time: what agents are told, and when.
+"""A controller that follows a script, in virtual time: what agents get, and when.
 
 Every agent has its assignment at once, all start when all are ready, each hears of a newer plan at
 its time, boundaries are decided on when they are asked for, and at the end everybody is released.
@@ -7,10 +7,10 @@ its time, boundaries are decided on when they are asked for, and at the end ever
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from collectives.plan import JobPlan
 from host_agent.session import AllDone, Assignment, Event, PlanChanged
+from protocol import hopsum_pb2 as pb
 from simulation.host import VirtualHost, VirtualHosts
 
 
@@ -45,7 +45,7 @@ class ScriptedStream:
         """Say how many tensors are summed."""
         self._script.progress(self.host, round_)
 
-    def ask_border(self, number: int) -> None:
+    def ask_boundary(self, number: int) -> None:
         """Decide on a boundary."""
         if self._cut is None or number > self._cut[0]:
             self._cut = number, self._script.cut(number)
@@ -54,7 +54,7 @@ class ScriptedStream:
         """The last boundary decided on."""
         return None if self._cut is None or self._cut[0] < number else self._cut
 
-    def finished(self, report: Mapping[str, Any]) -> None:
+    def finished(self, report: pb.Report) -> None:
         """Say that the work is done."""
         self._script.reports[self.host] = report
 
@@ -66,8 +66,8 @@ class ScriptedStream:
 class ScriptedJob:
     """One job. `cuts`: by the number of a tensor the plan by which it and those after it are cut.
 
-    `progress`: told the tensors that the first worker has summed. ValueError for a cut where the
-    plan has no boundary.
+    `progress`: called with the tensors that the first worker has summed. ValueError for a cut where
+    the plan has no boundary.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class ScriptedJob:
             )
         )
         self.streams: dict[str, ScriptedStream] = {}
-        self.reports: dict[str, Mapping[str, Any]] = {}
+        self.reports: dict[str, pb.Report] = {}
         self.failed = self.started = False
         self._progress = progress
         self._cuts = {0: plan, **(cuts or {})}
@@ -108,9 +108,9 @@ class ScriptedJob:
         if self._progress is not None and host == self.plan.workers[0]:
             self._progress(rounds)
 
-    def cut(self, border: int) -> JobPlan:
+    def cut(self, boundary: int) -> JobPlan:
         """The plan by which tensors are cut from a boundary on."""
-        first = border * self.plan.period
+        first = boundary * self.plan.period
         return self._cuts[max(number for number in self._cuts if number <= first)]
 
 

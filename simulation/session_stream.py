@@ -75,11 +75,8 @@ class SessionStream:
 
     async def _attend(self, channel: Channel) -> tuple[bool, str]:
         """Hold one stream to its end; whether the controller said anything, and what ended it."""
-        stub: Any
-        if self._of_job:
-            stub = pb_grpc.ControllerStub(as_channel(channel)).Attend
-        else:
-            stub = pb_grpc.ClusterStub(as_channel(channel)).Serve
+        controller = pb_grpc.ControllerStub(as_channel(channel))
+        stub: Any = controller.Attend if self._of_job else controller.Serve
         heard, why = False, "the controller ended the stream"
         async with channel:
             self._call = stub()

@@ -62,7 +62,7 @@ def segment(
     window: int = 0,
     tos: int = 0,
 ) -> bytes:
-    """One frame. `end`: the sender's rank, told by the source port, and the chain, by the target's.
+    """One frame. `end`: the sender's rank, by the source port, and the chain, by the target's.
 
     Both count from `first_port`. Sequences count bytes from 0. `window`: bytes that may follow what
     is acknowledged.
@@ -203,8 +203,8 @@ class Receiver:
         self.deadline: float | None = None
         self.waiting = bytearray()
         """In order, and not handed on yet."""
-        self.told = 0
-        """The window that the sender was told last."""
+        self.announced = 0
+        """The window that was announced last."""
 
     def take(self, sequence: int, data: bytes, now: float) -> bytes:
         """Take a segment; returns the bytes that are now in order."""
@@ -324,7 +324,7 @@ class StreamMember:
                 execution.incoming(peer, bytes(receiver.waiting[:count]))
                 del receiver.waiting[:count]
                 half = self._buffer // 2
-                if receiver.told < half <= self._room(receiver):
+                if receiver.announced < half <= self._room(receiver):
                     receiver.acknowledge_now = True
         return moved
 
@@ -366,7 +366,7 @@ class StreamMember:
 
     def _acknowledge(self, peer: Channel, receiver: Receiver) -> None:
         receiver.answered()
-        receiver.told = self._room(receiver)
+        receiver.announced = self._room(receiver)
         self._output.append(self._frame(peer, 0, b""))
 
     def _send_again(self, peer: Channel, segments: list[tuple[int, bytes]]) -> None:

@@ -80,7 +80,7 @@ class Wire:
         self.down = Way(queue, options, random.Random(f"{seed}/down"))
 
     def part(self) -> None:
-        """Begin a partition: nothing arrives, and nobody is told."""
+        """Begin a partition: nothing arrives, and neither end gets an error."""
         self.up.part()
         self.down.part()
 

@@ -260,7 +260,7 @@ class World:
         self.engines: dict[str, Engine | None] = dict(engines)
         self.agents = dict(agents)
         self.unlinked: dict[str, Callable[[list[Packet]], None]] = {}
-        """By switch, what is told after every step what left by ports without a link."""
+        """By switch, called after every step with what left by ports without a link."""
         self._reinstall = reinstall
         self._on_reboot = on_reboot
         self._pending: dict[tuple[float, str], _Arrivals] = {}

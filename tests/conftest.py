@@ -1,4 +1,4 @@
-"""Fixtures that several tiers share."""
+"""Fixtures that several rooms share, and what tests marked `network` need."""
 
 from __future__ import annotations
 
@@ -12,18 +12,17 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from tests.machine import PATIENCE, interface_names, until
+from mininet_topos.loader import why_unavailable
+from mininet_topos.record import EmulationLock, EmulationUp, state_folder
+from tests.support.machine import PATIENCE, held, interface_names, unique, until, wait_until_up
+from tests.support.processes import MARK, processes
+from tests.support.search import search_all
+
+_WHY_NO_MININET = why_unavailable()
 
 # Nothing is timed in tests: a busy machine must not fail them.
 settings.register_profile("hopsum", deadline=None)
 settings.load_profile("hopsum")
-
-
-def wait_until_up(*interfaces: str) -> None:
-    """Return when the kernel has noticed the carrier: until then it drops what is sent."""
-    for interface in interfaces:
-        state = Path("/sys/class/net", interface, "operstate")
-        until(lambda state=state: state.read_text().strip() == "up", f"{interface} to come up")  # type: ignore[misc]
 
 
 @contextmanager
@@ -49,8 +48,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--fuzz-frames",
         type=int,
         default=None,
-        help="frames of each test of tests/unit/test_frame_fuzz.py, some millions for a long run",
+        help="frames of each test of test_frame_fuzz.py, some millions for a long run",
     )
+    parser.addoption(
+        "--all-examples",
+        action="store_true",
+        help="as many examples as each random search has, not the few that are enough day by day",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Say how far to search, before modules are collected that ask."""
+    if config.getoption("--all-examples"):
+        search_all()
 
 
 @pytest.fixture
@@ -71,3 +81,51 @@ def other_veth() -> Iterator[tuple[str, str]]:
 def time_to_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a plan of an embedding depend on its search alone, and not on how busy the machine is."""
     monkeypatch.setattr("planning.embedding.job_planner.PLANNING_SECONDS", PATIENCE)
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """One group: two emulations at once would take each other's interface names.
+
+    Marked as soon as it is collected, since pytest-xdist reads the groups before other hooks run.
+    """
+    if item.get_closest_marker("network") is not None:
+        item.add_marker(pytest.mark.xdist_group("network"))
+        if _WHY_NO_MININET is not None:
+            item.add_marker(pytest.mark.skip(reason=_WHY_NO_MININET))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def turn_to_emulate(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Wait for other runs of network modules, each of which has one turn.
+
+    All processes that its tests start are marked, so that they find those and no others.
+    """
+    if not _emulates(request.node):
+        yield
+        return
+    folder = state_folder()
+    with held(folder / "network-tests.lock"), pytest.MonkeyPatch.context() as environment:
+        environment.setenv(MARK, unique("test"))
+        until(lambda: not _others_emulate(folder), "the end of another emulation")
+        yield
+
+
+@pytest.fixture(autouse=True)
+def only_emulation(request: pytest.FixtureRequest, turn_to_emulate: None) -> None:
+    """Wait for an emulation that is up for another reason than the module's tests."""
+    if _emulates(request.node):
+        folder = state_folder()
+        until(lambda: not _others_emulate(folder), "the end of another emulation")
+
+
+def _emulates(node: pytest.Item) -> bool:
+    return node.get_closest_marker("network") is not None and _WHY_NO_MININET is None
+
+
+def _others_emulate(folder: Path) -> bool:
+    try:
+        EmulationLock(folder).release()
+    except EmulationUp:
+        owner = (folder / "lock").read_text().strip()
+        return owner not in map(str, (os.getpid(), *processes()))
+    return False

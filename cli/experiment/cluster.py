@@ -7,27 +7,24 @@ import logging
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from cli.experiment.description import Engine
-from cli.experiment.pipelines import compile_pipeline, slots_of
+from cli.experiment.pipelines import pipeline_for
+from cli.experiment.session import Running
 from cli.experiment.supervision import Tell, keep_agents, keep_switches
 from controller.api.serving import known_at, serve_cluster
 from controller.dataplane.driver import Driver, SwitchTarget
 from controller.dataplane.pipeline import Pipeline
-from controller.jobs.cluster import Cluster
-from controller.jobs.priorities import ONE_LEVEL, PriorityPolicy
-from controller.jobs.replanning import ReplanningPolicy
-from controller.jobs.sharing import SharingPolicy
+from controller.jobs.priorities import ONE_LEVEL
+from controller.jobs.settings import ClusterSettings
 from mininet_topos.addresses import grpc_address
 from mininet_topos.emulation import Emulation
 from network.model import Network
-from planning.model.stack_depth import stack_depth
 from protocol.channel import Tls
-from protocol.wire import HOPS_DEFAULT
 
 LOGGER = logging.getLogger("hopsum.cluster")
 
@@ -37,40 +34,25 @@ AGENT = Path(sys.executable).with_name("hopsum-agent")
 def run_controller(
     network: Network,
     engine: Engine,
-    lanes: int,
+    settings: ClusterSettings,
     address: str,
     tell: Tell,
-    *,
-    max_hops: int | None = None,
     tls: Tls | None = None,
-    book: Path | None = None,
-    priorities: PriorityPolicy | None = None,
-    sharing: SharingPolicy | None = None,
 ) -> None:
     """Serve the cluster whose switches are those of `mn --custom`, until interrupted.
 
     Switch number n (from 1, in the network's order) has device id n (`mininet_topos.addresses`).
     """
-    hops = stack_depth(network, lanes, max_hops)
     driver = Driver(
         [
             SwitchTarget(name, grpc_address(number), number)
             for number, name in enumerate(network.switches, start=1)
         ],
-        compile_pipeline(engine, lanes, slots_of(network), hops),
+        pipeline_for(network, engine, settings),
     )
 
     async def serve() -> None:
-        async with serve_cluster(
-            network,
-            driver,
-            known_at(address, tls),
-            lanes=lanes,
-            max_hops=hops,
-            book=book,
-            priorities=priorities,
-            sharing=sharing,
-        ) as (_, bound):
+        async with serve_cluster(network, driver, known_at(address, tls), settings) as (_, bound):
             tell(f"controller of {network.name} at {bound}")
             await _interrupted()
 
@@ -78,60 +60,41 @@ def run_controller(
 
 
 def run_emulated_cluster(
-    network: Network,
-    engine: Engine,
-    lanes: int,
-    tell: Tell,
-    priorities: PriorityPolicy | None = None,
-    sharing: SharingPolicy | None = None,
-    max_hops: int | None = None,
+    network: Network, engine: Engine, settings: ClusterSettings, tell: Tell
 ) -> None:
     """Bring up a network in Mininet with an agent on every host, until interrupted.
 
     Under ONE_LEVEL the links have one queue too. Raises what the emulation raises.
     """
 
-    async def serve(cluster: Cluster, address: str) -> None:
-        tell(f"{network.name} is up, its controller at {address}")
+    async def serve(running: Running) -> None:
+        tell(f"{network.name} is up, its controller at {running.address}")
         await _interrupted()
 
-    hops = stack_depth(network, lanes, max_hops)
-    pipeline = compile_pipeline(engine, lanes, slots_of(network), hops)
-    levels = priorities != ONE_LEVEL
+    pipeline = pipeline_for(network, engine, settings)
+    levels = settings.priorities != ONE_LEVEL
     with Emulation(network, engine=engine.value, priorities=levels) as emulation:
-        work = beside_cluster(
-            emulation,
-            pipeline,
-            lanes,
-            tell,
-            serve,
-            max_hops=hops,
-            priorities=priorities,
-            sharing=sharing,
-        )
-        asyncio.run(work)
+        asyncio.run(beside_cluster(emulation, pipeline, settings, tell, serve))
 
 
 async def beside_cluster(
     emulation: Emulation,
     pipeline: Pipeline,
-    lanes: int,
+    settings: ClusterSettings,
     tell: Tell,
-    work: Callable[[Cluster, str], Coroutine[Any, Any, None]],
+    work: Callable[[Running], Coroutine[Any, Any, None]],
     *,
-    max_hops: int = HOPS_DEFAULT,
-    book: Path | None = None,
-    priorities: PriorityPolicy | None = None,
-    replanning: ReplanningPolicy | None = None,
-    sharing: SharingPolicy | None = None,
+    hosts: Iterable[str] | None = None,
+    packet_io: str = "fast",
 ) -> None:
-    """Do some work, given the cluster and its address, while an emulation serves jobs.
+    """Do some work while an emulation serves jobs.
 
-    The controller and an agent on every host begin with it and end with it. Several clusters may
-    follow each other in one emulation, if they have one `book` (as `serve_cluster`): the switches
+    The controller and the agents on hosts (None: on every one) begin with it and end with it.
+    Several clusters may follow each other in one emulation, if they have one journal: the switches
     remember the jobs of all. A process of an agent or a switch that ends is started again
     (`supervision`); it costs its own jobs at most.
     """
+    network = emulation.network
     driver = Driver(
         [
             SwitchTarget(name, address, emulation.device_ids[name])
@@ -141,31 +104,28 @@ async def beside_cluster(
     )
     with emulation.temporary_folder() as folder:
         async with serve_cluster(
-            emulation.network,
+            network,
             driver,
             known_at(f"unix:{folder}/controller"),
-            lanes=lanes,
-            max_hops=max_hops,
-            book=book,
-            priorities=priorities,
-            replanning=replanning,
-            sharing=sharing,
+            settings,
             down_links=emulation.down_links,
             link_bytes=partial(_link_bytes, emulation),
         ) as (cluster, bound):
+            running = Running(cluster, driver, emulation.link_bytes, bound)
+            command = partial(_agent_command, emulation, bound, packet_io)
+            named = tuple(network.hosts if hosts is None else hosts)
             await _first_of(
-                asyncio.create_task(work(cluster, bound)),
-                asyncio.create_task(
-                    keep_agents(emulation, partial(_agent_command, emulation, bound), tell)
-                ),
+                asyncio.create_task(work(running)),
+                asyncio.create_task(keep_agents(emulation, named, command, tell)),
                 asyncio.create_task(keep_switches(emulation, tell)),
             )
 
 
-def _agent_command(emulation: Emulation, address: str, host: str) -> list[str]:
+def _agent_command(emulation: Emulation, address: str, packet_io: str, host: str) -> list[str]:
     interface = emulation.interface(host, emulation.network.access_switch(host))
     return [
         str(AGENT), "serve", "--controller", address, "--host", host, "--interface", interface,
+        "--packet-io", packet_io,
     ]  # fmt: skip
 
 

@@ -8,23 +8,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cli.experiment.description import Algorithm, Experiment, ExperimentError
-from cli.experiment.prepare import (
-    forest_options,
-    host_trees,
-    place_ranks,
-    plan_job,
-    way_to_sum,
-)
+from cli.experiment.prepare import job_on, place_ranks, plan_job, task_of
 from collectives.algorithms.catalogue import LEVEL_WISE, MULTI_TREE, SCHEDULES, make_schedule
 from collectives.algorithms.level_wise_form import forms_of
 from collectives.algorithms.trees import SharedTree
 from collectives.choices import DEFAULT_FORM, DataType, FormOptions
 from collectives.plan import JobPlan
+from controller.jobs.job_request import complete_task
 from network.loaders import load_network
 from network.model import Network
 from network.units import parse_rate, parse_size
 from planning.answers import MTREE, NAMES
-from planning.model.stack_depth import stack_depth
 from protocol.wire import LANES_DEFAULT
 from timing.routes import LinkArrays
 from timing.scenario import Background, Scenario, Timing
@@ -152,14 +146,13 @@ def compare(comparison: Comparison) -> Iterator[Compared]:
         plans: dict[str, JobPlan] = {}
         trees: tuple[SharedTree, ...] = ()
         for name in algorithms:
-            experiment = _experiment(comparison, network, len(placement.workers), name)
-            if not experiment.algorithm.among_hosts:
+            experiment = _experiment(comparison, len(placement.workers), name)
+            settings, job = job_on(network, experiment)
+            if not job.among_hosts:
                 open_window = comparison.window is None
-                _, plans[name], _ = plan_job(network, placement, experiment, open_window)
+                _, plans[name], _ = plan_job(network, placement, job, settings, open_window)
             elif name == MULTI_TREE:
-                trees = host_trees(
-                    network, placement, forest_options(experiment), experiment.planner
-                )
+                trees = task_of(complete_task(job, network, placement.workers)).trees
         for size in comparison.sizes:
             for name in algorithms:
                 scenario = Scenario(links)
@@ -198,22 +191,20 @@ def _block(size: int | None) -> int | None:
     return None if size is None else max(1, size // ELEMENT_BYTES)
 
 
-def _experiment(comparison: Comparison, network: Network, workers: int, name: str) -> Experiment:
+def _experiment(comparison: Comparison, workers: int, name: str) -> Experiment:
     """What `hopsum run` would do with this algorithm."""
     planned = name == Algorithm.IN_NETWORK or (name == MULTI_TREE and comparison.planner == MTREE)
-    experiment = Experiment(
+    return Experiment(
         topology=comparison.topology,
         workers=workers,
         algorithm=Algorithm(name),
         lanes=comparison.lanes,
         window=comparison.window,
-        max_hops=stack_depth(network, comparison.lanes),
         servers=comparison.servers,
         planner=comparison.planner if planned else "multi-hop",
         tree_bandwidth=comparison.tree_bandwidth if planned else None,
         keep=comparison.keep if planned else None,
     )
-    return way_to_sum(network, experiment.resolved)
 
 
 def _compared(name: str, workers: int, size: int, timing: Timing) -> Compared:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from math import inf
 
-from collectives.choices import DEFAULT_FORM, DataType, FormOptions, Results
+from collectives.choices import DEFAULT_FORM, Coordination, DataType, FormOptions, Results
 from collectives.plan import WINDOW_BMV2, WINDOW_EMBEDDED
 from collectives.workload import MOST_ELEMENTS, MOST_TENSORS, MOST_WORKERS
 from planning.answers import HOST_PLANNERS, NAMES
@@ -50,19 +51,6 @@ class Algorithm(StrEnum):
     def among_hosts(self) -> bool:
         """Whether the workers sum by a schedule over TCP, without planner, servers or switches."""
         return self not in (Algorithm.IN_NETWORK, Algorithm.SERVER, Algorithm.EMBEDDING)
-
-
-class Coordination(StrEnum):
-    """How the bit vectors of workers that agree on an order are combined (004)."""
-
-    AUTO = "auto"
-    """On a virtual ring where the network has one, else on the tree."""
-    TREE = "tree"
-    """Up and down the tree of the processes."""
-    RING = "ring"
-    """Around a ring of them: the network's, or by number where it has none."""
-    SWITCHES = "switches"
-    """In the switches, by a job of its own whose reduction is the bitwise and."""
 
 
 class WorldKind(StrEnum):
@@ -172,8 +160,8 @@ class Experiment:
                 f"algorithm {self.algorithm} with planner {self.planner}, which would have no part "
                 "in it; leave the planner or the algorithm out"
             )
-        if not self.limit > 0:
-            raise ExperimentError(f"limit {self.limit}: expected seconds, above 0")
+        if not 0 < self.limit < inf:
+            raise ExperimentError(f"limit {self.limit}: expected seconds, above 0 and finite")
         if not 0 <= self.loss < 1:
             raise ExperimentError(f"loss {self.loss}: expected a probability from 0 to below 1")
         window = self.window

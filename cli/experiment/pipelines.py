@@ -5,17 +5,17 @@ from __future__ import annotations
 import shutil
 import subprocess
 import tempfile
+from functools import cache
 from pathlib import Path
 
 from cli.experiment.description import Engine, ExperimentError
 from controller.dataplane.pipeline import Pipeline, load_pipeline
+from controller.jobs.settings import ClusterSettings
 from network.model import Network
 from protocol.wire import HOPS_DEFAULT, check_hops
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PROGRAM = CHECKOUT / "p4src" / "hopsum.p4"
-BUILD = Path("build")
-P4INFO = "hopsum.p4info.txtpb"
 
 
 def slots_of(network: Network) -> int:
@@ -33,51 +33,49 @@ def defines_of(lanes: int, slots: int, max_hops: int = HOPS_DEFAULT) -> dict[str
 def compile_pipeline(
     engine: Engine, lanes: int, slots: int, max_hops: int = HOPS_DEFAULT
 ) -> Pipeline:
-    """Compile hopsum.p4 for an engine; the files lie in `build/` afterwards.
+    """Compile hopsum.p4 for an engine.
 
     Raises P4Error from the embedded compiler, ExperimentError if p4c is missing or fails,
     LayoutError for lanes that no packet has.
     """
     check_hops(max_hops, lanes)
-    defines = defines_of(lanes, slots, max_hops)
-    folder = BUILD / "-".join((engine.value, *defines.values()))
-    folder.mkdir(parents=True, exist_ok=True)
-    compile_into = _embedded if engine is Engine.EMBEDDED else _bmv2
-    # Another process may read these files, or write them, at this moment.
-    with tempfile.TemporaryDirectory(dir=folder) as unfinished:
-        made = compile_into(Path(unfinished), defines)
-        p4info, config = (path.replace(folder / path.name) for path in made)
-    return load_pipeline(p4info, config, lanes, slots)
+    compiled = _bmv2 if engine is Engine.BMV2 else _embedded
+    return compiled(lanes, slots, max_hops)
 
 
-def _embedded(folder: Path, defines: dict[str, str]) -> tuple[Path, Path]:
-    """P4Info and configuration of p4switch, in a folder."""
+@cache
+def _embedded(lanes: int, slots: int, max_hops: int) -> Pipeline:
     from p4switch.check.program import compile_file
     from p4switch.control.bundle import make_bundle
-    from p4switch.control.p4info import p4info_text
+    from p4switch.control.p4info import p4info
 
-    p4info, config = folder / P4INFO, folder / "hopsum.p4bin"
-    config.write_bytes(make_bundle(PROGRAM, defines=defines))
-    p4info.write_text(p4info_text(compile_file(PROGRAM, defines=defines)))
-    return p4info, config
+    defines = defines_of(lanes, slots, max_hops)
+    program = compile_file(PROGRAM, defines=defines)
+    return Pipeline(p4info(program), make_bundle(PROGRAM, defines=defines), lanes, slots)
 
 
-def _bmv2(folder: Path, defines: dict[str, str]) -> tuple[Path, Path]:
-    """P4Info and configuration of BMv2, in a folder."""
-    p4info, config = folder / P4INFO, folder / "hopsum.json"
+def pipeline_for(network: Network, engine: Engine, settings: ClusterSettings) -> Pipeline:
+    """Compile hopsum.p4 for the switches of a cluster; raises as `compile_pipeline`."""
+    return compile_pipeline(engine, settings.lanes, slots_of(network), settings.max_hops)
+
+
+def _bmv2(lanes: int, slots: int, max_hops: int) -> Pipeline:
+    defines = defines_of(lanes, slots, max_hops)
     compiler = shutil.which("p4c")
     if compiler is None:
         raise ExperimentError("engine bmv2: p4c is not on PATH; it compiles the P4 for BMv2")
-    done = subprocess.run(
-        [
-            compiler, "--target", "bmv2", "--arch", "v1model", "--std", "p4-16",
-            *(f"-D{name}={value}" for name, value in defines.items()),
-            "--p4runtime-files", str(p4info), "-o", str(folder), str(PROGRAM),
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-    )  # fmt: skip
-    if done.returncode != 0:
-        raise ExperimentError(f"p4c could not compile {PROGRAM.name}:\n{done.stderr}")
-    return p4info, config
+    with tempfile.TemporaryDirectory(prefix="hopsum-") as folder:
+        p4info, config = Path(folder, "hopsum.p4info.txtpb"), Path(folder, "hopsum.json")
+        done = subprocess.run(
+            [
+                compiler, "--target", "bmv2", "--arch", "v1model", "--std", "p4-16",
+                *(f"-D{name}={value}" for name, value in defines.items()),
+                "--p4runtime-files", str(p4info), "-o", folder, str(PROGRAM),
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+        )  # fmt: skip
+        if done.returncode != 0:
+            raise ExperimentError(f"p4c could not compile {PROGRAM.name}:\n{done.stderr}")
+        return load_pipeline(p4info, config, lanes, slots)

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cli.experiment.description import Coordination, Experiment, WorldKind
+from cli.experiment.description import Experiment, WorldKind
+from collectives.choices import Coordination
 from files.output import write_file
 from host_agent.workload import Verdict
 from protocol.errors import OperationError

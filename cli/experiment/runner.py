@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from cli.experiment.description import Experiment, WorldKind
 from cli.experiment.prepare import Prepared, prepare
 from cli.experiment.result import Measured, Report
-
-Progress = Callable[[int, int], None]
-"""Called with tensors summed so far and in all."""
-
-
-def no_progress(done: int, total: int) -> None:
-    """Show nothing."""
+from cli.experiment.session import Progress, no_progress
 
 
 def run_experiment(

@@ -1,56 +1,56 @@
-"""Run an experiment in virtual time."""
+"""Run an experiment in virtual time: the whole cluster in this process."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import tempfile
+from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
-from cli.experiment.jobs import measured, plan_of, task_of, vectors_task
-from cli.experiment.pipelines import PROGRAM, defines_of, slots_of
+from cli.experiment.description import Engine
+from cli.experiment.pipelines import pipeline_for
 from cli.experiment.prepare import Prepared
 from cli.experiment.result import Measured
-from host_agent.node.work import Work
-from p4switch.execute.choose import engine_maker
-from p4switch.v1model.engine import Engine, EngineOptions
-from protocol.wire import HOPS_DEFAULT
-from simulation.all_reduce import Simulation
+from cli.experiment.session import Progress, Running, run_job
+from p4switch.control.loading import Loader, default_executor
+from p4switch.v1model.engine import EngineOptions
+from simulation.cluster import ClusterOptions, VirtualCluster
+from simulation.events import EventQueue
 from simulation.faults import Faults
+from simulation.loop import run_virtual
+from simulation.switches import CPU_PORT
 
 QUEUE_DEPTH = 1 << 16
 """The engine's own queues never fill: in virtual time frames wait in the links' queues."""
 
 
 @cache
-def _engine_maker(lanes: int, slots: int, max_hops: int) -> Callable[[], Engine]:
-    options = EngineOptions(queue_depth=QUEUE_DEPTH)
-    return engine_maker(PROGRAM, defines=defines_of(lanes, slots, max_hops), options=options)
+def loader() -> Loader:
+    """What makes engines of device configurations: native where there is a compiler."""
+    executor, _ = default_executor()
+    return Loader(executor, EngineOptions(cpu_port=CPU_PORT, queue_depth=QUEUE_DEPTH))
 
 
-def engine_maker_for(prepared: Prepared) -> Callable[[], Engine]:
-    """A maker of engines that run hopsum.p4: native where there is a compiler."""
-    experiment = prepared.experiment
-    hops = experiment.max_hops or HOPS_DEFAULT
-    return _engine_maker(experiment.lanes, slots_of(prepared.network), hops)
+def run_simulated(prepared: Prepared, progress: Progress) -> Measured:
+    """Bring a cluster up in virtual time, and run the job there; raises as `run_job`."""
+    experiment, network, settings = prepared.experiment, prepared.network, prepared.settings
+    pipeline = pipeline_for(network, Engine.EMBEDDED, settings)
+    queue = EventQueue()
 
+    async def run(folder: Path) -> Measured:
+        options = ClusterOptions(
+            pipeline,
+            loader(),
+            replace(prepared.settings, journal=folder / "jobs"),
+            seed=experiment.seed,
+            faults=Faults(loss=experiment.loss),
+            hosts=prepared.hosts,
+            fair=prepared.plan is None,
+        )
+        async with VirtualCluster(network, options, queue) as cluster:
+            controller, driver = await cluster.up()
+            running = Running(controller, driver, cluster.link_bytes, "virtual time")
+            return await run_job(running, prepared, progress)
 
-def run_simulated(prepared: Prepared, progress: Callable[[int, int], None]) -> Measured:
-    """Run in virtual time; see `simulation.all_reduce` for what it raises.
-
-    `progress` is called with the tensors summed so far at the first worker, and in all.
-    """
-    experiment, network, plan = prepared.experiment, prepared.network, plan_of(prepared)
-    total = len(prepared.workload.tensor_sizes())
-    simulation = Simulation(
-        network,
-        engine_maker_for(prepared),
-        faults=Faults(loss=experiment.loss),
-        seed=experiment.seed,
-        fair=prepared.plan is None,
-    )
-    if prepared.vectors is not None:
-        task = vectors_task(prepared, len(plan.workers))
-        simulation.add(prepared.vectors.plan, Work(task))
-    simulation.add(plan, Work(task_of(prepared)), progress=lambda done: progress(done, total))
-    simulation.run(experiment.limit)
-    run = simulation.result(plan.job)
-    return measured(run.reports, run.links, run.switches)
+    with tempfile.TemporaryDirectory(prefix="hopsum-") as folder:
+        return run_virtual(run(Path(folder)), queue)

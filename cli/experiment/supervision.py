@@ -93,9 +93,12 @@ async def keep_switches(emulation: Emulation, tell: Tell) -> None:
 
 
 async def keep_agents(
-    emulation: Emulation, command: Callable[[str], Sequence[str]], tell: Tell
+    emulation: Emulation,
+    hosts: Sequence[str],
+    command: Callable[[str], Sequence[str]],
+    tell: Tell,
 ) -> None:
-    """Run an agent on every host, again and again, until cancelled; they end with this.
+    """Run an agent on each of these hosts, again and again, until cancelled; they end with this.
 
     `command`: of a host's agent.
     """
@@ -113,9 +116,9 @@ async def keep_agents(
         }
 
     try:
-        for host in emulation.network.hosts:
+        for host in hosts:
             start(host)
-        await supervise(emulation.network.hosts, start, ended, "agent on", tell)
+        await supervise(hosts, start, ended, "agent on", tell)
     finally:
         await asyncio.to_thread(end_processes, list(processes.values()))
 

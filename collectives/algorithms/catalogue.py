@@ -16,6 +16,7 @@ from collectives.algorithms.trees import (
 )
 from collectives.choices import DEFAULT_FORM, FormOptions
 from collectives.choices import LEVEL_WISE as LEVEL_WISE
+from collectives.choices import MULTI_TREE as MULTI_TREE
 from collectives.schedule import Schedule, ScheduleError
 from network.model import Network
 
@@ -32,8 +33,6 @@ SCHEDULES: Mapping[str, _Make] = {
         ranks, elements
     ),
 }
-MULTI_TREE = "multi-tree"
-"""On trees with shares that a planner chose (000); these are not known from the network alone."""
 
 
 def make_schedule(

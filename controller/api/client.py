@@ -29,10 +29,6 @@ _NUMBER = re.compile("[0-9]{1,9}")
 _R = TypeVar("_R")
 
 
-class NoClusterError(ControllerError):
-    """The controller is one of a single run."""
-
-
 class ControllerClient:
     """Questions to the controller at an address (None: the user's running one).
 
@@ -92,87 +88,45 @@ class ControllerClient:
 
     def submit(self, submission: pb.Submission) -> pb.JobInfo:
         """Hand a job in; returns once its rules are on the switches, or it is queued."""
-        info: pb.JobInfo = self._ask_cluster(
-            lambda stub: stub.Submit(submission, timeout=SUBMIT_TIMEOUT)
-        )
+        info: pb.JobInfo = self._ask(lambda stub: stub.Submit(submission, timeout=SUBMIT_TIMEOUT))
         return info
 
     def cancel(self, job: str) -> pb.JobInfo:
         """End a job, given as `job_query` reads it."""
         query = job_query(job)
-        info: pb.JobInfo = self._ask_cluster(
-            lambda stub: stub.Cancel(query, timeout=SUBMIT_TIMEOUT)
-        )
+        info: pb.JobInfo = self._ask(lambda stub: stub.Cancel(query, timeout=SUBMIT_TIMEOUT))
         return info
 
     def job(self, job: str | int) -> pb.JobInfo:
         """A job with its workers' reports, by number, or as `job_query` reads a text."""
         query = job_query(job)
-        info: pb.JobInfo = self._ask_cluster(lambda stub: stub.JobDetails(query, timeout=TIMEOUT))
+        info: pb.JobInfo = self._ask(lambda stub: stub.JobDetails(query, timeout=TIMEOUT))
         return info
 
     def jobs(self) -> list[pb.JobInfo]:
-        """All jobs the controller knows, the oldest first (a single run's: without names)."""
+        """All jobs the controller knows, the oldest first."""
         request = pb.JobsRequest()
-        try:
-            reply: pb.JobsReply = self._ask_cluster(
-                lambda stub: stub.Jobs(request, timeout=TIMEOUT)
-            )
-        except NoClusterError:
-            return [_info_of(status) for status in self.status()]
+        reply: pb.JobsReply = self._ask(lambda stub: stub.Jobs(request, timeout=TIMEOUT))
         return list(reply.jobs)
 
     def nodes(self) -> list[pb.NodeInfo]:
         """All hosts, and what their agents reported."""
         request = pb.NodesRequest()
-        reply: pb.NodesReply = self._ask_cluster(lambda stub: stub.Nodes(request, timeout=TIMEOUT))
+        reply: pb.NodesReply = self._ask(lambda stub: stub.Nodes(request, timeout=TIMEOUT))
         return list(reply.nodes)
 
     def use(self) -> pb.UseReply:
         """What links carry, and who holds slots."""
-        reply: pb.UseReply = self._ask_cluster(
-            lambda stub: stub.Use(pb.UseRequest(), timeout=TIMEOUT)
-        )
+        reply: pb.UseReply = self._ask(lambda stub: stub.Use(pb.UseRequest(), timeout=TIMEOUT))
         return reply
 
     def _ask(self, question: Callable[[Any], _R]) -> _R:
-        return self._ask_stub(pb_grpc.ControllerStub, question)
-
-    def _ask_cluster(self, question: Callable[[Any], _R]) -> _R:
-        return self._ask_stub(pb_grpc.ClusterStub, question)
-
-    def _ask_stub(
-        self,
-        stub: Callable[[grpc.Channel], Any],
-        question: Callable[[Any], _R],
-    ) -> _R:
         with open_channel(self.address, self._tls) as channel:
             try:
-                return question(stub(channel))
+                return question(pb_grpc.ControllerStub(channel))
             except grpc.RpcError as error:
-                if stub is pb_grpc.ClusterStub and _not_served(error):
-                    raise NoClusterError(
-                        f"the controller at {self.address} runs one job and takes no others; "
-                        "`hopsum cluster` or `hopsum controller serve` starts one that does"
-                    ) from None
                 words = in_words(error)
                 raise ControllerError(f"controller at {self.address}: {words}") from None
-
-
-def _not_served(error: grpc.RpcError) -> bool:
-    return isinstance(error, grpc.Call) and error.code() is grpc.StatusCode.UNIMPLEMENTED
-
-
-def _info_of(status: pb.JobStatus) -> pb.JobInfo:
-    workers = [agent for agent in status.agents if agent.role == "worker"]
-    return pb.JobInfo(
-        job=status.job,
-        state=status.state,
-        epoch=status.epoch,
-        workers=[agent.host for agent in workers],
-        servers=[agent.host for agent in status.agents if agent.role == "server"],
-        round=min((agent.round for agent in workers), default=0),
-    )
 
 
 def job_query(job: str | int) -> pb.JobQuery:

@@ -8,45 +8,46 @@ from collections.abc import AsyncIterator
 
 import grpc
 
-from collectives.algorithms.catalogue import SCHEDULES
-from collectives.plan import PlanError
 from controller import clock
 from controller.api.certificates import why_not
+from controller.api.service import ControllerService, SwitchReader
 from controller.dataplane.driver import DriverError
 from controller.jobs.cluster import Cluster
-from controller.jobs.job_queue import Job, JobError, JobSpec
+from controller.jobs.job_queue import Job, JobError
+from controller.jobs.job_spec import spec_from
 from controller.jobs.journal import Unrecorded
 from controller.jobs.priorities import PriorityError
 from controller.jobs.task_check import check_task
 from controller.telemetry.diagnosis import link_condition
 from controller.telemetry.nodes import REPORT_SECONDS, NodeError
 from controller.telemetry.state import StateError
-from network.model import NetworkError
-from planning.model.request import Algorithm
-from planning.registry import EMBEDDING
 from protocol import hopsum_pb2 as pb
-from protocol import hopsum_pb2_grpc as pb_grpc
+from protocol.errors import InputError
 
 LOGGER = logging.getLogger("hopsum.cluster")
 
 CHECK_SECONDS = 1.0
 
-WRONG = (JobError, PlanError, NetworkError)
-
 Queue = asyncio.Queue[pb.NodeCommand | None]
 
 
-class ClusterService(pb_grpc.ClusterServicer):
-    """Serves a cluster; add it to the controller's server with `add_to`."""
+class ClusterService(ControllerService):
+    """Serve a cluster: its agents, and what people ask and submit.
 
-    def __init__(self, cluster: Cluster) -> None:
+    `switches`: those that questions about slots and counters are about; None: there are none.
+    """
+
+    def __init__(self, cluster: Cluster, switches: SwitchReader | None = None) -> None:
+        super().__init__(
+            cluster.manager.agents,
+            cluster.manager.server_restarted,
+            switches,
+            cluster.manager.health,
+            lambda number: cluster.why_waiting(cluster.book.find(number)),
+        )
         self._cluster = cluster
         self._queues: dict[str, Queue] = {}
         cluster.send = self._send
-
-    def add_to(self, server: grpc.aio.Server) -> None:
-        """Let a server answer the cluster's calls as well."""
-        pb_grpc.add_ClusterServicer_to_server(self, server)
 
     async def check(self) -> None:
         """Let silent processes go, and catch up with the journal; runs for ever."""
@@ -68,7 +69,7 @@ class ClusterService(pb_grpc.ClusterServicer):
         request: AsyncIterator[pb.NodeMessage],
         context: grpc.aio.ServicerContext[pb.NodeMessage, pb.NodeCommand],
     ) -> AsyncIterator[pb.NodeCommand]:
-        """Keep a host's process told, for as long as its stream is open."""
+        """Stream commands to a host agent, for as long as its stream is open."""
         nodes = self._cluster.nodes
         first = await anext(aiter(request), None)
         if first is None or first.WhichOneof("message") != "hello":
@@ -86,7 +87,7 @@ class ClusterService(pb_grpc.ClusterServicer):
         queue: Queue = asyncio.Queue()
         self._queues[host] = queue
         LOGGER.info("[%s] attached", host)
-        reading = asyncio.create_task(self._read(host, request, queue))
+        reading = asyncio.create_task(self._take_reports(host, request, queue))
         try:
             yield pb.NodeCommand(
                 welcome=pb.NodeWelcome(report_seconds=REPORT_SECONDS, links=nodes.links(host))
@@ -100,7 +101,9 @@ class ClusterService(pb_grpc.ClusterServicer):
             nodes.detach(host, clock.now())
             LOGGER.info("[%s] detached", host)
 
-    async def _read(self, host: str, request: AsyncIterator[pb.NodeMessage], queue: Queue) -> None:
+    async def _take_reports(
+        self, host: str, request: AsyncIterator[pb.NodeMessage], queue: Queue
+    ) -> None:
         async for message in request:
             if message.WhichOneof("message") != "report":
                 continue
@@ -122,7 +125,7 @@ class ClusterService(pb_grpc.ClusterServicer):
             spec = spec_from(request)
             check_task(spec)
             job = await self._cluster.submit(spec)
-        except WRONG as error:
+        except InputError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         except (DriverError, TimeoutError, Unrecorded) as error:
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
@@ -147,7 +150,8 @@ class ClusterService(pb_grpc.ClusterServicer):
         except JobError as error:
             await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
         info = self._info(job)
-        info.reports.update(job.reports)
+        for host, report in job.reports.items():
+            info.reports[host].CopyFrom(report)
         return info
 
     async def Jobs(
@@ -195,7 +199,7 @@ class ClusterService(pb_grpc.ClusterServicer):
         for name, switch in cluster.network.switches.items():
             if switch.aggregates:
                 held = cluster.manager.slots_held(name)
-                quota = cluster.sharing.slots(cluster.network, name)
+                quota = cluster.settings.sharing.slots(cluster.network, name)
                 reply.slots.add(switch=name, slots=switch.slots, held=held, quota=quota)
         return reply
 
@@ -214,33 +218,3 @@ class ClusterService(pb_grpc.ClusterServicer):
             ended=job.ended,
             bypassed=job.bypassed,
         )
-
-
-def spec_from(message: pb.Submission) -> JobSpec:
-    """A job as it was handed in; the algorithm embedding is the planner of that name.
-
-    Raises JobError for a planner that would have no part in it.
-    """
-    algorithm, planner = message.algorithm or Algorithm.IN_NETWORK, message.planner
-    if algorithm == EMBEDDING:
-        algorithm, planner = Algorithm.IN_NETWORK, planner or EMBEDDING
-        if planner != EMBEDDING:
-            raise JobError(
-                f"job {message.name}: algorithm embedding is the planner of that name, and planner "
-                f"{planner} another one; give one of the two"
-            )
-    if planner and algorithm in SCHEDULES:
-        raise JobError(
-            f"job {message.name}: the workers run algorithm {algorithm} among themselves, and "
-            f"planner {planner} would have no part in it; leave the planner or the algorithm out"
-        )
-    return JobSpec(
-        name=message.name,
-        workers=tuple(message.workers) or message.worker_count,
-        servers=tuple(message.servers) or message.server_count or 1,
-        algorithm=algorithm,
-        planner=planner or "multi-hop",
-        lanes=message.lanes or None,
-        window=message.window or None,
-        task=message.task or "{}",
-    )

@@ -118,9 +118,9 @@ class ControllerService(pb_grpc.ControllerServicer):
         pb_grpc.add_ControllerServicer_to_server(self, server)
 
     @contextlib.asynccontextmanager
-    async def serve(self, listen: Listen, also: Iterable[AddTo] = ()) -> AsyncIterator[str]:
-        """Serve, and the services `also`, as `listen` says; gives the address agents use."""
-        async with listen([self.add_to, *also]) as address:
+    async def serve(self, listen: Listen) -> AsyncIterator[str]:
+        """Serve as `listen` says; gives the address that agents and people use."""
+        async with listen([self.add_to]) as address:
             checking = asyncio.create_task(self._check())
             try:
                 yield address

@@ -7,23 +7,20 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
-from pathlib import Path
 from typing import Any
 
 from controller.api.cluster_service import ClusterService
 from controller.api.rendezvous import announced
-from controller.api.service import AddTo, ControllerService, Listen, at
+from controller.api.service import AddTo, Listen, at
 from controller.dataplane.driver import Driver
+from controller.dataplane.rules import losses_on
 from controller.jobs.cluster import Cluster
 from controller.jobs.failover import DownLinks, fail_over
 from controller.jobs.manager import Manager
-from controller.jobs.priorities import PriorityPolicy
-from controller.jobs.replanning import ReplanningPolicy
-from controller.jobs.sharing import SharingPolicy
+from controller.jobs.settings import ClusterSettings
 from controller.telemetry.port_counts import LinkBytes, count_ports
 from network.model import Network
 from protocol.channel import Tls, server_credentials
-from protocol.wire import HOPS_DEFAULT, LANES_DEFAULT
 
 LOGGER = logging.getLogger("hopsum.serving")
 
@@ -52,56 +49,37 @@ async def serve_cluster(
     network: Network,
     driver: Driver,
     listen: Listen,
+    settings: ClusterSettings,
     *,
-    lanes: int = LANES_DEFAULT,
-    max_hops: int = HOPS_DEFAULT,
-    book: Path | None = None,
-    priorities: PriorityPolicy | None = None,
-    replanning: ReplanningPolicy | None = None,
-    sharing: SharingPolicy | None = None,
     down_links: DownLinks | None = None,
     link_bytes: LinkBytes | None = None,
     date: Callable[[], float] = time.time,
 ) -> AsyncIterator[tuple[Cluster, str]]:
     """Drive a network's switches and serve agents and people; gives the address they use.
 
-    `book`: the journal of jobs; those that an earlier controller has left there go on.
-    `priorities`: how jobs' levels follow from their progress. `replanning`: when plans are looked
-    at again. `sharing`: what one job may hold of a switch. `down_links`, `link_bytes`: where the
-    state and the counters of links can be read. `date`: seconds since 1970. Switches that do not
-    answer are planned around, at the start too. Raises DriverError or TimeoutError where the others
-    cannot be programmed, JobError, JournalError, Unrecorded for the journal, and what `listen`
-    raises.
+    Jobs that an earlier controller has left in the journal go on. `down_links`, `link_bytes`: where
+    the state and the counters of links can be read. `date`: seconds since 1970. Switches that do
+    not answer are planned around, at the start too. Raises DriverError or TimeoutError where the
+    others cannot be programmed, JobError, JournalError, Unrecorded for the journal, and what
+    `listen` raises.
     """
     async with contextlib.AsyncExitStack() as stack:
         await stack.enter_async_context(driver)
-        manager = Manager(network, lambda rules: driver.apply(rules, READY_SECONDS))
-        cluster = Cluster(
-            manager,
-            lanes,
-            book,
-            replanning=replanning,
-            priorities=priorities,
-            sharing=sharing,
-            max_hops=max_hops,
-            date=date,
+        manager = Manager(
+            network,
+            lambda rules: driver.apply(rules, READY_SECONDS),
+            losses_on(network, settings.loss),
         )
+        cluster = Cluster(manager, settings, date=date)
         stack.push_async_callback(cluster.close)
-        service = ControllerService(
-            manager.agents,
-            manager.server_restarted,
-            driver,
-            manager.health,
-            lambda number: cluster.why_waiting(cluster.book.find(number)),
-        )
-        cluster_service = ClusterService(cluster)
-        reoptimize = replanning is not None and not replanning.live
+        service = ClusterService(cluster, driver)
+        reoptimize = not settings.replanning.live
         _run_beside(stack, fail_over(manager, driver, down_links, reoptimize))
         await cluster.restore()
-        bound = await stack.enter_async_context(service.serve(listen, [cluster_service.add_to]))
+        bound = await stack.enter_async_context(service.serve(listen))
         # Once more, and first: the end of agents' streams is not the end of their jobs.
         stack.push_async_callback(cluster.close)
-        _run_beside(stack, cluster_service.check())
+        _run_beside(stack, service.check())
         if link_bytes is not None:
             _run_beside(stack, count_ports(network, link_bytes, cluster.nodes.state))
         yield cluster, bound

@@ -279,7 +279,8 @@ class Driver:
     async def _session(self, link: _Link) -> None:
         """Serve a switch from connecting to losing it."""
         options = fy.SwitchOptions(
-            p4info=self._pipeline.p4info,
+            # finsy takes the message as well as a file's path.
+            p4info=cast(Any, self._pipeline.p4info),
             device_id=link.target.device_id,
             initial_election_id=self._election_id,
         )
@@ -314,7 +315,8 @@ class Driver:
 
         The connections of a process that hangs stay open. gRPC's own keepalive would notice that,
         but servers end connections that ping more often than every five minutes unless they are
-        told otherwise (GOAWAY, "too many pings"), and simple_switch_grpc is not; a call is no ping.
+        configured otherwise (GOAWAY, "too many pings"), and simple_switch_grpc is not; a call is no
+        ping.
         """
         while True:
             try:
@@ -342,7 +344,7 @@ class Driver:
             if error.code() is not grpc.StatusCode.FAILED_PRECONDITION:
                 raise
         config = p4r.ForwardingPipelineConfig(
-            p4info=switch.p4info.p4info,
+            p4info=self._pipeline.p4info,
             p4_device_config=self._pipeline.config,
             cookie=p4r.ForwardingPipelineConfig.Cookie(cookie=self._pipeline.cookie),
         )

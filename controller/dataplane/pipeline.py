@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from finsy.proto import p4i
+from google.protobuf import text_format
+
 from protocol.errors import InputError
 
 
@@ -18,12 +21,12 @@ class PipelineError(InputError):
 
 @dataclass(frozen=True)
 class Pipeline:
-    """`p4info`: the P4Info text file; `config`: what the target runs (BMv2: its JSON).
+    """`p4info`: what the program offers; `config`: what the target runs (BMv2: its JSON).
 
     `lanes`: values a packet, as the program was compiled for; `slots`: registers it has.
     """
 
-    p4info: Path
+    p4info: p4i.P4Info
     config: bytes
     lanes: int
     slots: int
@@ -31,13 +34,18 @@ class Pipeline:
     @cached_property
     def cookie(self) -> int:
         """A number that differs between programs (P4Runtime specification, 9.3)."""
-        digest = hashlib.sha256(self.p4info.read_bytes() + b"\0" + self.config).digest()
+        offered = self.p4info.SerializeToString(deterministic=True)
+        digest = hashlib.sha256(offered + b"\0" + self.config).digest()
         return int.from_bytes(digest[:8], "big")
 
 
 def load_pipeline(p4info: Path, config: Path, lanes: int, slots: int) -> Pipeline:
-    """Read a pipeline from its two files; PipelineError if one is missing."""
+    """Read a pipeline from its two files, the first one text; PipelineError if that cannot be."""
     for path in (p4info, config):
         if not path.is_file():
             raise PipelineError(f"{path}: no such file; `make build` compiles the P4 program")
-    return Pipeline(p4info, config.read_bytes(), lanes, slots)
+    try:
+        offered = text_format.Parse(p4info.read_bytes(), p4i.P4Info())
+    except (text_format.ParseError, UnicodeDecodeError) as error:
+        raise PipelineError(f"{p4info}: expected P4Info as text: {error}") from None
+    return Pipeline(offered, config.read_bytes(), lanes, slots)

@@ -53,6 +53,13 @@ class Loss:
     probability: float
 
 
+def losses_on(network: Network, probability: float) -> list[Loss]:
+    """Return this probability on every link, in both directions; 0: no loss."""
+    if not probability:
+        return []
+    return [Loss(u, v, probability) for u, v in network.directed_links()]
+
+
 def rules_for(
     network: Network, plans: Iterable[JobPlan] = (), losses: Iterable[Loss] = ()
 ) -> dict[str, SwitchRules]:

@@ -27,14 +27,12 @@ class _Attendance:
     tracker: Tracker
     heard: Callable[[], None]
     queues: dict[str, MessageQueue] = field(default_factory=dict)
-    changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def send(self, messages: Outgoing) -> None:
         self.heard()
         for host, message in messages:
             if host in self.queues:
                 self.queues[host].put_nowait(message)
-        self.changed.set()
 
     def end_streams(self) -> None:
         for queue in self.queues.values():
@@ -83,13 +81,6 @@ class AgentRegistry:
     def tracker(self, job: int) -> Tracker:
         """Return the tracker of a job. Raises UnknownJobError."""
         return self._job(job).tracker
-
-    async def wait(self, job: int, until: Callable[[Tracker], bool]) -> None:
-        """Wait until a job's tracker satisfies a condition."""
-        entry = self._job(job)
-        while not until(entry.tracker):
-            entry.changed.clear()
-            await entry.changed.wait()
 
     # -- streams of agents
 

@@ -12,20 +12,26 @@ import math
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from collectives.plan import JobPlan, PlanError
 from controller import clock
 from controller.dataplane.driver import DriverError
-from controller.jobs.job_placement import place_helpers, place_job
-from controller.jobs.job_queue import Job, JobBook, JobSpec, JobState
+from controller.jobs.job_queue import Job, JobBook, JobState
+from controller.jobs.job_request import (
+    complete_task,
+    make_request,
+    place_spec,
+    resolve,
+    vectors_spec,
+    with_vectors,
+)
+from controller.jobs.job_spec import JobSpec
 from controller.jobs.journal import Unrecorded
 from controller.jobs.manager import Manager, next_request
-from controller.jobs.priorities import FeedbackQueue, PriorityPolicy, suitable_policy
+from controller.jobs.priorities import FeedbackQueue, suitable_policy
 from controller.jobs.reoptimizer import Reoptimizer, free_network
-from controller.jobs.replanning import ReplanningPolicy
-from controller.jobs.sharing import SharingPolicy
+from controller.jobs.settings import ClusterSettings
 from controller.jobs.stall_diagnosis import Progress, why_standing_still
 from controller.jobs.task_check import check_workload, workload_of
 from controller.jobs.tracker import Tracker
@@ -34,15 +40,12 @@ from controller.telemetry.nodes import REPORT_SECONDS, Nodes
 from network.model import Network, NetworkError
 from planning.model.allocation import Allocator
 from planning.model.placement import Placement
-from planning.model.request import Algorithm, EmbeddingOptions, PlanRequest
-from planning.registry import EMBEDDING, make_plan
+from planning.model.request import PlanRequest
+from planning.registry import make_plan
 from protocol import hopsum_pb2 as pb
-from protocol.wire import HOPS_DEFAULT, LANES_DEFAULT
 
 LOGGER = logging.getLogger("hopsum.cluster")
 
-WINDOW = 64
-"""Of a job that does not say: a host's queue of 1000 frames holds the windows of many jobs."""
 GRACE_SECONDS = 30.0
 """So long a job waits for a server's agent that is gone."""
 WATCH_SECONDS = 0.2
@@ -62,32 +65,25 @@ class Cluster:
     def __init__(
         self,
         manager: Manager,
-        lanes: int = LANES_DEFAULT,
-        book: Path | None = None,
+        settings: ClusterSettings | None = None,
         grace: float = GRACE_SECONDS,
-        replanning: ReplanningPolicy | None = None,
-        priorities: PriorityPolicy | None = None,
-        sharing: SharingPolicy | None = None,
-        max_hops: int = HOPS_DEFAULT,
         date: Callable[[], float] = time.time,
     ) -> None:
+        settings = settings or ClusterSettings()
         self.manager = manager
+        self.settings = settings
         self.nodes = Nodes(manager.network, now=clock.now())
-        self.book = JobBook(book)
-        self.priorities = FeedbackQueue(priorities or suitable_policy(manager.network))
-        self.sharing = sharing or SharingPolicy()
+        self.book = JobBook(settings.journal)
+        self.priorities = FeedbackQueue(settings.priorities or suitable_policy(manager.network))
         self.send: Send = lambda host, command: None
-        self._lanes = lanes
-        self._max_hops = max_hops
         self._grace = grace
         self._date = date
-        self._replanning = replanning or ReplanningPolicy()
         self._watching: dict[int, asyncio.Task[None]] = {}
         self._trying: set[int] = set()
         self._unrecorded = False
         """Whether the journal has kept an epoch from beginning."""
         self._progress: dict[int, Progress] = {}
-        self._beside: set[asyncio.Task[None]] = set()
+        self._beside: set[asyncio.Task[object]] = set()
         """What nobody waits for."""
         manager.planned = self._planned
         manager.recovered = self._recovered
@@ -108,19 +104,26 @@ class Cluster:
         rules; nothing is left of it then.
         """
         self.book.check(spec)
-        choose = place_helpers if spec.planner == EMBEDDING else place_job
-        placed = choose(
-            self.network, spec.workers, spec.servers, self.in_reach(), self.book.loads()
-        )
-        if spec.lanes not in (None, self._lanes):
-            raise PlanError(
-                f"job {spec.name}: {spec.lanes} lanes a packet; the switches of this cluster were "
-                f"compiled for {self._lanes}"
-            )
+        spec = resolve(spec, self.network)
+        placed = place_spec(self.network, spec, self.in_reach(), self.book.loads())
         workload = workload_of(spec)
         if workload is not None:
             check_workload(spec.name, workload, placed.workers, self.nodes)
-        request = self._request(spec, placed)
+        spec = complete_task(spec, self.network, placed.workers)
+        vectors = vectors_spec(spec, placed)
+        if vectors is None:
+            return await self._submit(spec, placed)
+        # Before the job that needs it: of one level, its frames go first.
+        companion = await self.submit(vectors)
+        try:
+            return await self._submit(with_vectors(spec, companion.number), placed)
+        except BaseException:
+            self._start_beside(self.cancel(companion, "nobody needs it"), "cancel vectors")
+            raise
+
+    async def _submit(self, spec: JobSpec, placed: Placement) -> Job:
+        number = self.book.next_number()
+        request = make_request(spec, number, placed, self.network, self.settings)
         job = Job(request.job, spec, request, JobState.QUEUED, self._date())
         self._check_possible(job)
         # Known from here on, so that no other gets its name while switches take its rules.
@@ -131,38 +134,6 @@ class Cluster:
             self._over(job, JobState.FAILED, f"{type(error).__name__}: {error}")
             raise
         return job
-
-    def _request(self, spec: JobSpec, placed: Placement) -> PlanRequest:
-        """What is asked of the planner: windows and trees within the job's quota of slots.
-
-        Raises PlanError for a job that asks for more.
-        """
-        request = PlanRequest(
-            self.book.next_number(),
-            1,
-            placed.workers,
-            placed.servers,
-            algorithm=Algorithm.IN_NETWORK if spec.among_hosts else Algorithm(spec.algorithm),
-            lanes=self._lanes,
-            window=spec.window or WINDOW,
-            max_hops=self._max_hops,
-        )
-        if spec.among_hosts or request.algorithm is not Algorithm.IN_NETWORK:
-            return request
-        if spec.planner == EMBEDDING:
-            # Servers are its own choice, and it sums less in the switches rather than wait.
-            wanted = EmbeddingOptions(
-                auxiliary=placed.servers,
-                relays=not spec.coordinated,
-                period=self._replanning.period,
-            )
-            request = replace(request, servers=(), embedding=wanted)
-        if spec.window is None:
-            window = self.sharing.window(self.network, max(1, len(request.servers)), WINDOW)
-            request = replace(request, window=window)
-        self.sharing.check(self.network, request)
-        trees = self.sharing.trees(self.network, request.window)
-        return replace(request, forest=replace(request.forest, max_trees=trees))
 
     def _check_possible(self, job: Job) -> None:
         """Raise PlanError for a job that could not even run alone."""
@@ -206,9 +177,9 @@ class Cluster:
 
     def _begin_watch(self, job: Job, back_by: float = math.inf) -> None:
         self._progress[job.number] = Progress(clock.now(), job.round)
-        self._watching[job.number] = asyncio.create_task(
-            self._watch(job, back_by), name=f"watch job {job.number}"
-        )
+        watching = asyncio.create_task(self._watch(job, back_by), name=f"watch job {job.number}")
+        watching.add_done_callback(_log_defect)
+        self._watching[job.number] = watching
 
     async def _plan(self, job: Job) -> None:
         """Plan a job on what is free, and let its rules go to the switches.
@@ -221,7 +192,7 @@ class Cluster:
             self._expect(job)
             return
         view = self.manager.working()
-        if self._replanning.live:
+        if self.settings.replanning.live:
             view = free_network(view, self.nodes.state.shares(clock.now()))
         await self.manager.submit(
             job.request, job.spec.task, job.spec.planner, view, self.priorities.levels
@@ -258,16 +229,16 @@ class Cluster:
 
     def _readopt(self, job: Job) -> None:
         """Plan a job that has begun anew, and expect its agents where they were."""
-        if job.request.lanes != self._lanes:
+        if job.request.lanes != self.settings.lanes:
             raise PlanError(
-                f"it has {job.request.lanes} lanes a packet, and the switches {self._lanes}"
+                f"it has {job.request.lanes} lanes a packet, and the switches {self.settings.lanes}"
             )
         if job.spec.among_hosts:
             tracker = self._expect(job)
         else:
             assert job.plan is not None
             # No pair of job and epoch is used twice.
-            asked = replace(job.request, max_hops=self._max_hops)
+            asked = replace(job.request, max_hops=self.settings.max_hops)
             request = next_request(asked, job.plan)
             tracker = self.manager.readopt(request, job.spec.task, job.spec.planner, job.bypassed)
         # A worker that begins anew now would be at another round than the others.
@@ -351,11 +322,11 @@ class Cluster:
         while True:
             self._note(job, tracker)
             plan = tracker.plan
-            live = self._replanning.live and tracker.state == "running"
+            live = self.settings.replanning.live and tracker.state == "running"
             if live and (plan.trees or plan.period):
                 reoptimizer = await self._reoptimize(job, reoptimizer)
             if reoptimizer is not None and plan.period:
-                # A job that was there before this controller may have an answer to its next border.
+                # A job older than this controller may have an answer to its next boundary.
                 restored = back_by != math.inf and not tracker.decided
                 await self._decide(job, tracker, reoptimizer, restored)
             now = clock.now()
@@ -413,7 +384,7 @@ class Cluster:
         now = clock.now()
         if last is None:
             return Reoptimizer.begin(
-                self.manager, self.nodes.state, job.number, self._replanning, now
+                self.manager, self.nodes.state, job.number, self.settings.replanning, now
             )
         if now - last.at >= REPORT_SECONDS:
             try:
@@ -428,17 +399,17 @@ class Cluster:
         return last
 
     async def _decide(self, job: Job, tracker: Tracker, state: Reoptimizer, restored: bool) -> None:
-        """Now and then let a border wait until it is known whether other weights are worth it."""
-        border = tracker.open_border
+        """Now and then let a boundary wait until it is known whether other weights are worth it."""
+        boundary = tracker.open_boundary
         if not tracker.deliberate:
             tracker.deliberate = not restored and state.recut_due(clock.now())
-        elif border is not None:
+        elif boundary is not None:
             try:
                 await state.recut(job.elements, clock.now())
             except (DriverError, TimeoutError) as error:
                 LOGGER.warning("job %d: %s", job.number, error)
             tracker.deliberate = False
-            self.manager.agents.decide(border, self.manager.plan_of(job.number))
+            self.manager.agents.decide(boundary, self.manager.plan_of(job.number))
 
     def why_waiting(self, job: Job) -> str:
         """Return what a job that is not over waits for, and since when; empty: it goes on."""
@@ -497,9 +468,7 @@ class Cluster:
             self.book.note(job)
         if tracker.released and not tracker.failures() and not job.reports:
             self._note(job, tracker)
-            job.reports = {
-                agent.host: agent.report for agent in tracker.agents.values() if agent.report
-            }
+            job.reports = tracker.reports()
             self.book.note(replace(job, state=JobState.FINISHED, ended=self._date()))
 
     def _end_soon(self, job: Job, state: JobState, reason: str = "") -> None:
@@ -509,7 +478,7 @@ class Cluster:
     def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         return asyncio.create_task(work)
 
-    def _start_beside(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+    def _start_beside(self, work: Coroutine[Any, Any, object], name: str) -> asyncio.Task[object]:
         task = asyncio.create_task(work, name=name)
         self._beside.add(task)
         task.add_done_callback(self._beside.discard)
@@ -529,6 +498,8 @@ class Cluster:
         queued = job.state is JobState.QUEUED
         self._over(job, state, reason)
         LOGGER.info("job %d (%s): %s %s", job.number, job.spec.name, state, reason)
+        if state is not JobState.FINISHED:
+            self._cancel_vectors(job)
         if queued:
             return False
         if state is not JobState.FINISHED:
@@ -536,6 +507,14 @@ class Cluster:
             for host in job.hosts:
                 self.send(host, command)
         return True
+
+    def _cancel_vectors(self, job: Job) -> None:
+        """Let the job go that combines another's bit vectors; when that finishes it does so too."""
+        number = job.spec.task.vectors
+        companion = self.book.get(number)
+        if companion is not None:
+            reason = f"job {job.spec.name} has ended"
+            self._start_beside(self.cancel(companion, reason), f"cancel job {number}")
 
     async def _clear(self, job: Job) -> None:
         """Let the rules and slots of a job that has ended go, and start what fits now."""
@@ -587,3 +566,10 @@ class Cluster:
 def _priority(job: int, level: int) -> pb.NodeCommand:
     """Puts a job's frames in the send queues of a level; 0 goes first."""
     return pb.NodeCommand(priority=pb.Priority(job=job, level=level))
+
+
+def _log_defect(task: asyncio.Task[None]) -> None:
+    """Log what has ended a task that nobody waits for."""
+    error = None if task.cancelled() else task.exception()
+    if error is not None:
+        LOGGER.error("%s ended", task.get_name(), exc_info=error)

@@ -55,7 +55,7 @@ def place_helpers(
     Those named; else hosts that have an agent, with the fewest jobs first, at most `HELPERS`.
     """
     placed = place_job(
-        network, workers, 1 if isinstance(helpers, int) else helpers, attached, loads
+        network, workers, () if isinstance(helpers, int) else helpers, attached, loads
     )
     if not isinstance(helpers, int):
         return placed

@@ -8,25 +8,28 @@ from __future__ import annotations
 
 import logging
 import re
+from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
+from google.protobuf.message import DecodeError
 
 from collectives.algorithms.catalogue import SCHEDULES
+from collectives.choices import MULTI_TREE
 from collectives.messages import plan_from, plan_message
 from collectives.plan import JobPlan
+from controller.jobs.job_spec import JobSpec, spec_from, submission_of
 from controller.jobs.job_state import LAST_JOB as LAST_JOB
 from controller.jobs.job_state import JobError as JobError
 from controller.jobs.job_state import JobState as JobState
 from controller.jobs.journal import Journal, Record, Unrecorded
-from files.json_text import parse_json
-from planning.model.forest import ForestOptions
 from planning.model.request import Algorithm, PlanRequest
 from protocol import hopsum_pb2 as pb
+from protocol.wire import Reduction
 
 LOGGER = logging.getLogger("hopsum.jobs")
 
@@ -37,38 +40,6 @@ NEAR_NAMES = 3
 MANY_LINES = 10 * KEPT
 """A journal with more is written anew, with one line a job."""
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,62}")
-
-
-@dataclass(frozen=True, slots=True)
-class JobSpec:
-    """What a job asks for. `algorithm`: of `Algorithm`, or a schedule among its workers.
-
-    `workers`, `servers`: names, or how many. `lanes`, `window` None: the cluster's choice.
-    `task`: JSON that its agents understand.
-    """
-
-    name: str
-    workers: tuple[str, ...] | int
-    servers: tuple[str, ...] | int = 1
-    algorithm: str = Algorithm.IN_NETWORK
-    planner: str = "multi-hop"
-    lanes: int | None = None
-    window: int | None = None
-    task: str = "{}"
-
-    @property
-    def among_hosts(self) -> bool:
-        """Whether the workers sum among themselves, without trees."""
-        return self.algorithm in SCHEDULES
-
-    @property
-    def coordinated(self) -> bool:
-        """Whether its workers agree on an order of tensors, as far as the task says."""
-        try:
-            task = parse_json(self.task)
-        except ValueError:
-            return False
-        return isinstance(task, dict) and task.get("coordination") is not None
 
 
 @dataclass(slots=True)
@@ -91,7 +62,7 @@ class Job:
     """Of its present epoch; None before the first, and where its workers sum among themselves."""
     bypassed: tuple[str, ...] = ()
     """Switches where it has given up its slots to others (`sharing`)."""
-    reports: Mapping[str, str] = field(default_factory=dict)
+    reports: Mapping[str, pb.Report] = field(default_factory=dict)
 
     @property
     def auxiliary(self) -> tuple[str, ...]:
@@ -153,19 +124,10 @@ class JobBook:
                     f"there is a job {spec.name!r} already: number {job.number}, {job.state}; "
                     "give this one another name, or cancel that one"
                 )
-        known = [*Algorithm, *SCHEDULES]
+        known = [*Algorithm, *SCHEDULES, MULTI_TREE]
         if spec.algorithm not in known:
             raise JobError(
                 f"job {spec.name}: algorithm {spec.algorithm!r}: expected one of {', '.join(known)}"
-            )
-        try:
-            task, why = parse_json(spec.task), ""
-        except ValueError as error:
-            task, why = None, f" ({error})"
-        if not isinstance(task, dict):
-            raise JobError(
-                f"job {spec.name}: its task is {spec.task[:40]!r}: expected a JSON object, which "
-                f"its agents understand{why}"
             )
         for role, hosts in (("worker", spec.workers), ("server", spec.servers)):
             if isinstance(hosts, int):
@@ -293,8 +255,12 @@ def _record(job: Job) -> Record:
         if item.name not in ("spec", "request", "plan")
     }
     return record | {
-        "reports": dict(job.reports),
-        "spec": asdict(job.spec),
+        # As JSON the times of many tensors would keep the controller from all else for seconds.
+        "reports": {
+            host: b64encode(report.SerializeToString()).decode()
+            for host, report in job.reports.items()
+        },
+        "spec": _in_order(MessageToDict(submission_of(job.spec))),
         "request": {
             "workers": request.workers,
             "servers": request.servers,
@@ -302,6 +268,7 @@ def _record(job: Job) -> Record:
             "lanes": request.lanes,
             "window": request.window,
             "max_trees": request.forest.max_trees,
+            "reduction": request.reduction,
         },
         "plan": None if job.plan is None else _in_order(MessageToDict(plan_message(job.plan))),
     }
@@ -317,24 +284,32 @@ def _in_order(value: Any) -> Any:
 def _job_from(record: Record, file: Path) -> Job:
     """The job of a record; JobError if it is none."""
     try:
-        spec, asked = dict(record["spec"]), dict(record["request"])
+        spec = spec_from(ParseDict(record["spec"], pb.Submission()))
+        asked = dict(record["request"])
         for hosts in ("workers", "servers"):
-            spec[hosts] = spec[hosts] if isinstance(spec[hosts], int) else tuple(spec[hosts])
             asked[hosts] = tuple(asked[hosts])
         asked["algorithm"] = Algorithm(asked["algorithm"])
-        asked["forest"] = ForestOptions(max_trees=asked.pop("max_trees"))
+        asked["forest"] = replace(spec.forest, max_trees=asked.pop("max_trees"))
+        asked["results"] = spec.results
+        asked["reduction"] = Reduction(asked["reduction"])
         plan = record["plan"]
+        reports = {
+            host: pb.Report.FromString(b64decode(text, validate=True))
+            for host, text in record["reports"].items()
+        }
         known = {
             **record,
             "state": JobState(record["state"]),
             "bypassed": tuple(record["bypassed"]),
-            "spec": JobSpec(**spec),
+            "reports": reports,
+            "spec": spec,
             "request": PlanRequest(record["number"], record["epoch"], **asked),
             "plan": None if plan is None else plan_from(ParseDict(plan, pb.Plan())),
         }
         return Job(**known)
-    except (KeyError, TypeError, ValueError, ParseError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, DecodeError, ParseError) as error:
+        why = " ".join(f"{type(error).__name__}: {error}".split())
         raise JobError(
-            f"{file}: job {record.get('number')} cannot be read ({type(error).__name__}: {error}); "
-            "is the journal another version's?"
+            f"{file}: job {record.get('number')} cannot be read ({why}); is the journal another "
+            "version's?"
         ) from None

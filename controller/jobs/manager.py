@@ -27,6 +27,7 @@ from network.model import Network, NetworkError, shorten
 from planning.model.allocation import Allocator
 from planning.model.request import PlanRequest
 from planning.registry import make_plan
+from protocol import hopsum_pb2 as pb
 from protocol.wire import next_epoch
 
 LOGGER = logging.getLogger("hopsum.manager")
@@ -34,7 +35,7 @@ LOGGER = logging.getLogger("hopsum.manager")
 Levels = Callable[[], Mapping[int, int]]
 """The priority of every job by number, 0 first."""
 Planned = Callable[[PlanRequest, JobPlan, frozenset[str]], None]
-"""Is told of a job's next plan, and the switches it bypasses, before anything follows from it.
+"""Called with a job's next plan, and the switches it bypasses, before the plan takes effect.
 
 It may raise PlanError: then nothing does.
 """
@@ -159,7 +160,7 @@ class Manager:
     async def submit(
         self,
         request: PlanRequest,
-        task: str = "{}",
+        task: pb.Task | None = None,
         planner: str = "multi-hop",
         on: Network | None = None,
         levels: Levels | None = None,
@@ -176,7 +177,7 @@ class Manager:
     async def _submit(
         self,
         request: PlanRequest,
-        task: str,
+        task: pb.Task | None,
         planner: str,
         on: Network | None,
         levels: Levels | None,
@@ -198,7 +199,7 @@ class Manager:
             undo.pop_all()
         return plan
 
-    def _take_in(self, entry: _Job, task: str) -> Tracker:
+    def _take_in(self, entry: _Job, task: pb.Task | None) -> Tracker:
         self._check([entry.plan])
         entry.avoided = self._failed
         self.planned(entry.request, entry.plan, entry.bypassed)
@@ -209,7 +210,7 @@ class Manager:
         return tracker
 
     def readopt(
-        self, request: PlanRequest, task: str, planner: str, bypassed: Collection[str] = ()
+        self, request: PlanRequest, task: pb.Task, planner: str, bypassed: Collection[str] = ()
     ) -> Tracker:
         """Take in a job that an earlier controller has left; its rules wait for `refresh`.
 
@@ -293,7 +294,7 @@ class Manager:
         """Give a job its next epoch: new rules first, then the new plan to its agents.
 
         `on` as for `submit`. `regain`: switches it had given up, where it may sum again. `recut`:
-        with other weights (planner embedding), by which tensors are cut when a border says so; it
+        with other weights (planner embedding), by which tensors are cut when a boundary says so; it
         needs `on`.
         """
         async with self._changing:
@@ -465,11 +466,6 @@ class Manager:
     def keep_plan(self, job: int) -> None:
         """Keep the plan of a job though what it avoided is back."""
         self._job(job).avoided &= self._failed
-
-    async def set_losses(self, losses: Iterable[Loss]) -> None:
-        """Make links lose packets at random, from now on."""
-        self._losses = tuple(losses)
-        await self.refresh()
 
     async def refresh(self) -> None:
         """Bring the switches in reach to what all jobs need.

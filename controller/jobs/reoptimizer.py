@@ -4,11 +4,11 @@ When to look and what is worth an epoch is `replanning`'s matter; here the plans
 
 How an embedding's tensors are cut must change at the same tensor on all hosts that sum, or the job
 stands still or sums wrongly. A new epoch cannot do that, since every agent adopts it when it hears
-of it. So all agents ask for every border, after each `period` tensors (`JobPlan`), and wait there
-for the answer; what the tracker decides first holds. They ask one tensor after a border at the
-earliest: then all that sum have passed it, and no two borders are open at once. What is decided on
-is the job's plan at that time, which is kept over a restart before any agent hears of it: then the
-first border that is asked for gets that plan again, whether it had been answered or not.
+of it. So all agents ask for every boundary, after each `period` tensors (`JobPlan`), and wait there
+for the answer; what the tracker decides first holds. They ask one tensor after a boundary at the
+earliest: then all that sum have passed it, and no two boundaries are open at once. What is decided
+on is the job's plan at that time, which is kept over a restart before any agent hears of it: then
+the first boundary that is asked for gets that plan again, whether it had been answered or not.
 """
 
 from __future__ import annotations
@@ -113,11 +113,11 @@ class Reoptimizer:
         return None
 
     def recut_due(self, now: float) -> bool:
-        """Whether the next border is worth a look: the last one is a pause ago."""
+        """Whether the next boundary is worth a look: the last one is a pause ago."""
         return now - self.recut_at >= self.replanner.policy.pause
 
     async def recut(self, elements: int, now: float) -> JobPlan:
-        """The plan that cuts tensors of so many elements from the next border on.
+        """The plan that cuts tensors of so many elements from the next boundary on.
 
         Another one than before if other weights are faster by a margin, in the present state.
         Raises DriverError, TimeoutError where switches do not take its trees.

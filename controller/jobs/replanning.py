@@ -53,7 +53,7 @@ class ReplanningPolicy:
 
     @property
     def period(self) -> int:
-        """Iterations between two borders of an embedding (`JobPlan.period`); 0: it has none."""
+        """Iterations between two boundaries of an embedding (`JobPlan.period`); 0: it has none."""
         return max(2, self.every) if self.live and self.every else 0
 
     def __post_init__(self) -> None:

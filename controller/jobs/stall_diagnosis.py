@@ -22,7 +22,7 @@ SILENT_SECONDS = 5.0
 
 @dataclass(slots=True)
 class Progress:
-    """How far a job is. `began`: when its agents were told of it; `since`: of its last tensor."""
+    """How far a job is. `began`: when agents were asked to attend; `since`: of its last tensor."""
 
     began: float
     round: int = 0

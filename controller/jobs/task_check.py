@@ -8,44 +8,37 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from collectives.algorithms.catalogue import MULTI_TREE, SCHEDULES
-from collectives.workload import WorkloadError, WorkloadSpec
-from controller.jobs.job_queue import JobError, JobSpec
+from collectives.messages import workload_from
+from collectives.workload import WorkloadSpec
+from controller.jobs.job_spec import JobSpec
+from controller.jobs.job_state import JobError
 from controller.telemetry.nodes import Nodes
-from files.json_text import parse_json
 from network.model import shorten
 from network.units import format_bytes
 
 
 def workload_of(spec: JobSpec) -> WorkloadSpec | None:
     """The workload in a job's task, if there is one. Raises JobError for one that cannot be."""
-    task = parse_json(spec.task)
-    if "workload" not in task:
+    if not spec.task.HasField("workload"):
         return None
     try:
-        return WorkloadSpec.from_json(task["workload"])
-    except WorkloadError as error:
+        return workload_from(spec.task.workload)
+    except ValueError as error:
         raise JobError(f"job {spec.name}: {error}") from None
 
 
 def check_task(spec: JobSpec) -> None:
     """Raise JobError for a task by which agents would not know what to sum, or how."""
-    try:
-        task = parse_json(spec.task)
-    except ValueError:
-        # `JobBook.check` says so.
-        return
-    if not isinstance(task, dict):
-        return
-    if "workload" not in task:
+    if not spec.task.HasField("workload"):
         raise JobError(
-            f'job {spec.name}: its task has no "workload"; expected an object as JSON text with '
-            "kind, workers, elements, rounds, dtype and seed"
+            f"job {spec.name}: its task has no workload; expected one with kind, workers, "
+            "elements, rounds, dtype and seed"
         )
-    schedule, known = task.get("schedule"), (MULTI_TREE, *SCHEDULES)
-    if spec.among_hosts and schedule not in known:
+    schedule, known = spec.task.schedule, (MULTI_TREE, *SCHEDULES)
+    if schedule and schedule not in known:
         raise JobError(
-            f"job {spec.name}: algorithm {spec.algorithm} with a task whose schedule is "
-            f"{schedule!r:.40}; expected one of {', '.join(known)}"
+            f"job {spec.name}: its task's schedule is {schedule!r:.40}; expected one of "
+            f"{', '.join(known)}"
         )
 
 

@@ -1,14 +1,12 @@
-"""Where a job's agents are, and what each has to be told. No input or output, no clock of its own.
+"""Where a job's agents are, and what to send to each. No input or output, no clock of its own.
 
 Every method returns the messages to send, in order, as (host, message).
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from collectives.messages import network_message, plan_message
 from collectives.plan import JobPlan
@@ -31,11 +29,10 @@ class Agent:
     state: pb.AgentState = pb.EXPECTED
     connected: bool = False
     round: int = 0
-    detail: str = ""
-    report: str = ""
+    report: pb.Report | None = None
     reason: str = ""
-    border: int = 0
-    """The last border it has asked for."""
+    boundary: int = 0
+    """The last boundary it has asked for."""
     heard: float = 0.0
     joined: float = 0.0
     """When its stream opened."""
@@ -53,7 +50,7 @@ class Tracker:
         self,
         network: Network,
         plan: JobPlan,
-        task: str = "{}",
+        task: pb.Task | None = None,
         silence: float = SILENCE_SECONDS,
     ) -> None:
         self.network = network
@@ -63,9 +60,9 @@ class Tracker:
         self.released = False
         self.silence = silence
         self._cut: tuple[int, JobPlan] | None = None
-        """The last border that is decided on, and the plan that cuts tensors from there on."""
+        """The last boundary that is decided on, and the plan that cuts tensors from there on."""
         self.deliberate = False
-        """Whether borders wait for `decide`; else tensors are cut on as they are, without delay."""
+        """Whether boundaries wait for `decide`; else tensors are cut as they are, without delay."""
         self.agents = {worker: Agent(worker, "worker") for worker in plan.workers}
         self._expect_auxiliary()
 
@@ -127,12 +124,11 @@ class Tracker:
                 agent.state = max(agent.state, pb.READY)
             case "progress":
                 agent.round = message.progress.round
-                agent.detail = message.progress.detail
-            case "border":
-                agent.border = message.border.number
-                border = self.open_border
-                if border is not None and not self.deliberate:
-                    return self.decide(border, self.plan)
+            case "boundary":
+                agent.boundary = message.boundary.number
+                boundary = self.open_boundary
+                if boundary is not None and not self.deliberate:
+                    return self.decide(boundary, self.plan)
                 return self._tell_cut([agent])
             case "finished":
                 agent.state = pb.FINISHED
@@ -178,35 +174,35 @@ class Tracker:
         return [(agent.host, message) for agent in self.agents.values() if agent.connected]
 
     @property
-    def open_border(self) -> int | None:
-        """The border that is to be decided on next; None before all workers have asked for it.
+    def open_boundary(self) -> int | None:
+        """The boundary that is to be decided on next; None before all workers have asked for it.
 
         So each of them has passed the one before. After a restart of the controller the furthest
         worker says how far an earlier one had come.
         """
-        asked = [agent.border for agent in self.agents.values() if agent.role == "worker"]
-        border = max(asked) if self._cut is None else self._cut[0] + 1
-        return border if border and min(asked) >= border else None
+        asked = [agent.boundary for agent in self.agents.values() if agent.role == "worker"]
+        boundary = max(asked) if self._cut is None else self._cut[0] + 1
+        return boundary if boundary and min(asked) >= boundary else None
 
     @property
     def decided(self) -> bool:
-        """Whether any border has been decided on here."""
+        """Whether any boundary has been decided on here."""
         return self._cut is not None
 
     def decide(self, number: int, plan: JobPlan) -> Outgoing:
-        """Let tensors be cut as a plan says from a border on; once decided, it stays so."""
+        """Let tensors be cut as a plan says from a boundary on; once decided, it stays so."""
         if self._cut is not None and number <= self._cut[0]:
-            raise ValueError(f"job {plan.job}: border {number} is decided on")
+            raise ValueError(f"job {plan.job}: boundary {number} is decided on")
         self._cut = number, plan
         return self._tell_cut(self.agents.values())
 
     def _tell_cut(self, agents: Iterable[Agent]) -> Outgoing:
-        """Answer those who have asked for the last border, or for one before that."""
+        """Answer those who have asked for the last boundary, or for one before that."""
         if self._cut is None:
             return []
         number, plan = self._cut
         message = pb.ControllerMessage(cut=pb.Cut(number=number, plan=plan_message(plan)))
-        return [(a.host, message) for a in agents if a.connected and 0 < a.border <= number]
+        return [(a.host, message) for a in agents if a.connected and 0 < a.boundary <= number]
 
     def _fall(self, agent: Agent, state: pb.AgentState, reason: str) -> Outgoing:
         agent.state, agent.reason = state, reason
@@ -262,11 +258,9 @@ class Tracker:
             if agent.state in (pb.FAILED, pb.LOST)
         }
 
-    def reports(self) -> dict[str, Any]:
+    def reports(self) -> dict[str, pb.Report]:
         """What the agents reported at the end, by host."""
-        return {
-            agent.host: json.loads(agent.report) for agent in self.agents.values() if agent.report
-        }
+        return {a.host: a.report for a in self.agents.values() if a.report is not None}
 
     def status(self, now: float) -> pb.JobStatus:
         """The job for `hopsum status`."""
@@ -280,7 +274,7 @@ class Tracker:
                     role=agent.role,
                     state=agent.state,
                     round=agent.round,
-                    detail=agent.reason or agent.detail,
+                    detail=agent.reason,
                     silent_seconds=now - agent.heard if agent.connected else 0.0,
                 )
                 for agent in self.agents.values()

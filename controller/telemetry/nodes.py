@@ -101,7 +101,7 @@ class Nodes:
         ]
 
     def links(self, host: str) -> list[pb.LinkRate]:
-        """A host's links and their rates, as its process is told: of several, that of its agent."""
+        """Return the links of a host that its agent uses, and their rates."""
         peers = list(self._network.ports(host).values())
         if self._network.switches and len(peers) > 1:
             peers = [self._network.access_switch(host)]

@@ -9,9 +9,9 @@ If the controller is restarted, the client registers again by itself and says wh
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from collectives.plan import JobPlan
 from host_agent.io.session_thread import SessionThread
@@ -100,22 +100,22 @@ class AgentStream:
         with self._changed:
             self._session.ready()
 
-    def progress(self, round_: int, detail: Mapping[str, Any] | None = None) -> None:
+    def progress(self, round_: int) -> None:
         """Report the rounds completed."""
         with self._changed:
-            self._session.progress(round_, detail)
+            self._session.progress(round_)
 
-    def ask_border(self, number: int) -> None:
+    def ask_boundary(self, number: int) -> None:
         """Ask how tensors are cut from a boundary on."""
         with self._changed:
-            self._session.ask_border(number)
+            self._session.ask_boundary(number)
 
     def cut(self, number: int) -> tuple[int, JobPlan] | None:
         """The last boundary decided on, and the plan that cuts there."""
         with self._changed:
             return self._session.cut(number)
 
-    def finished(self, report: Mapping[str, Any]) -> None:
+    def finished(self, report: pb.Report) -> None:
         """Say that the agent's work is done, with its report."""
         with self._changed:
             self._session.finished(report)

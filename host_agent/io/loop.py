@@ -45,7 +45,7 @@ class Machine(Protocol):
 class Loop:
     """One port and the machines behind it; `watch`: further descriptors that end a sleep.
 
-    `clock` gives the seconds that the machines are told; it must run on while the loop sleeps.
+    `clock` gives the machines' time in seconds; it must run on while the loop sleeps.
     """
 
     def __init__(

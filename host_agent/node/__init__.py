@@ -12,5 +12,6 @@ What the jobs of a host share, and how:
 - The processor: packets of all jobs go through one loop that never waits. What takes long (making
   tensors, checking sums, steps of an optimiser) goes to the operation pool, where tasks wait in the
   order of their jobs' levels. What waits for other hosts has a thread of its own.
-- Failure: what ends one job's member is told its manager, and touches no other (`members`).
+- Failure: what ends one job's member is reported to the controller, and touches no other
+  (`members`).
 """

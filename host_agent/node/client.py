@@ -28,7 +28,7 @@ class NodeClient:
         self._session = NodeSession(address, host, total_memory(), machine_id())
         self._thread: SessionThread[pb.NodeMessage, pb.NodeCommand] = SessionThread(
             self._session,
-            lambda channel, messages: pb_grpc.ClusterStub(channel).Serve(messages),
+            lambda channel, messages: pb_grpc.ControllerStub(channel).Serve(messages),
             tls,
             RECONNECT_SECONDS,
             None,

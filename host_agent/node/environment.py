@@ -1,12 +1,12 @@
 """What a host's agent needs from its world, which is real (`node.real`) or virtual (`simulation`).
 
 Nothing here waits: what takes time, or comes from elsewhere, is asked after, and `wake` (see
-`HostAgent`) says that there may be something. Times are seconds of one clock, told by the caller.
+`HostAgent`) says that there may be something. Times are seconds of the caller's clock.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -66,13 +66,13 @@ class Stream(Protocol):
     def progress(self, round_: int) -> None:
         """Say how many tensors are summed."""
 
-    def ask_border(self, number: int) -> None:
+    def ask_boundary(self, number: int) -> None:
         """Ask how tensors are cut from a boundary on."""
 
     def cut(self, number: int) -> tuple[int, JobPlan] | None:
         """The last boundary decided on, if not before `number`, and the plan that cuts there."""
 
-    def finished(self, report: Mapping[str, Any]) -> None:
+    def finished(self, report: pb.Report) -> None:
         """Say that the work is done."""
 
     def failed(self, reason: str) -> None:

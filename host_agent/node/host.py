@@ -1,4 +1,4 @@
-"""One host's agent, without I/O: its part in all jobs, their frames, and what it is told to do."""
+"""One host's agent, without I/O: its part in all jobs, their frames, and its commands."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ LOGGER = logging.getLogger("hopsum-agent")
 class HostAgent:
     """Jobs come (`join`) and go (`leave`, or by themselves): frames and time in, and out.
 
-    What ends one job's member is told its controller, kept in `failures`, and touches no other.
-    `node`: the host's own stream to the controller, which says what to attend and is told how the
-    host fares. After every `wake` of the environment, and whenever a stream has news, `advance` is
-    wanted. Raises ControllerError when the controller will not have this host.
+    What ends one job's member is reported to the controller, kept in `failures`, and touches no
+    other. `node`: the host's own stream, by which the controller says what to attend and learns how
+    the host fares. After every `wake` of the environment, and whenever a stream has news, `advance`
+    is wanted. Raises ControllerError when the controller will not have this host.
     """
 
     def __init__(self, environment: Environment, node: NodeStream | None = None) -> None:
@@ -47,17 +47,17 @@ class HostAgent:
 
     # -- jobs
 
-    def join(self, stream: Stream, patience: float | None = None) -> None:
+    def join(self, stream: Stream) -> None:
         """Play this host's part in the job of a stream, which the environment ends (`leave`).
 
-        `patience`: as of `Member`. ValueError if the host is in that job already.
+        ValueError if the host is in that job already.
         """
         job = stream.job
         if job in self._members:
             raise ValueError(f"host {stream.host} attends job {job} already")
         self.failures.pop(job, None)
         self._members[job] = Member(
-            stream, self._environment, partial(self.traffic.add, job), self._vectors, patience
+            stream, self._environment, partial(self.traffic.add, job), self._vectors
         )
 
     def leave(self, job: int) -> None:

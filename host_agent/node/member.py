@@ -7,7 +7,7 @@ the controller's news or a completed operation come; `advance` goes on where it 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -31,8 +31,9 @@ from host_agent.server_set import ServerSet
 from host_agent.session import AgentLost, AllDone, Assignment, JobWaits, PlanChanged
 from host_agent.task import TaskError
 from host_agent.worker import Worker
-from host_agent.workload import PROCESS, VECTORS, Interval
+from host_agent.workload import PROCESS, VECTORS, verdict_message
 from network.model import Network, shorten
+from protocol import hopsum_pb2 as pb
 from protocol.channel import ControllerError
 from protocol.errors import OperationError
 from protocol.wire import tos_of_level
@@ -65,9 +66,8 @@ class _Call:
 class Member:
     """This host in the job of `stream`.
 
-    `install` is told the machine that takes the job's frames. `vectors`: of all jobs of this host.
-    `patience`: seconds to wait for an assignment, and then for the start; None: as long as the
-    controller lets it wait.
+    `install` is called with the machine that takes the job's frames. `vectors`: of all jobs of this
+    host.
     """
 
     def __init__(
@@ -76,7 +76,6 @@ class Member:
         environment: Environment,
         install: Callable[[Machine], None],
         vectors: VectorQueues,
-        patience: float | None = None,
     ) -> None:
         self.stream = stream
         self.job = stream.job
@@ -87,11 +86,8 @@ class Member:
         """Of the tensor whose sum began last."""
         self._environment = environment
         self._install = install
-        self._patience = patience
         self._vectors = vectors
         self._now = 0.0
-        self._due: float | None = None
-        """When patience ends."""
         self._plan: JobPlan | None = None
         self._worker: Worker | None = None
         self._servers = ServerSet()
@@ -101,7 +97,7 @@ class Member:
         """Of these, and those before them."""
         self._source: Source | None = None
         self._under_way: list[_Call] = []
-        self._intervals: list[Interval] = []
+        self._intervals = pb.Intervals()
         self._released = False
         self._tos = 0
         self._then: dict[int, Then] = {}
@@ -131,8 +127,7 @@ class Member:
     @property
     def deadline(self) -> float | None:
         """When `tick` and `advance` are wanted, at the latest."""
-        dues = (self._due, None if self._source is None else self._source.deadline)
-        return min((due for due in dues if due is not None), default=None)
+        return None if self._source is None else self._source.deadline
 
     def close(self) -> None:
         """Give back what the member holds, whatever its state; the stream stays open."""
@@ -189,7 +184,7 @@ class Member:
         A fragment that no server answers ends the job at its deadline (`WorkerOptions`).
         """
         plan = self._plan
-        if plan is not None and event.host not in plan.workers and self._patience is None:
+        if plan is not None and event.host not in plan.workers:
             return
         waits = [
             f"; fragment {missing.fragment} lacks {', '.join(missing.workers)}"
@@ -203,7 +198,7 @@ class Member:
     # -- the member's life
 
     def _live(self) -> Script:
-        yield from self._until(lambda: self.stream.assignment is not None, "an assignment")
+        yield from self._until(lambda: self.stream.assignment is not None)
         assignment = self.stream.assignment
         assert assignment is not None
         self._plan = assignment.plan
@@ -212,17 +207,9 @@ class Member:
         else:
             yield from self._serve(assignment, assignment.plan)
 
-    def _until(self, true: Callable[[], bool], what: str) -> Script:
-        if self._patience is not None:
-            self._due = self._now + self._patience
+    def _until(self, true: Callable[[], bool]) -> Script:
         while not true():
-            if self._due is not None and self._now > self._due:
-                raise ControllerError(
-                    f"job {self.job}, host {self.stream.host}: waited {self._patience} s for "
-                    f"{what} from the controller at {self.stream.address}"
-                )
             yield
-        self._due = None
 
     def _operate(self, work: Callable[[], Any], then: Then, *, apart: bool = False) -> None:
         self._then[self._environment.put(self.job, work, apart=apart)] = then
@@ -253,7 +240,7 @@ class Member:
             else:
                 work = None
         self.stream.ready()
-        yield from self._until(lambda: self.stream.started, "the start")
+        yield from self._until(lambda: self.stream.started)
         if work is not None:
             yield from self._connect()
             yield from self._relay(assignment, work, plan)
@@ -273,15 +260,15 @@ class Member:
         period = plan.period
         if not period:
             return number, plan
-        border, inside = divmod(number, period)
-        if border and not inside:
-            while (decided := self.stream.cut(border)) is None:
+        boundary, inside = divmod(number, period)
+        if boundary and not inside:
+            while (decided := self.stream.cut(boundary)) is None:
                 yield
             at, cut = decided
-            if at != border and self.stream.host in plan.workers:
+            if at != boundary and self.stream.host in plan.workers:
                 raise ControllerError(
-                    f"job {self.job}, host {self.stream.host}: waits at border {border} and is "
-                    f"told of border {at}; expected that of tensor {number}"
+                    f"job {self.job}, host {self.stream.host}: waits at boundary {boundary} and "
+                    f"gets boundary {at}; expected that of tensor {number}"
                 )
             number = at * period
             if number >= len(work.task.workload.tensor_sizes()):
@@ -291,15 +278,15 @@ class Member:
                 yield from self._connect()
             plan = cut
         if number % period == period // 2:
-            self.stream.ask_border(number // period + 1)
+            self.stream.ask_boundary(number // period + 1)
         return number, plan
 
-    def _recut(self, assignment: Assignment, plan: JobPlan, work: Work, border: int) -> None:
+    def _recut(self, assignment: Assignment, plan: JobPlan, work: Work, boundary: int) -> None:
         """Other ways for what follows: nothing is under way, here or towards this host."""
         for exchange in self._schedules:
             exchange.close()
         self._exchanges.clear()
-        self._make_exchanges(assignment, plan, work, border)
+        self._make_exchanges(assignment, plan, work, boundary)
         if self._worker is not None:
             self._worker.cut_as(plan)
         if self._source is not None:
@@ -320,9 +307,9 @@ class Member:
                 number += 1
                 self.round = number
             elif plan.period:
-                border = number // plan.period + 1
-                self.stream.ask_border(border)
-                number = border * plan.period
+                boundary = number // plan.period + 1
+                self.stream.ask_boundary(boundary)
+                number = boundary * plan.period
             else:
                 return
 
@@ -359,20 +346,20 @@ class Member:
         while not source.prepared:
             yield
         self.stream.ready()
-        yield from self._until(lambda: self.stream.started, "the start")
+        yield from self._until(lambda: self.stream.started)
         yield from self._connect()
         source.start(self._now)
         plan = yield from self._sum(assignment, plan, work, source)
         verdict = yield from self._operation(source.workload.verdict)
         outcome = yield from self._operation(source.workload.outcome)
         self.stream.finished(
-            {
-                "verdict": asdict(verdict),
-                "intervals": self._intervals,
-                "retransmissions": self.retransmissions,
-                "outcome": outcome,
-                "forms": _forms(assignment.network, plan, work),
-            }
+            pb.Report(
+                verdict=verdict_message(verdict),
+                intervals=self._intervals,
+                retransmissions=self.retransmissions,
+                forms=_forms(assignment.network, plan, work),
+                outcome=outcome,
+            )
         )
         # Others may still need this worker: a restarted server asks for its last window.
         while not self._released:
@@ -386,7 +373,7 @@ class Member:
             moved = self._finish(source)
             following = source.next(self._now) if self._room() else None
             if following is not None:
-                number = len(self._intervals)
+                number = len(self._intervals.starts)
                 if plan.period and number % plan.period == 0:
                     # Nothing may be under way where cuts change.
                     while self._under_way:
@@ -412,15 +399,16 @@ class Member:
             for place, (_, start, stop) in enumerate(decompose(plan, len(tensor)))
             if (exchange := self._exchanges.get(place)) is not None
         ]
-        self._under_way.append(_Call(name, len(self._intervals), result, parts))
-        self._intervals.append((self._now, self._now))
+        self._under_way.append(_Call(name, len(self._intervals.starts), result, parts))
+        self._intervals.starts.append(self._now)
+        self._intervals.finishes.append(self._now)
 
     def _complete(self) -> list[_Call]:
         """Take off the calls that are complete."""
         complete = [call for call in self._under_way if call.done()]
         for call in complete:
             self._under_way.remove(call)
-            self._intervals[call.place] = self._intervals[call.place][0], self._now
+            self._intervals.finishes[call.place] = self._now
         return complete
 
     def _finish(self, source: Source) -> bool:
@@ -465,7 +453,7 @@ class Member:
         return ProcessSource(handover, partial(self._operate, apart=True))
 
     def _make_exchanges(
-        self, assignment: Assignment, plan: JobPlan, work: Work, border: int = 0
+        self, assignment: Assignment, plan: JobPlan, work: Work, boundary: int = 0
     ) -> None:
         """The ways by which this host sums its parts of tensors from a boundary on."""
         network, host = assignment.network, self.stream.host
@@ -482,7 +470,7 @@ class Member:
                     host,
                     [stop - start for _, start, stop in (parts[place] for parts in tensors)],
                     self.job,
-                    place + PARTS * border,
+                    place + PARTS * boundary,
                     self._tos,
                 )
                 self._exchanges[place] = exchange

@@ -106,7 +106,7 @@ class ProcessTensors:
             raise ProcessGone(f"{self._what} is gone, without a goodbye") from None
 
     def close(self) -> None:
-        """End, whatever waits: a process that waits for a sum is told."""
+        """End; a process that waits for a sum gets an error."""
         with self._changing:
             self._closed = True
             with contextlib.suppress(OSError):

@@ -25,7 +25,7 @@ from host_agent.node.operation_pool import Completed, OperationPool
 from host_agent.node.process import ProcessTensors
 from host_agent.node.work import Work
 from host_agent.session import Assignment
-from host_agent.task import Task
+from host_agent.task import task_from
 from network.model import Network
 from packet_io.port import FramePort
 from protocol.channel import Tls
@@ -42,8 +42,8 @@ Counters = Callable[[float], Counted]
 class RealEnvironment:
     """The `Environment` of this machine and process.
 
-    `node`: the host's own stream, whose controller its jobs attend. `watch` and `unwatch` are told
-    of streams' descriptors.
+    `node`: the host's own stream, whose controller its jobs attend. `watch` and `unwatch` take
+    streams' descriptors.
     """
 
     gradient_seconds = 0.0
@@ -81,7 +81,7 @@ class RealEnvironment:
 
     def work(self, assignment: Assignment) -> Work:
         """What the job's task says."""
-        return Work(Task.from_mapping(assignment.task))
+        return Work(task_from(assignment.task))
 
     def too_much(self, needed: int, what: str) -> str | None:
         """As `host_agent.memory`."""
@@ -200,17 +200,15 @@ class HostLoop:
             watched.append(node.fileno())
         self._loop = Loop(port, [self.agent.traffic], watch=watched)
 
-    def join(self, client: AgentStream, patience: float | None = None) -> None:
+    def join(self, client: AgentStream) -> None:
         """Attend the job of a client, see `HostAgent.join`."""
-        self.agent.join(client, patience)
+        self.agent.join(client)
         self._environment.open(client)
 
-    def turn(self, patience: float | None = None) -> set[int]:
+    def turn(self) -> set[int]:
         """Move frames until something is due (see Loop.turn), then let every job go on."""
         due = self.agent.deadline
-        waits = [] if patience is None else [patience]
-        waits += [] if due is None else [max(0.0, due - time.monotonic())]
-        ready = self._loop.turn(min(waits, default=None))
+        ready = self._loop.turn(None if due is None else max(0.0, due - time.monotonic()))
         if self._environment.fileno() in ready:
             self._environment.awake()
         self.agent.tick(time.monotonic())

@@ -1,35 +1,58 @@
-"""Timeouts that suit a plan on its network, where the job does not bring its own."""
+"""Timeouts that suit a plan on its network."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from collectives.plan import JobPlan
+from collectives.plan import JobPlan, TreePlan
 from host_agent.options import WorkerOptions
 from network.model import Network
 from protocol.wire import HOPS_DEFAULT, frame_bytes
 
-SHARING = 8
-"""So many other flows of its kind a job's frames may queue behind before they count as lost.
+SHARING = 6
+"""Jobs whose frames may queue for one link before those of one of them count as lost.
 
 A fragment sent again too early is no error, but traffic; one sent again late costs its job time.
 """
-LEAST_TIMEOUT = 0.25
+SLACK = 0.25
 """On a busy machine a process may be off the processor for tenths of a second."""
+TCP_QUEUE = 512
+"""Frames that streams of TCP, which fill queues, keep waiting at a link."""
 
 
-def suitable_options(network: Network, plan: JobPlan) -> WorkerOptions:
-    """Options from the rate of the network's slowest link and the windows that may queue there."""
+def suitable_options(
+    network: Network, plan: JobPlan, *, sharing: int = SHARING, slack: float = SLACK
+) -> WorkerOptions:
+    """Return options whose timeouts and probes are no shorter than queues alone can take.
+
+    The first result comes after a round trip of one packet, and then results keep coming, unless
+    they wait behind other flows' windows: of the worker's other trees, for these share its queue,
+    of others towards its server, of streams of TCP, and of `sharing` jobs in all. A
+    timeout sends all that is in flight again, so it also waits for the window's own time.
+    `slack`: seconds for which a process may be off the processor; 0 in virtual time.
+    """
+    options = WorkerOptions()
     rates = [link.bandwidth for link in network.links if link.bandwidth]
-    hops = max((len(stack) for tree in plan.trees for stack in tree.up), default=0)
-    packet = 8 * frame_bytes(plan.lanes, max(HOPS_DEFAULT, hops)) / min(rates) if rates else 0.0
-    flows = max((len(plan.workers) for tree in plan.trees if tree.singles), default=1)
-    windows = len(plan.trees) * flows * plan.window * packet
-    least = max(LEAST_TIMEOUT, SHARING * windows)
+    stacks = (len(stack) for tree in plan.trees for stack in tree.up)
+    hops = max(HOPS_DEFAULT, *stacks, 0)
+    packet = 8 * frame_bytes(plan.lanes, hops) / min(rates) if rates else 0.0
+    latency = max((link.latency for link in network.links), default=0.0)
+    flows = max(map(_server_flows, plan.trees), default=1)
+    window = flows * plan.window * packet
+    windows = sharing * len(plan.trees) * window
+    if plan.host_parts:
+        windows += TCP_QUEUE * packet
+    others = windows if flows > 1 else windows - window
+    min_timeout = max(options.min_timeout, slack, 1.5 * windows)
     return replace(
-        WorkerOptions(),
-        initial_timeout=2 * least,
-        min_timeout=least,
-        max_timeout=8 * least,
-        min_probe=least,
+        options,
+        initial_timeout=max(options.min_timeout, slack, 4 * hops * (packet + latency) + 2 * others),
+        min_timeout=min_timeout,
+        max_timeout=8 * min_timeout,
+        min_probe=max(options.min_probe, slack, 1.5 * others),
     )
+
+
+def _server_flows(tree: TreePlan) -> int:
+    """How many flows of a tree share its server's link."""
+    return len(tree.up) if tree.singles else len(tree.server_children)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from coordination.reduction import ExternalAnd
 from host_agent.node.environment import Named
 from host_agent.segment import Tensor
 from host_agent.workload import Judged, Verdict
+from protocol import hopsum_pb2 as pb
 
 Words = Sequence[int]
 
@@ -24,8 +24,8 @@ Words = Sequence[int]
 class VectorQueue:
     """The vectors of one worker; `reduction` is for its participant, from any thread.
 
-    `wake`: called when something waits. `combined`: told the words that come out, by whoever
-    coordinates. `broken`: told once when no vector will be combined any more although the workers
+    `wake`: called when something waits. `combined`: called with the words that come out.
+    `broken`: called once when no vector will be combined any more although the workers
     have not left.
     """
 
@@ -86,9 +86,9 @@ class _Vectors(Judged):
         """Nothing is checked here."""
         return Verdict()
 
-    def outcome(self) -> dict[str, Any]:
+    def outcome(self) -> pb.Outcome:
         """How many vectors were combined."""
-        return {"cycles": self.cycles}
+        return pb.Outcome(cycles=self.cycles)
 
 
 class SwitchedVectors:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+from functools import lru_cache
 from pathlib import Path
 
 from p4switch.control import bundle
+from p4switch.ir import Program
 from p4switch.source.position import P4Error, Position
 from p4switch.v1model.engine import Engine, EngineOptions
 
@@ -24,7 +26,7 @@ def default_executor() -> tuple[str, str]:
 
 
 class Loader:
-    """Makes engines of bundles."""
+    """Makes engines of bundles; switches of one process that run one program share its code."""
 
     def __init__(self, executor: str, options: EngineOptions) -> None:
         self.executor = executor
@@ -32,32 +34,39 @@ class Loader:
 
     def __call__(self, device_config: bytes) -> Engine:
         """An engine for a bundle (`bundle.make_bundle`). Raises P4Error."""
-        text = _checked_text(device_config)
         if self.executor == "interpreter":
-            return self._interpreter(text)
-        return self._native(text)
+            from p4switch.execute.interpreter import Interpreter
 
-    def _interpreter(self, text: str) -> Engine:
-        from p4switch.check import compile_program
-        from p4switch.execute.interpreter import Interpreter
-        from p4switch.source.parser import parse_text
-
-        return Interpreter(compile_program(parse_text(text)), self.options)
-
-    def _native(self, text: str) -> Engine:
-        from p4switch.execute.native.build import load
+            return Interpreter(_checked_program(device_config), self.options)
         from p4switch.execute.native.engine import NativeEngine
-        from packet_io.compile import cache_folder
-        from packet_io.private_files import write_private
 
-        # The cache names its entries by path and content: here by content alone.
-        folder = cache_folder() / "bundles"
-        folder.mkdir(exist_ok=True)
-        path = folder / f"{hashlib.sha256(text.encode()).hexdigest()}.p4"
-        if not path.exists():
-            write_private(path, text)
-        program, compiled = load(path)
+        program, compiled = _native_program(device_config)
         return NativeEngine(program, self.options, compiled=compiled)
+
+
+@lru_cache(maxsize=4)
+def _checked_program(device_config: bytes) -> Program:
+    from p4switch.check import compile_program
+    from p4switch.source.parser import parse_text
+
+    return compile_program(parse_text(_checked_text(device_config)))
+
+
+@lru_cache(maxsize=4)
+def _native_program(device_config: bytes) -> tuple[Program, Path]:
+    """A bundle's program and its shared object."""
+    from p4switch.execute.native.build import load
+    from packet_io.compile import cache_folder
+    from packet_io.private_files import write_private
+
+    text = _checked_text(device_config)
+    # The cache names its entries by path and content: here by content alone.
+    folder = cache_folder() / "bundles"
+    folder.mkdir(exist_ok=True)
+    path = folder / f"{hashlib.sha256(text.encode()).hexdigest()}.p4"
+    if not path.exists():
+        write_private(path, text)
+    return load(path)
 
 
 def _checked_text(device_config: bytes) -> str:

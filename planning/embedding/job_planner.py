@@ -2,8 +2,8 @@
 
 A new epoch gives the trees of switches other links; the weights, the topologies of hosts and the
 servers stay, since all workers must cut a tensor at the same places. These change only where
-`PlanRequest.recut` asks for it, and then hold from one of the job's borders on. The hosts that take
-part and the number of trees are fixed for a job's life.
+`PlanRequest.recut` asks for it, and then hold from one of the job's boundaries on. The hosts that
+take part and the number of trees are fixed for a job's life.
 """
 
 from __future__ import annotations
@@ -90,8 +90,8 @@ def resources_of(network: Network, request: PlanRequest, allocator: Allocator) -
 def _check(request: PlanRequest) -> None:
     if request.embedding.period == 1 or request.embedding.period < 0:
         raise PlanError(
-            f"borders every {request.embedding.period} tensors: expected 0 (none), or 2 or more; a "
-            "host asks for the next one when all have passed the last"
+            f"boundaries every {request.embedding.period} tensors: expected 0 (none), or 2 or "
+            "more; a host asks for the next one when all have passed the last"
         )
     if request.algorithm is not Algorithm.IN_NETWORK or request.results is Results.UNICAST:
         raise PlanError(

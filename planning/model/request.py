@@ -63,7 +63,7 @@ class PlanRequest:
     looks for trees. `max_aggregating`: how many switches may sum for the job, None: any number.
     `before`: the plan of the epoch before, None for a new job; what is fixed for a job's life
     follows from it (planner embedding). That one chooses its servers itself; with `recut` it
-    chooses weights anew, which hold from a border on.
+    chooses weights anew, which hold from a boundary on.
     """
 
     job: int

@@ -14,8 +14,8 @@ from p4switch.check import compile_file
 from p4switch.ir import Program
 from p4switch.stf import engine_factory
 from p4switch.v1model.engine import Engine, EngineOptions
+from tests.support.paths import PROGRAMS
 
-PROGRAMS = Path(__file__).with_name("programs")
 C_COMPILERS = ("cc", "gcc", "clang")
 
 EngineMaker = Callable[..., Engine]

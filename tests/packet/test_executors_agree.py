@@ -12,8 +12,8 @@ from p4switch.check import compile_file
 from p4switch.execute.interpreter import Interpreter
 from p4switch.stf import prepare
 from p4switch.v1model.engine import Engine, Packet
+from tests.support.paths import PROGRAMS
 
-PROGRAMS = Path(__file__).with_name("programs")
 ROUNDS = 40
 BATCH = 6
 
@@ -46,6 +46,7 @@ def mutated(rng: random.Random, packets: Sequence[Packet]) -> Packet:
     return port, bytes(frame) + rng.randbytes(rng.choice((0, 0, 7)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("executor", ["native"], indirect=True)
 @pytest.mark.parametrize("stf", sorted(PROGRAMS.glob("*.stf")), ids=lambda path: path.stem)
 def test_random_packets(stf: Path, two_engines: Callable[[Path], tuple[Engine, Engine]]) -> None:

@@ -6,6 +6,8 @@ import random
 import struct
 from collections.abc import Callable
 
+import pytest
+
 from p4switch.v1model.engine import Engine, Replica
 
 LANES = 256
@@ -15,6 +17,7 @@ def frame(slot: int, workers: int, bitmap: int, values: list[int]) -> bytes:
     return struct.pack(f">BBI{LANES}I", slot, workers, bitmap, *values)
 
 
+@pytest.mark.slow
 def test_lanes_add_up_over_workers(make_engine: Callable[..., Engine]) -> None:
     engine = make_engine("lanes")
     engine.set_multicast_group(1, [Replica(port, port) for port in (1, 2, 3)])
@@ -29,6 +32,7 @@ def test_lanes_add_up_over_workers(make_engine: Callable[..., Engine]) -> None:
         assert out == [(port, frame(slot, 3, 4, sums)) for port in (1, 2, 3)]
 
 
+@pytest.mark.slow
 def test_a_slot_beyond_the_registers_changes_nothing(make_engine: Callable[..., Engine]) -> None:
     engine = make_engine("lanes")
     engine.set_multicast_group(1, [Replica(1)])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -16,12 +15,11 @@ from p4switch.ir import Program
 from p4switch.stf import prepare
 from p4switch.v1model.engine import CloneSession, Engine, EngineOptions, Replica
 from tests.packet.test_executors_agree import mutated
+from tests.support.paths import HOPSUM_P4, PROGRAMS
 
 MakeEngine = Callable[..., Engine]
 Compile = Callable[[str], Program]
 
-PROGRAMS = Path(__file__).with_name("programs")
-HOPSUM = Path(__file__).parents[2] / "p4src" / "hopsum.p4"
 UNLIMITED = (1 << 32) - 1
 
 TEXT = """
@@ -142,13 +140,14 @@ def test_copies_share_the_budget_of_their_packet(
         assert len(engine.process([(9, frame(4)), (9, frame(0))])) >= leave, "each has its own"
 
 
+@pytest.mark.slow
 def test_only_programs_that_can_go_round_are_counted() -> None:
     """hopsum's packets go round nowhere: counting would be in the way."""
     counted = {path.stem for path in PROGRAMS.glob("*.p4") if "V1Switch(" in path.read_text()}
     counted = {name for name in counted if multiplies(compile_file(PROGRAMS / f"{name}.p4"))}
     assert counted >= {"again", "loops", "replication"}
     assert not counted & {"parsing", "router", "lanes", "arithmetic"}
-    assert not multiplies(compile_file(HOPSUM, defines={"LANES": "32"}))
+    assert not multiplies(compile_file(HOPSUM_P4, defines={"LANES": "32"}))
 
 
 @pytest.mark.parametrize("executor", ["native"], indirect=True)

@@ -10,8 +10,7 @@ import pytest
 from p4switch.check import compile_file
 from p4switch.stf import run_stf
 from p4switch.v1model.engine import Engine
-
-PROGRAMS = Path(__file__).with_name("programs")
+from tests.support.paths import PROGRAMS
 
 
 @pytest.mark.parametrize("stf", sorted(PROGRAMS.glob("*.stf")), ids=lambda path: path.stem)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 
 import pytest
 
@@ -22,15 +21,16 @@ from planning.registry import make_plan
 from simulation.all_reduce import SimulatedRun, simulate_plan, simulate_schedule
 from simulation.events import SimulationError
 from simulation.faults import Cut, Faults, Reboot
+from tests.support.paths import HOPSUM_P4
 
-PROGRAM = Path(__file__).resolve().parents[2] / "p4src" / "hopsum.p4"
 LANES = 32
 OPTIONS = WorkerOptions(deadline=500.0, max_timeout=0.3)
 
 
 @cache
 def maker(executor: str | None = None) -> object:
-    return engine_maker(PROGRAM, defines={"LANES": str(LANES), "SLOTS": "1024"}, executor=executor)
+    defines = {"LANES": str(LANES), "SLOTS": "1024"}
+    return engine_maker(HOPSUM_P4, defines=defines, executor=executor)
 
 
 def make_engine() -> Engine:
@@ -84,6 +84,7 @@ def check(done: SimulatedRun, elements: int = 3000, rounds: int = 2) -> None:
 TOPOLOGIES = [("star:4", 4), ("line:3x2", 6), ("leaf-spine:2x3", 6), ("fat-tree:4", 8)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", [0.0, 0.01, 0.05, 0.1])
 @pytest.mark.parametrize(("topology", "workers"), TOPOLOGIES)
 def test_int32_sums_are_exact_under_loss(topology: str, workers: int, loss: float) -> None:
@@ -93,6 +94,7 @@ def test_int32_sums_are_exact_under_loss(topology: str, workers: int, loss: floa
     assert (done.retransmissions > 0) == (loss > 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("results", list(Results))
 @pytest.mark.parametrize("algorithm", list(Algorithm))
 @pytest.mark.parametrize("dtype", list(DataType))
@@ -126,6 +128,7 @@ def test_fragments_are_sharded_over_servers() -> None:
         assert done.links[access, tree.server] > 0
 
 
+@pytest.mark.slow
 def test_switches_that_reboot_cost_time_only() -> None:
     network, plan = job("leaf-spine:2x3", 6)
     quiet = run(network, plan, rounds=4)
@@ -160,6 +163,7 @@ def test_a_link_that_stays_cut_ends_the_job_with_a_name() -> None:
         )
 
 
+@pytest.mark.slow
 def test_a_run_repeats_from_its_seed() -> None:
     network, plan = job("leaf-spine:2x2", 4)
     faults = Faults(loss=0.05, duplicate=0.02, reorder=0.05)
@@ -173,6 +177,7 @@ def test_a_run_repeats_from_its_seed() -> None:
     assert other.intervals != first.intervals
 
 
+@pytest.mark.slow
 def test_both_executors_give_the_same_run() -> None:
     network, plan = job("star:3", 3)
     spec = WorkloadSpec("random", 3, 700, 2, DataType.FLOAT32, 2)

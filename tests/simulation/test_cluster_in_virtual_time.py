@@ -8,7 +8,7 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache
@@ -25,6 +25,7 @@ from controller.dataplane.pipeline import Pipeline
 from controller.jobs.job_queue import JobState
 from controller.jobs.priorities import ONE_LEVEL
 from controller.jobs.replanning import ReplanningPolicy
+from controller.jobs.settings import ClusterSettings
 from controller.jobs.sharing import SharingPolicy
 from controller.telemetry.health import DampingPolicy
 from network.loaders import load_network
@@ -63,12 +64,18 @@ def network_of(name: str, slots: int = SLOTS) -> Network:
 
 
 def run(
-    folder: Path, network: str | Network, test: Test, slots: int = SLOTS, **options: Any
+    folder: Path,
+    network: str | Network,
+    test: Test,
+    slots: int = SLOTS,
+    policies: Mapping[str, Any] | None = None,
+    **options: Any,
 ) -> VirtualCluster:
     queue = EventQueue()
     if isinstance(network, str):
         network = network_of(network, slots)
-    chosen = ClusterOptions(pipeline(slots), load, folder / "jobs", **options)
+    settings = ClusterSettings(lanes=LANES, journal=folder / "jobs", **(policies or {}))
+    chosen = ClusterOptions(pipeline(slots), load, settings, **options)
     cluster = VirtualCluster(network, chosen, queue)
 
     async def main() -> None:
@@ -125,6 +132,7 @@ async def exact(cluster: VirtualCluster, name: str, within: float = 600.0) -> pb
     return job
 
 
+@pytest.mark.slow
 def test_a_job_is_summed_exactly(tmp_path: Path) -> None:
     async def test(cluster: VirtualCluster) -> None:
         await submit(cluster, "a", "h1,h2,h3")
@@ -150,6 +158,7 @@ def spines(cluster: VirtualCluster, name: str) -> set[str]:
     return {node for tree in plan.trees for node in tree.parts if node.startswith("s")}
 
 
+@pytest.mark.slow
 def test_one_seed_is_one_history(tmp_path: Path) -> None:
     """Byte for byte: every message, rule and frame count, with faults, and in another process."""
 
@@ -179,8 +188,8 @@ def eventful(folder: Path, seed: int) -> bytes:
     """The history of a cluster in which much goes wrong, and of its journal."""
 
     async def test(cluster: VirtualCluster) -> None:
-        await submit(cluster, "a", "h1,h3", rounds=150)
-        await submit(cluster, "b", "h2,h4", rounds=50)
+        await submit(cluster, "a", "h1,h3", rounds=50)
+        await submit(cluster, "b", "h2,h4", rounds=20)
         await running(cluster, "a")
         (spine,) = spines(cluster, "a")
         cluster.switches[spine].crash()
@@ -200,6 +209,7 @@ def eventful(folder: Path, seed: int) -> bytes:
     return "\n".join([*cluster.trace, (folder / "jobs").read_text()]).encode()
 
 
+@pytest.mark.slow
 def test_a_job_goes_on_around_a_switch_that_dies_and_uses_it_again(tmp_path: Path) -> None:
     async def test(cluster: VirtualCluster) -> None:
         await submit(cluster, "a", "h1,h3", rounds=200)
@@ -221,6 +231,7 @@ def test_a_job_goes_on_around_a_switch_that_dies_and_uses_it_again(tmp_path: Pat
     run(tmp_path, "leaf-spine:2x2x2", test)
 
 
+@pytest.mark.slow
 def test_a_switch_that_flaps_is_held_down(tmp_path: Path) -> None:
     async def test(cluster: VirtualCluster) -> None:
         await cluster.until(lambda: attached(cluster), "the agents")
@@ -240,6 +251,7 @@ def test_a_switch_that_flaps_is_held_down(tmp_path: Path) -> None:
     run(tmp_path, "leaf-spine:2x2x2", test)
 
 
+@pytest.mark.slow
 def test_a_reboot_costs_rules_and_registers_which_come_back(tmp_path: Path) -> None:
     """The job goes on in its epoch: the switch is back before it would be planned around."""
 
@@ -261,6 +273,7 @@ def test_a_reboot_costs_rules_and_registers_which_come_back(tmp_path: Path) -> N
     run(tmp_path, "star:4", test)
 
 
+@pytest.mark.slow
 def test_a_job_of_higher_priority_takes_slots_of_another(tmp_path: Path) -> None:
     async def test(cluster: VirtualCluster) -> None:
         low = await submit(cluster, "low", "h1,h2", "ps", rounds=2000, window=64)
@@ -279,7 +292,7 @@ def test_a_job_of_higher_priority_takes_slots_of_another(tmp_path: Path) -> None
         "star:4",
         test,
         slots=64,
-        sharing=SharingPolicy(Fraction(1)),
+        policies={"sharing": SharingPolicy(Fraction(1))},
     )
 
 
@@ -288,6 +301,7 @@ def level(cluster: VirtualCluster, job: int) -> int:
     return cluster.controller.priorities.levels().get(job, 0)
 
 
+@pytest.mark.slow
 def test_a_queued_job_starts_when_a_cancelled_one_has_gone(tmp_path: Path) -> None:
     async def test(cluster: VirtualCluster) -> None:
         first = await submit(cluster, "first", "h1,h2", rounds=3000, window=64)
@@ -306,8 +320,7 @@ def test_a_queued_job_starts_when_a_cancelled_one_has_gone(tmp_path: Path) -> No
         "star:4",
         test,
         slots=64,
-        sharing=SharingPolicy(Fraction(1)),
-        priorities=ONE_LEVEL,
+        policies={"sharing": SharingPolicy(Fraction(1)), "priorities": ONE_LEVEL},
     )
 
 
@@ -324,6 +337,7 @@ async def all_free(cluster: VirtualCluster) -> None:
     await cluster.until(free, "the slots of jobs that are over", 30.0)
 
 
+@pytest.mark.slow
 def test_jobs_go_on_over_a_crash_of_the_controller(tmp_path: Path) -> None:
     async def test(cluster: VirtualCluster) -> None:
         await submit(cluster, "a", "h1,h2,h3", rounds=300)
@@ -338,6 +352,7 @@ def test_jobs_go_on_over_a_crash_of_the_controller(tmp_path: Path) -> None:
     run(tmp_path, "star:4", test)
 
 
+@pytest.mark.slow
 def test_jobs_go_on_over_a_restart_of_the_controller(tmp_path: Path) -> None:
     async def test(cluster: VirtualCluster) -> None:
         await submit(cluster, "a", "h1,h2,h3", rounds=300)
@@ -350,6 +365,7 @@ def test_jobs_go_on_over_a_restart_of_the_controller(tmp_path: Path) -> None:
     run(tmp_path, "star:4", test)
 
 
+@pytest.mark.slow
 def test_a_partition_from_the_controller_is_survived(tmp_path: Path) -> None:
     """Agents and switches go on; nobody is told, so nobody is planned around."""
 
@@ -369,6 +385,7 @@ def test_a_partition_from_the_controller_is_survived(tmp_path: Path) -> None:
     run(tmp_path, "star:4", test)
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_ends_its_job_alone(tmp_path: Path) -> None:
     async def test(cluster: VirtualCluster) -> None:
         await submit(cluster, "a", "h1,h2", rounds=3000)
@@ -386,6 +403,7 @@ def test_a_worker_that_dies_ends_its_job_alone(tmp_path: Path) -> None:
     run(tmp_path, "star:5", test)
 
 
+@pytest.mark.slow
 def test_a_server_that_restarts_costs_an_epoch(tmp_path: Path) -> None:
     async def test(cluster: VirtualCluster) -> None:
         await submit(cluster, "a", "h1,h2", rounds=300)
@@ -399,6 +417,7 @@ def test_a_server_that_restarts_costs_an_epoch(tmp_path: Path) -> None:
     run(tmp_path, "star:3", test)
 
 
+@pytest.mark.slow
 def test_a_job_goes_over_to_a_spine_that_is_back_where_that_is_faster(tmp_path: Path) -> None:
     """Both share the one spine that there is, whose links are slow, until the other is back."""
     network = network_of("leaf-spine:2x2x2")
@@ -426,9 +445,10 @@ def test_a_job_goes_over_to_a_spine_that_is_back_where_that_is_faster(tmp_path: 
         assert epochs == sorted(plan.epoch for plan in manager.plans()) == [1, 2]
 
     policy = ReplanningPolicy(every=0, hold=1.0, pause=2.0)
-    run(tmp_path, replace(network, links=tuple(slow)), test, replanning=policy)
+    run(tmp_path, replace(network, links=tuple(slow)), test, policies={"replanning": policy})
 
 
+@pytest.mark.slow
 def test_boundaries_of_an_embedding_are_decided_by_the_controller(tmp_path: Path) -> None:
     """All agents ask before each, wait there, and cut alike; over a crash of the controller too."""
 
@@ -444,9 +464,15 @@ def test_boundaries_of_an_embedding_are_decided_by_the_controller(tmp_path: Path
         cluster.start_controller()
         await exact(cluster, "a")
 
-    run(tmp_path, "leaf-spine:2x2x2", test, replanning=ReplanningPolicy(every=6, pause=0.5))
+    run(
+        tmp_path,
+        "leaf-spine:2x2x2",
+        test,
+        policies={"replanning": ReplanningPolicy(every=6, pause=0.5)},
+    )
 
 
+@pytest.mark.slow
 def test_workers_sum_among_themselves(tmp_path: Path) -> None:
     async def test(cluster: VirtualCluster) -> None:
         await cluster.until(lambda: attached(cluster), "the agents")
@@ -483,6 +509,7 @@ def random_outages(rng: random.Random, network: Network, seconds: float) -> list
 SEEDS = int(os.environ.get("HOPSUM_SEEDS", "6"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_whatever_happens_sums_are_exact_and_slots_come_back(tmp_path: Path, seed: int) -> None:
     """Every job ends, or says what it waits for; those that finish have exact sums."""
@@ -528,5 +555,5 @@ def test_whatever_happens_sums_are_exact_and_slots_come_back(tmp_path: Path, see
         outages=outages,
         faults=Faults(loss=rng.choice([0.0, 0.01]), reorder=rng.choice([0.0, 0.05])),
         wires=WireOptions(loss=rng.choice([0.0, 0.05])),
-        sharing=SharingPolicy(Fraction(1)),
+        policies={"sharing": SharingPolicy(Fraction(1))},
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 
 import pytest
 
@@ -29,9 +28,9 @@ from planning.registry import make_plan
 from protocol.wire import Reduction
 from simulation.all_reduce import Replan, SimulatedRun, simulate_plan, simulate_schedule
 from simulation.faults import Faults
+from tests.support.paths import HOPSUM_P4
 from timing.prediction import predict
 
-PROGRAM = Path(__file__).resolve().parents[2] / "p4src" / "hopsum.p4"
 WORKERS = 4
 LANES = 352
 SEED = 3
@@ -41,7 +40,7 @@ VECTOR_WINDOW = 4
 @cache
 def maker() -> Callable[[], Engine]:
     defines = {"LANES": str(LANES), "SLOTS": "256"}
-    return engine_maker(PROGRAM, defines=defines, options=EngineOptions(queue_depth=1 << 16))
+    return engine_maker(HOPSUM_P4, defines=defines, options=EngineOptions(queue_depth=1 << 16))
 
 
 @cache
@@ -98,12 +97,13 @@ def check(run: SimulatedRun) -> None:
         assert isinstance(training, OperatorTraining)
         assert training.verdict().wrong == 0
         orders.add(tuple(training.order))
-        losses = training.outcome()["losses"]
+        losses = list(training.outcome().losses)
         assert losses == pytest.approx(train_alone(SEED, 1).losses, rel=1e-3)
     assert len(orders) == 1
     assert sorted(orders.pop()) == sorted(NAMES)
 
 
+@pytest.mark.slow
 def test_all_workers_sum_in_one_order_and_every_byte_is_predicted() -> None:
     network, plan = case()
     run = train()
@@ -115,6 +115,7 @@ def test_all_workers_sum_in_one_order_and_every_byte_is_predicted() -> None:
     assert run.retransmissions == 0
 
 
+@pytest.mark.slow
 def test_a_run_repeats_exactly() -> None:
     faults = Faults(loss=0.01, reorder=0.01)
     one, other = train(2, faults), train(2, faults)
@@ -127,6 +128,7 @@ def test_a_run_repeats_exactly() -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_ring_sums_in_the_agreed_order_too() -> None:
     network, plan = case()
     spec = WorkloadSpec("digits", WORKERS, 0, 1, DataType.FLOAT32, SEED, coordinate=True)
@@ -141,6 +143,7 @@ def test_a_ring_sums_in_the_agreed_order_too() -> None:
     check(run)
 
 
+@pytest.mark.slow
 def test_vectors_through_the_switches_cost_a_packet_a_cycle_on_every_link() -> None:
     """Four operators and the iteration are three words: one fragment up every link, one down."""
     network, _ = case()
@@ -160,6 +163,7 @@ def test_vectors_through_the_switches_cost_a_packet_a_cycle_on_every_link() -> N
     assert number >= spec.steps - 1
 
 
+@pytest.mark.slow
 def test_vectors_through_the_switches_outlive_loss_and_new_plans() -> None:
     network, _ = case()
     faults = Faults(loss=0.02, duplicate=0.01, reorder=0.02)
@@ -188,6 +192,7 @@ class Forgetful(OperatorTraining):
         return [operator for operator in operators if operator.name != NAMES[1]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("manner", ["tree", "ring", "switches", "schedule"])
 def test_a_worker_that_leaves_an_operator_out_is_named(manner: str) -> None:
     """And nothing of two steps is summed: the workers' sums would not be what they check."""

@@ -108,6 +108,7 @@ def packet_seconds(case: Case) -> tuple[float, float]:
     return report.measured.seconds, max(report.measured.links.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_within_five_percent_of_the_packet_level(case: Case) -> None:
     flow, packet = flow_seconds(case), packet_seconds(case)

@@ -73,9 +73,10 @@ def run(
 
 
 NETWORK, [PLAN] = epochs("leaf-spine:2x2", 4)
-LINKS = [link for link in NETWORK.directed_links() if run(NETWORK, PLAN).links[link]]
+LINKS = [link for link, carried in run(NETWORK, PLAN).links.items() if carried]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("link", LINKS, ids=lambda link: "-".join(link))
 def test_h1_h2_h3_h7_each_frame_of_the_first_windows_is_lost_once(link: tuple[str, str]) -> None:
     """Contributions, partial sums and results of every level, one loss at a time."""
@@ -124,6 +125,7 @@ def test_h19_fragment_numbers_pass_every_width(first: int) -> None:
     run(network, plan, rounds=2, faults=Faults(loss=0.05), options=options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("delay", "epoch"), [(0.0, 1), (1e-4, 1), (3e-3, 1), (1e-4, 0xFFFE), (1e-4, 0xFFFF)]
 )

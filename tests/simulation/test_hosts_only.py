@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from cli.experiment.description import Algorithm, Experiment, ExperimentError
-from cli.experiment.prepare import prepare
+from cli.experiment.prepare import prepare, task_of
 from cli.experiment.result import Report
 from cli.experiment.runner import run_experiment
 from collectives.algorithms.level_wise import Siblings
 from collectives.algorithms.level_wise_form import FormOptions, Shape
-from collectives.plan import DataType
+from collectives.plan import DataType, PlanError
 
 ELEMENTS = 60_000
 
@@ -41,6 +41,7 @@ def seconds(report: Report) -> float:
     return report.measured.seconds
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("topology", "workers"), [("torus:2x3", 6), ("complete:5", 5), ("hypercube:3", 8)]
 )
@@ -51,9 +52,10 @@ def test_trees_of_hosts_are_exact_and_faster_than_a_ring(topology: str, workers:
     assert seconds(trees) < 0.75 * seconds(run(topology, workers, Algorithm.RING))
 
 
+@pytest.mark.slow
 def test_tree_neighbours_talk_over_their_own_link() -> None:
     report = run("torus:3x3", 9, Algorithm.MULTI_TREE, max_trees=2)
-    trees = prepare(report.experiment).trees
+    trees = task_of(prepare(report.experiment).job).trees
     used = {frozenset(edge) for shared in trees for edge in shared.tree.parents.items()}
     assert seconds(report) > 0
     assert report.measured is not None
@@ -61,6 +63,7 @@ def test_tree_neighbours_talk_over_their_own_link() -> None:
     assert carried == used
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", [Algorithm.RING, Algorithm.DOUBLE_TREE])
 def test_others_go_through_hosts_that_forward(algorithm: Algorithm) -> None:
     report = run("torus:3x3", 7, algorithm)
@@ -75,31 +78,35 @@ def test_others_go_through_hosts_that_forward(algorithm: Algorithm) -> None:
 def test_the_planner_and_the_algorithm_are_one() -> None:
     base = Experiment(topology="torus:2x2", workers=4, planner="multi-tree")
     assert prepare(base).experiment.algorithm is Algorithm.MULTI_TREE
-    assert len(prepare(base).trees) > 1
+    assert len(task_of(prepare(base).job).trees) > 1
     switched = Experiment(topology="star:3", workers=3, algorithm=Algorithm.MULTI_TREE)
     prepared = prepare(switched)
     assert prepared.experiment.algorithm is Algorithm.IN_NETWORK
     assert prepared.experiment.planner == "multi-tree"
     assert prepared.plan is not None
-    assert prepared.trees == ()
+    assert task_of(prepared.job).trees == ()
 
 
+@pytest.mark.slow
 def test_a_run_goes_over_the_trees_of_mtree() -> None:
     trees = run("complete:5", 5, Algorithm.IN_NETWORK, planner="mtree")
     assert trees.experiment.algorithm is Algorithm.MULTI_TREE
-    assert (trees.experiment.planner, len(prepare(trees.experiment).trees)) == ("mtree", 5)
+    assert (trees.experiment.planner, len(task_of(prepare(trees.experiment).job).trees)) == (
+        "mtree",
+        5,
+    )
     assert seconds(trees) == pytest.approx(trees.predicted.seconds, rel=0.3)
     whole = run("complete:5", 5, Algorithm.MULTI_TREE, planner="mtree", tree_bandwidth=25e6)
-    assert len(prepare(whole.experiment).trees) == 1
+    assert len(task_of(prepare(whole.experiment).job).trees) == 1
     assert seconds(trees) < 0.6 * seconds(whole)
 
 
 def test_options_of_mtree_need_its_planner() -> None:
     base = Experiment(topology="torus:2x2", workers=4, planner="multi-tree")
     for experiment in (replace(base, tree_bandwidth=1e6), replace(base, keep=0.5)):
-        with pytest.raises(ExperimentError, match="only the planner mtree knows it"):
+        with pytest.raises(PlanError, match="only the planner mtree knows it"):
             prepare(experiment)
-    with pytest.raises(ExperimentError, match=r"mtree on star:3: .* has switches"):
+    with pytest.raises(PlanError, match=r"mtree on star:3: .* has switches"):
         prepare(Experiment(topology="star:3", workers=3, planner="mtree"))
 
 
@@ -107,10 +114,11 @@ def test_options_of_mtree_need_its_planner() -> None:
 def test_some_hosts_sum_over_trees_of_their_own(planner: str) -> None:
     report = run("torus:3x3", 5, Algorithm.MULTI_TREE, planner=planner)
     assert seconds(report) == pytest.approx(report.predicted.seconds, rel=0.3)
-    trees = prepare(report.experiment).trees
+    trees = task_of(prepare(report.experiment).job).trees
     assert all(set(shared.tree.nodes) == {f"h{i}" for i in range(1, 6)} for shared in trees)
 
 
+@pytest.mark.slow
 def test_inner_hosts_of_a_tree_sum_level_by_level(tmp_path: Path) -> None:
     # 003, figure 2: parents that are processors as well.
     links = {"a": "r", "b": "r", "a1": "a", "a2": "a", "b1": "b", "b2": "b", "b3": "b"}

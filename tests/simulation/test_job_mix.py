@@ -1,35 +1,141 @@
-"""Jobs as fluid beside the same jobs in packets, with the real P4 program and the real agents."""
+"""Many jobs as fluid: cases worked out by hand, and the plans that become fluid."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import math
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from controller.jobs.priorities import ONE_LEVEL, PriorityPolicy
 from network.loaders import load_network
+from planning.model.request import Algorithm, PlanRequest
 from planning.registry import make_plan
-from simulation.job_mix import fluid_job, simulate_jobs
-from tests.simulation.test_all_reduce import LANES
-from tests.simulation.test_priorities import RATE, both, requests
+from protocol.wire import frame_bytes
+from simulation.job_mix import FluidJob, JobMixError, fluid_job, simulate_jobs
 from timing.routes import LinkArrays
 
-WHO_HAS_A_ROUND = PriorityPolicy(early_iterations=1, thresholds=(), starved=None)
-"""The long job soon has one, of many; the short one's is its last."""
+LAS = PriorityPolicy(early_iterations=0, thresholds=(10,), starved=None)
+"""The first ten bytes go before the others."""
 
 
-@pytest.mark.parametrize("priorities", [False, True])
-def test_a_long_and_a_short_job_take_as_long_in_packets(priorities: bool) -> None:
-    network = load_network("star:4", link_rate=RATE, latency=1e-5, slots=1024)
-    links = LinkArrays(network)
-    long, short = (
-        fluid_job(links, make_plan(network, request), start, fragments * LANES, 1)
-        for request, start, fragments in zip(
-            requests(network, 2, 64).values(), (0.0, 0.005), (1600, 400), strict=True
-        )
+def job(start: float, size: float, *links: int, rounds: int = 1, **options: float) -> FluidJob:
+    return FluidJob(start, size, rounds, tuple((link, 1.0) for link in links or (0,)), **options)
+
+
+def ends(jobs: list[FluidJob], capacities: list[float], policy: PriorityPolicy) -> list[float]:
+    times = simulate_jobs(jobs, np.array(capacities), policy, report_seconds=1.0)
+    assert times.started.tolist() == [each.start for each in jobs]
+    return [float(end) for end in times.ended]
+
+
+def test_two_jobs_share_a_link_fairly() -> None:
+    # Both at 5 until the short one is over at 4 s, having sent 20 each; then 20 at 10.
+    assert ends([job(0, 40), job(0, 20)], [10], ONE_LEVEL) == [6, 4]
+    # Alone for 1 s.
+    assert ends([job(0, 30), job(1, 10)], [10], ONE_LEVEL) == [4, 3]
+
+
+def test_a_job_that_has_sent_little_goes_first() -> None:
+    # At 1 s the first has sent its ten; the second, that comes at 2 s, has the link for 1 s.
+    assert ends([job(0, 40), job(2, 10)], [10], LAS) == [5, 3]
+    assert ends([job(0, 40), job(2, 10)], [10], ONE_LEVEL) == [5, 4]
+
+
+def test_levels_change_when_agents_report() -> None:
+    # The second has sent ten bytes at 2.5 s, which is heard of at 3 s; they share from then on.
+    assert ends([job(0, 40), job(1.5, 20)], [10], LAS) == pytest.approx([6, 4])
+    quick = simulate_jobs([job(0, 40), job(1.5, 20)], np.array([10.0]), LAS, report_seconds=0.5)
+    assert quick.ended.tolist() == pytest.approx([6, 4.5])
+
+
+def test_first_iterations_go_before_everything() -> None:
+    # One byte a round, and twenty: the second is at level 0 until 5 s, then they share.
+    jobs = [job(0, 60, rounds=60), job(1, 60, rounds=3)]
+    early = PriorityPolicy(early_iterations=2, thresholds=(10,), starved=None)
+    assert ends(jobs, [10], early) == pytest.approx([12, 9])
+    assert ends(jobs, [10], LAS) == pytest.approx([12, 12])
+
+
+def test_a_job_goes_as_fast_as_its_tightest_link_or_its_window() -> None:
+    assert ends([job(0, 20, 0, 1)], [10, 4], ONE_LEVEL) == [5]
+    assert ends([job(0, 20, 0, 1, limit=2.0)], [10, 4], ONE_LEVEL) == [10]
+    twice = FluidJob(0, 20, 1, ((0, 2.0),))
+    assert ends([twice], [10], ONE_LEVEL) == [4]
+
+
+def test_bytes_of_frames_count_for_levels() -> None:
+    # Ten bytes of frames are five of tensors: the first steps down at 1 s, when 5 s are left.
+    heavy = [job(0, 60, sent=2.0), job(1, 10, sent=0.5)]
+    assert ends(heavy, [10], LAS) == [7, 2]
+
+
+def test_a_gap_without_jobs_is_skipped() -> None:
+    assert ends([job(0, 10), job(1000.25, 10)], [10], LAS) == [1, 1001.25]
+    assert ends([], [10], LAS) == []
+
+
+def test_a_starved_job_gets_its_turn() -> None:
+    starving = PriorityPolicy(early_iterations=0, thresholds=(10,), starved=5.0)
+    # New jobs come whenever the one before is over: without the rule the first waits for all.
+    stream = [job(1 + number, 10) for number in range(30)]
+    first = ends([job(0, 20), *stream], [10], LAS)[0]
+    assert first == 32
+    assert ends([job(0, 20), *stream], [10], starving)[0] < first
+
+
+def test_what_cannot_end_is_named() -> None:
+    with pytest.raises(JobMixError, match="job 0 has no limit"):
+        ends([job(0, 10)], [math.inf], ONE_LEVEL)
+    with pytest.raises(JobMixError, match="job 1 never ends"):
+        ends([job(0, 10), job(0, 10, 1)], [10, 0], ONE_LEVEL)
+
+
+jobs_of_a_link = st.lists(
+    st.tuples(st.integers(0, 20), st.integers(1, 100)), min_size=1, max_size=8
+)
+
+
+@pytest.mark.slow
+@given(jobs_of_a_link, st.sampled_from([ONE_LEVEL, LAS, PriorityPolicy(1, (5, 50), 3.0)]))
+def test_a_link_works_while_there_is_work(
+    chosen: list[tuple[int, int]], policy: PriorityPolicy
+) -> None:
+    """Whatever the order, the last job on a link ends when any order would end it."""
+    jobs = [job(start, size, rounds=4) for start, size in chosen]
+    free = 0.0
+    for start, size in sorted(chosen):
+        free = max(free, start) + size / 10
+    found = ends(jobs, [10], policy)
+    assert max(found) == pytest.approx(free)
+    assert all(
+        end - start >= size / 10 - 1e-6 for end, (start, size) in zip(found, chosen, strict=True)
     )
-    policy = WHO_HAS_A_ROUND if priorities else ONE_LEVEL
-    fluid = simulate_jobs([replace(long, rounds=1600), short], links.capacities, policy, 1e-4)
-    packets = both(priorities=priorities, levels=(5, 1) if priorities else (None, None))
-    # A fluid has no round trips: the short job's are 6 % of its time behind the other's window.
-    assert fluid.completion.tolist() == pytest.approx([packets[1], packets[2]], rel=0.07)
+    assert found == ends(jobs, [10], policy)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "copies"), [(Algorithm.IN_NETWORK, 1), (Algorithm.SERVER, 3)]
+)
+def test_a_plan_as_fluid(algorithm: Algorithm, copies: int) -> None:
+    network = load_network("star:4", link_rate="10Mbit")
+    links = LinkArrays(network)
+    request = PlanRequest(1, 1, ("h1", "h2", "h3"), ("h4",), algorithm=algorithm, window=64)
+    plan = make_plan(network, request)
+    fluid = fluid_job(links, plan, 2.0, 100_000, 5)
+    assert (fluid.start, fluid.size, fluid.rounds) == (2.0, 2_000_000, 5)
+    amounts = {links.pairs[link]: amount for link, amount in fluid.links}
+    last = frame_bytes(plan.lanes, 1) / (4 * plan.lanes)
+    assert amounts["s1", "h4"] == pytest.approx(copies * last)
+    assert fluid.sent == max(amount for (u, _), amount in amounts.items() if u != "s1")
+    seconds = float(simulate_jobs([fluid], links.capacities, ONE_LEVEL).completion[0])
+    assert seconds == pytest.approx(fluid.size * max(amounts.values()) / 1.25e6)
+
+
+def test_a_job_of_several_trees_is_refused() -> None:
+    network = load_network("star:4", link_rate="10Mbit")
+    plan = make_plan(network, PlanRequest(1, 1, ("h1", "h2"), ("h3", "h4")))
+    with pytest.raises(JobMixError, match="job 1 has 2 trees"):
+        fluid_job(LinkArrays(network), plan, 0.0, 1000, 1)

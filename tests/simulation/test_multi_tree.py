@@ -33,6 +33,7 @@ def seconds(report: Report) -> float:
     return report.measured.seconds
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("uplink", "trees", "times"), [(2e6, 4, 4.0), (4e6, 2, 2.0)])
 def test_trees_use_all_uplinks(uplink: float, trees: int, times: float) -> None:
     one = run(uplink_rate=uplink)
@@ -43,6 +44,7 @@ def test_trees_use_all_uplinks(uplink: float, trees: int, times: float) -> None:
     assert 0.9 * times <= seconds(one) / seconds(many) <= 1.1 * times
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", list(DataType))
 def test_sums_are_exact_under_loss(dtype: DataType) -> None:
     report = run(

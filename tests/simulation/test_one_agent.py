@@ -38,23 +38,24 @@ TOS_AT = 15
 
 def exact(run: SimulatedRun, checked: int) -> None:
     """All reports say that so many elements were checked, and none was wrong."""
-    assert [report["verdict"]["wrong"] for report in run.reports] == [0] * len(run.reports)
-    assert {report["verdict"]["checked"] for report in run.reports} == {checked}
+    assert [report.verdict.wrong for report in run.reports] == [0] * len(run.reports)
+    assert {report.verdict.checked for report in run.reports} == {checked}
 
 
 # -- Boundaries
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("faults", [Faults(), LOSS])
 def test_a_relay_comes_in_at_a_boundary_and_goes_at_another(
     faults: Faults, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Six tensors, a boundary after every second; h8 adds only to the third and the fourth."""
     asked: list[tuple[str, int]] = []
-    ask = ScriptedStream.ask_border
+    ask = ScriptedStream.ask_boundary
     monkeypatch.setattr(
         ScriptedStream,
-        "ask_border",
+        "ask_boundary",
         lambda stream, number: (asked.append((stream.host, number)), ask(stream, number)),
     )
     ring = HostPart(Fraction(1, 2), order=WORKERS)
@@ -116,6 +117,7 @@ def coordinated(manner: str, faults: Faults) -> Simulation:
     return simulation
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("manner", ["tree", "ring", "switches", "schedule"])
 def test_workers_agree_on_an_order_under_loss(manner: str) -> None:
     simulation = coordinated(manner, LOSS)
@@ -123,15 +125,16 @@ def test_workers_agree_on_an_order_under_loss(manner: str) -> None:
     hosts = simulation.script.hosts.values()
     if manner == "switches":
         reports = simulation.script.jobs[2].reports.values()
-        assert {report["outcome"]["cycles"] for report in reports} != {0}
+        assert {report.outcome.cycles for report in reports} != {0}
     run = simulation.result(1)
-    (order,) = {tuple(report["outcome"]["operator_order"]) for report in run.reports}
+    (order,) = {tuple(report.outcome.operator_order) for report in run.reports}
     assert sorted(order) == sorted(NAMES)
-    assert all(report["verdict"]["wrong"] == 0 for report in run.reports)
+    assert all(report.verdict.wrong == 0 for report in run.reports)
     assert run.retransmissions > 0
     assert not any(1 in host.agent.members for host in hosts), "all were released"
 
 
+@pytest.mark.slow
 def test_operators_overlap_in_the_switches_and_follow_each_other_over_tcp() -> None:
     def overlaps(manner: str) -> bool:
         simulation = coordinated(manner, Faults())
@@ -143,6 +146,7 @@ def test_operators_overlap_in_the_switches_and_follow_each_other_over_tcp() -> N
     assert not overlaps("schedule")
 
 
+@pytest.mark.slow
 def test_a_host_that_leaves_is_named_to_the_other_workers() -> None:
     simulation = coordinated("tree", Faults())
     script = simulation.script
@@ -190,6 +194,7 @@ def two_jobs(levels: tuple[int, int]) -> tuple[list[float], list[tuple[int, int]
     return ends, sent
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", [1, 2])
 def test_frames_of_the_lower_level_leave_first(first: int) -> None:
     levels = (0, 2) if first == 1 else (2, 0)
@@ -201,6 +206,7 @@ def test_frames_of_the_lower_level_leave_first(first: int) -> None:
     assert ends[first - 1] < 0.75 * ends[2 - first]
 
 
+@pytest.mark.slow
 def test_jobs_of_one_level_end_together() -> None:
     ends, sent = two_jobs((1, 1))
     assert ends[0] == pytest.approx(ends[1], rel=0.1)
@@ -236,6 +242,7 @@ def test_segments_carry_the_level_of_their_job() -> None:
 # -- Restarts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("faults", [Faults(), LOSS])
 def test_a_server_that_is_restarted_gets_the_last_window(faults: Faults) -> None:
     network, plan = job("leaf-spine:2x2", 4)

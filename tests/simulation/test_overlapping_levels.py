@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from cli.experiment.description import Algorithm, Experiment
 from cli.experiment.runner import run_experiment
 from collectives.algorithms.level_wise import pieces_for
@@ -12,6 +14,7 @@ from tests.oracles import costs
 TOPOLOGY, RATE, UPLINK, ELEMENTS = "leaf-spine:4x2", 1e8, 5e7, 160_000
 
 
+@pytest.mark.slow
 def test_all_levels_take_less_than_one_after_the_other() -> None:
     network = load_network(TOPOLOGY, link_rate=RATE, uplink_rate=UPLINK)
     ranks = [f"h{i + 1}" for i in range(8)]

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 
 import pytest
 
-from cli.experiment.description import Algorithm, Experiment
-from cli.experiment.prepare import Prepared, prepare
+from cli.experiment.description import Algorithm, Engine, Experiment
+from cli.experiment.pipelines import pipeline_for
+from cli.experiment.prepare import prepare, task_of
 from cli.experiment.result import Report
 from cli.experiment.runner import run_experiment
-from cli.experiment.simulated import engine_maker_for
+from cli.experiment.simulated import loader
 from collectives.plan import DataType, HostPart, JobPlan, PlanError, TreePlan
+from controller.jobs.settings import ClusterSettings
 from host_agent.job import check_same_job
 from host_agent.workload import Verdict, WorkloadSpec, make_workload
-from network.model import Network
 from network.topologies import Options, make_topology
 from planning.model.allocation import Allocator
 from planning.model.request import PlanRequest
@@ -42,13 +44,8 @@ def mixed(servers: tuple[str, ...] = ("ps", "h4"), epoch: int = 1) -> JobPlan:
     return replace(make_plan(NETWORK, request, Allocator(NETWORK)), host_parts=PARTS)
 
 
-def prepared_for(network: Network) -> Prepared:
-    """Only for its engine."""
-    base = prepare(Experiment("leaf-spine:2x4x2", workers=4, lanes=LANES))
-    return replace(base, network=network)
-
-
-MAKE_ENGINE = engine_maker_for(prepared_for(NETWORK))
+SETTINGS = ClusterSettings(lanes=LANES)
+MAKE_ENGINE = partial(loader(), pipeline_for(NETWORK, Engine.EMBEDDED, SETTINGS).config)
 
 
 def run(
@@ -97,6 +94,7 @@ def test_parts_of_hosts_alone(dtype: DataType) -> None:
     assert all(not counts.get("aggregated") for counts in done.switches.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DataType)
 def test_sums_of_parts_are_exact_under_loss(dtype: DataType) -> None:
     done = run(mixed(), dtype, 4000, faults=Faults(loss=0.02, duplicate=0.01, reorder=0.01))
@@ -104,6 +102,7 @@ def test_sums_of_parts_are_exact_under_loss(dtype: DataType) -> None:
     assert done.retransmissions > 0
 
 
+@pytest.mark.slow
 def test_trees_change_under_way_and_parts_stay() -> None:
     """Server h4, which is a parameter server too, gives its tree to h3; and a switch is left."""
     plan = mixed()
@@ -115,9 +114,12 @@ def test_trees_change_under_way_and_parts_stay() -> None:
     exact(run(plan, DataType.INT32, 8000, rounds=3, replans=replans), 4 * 3 * 8000)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", [0.0, 0.02])
 @pytest.mark.parametrize("dtype", DataType)
-def test_cuts_change_at_borders_while_epochs_change_anywhere(dtype: DataType, loss: float) -> None:
+def test_cuts_change_at_boundaries_while_epochs_change_anywhere(
+    dtype: DataType, loss: float
+) -> None:
     """Trees get more, less and nothing; relays come and go; new epochs come in between."""
     plan = replace(mixed(), period=1)
 
@@ -142,7 +144,7 @@ def test_cuts_change_at_borders_while_epochs_change_anywhere(dtype: DataType, lo
     exact(run(plan, dtype, 3000, 7, faults, replans, cuts), 4 * 7 * 3000)
 
 
-def test_without_borders_a_cut_is_for_life() -> None:
+def test_without_boundaries_a_cut_is_for_life() -> None:
     plan = mixed()
     with pytest.raises(PlanError, match="shares and parts"):
         check_same_job(plan, replace(plan, epoch=2, host_parts=PARTS[:1]))
@@ -163,6 +165,7 @@ def embedded(**choices: object) -> Report:
     return run_experiment(Experiment(**{**base, **choices}))  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DataType)
 def test_an_experiment_with_an_embedding(dtype: DataType) -> None:
     report = embedded(dtype=dtype)
@@ -183,10 +186,11 @@ def test_a_training_with_an_agreed_order_has_no_relays() -> None:
     prepared = prepare(
         Experiment("leaf-spine:2x4x1", workers=4, train="digits", algorithm=Algorithm.EMBEDDING)
     )
-    assert prepared.coordination is not None and prepared.plan is not None
+    assert task_of(prepared.job).coordination is not None and prepared.plan is not None
     assert set(prepared.plan.auxiliary) == set(prepared.plan.servers)
 
 
+@pytest.mark.slow
 def test_predictions_of_hosts_come_near() -> None:
     """On a network of hosts all is summed by TCP: bytes are estimated, not exact."""
     report = embedded(topology="torus:3x3", workers=9, elements=60_000, uplink_rate=None)

@@ -222,6 +222,7 @@ def both(*, priorities: bool, levels: tuple[int | None, int | None]) -> dict[int
     return {1: cluster.finished[1], 2: cluster.finished[2] - begin}
 
 
+@pytest.mark.slow
 def test_a_job_of_high_priority_hardly_sees_the_other() -> None:
     network = load_network("star:4", link_rate=RATE, latency=1e-5, slots=1024)
     alone = Cluster(network)
@@ -236,12 +237,14 @@ def test_a_job_of_high_priority_hardly_sees_the_other() -> None:
     assert first[1] == pytest.approx(shared[1], rel=0.03)
 
 
+@pytest.mark.slow
 def test_results_have_priority_on_their_way_down() -> None:
     """The server's own link is where results of both jobs meet."""
     slow_down = both(priorities=True, levels=(1, 5))
     assert slow_down[2] > 2 * both(priorities=True, levels=(5, 1))[2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", [0.0, 0.02])
 @pytest.mark.parametrize("time", [0.001, 0.003, 0.006])
 def test_who_gives_way_in_mid_run_loses_time_and_no_sum(time: float, loss: float) -> None:

@@ -87,6 +87,7 @@ async def code_of(work: Awaitable[object]) -> tuple[grpc.StatusCode, str]:
     return error.value.code(), error.value.details() or ""
 
 
+@pytest.mark.slow
 def test_a_unary_call_takes_the_way_there_and_back() -> None:
     async def test(two: Two) -> None:
         reply = await two.stub.Status(pb.StatusRequest())
@@ -96,6 +97,7 @@ def test_a_unary_call_takes_the_way_there_and_back() -> None:
     run(test)
 
 
+@pytest.mark.slow
 def test_streams_keep_their_order() -> None:
     async def test(two: Two) -> None:
         stream = two.stream()
@@ -255,6 +257,7 @@ def test_a_reset_ends_calls_at_both_ends() -> None:
     run(test)
 
 
+@pytest.mark.slow
 def test_lost_packets_are_delays_that_repeat() -> None:
     async def test(two: Two) -> None:
         for _ in range(20):

@@ -268,6 +268,7 @@ SHORT_OF_SLOTS = [
 """A job whose server moves finds no slots on its new way."""
 
 
+@pytest.mark.slow
 @settings(max_examples=10, phases=(Phase.explicit, Phase.reuse, Phase.generate))
 @example(SHORT_OF_SLOTS, 0.03, 861)
 @given(JOBS, st.sampled_from([0.0, 0.03]), st.integers(0, 1000))
@@ -293,6 +294,7 @@ def test_whoever_comes_and_goes_all_sums_are_exact(
         assert all(not cluster.manager.slots_held(name) for name in cluster.network.switches)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pause", [3e-4, 1e-3, 2e-3, 4e-3])
 def test_a_restart_of_the_controller_in_mid_run(pause: float) -> None:
     """The first job's end leaves a gap, so the plans made anew have other slots than before."""
@@ -311,6 +313,7 @@ def test_a_restart_of_the_controller_in_mid_run(pause: float) -> None:
         assert cluster.exact == 2
 
 
+@pytest.mark.slow
 def test_slots_are_given_up_and_come_back_in_mid_run() -> None:
     """Three levels of jobs with the same workers, each of which wants all slots of a leaf."""
     with live(SLOTS, 0.02, 1) as cluster:

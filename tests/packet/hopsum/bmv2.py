@@ -19,6 +19,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 import grpc
@@ -26,10 +27,13 @@ from finsy.proto import p4i, p4r, p4r_grpc
 from google.protobuf import text_format
 
 from mininet_topos.shaping import offload_command
+from p4switch.control.bundle import make_bundle
 from p4switch.control.plane import AUXDATA_ROOM, PACKET_AUXDATA, SOL_PACKET, frame_with_tag
+from packet_io.compile import cache_entry, locked
 from protocol.outcomes import Outcome
-from tests.machine import PATIENCE, interface_names, loopback, own_port
-from tests.packet.hopsum.switches import CPU_PORT, PORTS, PROGRAM, Build, Frame, Match, Switch
+from tests.packet.hopsum.switches import CPU_PORT, PORTS, Build, Frame, Match, Switch
+from tests.support.machine import PATIENCE, interface_names, loopback, own_port
+from tests.support.paths import HOPSUM_P4
 
 MARKER_MAC = 0x02FE00000000
 """Plus the port that a marker goes to; the CPU port has one too."""
@@ -54,22 +58,36 @@ def why_not() -> str | None:
 
 
 class Compiler:
-    """hopsum.p4 through p4c, each build once."""
+    """hopsum.p4 through p4c, each build once: a large one takes p4c a quarter of a minute.
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    What it made is in the cache of the switches' C, by the program's text and p4c's version.
+    """
 
     def files(self, build: Build) -> tuple[Path, Path]:
         """P4Info and JSON of a build."""
-        out = self.folder / str(build)
-        info = out / "hopsum.p4info.txtpb"
-        if not info.exists():
-            out.mkdir(parents=True)
+        text = make_bundle(HOPSUM_P4, defines=build.defines).decode()
+        entry = cache_entry("p4c", _p4c_version(), text)
+        made = entry / "hopsum.p4info.txtpb", entry / "hopsum.json"
+        with locked(entry):
+            if not all(file.exists() for file in made):
+                self._compile(build, entry)
+        return made
+
+    def _compile(self, build: Build, entry: Path) -> None:
+        with tempfile.TemporaryDirectory(dir=entry) as folder:
+            info = Path(folder, "hopsum.p4info.txtpb")
             defines = [f"-D{name}={value}" for name, value in build.defines.items()]
             command = ["p4c", "--target", "bmv2", "--arch", "v1model", "--std", "p4-16", *defines]
-            command += ["--p4runtime-files", str(info), "-o", str(out), str(PROGRAM)]
+            command += ["--p4runtime-files", str(info), "-o", folder, str(HOPSUM_P4)]
             subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-        return info, out / "hopsum.json"
+            for file in (info, Path(folder, "hopsum.json")):
+                file.replace(entry / file.name)
+
+
+@cache
+def _p4c_version() -> str:
+    said = subprocess.run(["p4c", "--version"], check=True, capture_output=True, text=True)
+    return said.stdout
 
 
 class Bmv2Process:

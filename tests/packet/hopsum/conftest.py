@@ -12,9 +12,10 @@ from tests.packet.hopsum import bmv2
 from tests.packet.hopsum.switches import Build, EngineSwitch, Switch
 
 ENGINES = (
-    "interpreter",
+    pytest.param("interpreter", marks=pytest.mark.slow),
     "native",
-    pytest.param("bmv2", marks=pytest.mark.xdist_group("bmv2")),  # one process, one p4c run a build
+    # One process.
+    pytest.param("bmv2", marks=[pytest.mark.slow, pytest.mark.xdist_group("bmv2")]),
 )
 C_COMPILERS = ("cc", "gcc", "clang")
 
@@ -34,9 +35,9 @@ def _why_not(engine: str) -> str | None:
 
 
 @pytest.fixture(scope="session")
-def bmv2_compiler(tmp_path_factory: pytest.TempPathFactory) -> bmv2.Compiler:
+def bmv2_compiler() -> bmv2.Compiler:
     """p4c, with what it has compiled so far."""
-    return bmv2.Compiler(tmp_path_factory.mktemp("p4c"))
+    return bmv2.Compiler()
 
 
 @pytest.fixture(scope="module")

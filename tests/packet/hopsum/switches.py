@@ -1,7 +1,7 @@
 """One way to drive a switch that runs hopsum.p4, whatever executes it.
 
 `Switch` is what the tests need; `EngineSwitch` runs one of the executors in this process,
-`bmv2.Bmv2Switch` a simple_switch_grpc, `tests.packet.reference.ReferenceSwitch` is the oracle.
+`bmv2.Bmv2Switch` a simple_switch_grpc; the `ReferenceSwitch` of `tests.oracles` is the oracle.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
 from p4switch.check import compile_file
 from p4switch.ir import ActionChoice, Program, Table
@@ -19,8 +18,8 @@ from p4switch.v1model.engine import Engine, EngineOptions, KeyMatch, Replica, Ta
 from protocol.outcomes import Outcome
 from protocol.wire import HOPS_DEFAULT
 from tests.packet.hopsum.packets import check_frame, is_hopsum
+from tests.support.paths import HOPSUM_P4
 
-PROGRAM = Path(__file__).parents[3] / "p4src" / "hopsum.p4"
 CPU_PORT = 510
 PORTS = range(1, 9)
 """The ports that the tests use (BMv2 has an interface behind each)."""
@@ -141,7 +140,7 @@ class Switch(ABC):
 @cache
 def compiled(build: Build) -> Program:
     """hopsum.p4, checked."""
-    return compile_file(PROGRAM, defines=build.defines)
+    return compile_file(HOPSUM_P4, defines=build.defines)
 
 
 class EngineSwitch(Switch):

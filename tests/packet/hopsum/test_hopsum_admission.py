@@ -13,6 +13,7 @@ from tests.packet.hopsum.star import SERVER_PORT, contribution, result, send, st
 from tests.packet.hopsum.switches import CPU_PORT, Switch
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("other", [{"job": 2}, {"tree": 1}], ids=str)
 @pytest.mark.parametrize("flags", [0, Flag.STALE, Flag.BYPASS])
 def test_a_job_that_is_not_here_is_dropped(

@@ -19,7 +19,7 @@ from protocol import wire
 from protocol.outcomes import Outcome
 from protocol.wire import Flag, Hop, Kind
 from tests.packet.hopsum.switches import Build, Switch
-from tests.unit.protocol_world import contribution, frame, result, star_plan
+from tests.support.protocol_world import contribution, frame, result, star_plan
 
 STRANGERS_PORT = 3
 HOST_PORT = 5
@@ -121,6 +121,7 @@ def strangers(switch: Switch, frames: Iterable[bytes]) -> dict[Outcome, int]:
     return switch.counted()
 
 
+@pytest.mark.slow
 def test_what_an_agent_takes_is_never_plain_traffic(
     make_switch: Callable[[Build], Switch], engine: str
 ) -> None:
@@ -133,6 +134,7 @@ def test_what_an_agent_takes_is_never_plain_traffic(
     assert sum(counted.values()) == len(taken)
 
 
+@pytest.mark.slow
 def test_no_value_of_a_byte_gets_around_admission(
     make_switch: Callable[[Build], Switch], engine: str
 ) -> None:

@@ -16,9 +16,10 @@ from protocol.wire import Flag, Kind
 from tests.packet.hopsum import bmv2
 from tests.packet.hopsum.packets import raw_ipv4
 from tests.packet.hopsum.star import SERVER_PORT, contribution, result, send, send_all, star, up
-from tests.packet.hopsum.switches import PROGRAM, EngineSwitch, Switch
+from tests.packet.hopsum.switches import EngineSwitch, Switch
+from tests.support.paths import HOPSUM_P4
 
-SOURCE = (PROGRAM.parent / "include" / "congestion.p4").read_text()
+SOURCE = (HOPSUM_P4.parent / "include" / "congestion.p4").read_text()
 DEPTH = int(re.findall(r"CONGESTED_DEPTH = (\d+);", SOURCE)[0])
 MANY = 60
 """Packets that a queue of BMv2 holds, with room for the marker."""

@@ -12,9 +12,10 @@ import pytest
 from p4switch.ir import Bits, Header, Program
 from protocol import wire
 from protocol.outcomes import Outcome
-from tests.packet.hopsum.switches import PROGRAM, Build, compiled
+from tests.packet.hopsum.switches import Build, compiled
+from tests.support.paths import HOPSUM_P4
 
-INCLUDE = PROGRAM.parent / "include"
+INCLUDE = HOPSUM_P4.parent / "include"
 
 
 def constants() -> dict[str, int]:
@@ -87,6 +88,7 @@ def header_bytes(program: Program, name: str) -> int:
     return sum(field.type.width for field in header.fields if isinstance(field.type, Bits)) // 8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("per_lane", [False, True])
 @pytest.mark.parametrize("lanes", range(32, 353, 32))
 def test_headers_have_the_lengths_of_the_wire(lanes: int, per_lane: bool) -> None:
@@ -111,7 +113,7 @@ def test_impossible_choices_are_refused(defines: str) -> None:
 
     name, _, value = defines.removeprefix("-D").partition("=")
     with pytest.raises(P4Error, match=f"{name}: expected"):
-        compile_file(PROGRAM, defines={name: value})
+        compile_file(HOPSUM_P4, defines={name: value})
 
 
 @pytest.mark.parametrize("lanes", [32, 96, 128, 256, 352])
@@ -120,24 +122,25 @@ def test_as_many_hops_as_lanes_leave_room_for(lanes: int) -> None:
     from p4switch.source.position import P4Error
 
     most = wire.most_hops(lanes)
-    compile_file(PROGRAM, defines={"LANES": str(lanes), "MAX_HOPS": str(most)})
+    compile_file(HOPSUM_P4, defines={"LANES": str(lanes), "MAX_HOPS": str(most)})
     for hops in (1, most + 1):
         with pytest.raises(P4Error, match="MAX_HOPS: expected"):
-            compile_file(PROGRAM, defines={"LANES": str(lanes), "MAX_HOPS": str(hops)})
+            compile_file(HOPSUM_P4, defines={"LANES": str(lanes), "MAX_HOPS": str(hops)})
 
 
 def test_no_statement_that_p4c_compiles_wrongly() -> None:
     """p4c 1.2.5.16 turns a `for` in an apply block into one pass, silently."""
-    for path in (PROGRAM, *INCLUDE.glob("*.p4")):
+    for path in (HOPSUM_P4, *INCLUDE.glob("*.p4")):
         code = re.sub(r"/\*.*?\*/|//[^\n]*", "", path.read_text(), flags=re.DOTALL)
         assert not re.search(r"\bfor\s*\(", code), path
         assert not re.search(r"control (Ingress|Egress)\b", code), path
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("p4c") is None, reason="p4c is not on PATH")
 @pytest.mark.parametrize("per_lane", [False, True])
 def test_p4c_compiles_it_without_a_warning(per_lane: bool, tmp_path: Path) -> None:
     defines = [f"-D{name}={value}" for name, value in Build(32, per_lane).defines.items()]
     command = ["p4c", "--target", "bmv2", "--arch", "v1model", *defines, "-o", str(tmp_path)]
-    made = subprocess.run([*command, str(PROGRAM)], capture_output=True, text=True, check=False)
+    made = subprocess.run([*command, str(HOPSUM_P4)], capture_output=True, text=True, check=False)
     assert (made.returncode, made.stderr) == (0, "")

@@ -12,12 +12,17 @@ from hypothesis import strategies as st
 
 from protocol.outcomes import Outcome
 from protocol.wire import Flag, Hop, Kind, Reduction
+from tests.oracles.reference_switch import ReferenceSwitch
 from tests.packet.hopsum.packets import Packet, raw_ipv4
 from tests.packet.hopsum.switches import CPU_PORT, Build, Frame, Switch
-from tests.packet.reference import ReferenceSwitch
+from tests.support.search import examples
 
 BUILDS = [Build(lanes, per_lane) for lanes in (32, 96) for per_lane in (False, True)]
-EXAMPLES = {"interpreter": 40, "native": 120, "bmv2": 8}
+EXAMPLES = {
+    "interpreter": examples(10, of=40),
+    "native": examples(40, of=120),
+    "bmv2": examples(4, of=8),
+}
 CATALOGUE_SIZE = 250
 EPOCHS = (1, 1, 1, 1, 1, 1, 1, 2, 3, 0x8001, 0xFFFF)
 FRAGMENTS = (0, 0, 0, 0, 1, 2, 2, 2, 4, 2**31 - 2, 2**31, 2**32 - 2)
@@ -142,6 +147,7 @@ def catalogue(lane_count: int) -> list[Frame]:
 sequences = st.lists(st.integers(0, CATALOGUE_SIZE - 1), min_size=40, max_size=60)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("build", BUILDS, ids=str)
 def test_as_the_reference(
     make_switch: Callable[[Build], Switch], engine: str, build: Build
@@ -165,6 +171,7 @@ def test_as_the_reference(
     run()
 
 
+@pytest.mark.slow
 def test_the_sequences_reach_every_outcome() -> None:
     """Else the comparison would prove little. The reference has no loss on purpose, no queues."""
     seen: set[Outcome] = set()

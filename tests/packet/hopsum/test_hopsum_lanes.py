@@ -36,6 +36,7 @@ def rows_of_pairs(lanes: int) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
     return rows
 
 
+@pytest.mark.slow
 def test_edges_add_up_modulo_2_32(built: Switch) -> None:
     """No carry leaves its lane, and the flag comes when some lane wrapped (H11)."""
     star(built)
@@ -50,6 +51,7 @@ def test_edges_add_up_modulo_2_32(built: Switch) -> None:
         assert up(built, *parts) == [parts[1].popped(values=total, weight=2, flags=flags)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sign", [1, -1])
 def test_one_wrapping_lane_is_found_wherever_it_is(built: Switch, sign: int) -> None:
     lanes = built.build.lanes

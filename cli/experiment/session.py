@@ -1,0 +1,149 @@
+"""An experiment's job in a cluster that is up, whichever world that is in."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from google.protobuf.json_format import MessageToDict
+
+from cli.experiment.prepare import Prepared
+from cli.experiment.result import DirectedLink, Measured, RunFailed
+from controller.dataplane.driver import Driver, State
+from controller.jobs.cluster import Cluster
+from controller.jobs.job_queue import Job
+from controller.jobs.job_state import JobState
+from host_agent.workload import (
+    Verdict,
+    call_seconds,
+    intervals_from,
+    reduce_seconds,
+    verdict_from,
+)
+from protocol import hopsum_pb2 as pb
+
+POLL_SECONDS = 0.1
+ATTACH_SECONDS = 120.0
+"""For agents to start."""
+
+Progress = Callable[[int, int], None]
+"""Called with tensors summed so far and in all."""
+
+
+def no_progress(done: int, total: int) -> None:
+    """Show nothing."""
+
+
+@dataclass
+class Running:
+    """A cluster that is up. `link_bytes`: what its links have carried, by direction.
+
+    `address`: of its controller. `notes`: what has become of its processes, for people.
+    """
+
+    cluster: Cluster
+    driver: Driver
+    link_bytes: Callable[[], Mapping[DirectedLink, int]]
+    address: str
+    notes: list[str] = field(default_factory=list)
+
+
+async def run_job(running: Running, prepared: Prepared, progress: Progress) -> Measured:
+    """Hand an experiment's job in, follow it to its end, and measure; one job after the other may.
+
+    Raises RunFailed for a job that fails or takes too long, and what `Cluster.submit` raises.
+    """
+    cluster, limit = running.cluster, prepared.experiment.limit
+    await _attached(running, prepared.hosts)
+    before = running.link_bytes()
+    job = await cluster.submit(prepared.job)
+    try:
+        async with asyncio.timeout(limit):
+            await _follow(cluster, job, prepared, progress)
+    except TimeoutError:
+        why = cluster.why_waiting(job)
+        await cluster.cancel(job, "it took too long")
+        raise RunFailed(
+            f"not done after {limit:g} s: {job.round} tensors are summed"
+            f"{f'; {why}' if why else ''}; --limit gives it longer"
+        ) from None
+    if job.state is not JobState.FINISHED:
+        raise RunFailed("\n".join([f"the job {job.state}: {job.reason}", *running.notes]))
+    after = await _settled(running)
+    return measured(
+        [job.reports[worker] for worker in job.request.workers],
+        {link: after[link] - before[link] for link in after},
+        await _outcomes(running.driver),
+    )
+
+
+async def _attached(running: Running, hosts: Sequence[str]) -> None:
+    """Wait for the agents of hosts. Raises RunFailed."""
+    try:
+        async with asyncio.timeout(ATTACH_SECONDS):
+            while not set(hosts) <= set(running.cluster.nodes.attached):
+                await asyncio.sleep(POLL_SECONDS)
+    except TimeoutError:
+        missing = [host for host in hosts if host not in running.cluster.nodes.attached]
+        raise RunFailed(
+            "\n".join(
+                [
+                    f"no agent on {', '.join(missing)} after {ATTACH_SECONDS:g} s",
+                    *running.notes,
+                ]
+            )
+        ) from None
+
+
+async def _follow(cluster: Cluster, job: Job, prepared: Prepared, progress: Progress) -> None:
+    """Return when the job, and those that it needs, are over."""
+    total, shown = len(prepared.workload.tensor_sizes()), -1
+    while not job.state.over or any(not other.state.over for other in cluster.book):
+        if job.round != shown:
+            shown = job.round
+            progress(shown, total)
+        await asyncio.sleep(POLL_SECONDS)
+    progress(job.round, total)
+
+
+async def _settled(running: Running) -> Mapping[DirectedLink, int]:
+    """The links' counters once nothing moves any more."""
+    counted = running.link_bytes()
+    while True:
+        await asyncio.sleep(POLL_SECONDS)
+        again = running.link_bytes()
+        if again == counted:
+            return counted
+        counted = again
+
+
+async def _outcomes(driver: Driver) -> dict[str, dict[str, int]]:
+    """The counters of every switch that is still there."""
+    counted = {}
+    for name, state in driver.states().items():
+        if state is State.READY:
+            counts = await driver.outcomes(name)
+            counted[name] = {outcome.name.lower(): count for outcome, count in counts.items()}
+    return counted
+
+
+def measured(
+    reports: Sequence[pb.Report],
+    links: Mapping[DirectedLink, int],
+    switches: Mapping[str, Mapping[str, int]],
+) -> Measured:
+    """What a run gave, from its workers' reports."""
+    verdict = Verdict()
+    for report in reports:
+        verdict.merge(verdict_from(report.verdict))
+    intervals = [intervals_from(report.intervals) for report in reports]
+    return Measured(
+        seconds=reduce_seconds(intervals),
+        links=links,
+        switches=switches,
+        retransmissions=sum(report.retransmissions for report in reports),
+        verdict=verdict,
+        outcome=MessageToDict(reports[0].outcome, preserving_proto_field_name=True),
+        calls=call_seconds(intervals),
+    )

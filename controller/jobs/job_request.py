@@ -1,0 +1,199 @@
+"""From what a job asks for to what planner and agents are asked, by its cluster's settings."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, replace
+
+from collectives.choices import MULTI_TREE, Coordination, DataType
+from collectives.messages import shared_tree_message, workload_message
+from collectives.plan import PlanError
+from collectives.workload import VECTORS, WorkloadSpec
+from controller.jobs.job_placement import place_helpers, place_job
+from controller.jobs.job_spec import JobSpec
+from controller.jobs.settings import ClusterSettings
+from coordination.physical import plan_coordination
+from coordination.tree import CoordinationTree
+from network.model import Network
+from planning.answers import MTREE, check_without_mtree, host_forest
+from planning.model.graph import planning_graph
+from planning.model.placement import Placement
+from planning.model.request import Algorithm, EmbeddingOptions, PlanRequest
+from planning.registry import EMBEDDING
+from protocol import hopsum_pb2 as pb
+from protocol.wire import Reduction
+
+VECTORS_WINDOW = 4
+"""A worker has one vector under way at a time."""
+WINDOW = 64
+"""Of a job that does not say: a host's queue of 1000 frames holds the windows of many jobs."""
+
+
+def resolve(spec: JobSpec, network: Network) -> JobSpec:
+    """Return the spec with its algorithm and planner as the network has them.
+
+    Multi-tree is a planner of trees of switches, and where there are none a schedule on trees of
+    hosts, by the planner of that name or by mtree. Raises PlanError for an algorithm, planner,
+    option or coordination that does not suit the others or the network.
+    """
+    resolved = _resolve(spec, network)
+    if resolved.planner != MTREE:
+        check_without_mtree(resolved.forest, resolved.planner)
+    if resolved.coordination is Coordination.SWITCHES:
+        if resolved.among_hosts:
+            raise PlanError(
+                f"coordination switches with algorithm {resolved.algorithm}: the switches have "
+                "no part in it; expected auto, tree or ring, or algorithm in-network or server"
+            )
+        if resolved.planner == EMBEDDING:
+            raise PlanError(
+                "coordination switches with algorithm embedding: tensors go one by one in parts; "
+                "expected auto, tree or ring"
+            )
+    return resolved
+
+
+def _resolve(spec: JobSpec, network: Network) -> JobSpec:
+    algorithm, planner = spec.algorithm, spec.planner
+    in_network = algorithm == Algorithm.IN_NETWORK
+    if in_network and planner == EMBEDDING:
+        return spec
+    if planner == MTREE and (in_network or algorithm == MULTI_TREE):
+        if network.switches:
+            raise PlanError(
+                f"planner {MTREE} on {network.name}: it plans trees of hosts, and this network has "
+                "switches; use --planner multi-tree, or a network of hosts such as torus:4x4"
+            )
+        return replace(spec, algorithm=MULTI_TREE)
+    if algorithm == MULTI_TREE or (in_network and planner == MULTI_TREE):
+        algorithm = Algorithm.IN_NETWORK if network.switches else MULTI_TREE
+        return replace(spec, algorithm=algorithm, planner=MULTI_TREE)
+    if not network.switches and not spec.among_hosts:
+        raise PlanError(
+            f"algorithm {algorithm} with planner {planner} on {network.name}: it has "
+            "no switches; use a network with switches, --planner multi-tree or mtree, or an "
+            "--algorithm such as ring or tree"
+        )
+    return spec
+
+
+def complete_task(spec: JobSpec, network: Network, workers: Sequence[str]) -> JobSpec:
+    """Return the spec with what follows from its hosts in its task.
+
+    That is its schedule, the tree by which workers agree on an order, and the trees of hosts on
+    which they sum. Raises PlanError, TreeError.
+    """
+    task = pb.Task()
+    task.CopyFrom(spec.task)
+    if spec.among_hosts and not task.schedule:
+        task.schedule = spec.algorithm
+    if coordinated(spec) and not task.HasField("coordination"):
+        tree = coordination_tree(network, workers, spec.coordination)
+        task.coordination.CopyFrom(pb.CoordinationTree(**asdict(tree)))
+    if spec.algorithm == MULTI_TREE and not task.trees:
+        forest = host_forest(planning_graph(network, workers), spec.forest, spec.planner)
+        task.trees.extend(map(shared_tree_message, forest.shared_trees))
+    return replace(spec, task=task)
+
+
+def coordinated(spec: JobSpec) -> bool:
+    """Whether a job's workers agree on an order of tensors."""
+    return spec.task.HasField("coordination") or spec.task.workload.coordinate
+
+
+def coordination_tree(
+    network: Network, workers: Sequence[str], coordination: Coordination
+) -> CoordinationTree:
+    """Return the tree by which workers, a process on each host, agree on an order; TreeError."""
+    tree = plan_coordination(network, [(host, host) for host in workers])
+    match coordination:
+        case Coordination.TREE | Coordination.SWITCHES:
+            return replace(tree, ring=())
+        case Coordination.RING:
+            return replace(tree, ring=tree.ring or tuple(range(len(tree.names))))
+        case Coordination.AUTO:
+            return tree
+
+
+def vectors_spec(spec: JobSpec, placed: Placement) -> JobSpec | None:
+    """Return the job by which the switches combine the bit vectors of another's workers (004).
+
+    Its reduction is the bitwise and; it has the same workers, in the same order. None if the job
+    has no part for it.
+    """
+    if spec.coordination is not Coordination.SWITCHES or not coordinated(spec):
+        return None
+    workload = WorkloadSpec(VECTORS, len(placed.workers), 0, 0, DataType.INT32, 0)
+    task = pb.Task(workload=workload_message(workload))
+    if spec.task.HasField("options"):
+        task.options.CopyFrom(spec.task.options)
+    return JobSpec(
+        f"{spec.name}.vectors", placed.workers, placed.servers[:1], window=VECTORS_WINDOW, task=task
+    )
+
+
+def with_vectors(spec: JobSpec, vectors: int) -> JobSpec:
+    """Return the spec whose bit vectors job number `vectors` combines."""
+    task = pb.Task()
+    task.CopyFrom(spec.task)
+    task.vectors = vectors
+    return replace(spec, task=task)
+
+
+def place_spec(
+    network: Network, spec: JobSpec, attached: Collection[str], loads: Mapping[str, int]
+) -> Placement:
+    """Choose the hosts of a job, as `job_placement`; workers that sum by themselves need no server.
+
+    Raises NetworkError.
+    """
+    if spec.among_hosts:
+        return place_job(network, spec.workers, (), attached, loads)
+    choose = place_helpers if spec.planner == EMBEDDING else place_job
+    return choose(network, spec.workers, spec.servers, attached, loads)
+
+
+def make_request(
+    spec: JobSpec, number: int, placed: Placement, network: Network, settings: ClusterSettings
+) -> PlanRequest:
+    """Return the request for a job's first plan: windows and trees within its quota of slots.
+
+    Raises PlanError for a job that asks for more, or for other switches.
+    """
+    if spec.lanes not in (None, settings.lanes):
+        raise PlanError(
+            f"job {spec.name}: {spec.lanes} lanes a packet; the switches of this cluster were "
+            f"compiled for {settings.lanes}"
+        )
+    vectors = spec.task.workload.kind == VECTORS
+    request = PlanRequest(
+        number,
+        1,
+        placed.workers,
+        placed.servers,
+        algorithm=Algorithm.IN_NETWORK if spec.among_hosts else Algorithm(spec.algorithm),
+        lanes=settings.lanes,
+        window=spec.window or WINDOW,
+        max_hops=settings.max_hops,
+        results=spec.results,
+        forest=spec.forest,
+        reduction=Reduction.AND if vectors else Reduction.SUM,
+    )
+    if spec.among_hosts or request.algorithm is not Algorithm.IN_NETWORK:
+        return request
+    if spec.planner == EMBEDDING:
+        # Servers are its own choice, and it sums less in the switches rather than wait.
+        wanted = EmbeddingOptions(
+            auxiliary=placed.servers,
+            relays=not coordinated(spec),
+            period=settings.replanning.period,
+        )
+        request = replace(request, servers=(), embedding=wanted)
+    sharing = settings.sharing
+    if spec.window is None:
+        window = sharing.window(network, max(1, len(request.servers)), WINDOW)
+        request = replace(request, window=window)
+    sharing.check(network, request)
+    room = sharing.trees(network, request.window)
+    most = room if spec.forest.max_trees is None else min(room, spec.forest.max_trees)
+    return replace(request, forest=replace(request.forest, max_trees=most))

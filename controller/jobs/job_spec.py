@@ -1,0 +1,141 @@
+"""What a job asks for, as its owner hands it in and the journal keeps it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from collectives.algorithms.catalogue import SCHEDULES
+from collectives.choices import MULTI_TREE, Coordination, Results
+from collectives.plan import PlanError
+from controller.jobs.job_state import JobError
+from planning.model.forest import ForestOptions, keep_of
+from planning.model.request import Algorithm
+from planning.registry import EMBEDDING
+from protocol import hopsum_pb2 as pb
+
+DEFAULT_PLANNER = "multi-hop"
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpec:
+    """What a job asks for. `algorithm`: of `Algorithm`, or a schedule among its workers.
+
+    `workers`, `servers`: names, or how many. `lanes`, `window` None: the cluster's choice.
+    `task`: what its agents do. `results`, `forest`: as of `PlanRequest`.
+    `coordination`: how workers agree on an order of tensors, where the task's workload wants that.
+    """
+
+    name: str
+    workers: tuple[str, ...] | int
+    servers: tuple[str, ...] | int = 1
+    algorithm: str = Algorithm.IN_NETWORK
+    planner: str = DEFAULT_PLANNER
+    lanes: int | None = None
+    window: int | None = None
+    task: pb.Task = field(default_factory=pb.Task)
+    results: Results | None = None
+    forest: ForestOptions = field(default_factory=ForestOptions)
+    coordination: Coordination = Coordination.AUTO
+
+    @property
+    def among_hosts(self) -> bool:
+        """Whether the workers sum among themselves, without trees."""
+        return self.algorithm in SCHEDULES or self.algorithm == MULTI_TREE
+
+
+def spec_from(message: pb.Submission) -> JobSpec:
+    """Return a job as it was handed in; the algorithm embedding is the planner of that name.
+
+    Raises JobError for a planner that would have no part in it, and for options that cannot be.
+    """
+    algorithm, planner = message.algorithm or Algorithm.IN_NETWORK, message.planner
+    if algorithm == EMBEDDING:
+        algorithm, planner = Algorithm.IN_NETWORK, planner or EMBEDDING
+        if planner != EMBEDDING:
+            raise JobError(
+                f"job {message.name}: algorithm embedding is the planner of that name, and planner "
+                f"{planner} another one; give one of the two"
+            )
+    if planner and algorithm in SCHEDULES:
+        raise JobError(
+            f"job {message.name}: the workers run algorithm {algorithm} among themselves, and "
+            f"planner {planner} would have no part in it; leave the planner or the algorithm out"
+        )
+    try:
+        forest = _forest_from(message.trees)
+    except (PlanError, ValueError) as error:
+        raise JobError(f"job {message.name}: {error}") from None
+    return JobSpec(
+        name=message.name,
+        workers=tuple(message.workers) or message.worker_count,
+        servers=tuple(message.servers) or message.server_count or 1,
+        algorithm=algorithm,
+        planner=planner or DEFAULT_PLANNER,
+        lanes=message.lanes or None,
+        window=message.window or None,
+        task=message.task,
+        results=(
+            Results[pb.Results.Name(message.results)] if message.HasField("results") else None
+        ),
+        forest=forest,
+        coordination=_coordination_from(message),
+    )
+
+
+def submission_of(spec: JobSpec) -> pb.Submission:
+    """Return the message that `spec_from` reads."""
+    message = pb.Submission(
+        name=spec.name,
+        algorithm=spec.algorithm,
+        planner="" if spec.algorithm in SCHEDULES else spec.planner,
+        lanes=spec.lanes or 0,
+        window=spec.window or 0,
+        task=spec.task,
+        trees=_forest_message(spec.forest),
+        coordination=spec.coordination,
+        results=None if spec.results is None else spec.results.name,
+    )
+    if isinstance(spec.workers, int):
+        message.worker_count = spec.workers
+    else:
+        message.workers.extend(spec.workers)
+    if isinstance(spec.servers, int):
+        message.server_count = spec.servers
+    else:
+        message.servers.extend(spec.servers)
+    return message
+
+
+def _coordination_from(message: pb.Submission) -> Coordination:
+    if message.coordination in ("", *Coordination):
+        return Coordination(message.coordination or Coordination.AUTO)
+    raise JobError(
+        f"job {message.name}: coordination {message.coordination!r:.40}: expected one of "
+        f"{', '.join(Coordination)}"
+    )
+
+
+def _forest_from(message: pb.TreeOptions) -> ForestOptions:
+    """Raises PlanError, ValueError for numbers that cannot be."""
+    given = {field.name for field, _ in message.ListFields()}
+    return ForestOptions(
+        max_trees=message.max_trees if "max_trees" in given else None,
+        max_height=message.max_height if "max_height" in given else None,
+        min_rate=Fraction(str(message.min_rate)),
+        seed=message.seed,
+        tree_bandwidth=Fraction(str(message.tree_bandwidth)) if "tree_bandwidth" in given else None,
+        keep=keep_of(message.keep if "keep" in given else None),
+    )
+
+
+def _forest_message(options: ForestOptions) -> pb.TreeOptions:
+    bandwidth = options.tree_bandwidth
+    return pb.TreeOptions(
+        max_trees=options.max_trees,
+        max_height=options.max_height,
+        min_rate=float(options.min_rate),
+        seed=options.seed,
+        tree_bandwidth=None if bandwidth is None else float(bandwidth),
+        keep=float(options.keep),
+    )

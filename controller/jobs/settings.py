@@ -1,0 +1,34 @@
+"""The settings of a cluster: what is the same for all its jobs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from controller.jobs.priorities import PriorityPolicy
+from controller.jobs.replanning import ReplanningPolicy
+from controller.jobs.sharing import SharingPolicy
+from protocol.wire import HOPS_DEFAULT, LANES_DEFAULT
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSettings:
+    """How a cluster takes, plans and keeps jobs.
+
+    `lanes`, `max_hops`: those that its switches were compiled for. `sharing`: what one job may hold
+    of a switch. `priorities`: how jobs' levels follow from their progress; None: what suits the
+    network. `replanning`: when plans are looked at again. `journal`: the file that keeps the jobs.
+    `loss`: the probability that a switch drops a packet, on each link.
+    """
+
+    lanes: int = LANES_DEFAULT
+    max_hops: int = HOPS_DEFAULT
+    sharing: SharingPolicy = field(default_factory=SharingPolicy)
+    priorities: PriorityPolicy | None = None
+    replanning: ReplanningPolicy = field(default_factory=ReplanningPolicy)
+    journal: Path | None = None
+    loss: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.loss < 1:
+            raise ValueError(f"loss {self.loss}: expected a probability from 0 to below 1")

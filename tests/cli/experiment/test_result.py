@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+from cli.experiment.description import Experiment, WorldKind
+from cli.experiment.result import Measured, Predicted, Report
+from collectives.choices import Coordination
+from host_agent.workload import Verdict
+
+LINK = ("h1", "s1")
+
+
+def report(
+    measured_bytes: int,
+    *,
+    world: WorldKind,
+    coordinate: bool,
+    again: int = 0,
+    coordination: Coordination = Coordination.AUTO,
+) -> Report:
+    return Report(
+        Experiment(train="digits", world=world, coordinate=coordinate, coordination=coordination),
+        100,
+        Predicted({LINK: 1000}, 1.0),
+        Measured(1.0, {LINK: measured_bytes}, {}, again, Verdict()),
+    )
+
+
+def test_bytes_are_as_predicted_or_the_run_has_failed() -> None:
+    for world in WorldKind:
+        assert not report(1000, world=world, coordinate=False).problems
+        for differing in (999, 1001):
+            (problem,) = report(differing, world=world, coordinate=False).problems
+            assert "bytes differ from the prediction on 1 links; first h1 -> s1" in problem
+            assert not report(differing, world=world, coordinate=False, again=1).problems
+
+
+def test_agreeing_on_an_order_adds_bytes_in_mininet_only() -> None:
+    assert not report(1001, world=WorldKind.MININET, coordinate=True).problems
+    (problem,) = report(999, world=WorldKind.MININET, coordinate=True).problems
+    assert "fewer bytes than predicted on 1 links; first h1 -> s1: predicted 1000" in problem
+    assert not report(999, world=WorldKind.MININET, coordinate=True, again=1).problems
+    assert report(1001, world=WorldKind.SIMULATION, coordinate=True).problems
+
+
+def test_vectors_in_the_switches_add_bytes_in_either_world() -> None:
+    for world in WorldKind:
+        for measured in (1000, 1001):
+            assert not report(
+                measured, world=world, coordinate=True, coordination=Coordination.SWITCHES
+            ).problems
+        assert report(
+            999, world=world, coordinate=True, coordination=Coordination.SWITCHES
+        ).problems
+        assert report(
+            1001, world=world, coordinate=False, coordination=Coordination.SWITCHES
+        ).problems

@@ -1,0 +1,172 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cli.demo import ALGORITHMS, run_demo
+from cli.experiment.description import (
+    Algorithm,
+    Engine,
+    Experiment,
+    ExperimentError,
+    PacketIo,
+    WorldKind,
+)
+from cli.experiment.result import Report
+from cli.experiment.runner import run_experiment
+from cli.main import main
+from collectives.plan import DataType, Results
+
+SMALL = Experiment(topology="star:3", workers=3, elements=3000, rounds=2, lanes=64)
+
+
+@pytest.mark.parametrize(
+    ("choices", "message"),
+    [
+        ({"workers": 0}, "workers 0: expected 1 to 65535"),
+        ({"loss": 1.0}, r"loss 1\.0: expected a probability"),
+        ({"window": 48}, "window 48: expected a power of two"),
+        ({"lanes": 100}, "lanes: 100 is not possible; expected a multiple of 32 from 32 to 352"),
+        ({"train": "mnist"}, "expected `digits`"),
+        ({"train": "digits", "dtype": DataType.INT32}, "gradients are float32"),
+        ({"engine": Engine.BMV2}, "BMv2 runs in real time only"),
+        ({"packet_io": PacketIo.SCAPY}, "the simulator has no sockets"),
+    ],
+)
+def test_impossible_choices_are_refused(choices: dict[str, object], message: str) -> None:
+    with pytest.raises(ExperimentError, match=message):
+        replace(SMALL, **choices)  # type: ignore[arg-type]
+
+
+def test_open_choices_are_made() -> None:
+    assert SMALL.resolved.results is Results.REPLICATED
+    assert SMALL.resolved.window == 256
+    server = replace(SMALL, algorithm=Algorithm.SERVER, workers=8).resolved
+    assert server.results is Results.UNICAST
+    assert server.window == 64
+    bmv2 = replace(SMALL, engine=Engine.BMV2, world=WorldKind.MININET)
+    assert bmv2.resolved.window == 32
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", list(Algorithm))
+@pytest.mark.parametrize("dtype", list(DataType))
+def test_a_run_is_checked_and_repeats_to_the_byte(
+    algorithm: Algorithm, dtype: DataType, tmp_path: Path
+) -> None:
+    experiment = replace(SMALL, algorithm=algorithm, dtype=dtype)
+    paths = [tmp_path / "a.json", tmp_path / "b.json"]
+    for path in paths:
+        assert run_experiment(experiment, path).problems == []
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+    values = json.loads(paths[0].read_text())
+    assert values["checked_elements"] == 3 * 6000
+    assert values["wrong_elements"] == 0
+    for name in ("seconds", "predicted_seconds", "goodput_bits_per_second"):
+        assert values[name] > 0
+    assert set(values["switches"]) == {"s1"}
+    if not algorithm.among_hosts:
+        assert all(li["predicted_bytes"] == li["measured_bytes"] for li in values["links"])
+        assert values["retransmissions"] == 0
+
+
+def finished() -> Report:
+    return run_experiment(SMALL)
+
+
+def test_a_single_injected_frame_is_a_problem() -> None:
+    report = finished()
+    assert report.measured is not None
+    links = {**report.measured.links, ("h1", "s1"): report.measured.links["h1", "s1"] + 60}
+    spoiled = replace(report, measured=replace(report.measured, links=links))
+    assert spoiled.problems == [
+        "bytes differ from the prediction on 1 links; first h1 -> s1: predicted "
+        f"{report.predicted.links['h1', 's1']}, measured {links['h1', 's1']}"
+    ]
+
+
+def test_a_wrong_element_is_a_problem() -> None:
+    report = finished()
+    assert report.measured is not None
+    verdict = replace(report.measured.verdict, wrong=1)
+    spoiled = replace(report, measured=replace(report.measured, verdict=verdict))
+    assert "1 of 18000 checked elements are wrong" in spoiled.problems
+
+
+def test_a_run_without_an_end_is_a_problem() -> None:
+    report = replace(finished(), measured=None)
+    assert report.problems == ["the run did not finish"]
+    assert report.to_dict()["links"][0]["measured_bytes"] is None
+
+
+def call(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> tuple[int, str, str]:
+    monkeypatch.setattr("sys.argv", ["hopsum", *arguments])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    captured = capsys.readouterr()
+    code = stopped.value.code
+    return (code if isinstance(code, int) else 0), captured.out, captured.err
+
+
+def test_the_command_prints_json(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "r.json"
+    code, out, _ = call(
+        ["run", "--topology", "star:2", "--workers", "2", "--elements", "1000", "--dtype", "int32",
+         "--link-rate", "1Gbit", "--report", str(path), "--json"],
+        monkeypatch,
+        capsys,
+    )  # fmt: skip
+    assert code == 0
+    assert json.loads(out) == json.loads(path.read_text())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--topology", "moebius:3"], "neither a file nor the name of a topology"),
+        (["--topology", "star:4", "--workers", "9"], "9 workers: expected 1 to 4"),
+        (["--lanes", "31"], "expected a multiple of 32"),
+        (["--link-rate", "fast"], "rate 'fast'"),
+        (["--planner", "magic"], "there is no planner 'magic'"),
+        (["--topology", "torus:2x2", "--workers", "3"], "it has no switches; use"),
+        (
+            ["--topology", "torus:2x2", "--workers", "5", "--algorithm", "ring"],
+            "5 workers: expected 1 to 4",
+        ),
+    ],
+)
+def test_bad_input_is_one_clear_message(
+    arguments: list[str],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code, _, err = call(["run", *arguments], monkeypatch, capsys)
+    assert code == 2
+    assert "error: " in err
+    assert message in " ".join(err.split())
+    assert "Traceback" not in err
+
+
+@pytest.mark.slow
+def test_the_demo_writes_report_plots_and_page(tmp_path: Path) -> None:
+    base = Experiment(topology="star:4", workers=4, train="digits", rounds=1, link_rate=1e9)
+    experiments = [replace(base, algorithm=algorithm) for algorithm in ALGORITHMS]
+    demo = run_demo(experiments, run_experiment, tmp_path)
+    assert demo.problems == []
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert [run["algorithm"] for run in report["runs"]] == ["in-network", "server", "ring"]
+    training = report["training"]
+    assert abs(training["accuracy"] - training["single_process_accuracy"]) < 0.02
+    page = (tmp_path / "index.html").read_text()
+    assert "<svg" in page
+    assert "s1 → ps" in page
+    assert 'src="http' not in page
+    assert {"time.png", "bytes.png", "loss.png"} <= {p.name for p in tmp_path.iterdir()}

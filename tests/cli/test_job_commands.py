@@ -1,0 +1,126 @@
+"""What people see of jobs and slots."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from cli.main import app
+from collectives.algorithms.level_wise import Siblings
+from collectives.algorithms.level_wise_form import FormOptions, Shape
+from host_agent.task import task_from, task_message
+from protocol import hopsum_pb2 as pb
+
+SUBMITTED: list[pb.Submission] = []
+
+
+class Answers:
+    """A controller that always says the same."""
+
+    def __init__(self, address: str | None) -> None:
+        pass
+
+    def submit(self, submission: pb.Submission) -> pb.JobInfo:
+        SUBMITTED.append(submission)
+        report = pb.Report(verdict=pb.Verdict(checked=2), forms=["flat: ..."])
+        return pb.JobInfo(job=3, name="mine", state="finished", reports={"h1": report})
+
+    def jobs(self) -> list[pb.JobInfo]:
+        return [
+            pb.JobInfo(job=1, name="old", state="running", epoch=2, bypassed=["s1", "s2"]),
+            pb.JobInfo(job=2, name="new", state="queued", reason="no slots"),
+            pb.JobInfo(
+                job=3, name="both", state="running", reason="switch s3 away", bypassed=["s4"]
+            ),
+        ]
+
+    def status(self) -> list[pb.JobStatus]:
+        return [pb.JobStatus(job=3, epoch=2, state="running", waits_for="switch s3 away")]
+
+    def switches(self) -> list[pb.SwitchStatus]:
+        return [
+            pb.SwitchStatus(name="s1", state="ready", seconds=71.6),
+            pb.SwitchStatus(name="s3", state="connecting", seconds=12.3, health="unreachable"),
+        ]
+
+    def nodes(self) -> list[pb.NodeInfo]:
+        return [
+            pb.NodeInfo(host="h1", attached=True, seconds=80.0),
+            pb.NodeInfo(host="h5", seconds=12.0),
+        ]
+
+    def use(self) -> pb.UseReply:
+        return pb.UseReply(
+            links=[
+                pb.LinkUse(sender="s1", receiver="h1"),
+                pb.LinkUse(sender="s3", receiver="h5", health="switch s3 unreachable"),
+            ],
+            slots=[pb.SlotUse(switch="s1", slots=4096, quota=1024, held={1: 64})],
+        )
+
+
+@pytest.fixture(autouse=True)
+def answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr("controller.api.client.ControllerClient", Answers)
+
+
+def said(*arguments: str) -> str:
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def test_a_job_says_where_it_gave_up_slots_and_why_it_waits() -> None:
+    old, new, both = said("jobs").splitlines()[-4:-1]
+    assert "bypasses s1, s2" in old
+    assert "no slots" in new
+    assert "switch s3 away; bypasses s4" in both
+    shown = json.loads(said("jobs", "--json"))
+    assert [job["bypasses"] for job in shown] == [["s1", "s2"], [], ["s4"]]
+
+
+def test_the_status_tells_what_is_out_of_reach() -> None:
+    lines = [" ".join(line.split()) for line in said("status").splitlines()]
+    assert "waits: switch s3 away" in lines
+    assert any(
+        "s1" in line and "ready" in line and "72 s" in line and "ok" in line for line in lines
+    )
+    assert any(
+        "s3" in line and "connecting" in line and "12 s" in line and "unreachable" in line
+        for line in lines
+    )
+    assert "no agent attached on h5 (12 s)" in lines
+    assert any("s3 -> h5" in line and "switch s3 unreachable" in line for line in lines)
+    # Idle links that work are left out.
+    assert not any("s1 -> h1" in line for line in lines)
+    (job,) = json.loads(said("status", "--json"))
+    assert job["waits_for"] == "switch s3 away"
+
+
+def test_nodes_tell_for_how_long_agents_have_been_there_or_away() -> None:
+    lines = said("nodes").splitlines()
+    assert any("h1" in line and "attached for 80 s" in line for line in lines)
+    assert any("h5" in line and "away for 12 s" in line for line in lines)
+    assert [node["seconds"] for node in json.loads(said("nodes", "--json"))] == [80.0, 12.0]
+
+
+def test_the_status_tells_the_quota_of_slots() -> None:
+    output = said("status")
+    assert "a job at most" in output
+    assert any(
+        "4096" in line and "1024" in line and "1: 64" in line for line in output.splitlines()
+    )
+
+
+def test_the_form_of_level_wise_is_handed_in_and_said() -> None:
+    options = ["--level-wise-form", "levels", "--siblings", "hierarchical"]
+    shown = json.loads(said("submit", "mine", "--algorithm", "level-wise", *options, "--json"))
+    assert shown["level_wise"] == ["flat: ..."]
+    task = task_from(SUBMITTED[-1].task)
+    assert task.form == FormOptions(Shape.LEVELS, Siblings.HIERARCHICAL)
+    assert task_from(task_message(task)) == task
+    refused = CliRunner().invoke(app, ["submit", "mine", *options])
+    assert "only the algorithm level-wise knows them" in str(refused.exception)

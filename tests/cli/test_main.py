@@ -1,0 +1,62 @@
+"""The `hopsum` command: its subcommands are found by name, and load what they need alone."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib import import_module
+from inspect import getdoc
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from cli.main import COMMANDS, app
+from collectives.algorithms.catalogue import SCHEDULES
+from collectives.choices import PLANNER_NAMES, SCHEDULE_NAMES
+from planning.answers import NAMES
+from planning.registry import PLANNERS
+from protocol.errors import HopsumError, InputError, OperationError
+
+HEAVY = {"numpy", "networkx", "scipy", "grpc", "rich", "google.protobuf", "p4switch.ir", "asyncio"}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_is_the_first_line_of_the_docstring(name: str) -> None:
+    module, _, attribute = COMMANDS[name].target.partition(":")
+    found = getattr(import_module(module), attribute)
+    if isinstance(found, typer.Typer):
+        assert found.info.help == COMMANDS[name].help
+        return
+    summary = (getdoc(found) or "").split("\n\n")[0].replace("\n", " ")
+    assert summary == COMMANDS[name].help
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_a_page_of_help(name: str) -> None:
+    result = CliRunner().invoke(app, [name, "--help"])
+    assert result.exit_code == 0
+    assert f"Usage: hopsum {name}" in result.stdout
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["submit", "--help"], ["jobs", "--help"]])
+def test_what_a_command_needs_is_loaded_when_it_runs(arguments: list[str]) -> None:
+    code = (
+        "import sys\nfrom cli.main import app\n"
+        f"try: app({arguments!r})\nexcept SystemExit: pass\n"
+        f"sys.stderr.write(' '.join({HEAVY!r} & set(sys.modules)))"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stderr == ""
+
+
+def test_names_in_options_are_those_of_the_registries() -> None:
+    assert tuple(SCHEDULES) == SCHEDULE_NAMES
+    assert set(PLANNERS) < set(PLANNER_NAMES)
+    assert PLANNER_NAMES == NAMES
+
+
+def test_errors_are_input_or_operation() -> None:
+    assert (InputError.exit_code, OperationError.exit_code) == (2, 1)
+    assert issubclass(InputError, (HopsumError, ValueError))
+    assert issubclass(OperationError, (HopsumError, RuntimeError))

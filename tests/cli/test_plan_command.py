@@ -1,0 +1,250 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from typer.testing import CliRunner
+
+from cli.main import app
+from cli.reports.network_drawing import TREE_COLOURS
+from collectives.plan import PlanError
+from network.model import NetworkError
+
+OVERSUBSCRIBED = ("--topology", "leaf-spine:4x4", "--link-rate", "8M", "--uplink-rate", "2M")
+
+
+def plan(*arguments: str) -> str:
+    """The output of `hopsum plan`; its exception goes on to the test."""
+    result = CliRunner().invoke(app, ["plan", *arguments], env={"COLUMNS": "200"})
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def planned(*arguments: str) -> dict[str, Any]:
+    """The object that `hopsum plan --json` prints."""
+    values = json.loads(plan(*arguments, "--json"))
+    assert isinstance(values, dict)
+    return values
+
+
+def test_json_has_rates_bound_and_trees() -> None:
+    values = planned("--planner", "multi-tree", *OVERSUBSCRIBED)
+    assert values["planner"] == "multi-tree"
+    assert values["throughput"] == values["bound"] == 8_000_000
+    assert values["gap"] == 0
+    assert values["status"] == "optimal"
+    assert values["unit"] == "bit/s"
+    assert values["certificate"]["kind"] == "cut"
+    assert values["certificate"]["text"].startswith("every tree leaves {h1}")
+    assert values["seconds"] > 0
+    assert len(values["trees"]) == 4
+    tree = values["trees"][0]
+    assert (tree["root"], tree["rate"], tree["height"]) == ("ps", 2_000_000, 4)
+    assert tree["parents"]["l1"] == "ps"
+    assert ["l1", "ps"] in tree["edges"]
+    assert len(tree["edges"]) == len(tree["parents"]) == 21
+    assert tree["share"] == 0.25
+    assert tree["switches"]["l1"]["slot_base"] == 0
+    assert values["prediction"]["seconds"] < 5
+
+
+def test_options_bind() -> None:
+    few = planned("--planner", "multi-tree", "--max-trees", "3", *OVERSUBSCRIBED)
+    assert few["throughput"] == few["bound"] == 6_000_000
+    with pytest.raises(PlanError, match="no tree is of height 3 or less"):
+        plan("--planner", "multi-tree", "--max-height", "3", *OVERSUBSCRIBED)
+    with pytest.raises(PlanError, match="no tree of rate 3000000 joins all workers"):
+        plan("--planner", "multi-tree", "--min-rate", "3M", *OVERSUBSCRIBED)
+    with pytest.raises(PlanError, match="min-rate: "):
+        plan("--min-rate", "much")
+
+
+def test_delays_are_limited_or_refused() -> None:
+    late = (*OVERSUBSCRIBED, "--latency", "1ms", "--max-delay")
+    values = planned("--planner", "multi-tree", "--explain", *late, "4ms")
+    assert values["throughput"] == values["bound"] == 8_000_000
+    assert "delay 4 ms from the farthest node to its root, of at most 4 ms" in values["explanation"]
+    with pytest.raises(PlanError, match=r"delay of 0\.003 s or less: h5 is 0\.004 s away"):
+        plan("--planner", "multi-tree", *late, "3ms")
+    with pytest.raises(PlanError, match="multi-hop chooses by links, not by their latency"):
+        plan("--planner", "multi-hop", *late, "9ms")
+    with pytest.raises(PlanError, match="embedding takes topologies as they are"):
+        plan("--planner", "embedding", *late, "9ms")
+    with pytest.raises(PlanError, match="max-delay: time 'soon'"):
+        plan("--max-delay", "soon")
+    hosts = ("--topology", "torus:3x3", "--latency", "1ms", "--planner", "multi-tree")
+    assert planned(*hosts, "--max-delay", "2ms")["trees"][0]["height"] <= 2
+    with pytest.raises(PlanError, match=r"no tree is as low as 0\.001 s"):
+        plan(*hosts, "--max-delay", "1ms")
+
+
+def test_a_window_that_no_switch_has_slots_for_is_refused() -> None:
+    with pytest.raises(PlanError, match="every tree sums at l1, which has no free slots for one"):
+        plan("--planner", "multi-tree", "--window", "8192", *OVERSUBSCRIBED)
+
+
+def test_multi_hop_keeps_to_a_height_and_refuses_other_limits() -> None:
+    assert planned("--max-height", "4", *OVERSUBSCRIBED)["trees"][0]["height"] == 4
+    with pytest.raises(PlanError, match="crosses 3 switches; a height of 3 allows 2"):
+        plan("--max-height", "3", *OVERSUBSCRIBED)
+    with pytest.raises(PlanError, match="only multi-tree and mtree know a least rate"):
+        plan("--min-rate", "1M", *OVERSUBSCRIBED)
+    with pytest.raises(PlanError, match="a tree for each of the 2 servers"):
+        plan("--servers", "2", "--max-trees", "1", *OVERSUBSCRIBED)
+
+
+def test_rates_come_from_a_file(tmp_path: Path) -> None:
+    """In the units of its bandwidths, under either key for its links."""
+    nodes = [
+        {"id": "s", "kind": "switch", "aggregates": True},
+        *({"id": name, "kind": "host"} for name in ("a", "b", "ps")),
+    ]
+    links = [
+        {"source": name, "target": "s", "bandwidth": rate, "latency": 0}
+        for name, rate in (("a", 5), ("b", 3), ("ps", 4))
+    ]
+    for key in ("edges", "links"):
+        path = tmp_path / f"{key}.json"
+        path.write_text(json.dumps({"nodes": nodes, key: links}))
+        for planner in ("multi-tree", "multi-hop"):
+            values = planned("--topology", str(path), "--planner", planner)
+            assert values["throughput"] == values["bound"] == 3
+            assert values["trees"][0]["parents"] == {"s": "ps", "a": "s", "b": "s"}
+
+
+def test_hosts_and_servers_by_name() -> None:
+    values = planned(
+        "--planner", "multi-tree", "--workers", "h1,h5", "--servers", "h16", *OVERSUBSCRIBED
+    )
+    assert values["workers"] == ["h1", "h5"]
+    assert {tree["root"] for tree in values["trees"]} == {"h16"}
+    with pytest.raises(NetworkError, match="there is no host 'h99'"):
+        plan("--workers", "h1,h99")
+
+
+def test_multi_hop_has_a_rate_and_a_bound_too() -> None:
+    values = planned("--planner", "multi-hop", *OVERSUBSCRIBED)
+    assert values["throughput"] == 2_000_000
+    assert values["bound"] >= 2_000_000
+    assert [tree["rate"] for tree in values["trees"]] == [2_000_000]
+    server = planned("--planner", "multi-hop", "--algorithm", "server", *OVERSUBSCRIBED)
+    assert server["throughput"] == server["bound"] == 8_000_000 / 16
+
+
+def test_hosts_alone_need_no_server() -> None:
+    values = planned("--topology", "torus:3x3", "--planner", "mtree", "--max-trees", "3")
+    assert values["unit"] == "links"
+    assert values["bound"] == 2  # of any number of trees 9 / 4
+    assert "not_runnable" not in values
+    assert len(values["trees"][0]["parents"]) == 8
+    ours = planned("--topology", "torus:3x3", "--workers", "9")
+    assert (ours["planner"], ours["throughput"], ours["bound"]) == ("multi-tree", 9 / 4, 9 / 4)
+    assert "not_runnable" not in ours
+    assert "hopsum run" not in plan("--topology", "torus:3x3", "--planner", "multi-tree")
+    text = plan("--topology", "torus:3x3", "--planner", "mtree")
+    assert "2.25 links at most" in text
+    assert "hopsum run cannot run it" not in text
+    some = planned("--topology", "torus:3x3", "--planner", "mtree", "--workers", "4")
+    assert all(set(tree["parents"]) < {"h1", "h2", "h3", "h4"} for tree in some["trees"])
+    whole = planned("--topology", "complete:7", "--planner", "mtree", "--tree-bandwidth", "1")
+    assert (len(whole["trees"]), whole["throughput"]) == (1, 1)
+    default = planned("--topology", "complete:7", "--planner", "mtree")
+    assert default["throughput"] == pytest.approx(3.5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--planner", "magic"), "there is no planner 'magic'; planners: multi-hop, multi-tree"),
+        (("--topology", "torus:3x3", "--planner", "multi-hop"), "needs switches"),
+        (("--topology", "star:3", "--planner", "mtree"), "networks of hosts only"),
+        (("--topology", "torus:4x4", "--workers", "h1,h11"), "hosts that only forward: no way"),
+        (("--topology", "torus:4x4", "--planner", "mtree", "--workers", "h1,h11"), "no way from"),
+        (("--topology", "torus:3x3", "--tree-bandwidth", "1"), "only the planner mtree knows it"),
+        (("--topology", "star:3", "--keep", "0.9"), "keep: only the planner mtree knows it"),
+        (("--planner", "embedding", "--keep", "0.9"), "keep: only the planner mtree knows it"),
+        (("--topology", "torus:3x3", "--planner", "mtree", "--keep", "2"), "keep 2: expected"),
+        (("--planner", "mtree", "--tree-bandwidth", "x"), "tree-bandwidth: "),
+    ],
+)
+def test_planners_say_what_they_are_for(arguments: tuple[str, ...], message: str) -> None:
+    with pytest.raises(PlanError, match=message):
+        plan(*arguments)
+
+
+def test_explanations_name_what_is_full() -> None:
+    lines = planned("--planner", "multi-tree", "--explain", *OVERSUBSCRIBED)["explanation"]
+    assert lines[0].startswith("no plan is faster than 8000000: every tree leaves {h1}")
+    assert lines[1] == "the plan reaches that"
+    assert "l1-s1" in lines[2]
+    text = plan("--planner", "multi-tree", "--explain", "--window", "1024", *OVERSUBSCRIBED)
+    assert "switches without slots for one more tree: l1 (4096 slots, 1024 a tree)" in text
+
+
+def test_trees_are_drawn_side_by_side(tmp_path: Path) -> None:
+    path = tmp_path / "trees.svg"
+    plan("--planner", "multi-tree", "--draw", str(path), *OVERSUBSCRIBED)
+    lines = ElementTree.fromstring(path.read_text()).iter("{http://www.w3.org/2000/svg}line")
+    ends = {}
+    for line in lines:
+        title = line.findtext("{http://www.w3.org/2000/svg}title")
+        if title == "l1 - ps" and "stroke" in line.attrib:
+            ends[line.attrib["stroke"]] = line.attrib["x1"]
+    assert set(ends) == set(TREE_COLOURS[:4])
+    assert len(set(ends.values())) == 4
+    plan("--topology", "torus:3x3", "--planner", "mtree", "--draw", str(path))
+    assert TREE_COLOURS[0] in path.read_text()
+
+
+def test_runs_take_their_rates_from_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "net.json"
+    runner = CliRunner()
+    saved = ("--link-rate", "8M", "--uplink-rate", "2M", "--save", str(path))
+    assert runner.invoke(app, ["topology", "leaf-spine:2x1", *saved]).exit_code == 0
+    run = ["run", "--topology", str(path), "--workers", "2", "--elements", "2000", "--rounds", "1"]
+    result = runner.invoke(app, [*run, "--planner", "multi-tree", "--json"])
+    report = json.loads(result.stdout)
+    assert report["link_rate"] is None
+    assert report["problems"] == []
+    # 64 kbit at no more than two uplinks of 2 Mbit/s.
+    assert report["seconds"] > 64_000 / 4e6
+    run = ["run", "--topology", "torus:4x4", "--planner", "multi-tree", "--workers", "h1,h11"]
+    assert "no way from h1 to h11" in str(runner.invoke(app, run).exception)
+
+
+SLOW_SERVER = ("--topology", "leaf-spine:2x3", "--link-rate", "8M", "--planner", "embedding")
+
+
+@pytest.mark.slow
+def test_an_embedding_says_its_topologies_weights_and_bottleneck() -> None:
+    values = planned(*SLOW_SERVER, "--explain", "--elements", "100000")
+    assert values["planner"] == "embedding"
+    (part,) = values["parts"]
+    assert (part["model"], part["weight"], part["root"]) == ("in-network", "1", "ps")
+    assert values["seconds_an_iteration"] == pytest.approx(0.4) == values["bound"]
+    assert values["busiest"].startswith("link ")
+    assert values["trees"][0]["server"] == "ps" and values["trees"][0]["share"] == 1
+    assert values["prediction"]["seconds"] > 0.4
+    busiest, alone = values["explanation"]
+    assert busiest.startswith("the busiest decides: link h1->l1 400 ms")
+    assert "parameter-server" in alone and "in-network 400 ms" in alone
+    text = plan(*SLOW_SERVER, "--explain")
+    assert "100.0% of every tensor: in-network" in text and "steps of 1/64" in text
+
+
+@pytest.mark.slow
+def test_an_embedding_of_hosts_shows_its_rings_and_trees(tmp_path: Path) -> None:
+    torus = ("--topology", "torus:3x3", "--planner", "embedding")
+    text = plan(*torus, "--explain", "--draw", str(tmp_path / "plan.svg"))
+    assert "of every tensor: ring h1" in text
+    assert "x a tensor on a link" in text and "in-network impossible" in text
+    assert ElementTree.parse(tmp_path / "plan.svg").getroot() is not None
+    helped = planned("--topology", "star:5", "--workers", "h1,h2,h3", "--servers", "h5", *torus[2:])
+    assert {part["root"] for part in helped["parts"]} <= {"", "h5"}
+    with pytest.raises(PlanError, match="planner multi-hop"):
+        plan(*torus, "--algorithm", "server")

@@ -1,0 +1,213 @@
+"""Jobs of a cluster: they share hosts and slots, wait, end and fail, each alone."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Mapping
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from cli.job_commands import make_submission
+from controller.dataplane.rules import SwitchRules
+from controller.jobs.cluster import Cluster
+from controller.jobs.job_spec import JobSpec
+from controller.jobs.manager import Manager
+from controller.jobs.settings import ClusterSettings
+from controller.jobs.sharing import SharingPolicy
+from controller.telemetry.state import StateError
+from host_agent.node.client import NodeClient
+from protocol import hopsum_pb2 as pb
+from protocol.channel import ControllerError
+from tests.support.cluster_world import World, local, ring
+from tests.support.machine import until
+
+
+def test_jobs_that_share_hosts_run_at_once_and_are_exact(world: World) -> None:
+    world.agents("h1", "h2", "h3")
+    names = ["a", "b", "c"]
+    for name, workers in zip(names, ("h1,h2", "h2,h3", "h3,h1,h2"), strict=True):
+        world.queries.submit(ring(name, workers))
+    for name in names:
+        world.exact(name)
+    assert [job.name for job in world.queries.jobs()] == names
+
+
+def test_a_job_waits_for_agents_that_come_later(world: World) -> None:
+    world.agents("h1")
+    world.queries.submit(ring("early", "h1,h2"))
+    assert world.state("early") == "waiting"
+    world.agents("h2")
+    world.exact("early")
+
+
+@pytest.mark.slow
+def test_a_job_that_waits_for_a_switch_outlasts_the_deadline_of_its_fragments(
+    world: World,
+) -> None:
+    """No switch sums here: fragments are sent into nothing."""
+    world.agents("h1", "h2", "h3")
+    submission = make_submission("patient", "h1,h2", "h3", rounds=1)
+    submission.task.options.deadline = 8.0
+    world.queries.submit(submission)
+    until(lambda: world.state("patient") == "running", "the start")
+    world.call(lambda manager: manager.mark_failed(["s1"]))
+    started = time.monotonic()
+    until(lambda: time.monotonic() > started + 10.0, "more than the deadline")
+    assert world.state("patient") == "running"
+    world.call(lambda manager: manager.recover(["s1"]))
+    until(lambda: world.state("patient") == "failed", "the deadline")
+    assert "no result for 8" in world.queries.job("patient").reason
+
+
+def test_a_job_says_which_agent_has_not_joined(world: World) -> None:
+    """One agent is not there, and one is attached but never attends."""
+    world.agents("h1", "h2")
+    deaf = NodeClient(world.address, "h3")
+    try:
+        deaf.open()
+        until(lambda: "h3" in world.attached(), "the agent of h3")
+        world.queries.submit(ring("mute", "h1,h2,h3,h4"))
+        until(lambda: world.queries.job("mute").reason.count("agent") == 2, "the others")
+        assert re.fullmatch(
+            r"agent on h3 attached but has not joined the job for \d+ s, "
+            r"no agent attached on h4 for \d+ s",
+            world.queries.job("mute").reason,
+        )
+        (job,) = world.queries.status()
+        assert "agent on h3 attached but has not joined" in job.waits_for
+        assert world.queries.cancel("mute").reason == "cancelled by its owner"
+    finally:
+        deaf.close()
+
+
+def test_a_job_that_fails_or_is_cancelled_ends_alone(world: World) -> None:
+    world.agents("h1", "h2", "h3")
+    broken = ring("broken", "h1,h2")
+    broken.task.options.deadline = -1.0
+    world.queries.submit(ring("never", "h1,h4"))
+    world.queries.submit(broken)
+    world.queries.submit(ring("good", "h1,h2,h3"))
+    until(lambda: world.state("broken") == "failed", "the broken job's end")
+    reason = world.queries.job("broken").reason
+    assert "TaskError: the job's task cannot be followed: option deadline -1.0" in reason
+    world.exact("good")
+    assert world.queries.cancel("never").state == "cancelled"
+    assert world.queries.cancel("never").reason == "cancelled by its owner"
+    world.queries.submit(ring("broken", "h1,h2"))
+    world.exact("broken")
+
+
+def test_an_agent_that_dies_ends_its_jobs_and_may_come_again(world: World) -> None:
+    world.agents("h1", "h2", "h3")
+    world.queries.submit(ring("long", "h1,h2", rounds=100_000))
+    until(lambda: world.queries.job("long").round > 0, "rounds")
+    world.stop_agent(0)
+    until(lambda: world.state("long") == "failed", "the end of long")
+    assert "h1: its connection ended" in world.queries.job("long").reason
+    world.queries.submit(ring("other", "h2,h3"))
+    world.exact("other")
+    world.agents("h1")
+    world.queries.submit(ring("again", "h1,h2"))
+    world.exact("again")
+
+
+def test_levels_follow_progress_and_reach_the_hosts(tmp_path: Path) -> None:
+    network = local("star:3")
+    told: list[tuple[str, int, int]] = []
+
+    async def install(rules: Mapping[str, SwitchRules]) -> None:
+        pass
+
+    async def main() -> None:
+        cluster = Cluster(Manager(network, install))
+
+        def send(host: str, command: pb.NodeCommand) -> None:
+            if command.WhichOneof("message") == "priority":
+                told.append((host, command.priority.job, command.priority.level))
+
+        cluster.send = send
+        await cluster.submit(JobSpec("a", ("h1", "h2"), ("h3",)))
+        assert told == [("h1", 1, 0), ("h2", 1, 0), ("h3", 1, 0)]
+        told.clear()
+
+        def report(host: str, round_: int, now: float) -> None:
+            features = pb.JobFeatures(job=1, round=round_, sent_bytes=50_000_000)
+            cluster.take_report(host, pb.NodeReport(jobs=[features]), now)
+
+        report("h3", 0, 1.0)
+        report("h2", 9, 2.0)
+        report("h1", 10, 3.0)
+        assert not told
+        report("h2", 10, 4.0)
+        assert told == [("h1", 1, 2), ("h2", 1, 2), ("h3", 1, 2)]
+        with pytest.raises(StateError, match=r"h1 reports that it sends -1\.0 bit/s"):
+            lie = pb.InterfaceReport(peer="s1", sent=-1.0)
+            cluster.take_report("h1", pb.NodeReport(interfaces=[lie]), 5.0)
+        await cluster.cancel(cluster.book.find(1))
+        report("h1", 11, 6.0)
+        await cluster.close()
+
+    asyncio.run(main())
+
+
+def test_jobs_queue_for_slots(world: World) -> None:
+    def with_window(name: str, window: int) -> pb.JobInfo:
+        submission = make_submission(name, "h1,h2")
+        submission.window = window
+        return world.queries.submit(submission)
+
+    assert with_window("half", 2048).state == "waiting"
+    assert with_window("other", 2048).state == "waiting"
+    queued = with_window("next", 1024)
+    assert queued.state == "queued"
+    assert "4096 of 4096 are in use" in queued.reason
+    assert with_window("small", 64).state == "queued"
+    with pytest.raises(ControllerError, match="its quota at switch s1 is 2048 of 4096"):
+        with_window("huge", 4096)
+    world.queries.cancel("half")
+    until(lambda: world.state("small") == "waiting", "the queue")
+    assert world.state("next") == "waiting"
+    assert world.queries.cancel("next").state == "cancelled"
+    (use,) = world.queries.use().slots
+    assert (use.slots, use.quota, dict(use.held)) == (4096, 2048, {2: 2048, 4: 64})
+
+
+def test_a_new_job_takes_slots_from_one_that_has_run_for_long() -> None:
+    """The older job goes on in a new epoch, without the switch."""
+    network = local("star:4")
+    commands: list[tuple[str, str | None]] = []
+
+    async def install(rules: Mapping[str, SwitchRules]) -> None:
+        pass
+
+    async def main() -> None:
+        cluster = Cluster(
+            Manager(network, install), ClusterSettings(sharing=SharingPolicy(Fraction(1)))
+        )
+        cluster.send = lambda host, command: commands.append((host, command.WhichOneof("message")))
+        old = await cluster.submit(JobSpec("old", ("h1", "h2"), ("h3",), window=4096))
+        assert cluster.manager.slots_held("s1") == {1: 4096}
+        assert (await cluster.submit(JobSpec("equal", ("h1", "h2"), ("h3",)))).state == "queued"
+        await cluster.cancel(cluster.book.find(name="equal"))
+        for host in ("h1", "h2"):
+            features = pb.JobFeatures(job=1, round=10, sent_bytes=1)
+            cluster.take_report(host, pb.NodeReport(jobs=[features]), time.monotonic())
+        assert cluster.priorities.levels() == {1: 1}
+        new = await cluster.submit(JobSpec("new", ("h1", "h2"), ("h3",)))
+        assert new.state == "waiting"
+        assert (old.bypassed, new.bypassed) == (("s1",), ())
+        assert cluster.manager.slots_held("s1") == {3: 64}
+        tracker = cluster.manager.agents.tracker(1)
+        assert tracker.plan.epoch == 2
+        assert not tracker.plan.trees[0].parts["s1"].aggregate
+        await cluster.cancel(new)
+        assert cluster.manager.regained(1) == {"s1"}
+        await cluster.cancel(old)
+        assert old.bypassed == ()
+        await cluster.close()
+
+    asyncio.run(main())

@@ -1,0 +1,244 @@
+"""A cluster whose journal cannot be written for a while: nothing ends but what has to."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+from collections.abc import Mapping
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collectives.plan import PlanError
+from controller.dataplane.rules import SwitchRules
+from controller.jobs import job_queue, journal
+from controller.jobs.cluster import Cluster
+from controller.jobs.job_queue import Job, JobState
+from controller.jobs.job_spec import JobSpec
+from controller.jobs.journal import Unrecorded
+from controller.jobs.manager import Manager
+from controller.jobs.settings import ClusterSettings
+from network.loaders import load_network
+from protocol import hopsum_pb2 as pb
+
+
+class Disk:
+    """Where the journal is; `full` says that it is."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.full = False
+        whole = journal._write
+
+        def write(file: Any, content: bytes) -> None:
+            if self.full:
+                file.write(content[: len(content) // 2])
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            whole(file, content)
+
+        monkeypatch.setattr(journal, "_write", write)
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
+    return Disk(monkeypatch)
+
+
+async def install(rules: Mapping[str, SwitchRules]) -> None:
+    """Switches that take everything."""
+
+
+def new_cluster(file: Path) -> Cluster:
+    return Cluster(Manager(load_network("star:6"), install), ClusterSettings(journal=file))
+
+
+def spec(name: str, *workers: str) -> JobSpec:
+    return JobSpec(name, workers or ("h1", "h2"), ("ps",), window=64)
+
+
+def recorded(file: Path, number: int = 1) -> Job:
+    """A job as a controller that starts now would know it."""
+    records = [record for record in journal.Journal(file).read() if record["number"] == number]
+    return job_queue._job_from(records[-1], file)
+
+
+def test_a_job_that_cannot_be_recorded_is_not_taken(tmp_path: Path, disk: Disk) -> None:
+    async def main() -> None:
+        cluster = new_cluster(tmp_path / "jobs")
+        disk.full = True
+        with pytest.raises(Unrecorded, match="jobs cannot be written: No space left"):
+            await cluster.submit(spec("a"))
+        assert list(cluster.book) == []
+        assert cluster.manager.plans() == []
+        disk.full = False
+        job = await cluster.submit(spec("a"))
+        assert job.state is JobState.WAITING
+        assert recorded(tmp_path / "jobs", job.number).state is JobState.WAITING
+        await cluster.close()
+
+    asyncio.run(main())
+
+
+def test_an_epoch_begins_only_when_it_is_recorded(tmp_path: Path, disk: Disk) -> None:
+    async def main() -> None:
+        cluster = new_cluster(tmp_path / "jobs")
+        job = await cluster.submit(spec("a"))
+        before = cluster.manager.plan_of(1)
+        disk.full = True
+        with pytest.raises(PlanError, match=r"epoch 2 cannot begin without a record: .*No space"):
+            await cluster.manager.replan(1)
+        assert cluster.manager.plan_of(1) is before
+        assert cluster.manager.agents.tracker(1).plan is before
+        assert (job.epoch, job.plan) == (1, before)
+        disk.full = False
+        await cluster.manager.replan(1)
+        assert (job.epoch, recorded(tmp_path / "jobs").epoch) == (2, 2)
+        await cluster.close()
+
+    asyncio.run(main())
+
+
+def test_jobs_that_give_way_do_so_only_when_it_is_recorded(tmp_path: Path, disk: Disk) -> None:
+    async def main() -> None:
+        cluster = new_cluster(tmp_path / "jobs")
+        half = cluster.network.switches["s1"].slots // 2
+        for name in ("a", "b"):
+            await cluster.submit(JobSpec(name, ("h1", "h2"), ("ps",), window=half))
+        # Both have sent for long: a new job goes before them.
+        for number, host in product((1, 2), ("h1", "h2")):
+            cluster.priorities.report(number, host, 1000, 1 << 50, 1.0)
+        cluster.priorities.update(1.0)
+        book_keep = cluster.book.keep
+
+        def keep(job: Job) -> None:
+            disk.full = job.spec.name in ("a", "b")
+            book_keep(job)
+
+        cluster.book.keep = keep  # type: ignore[method-assign]
+        job = await cluster.submit(JobSpec("c", ("h3", "h4"), ("ps",), window=half))
+        assert job.state is JobState.QUEUED
+        assert "cannot begin without a record" in job.reason
+        assert [plan.epoch for plan in cluster.manager.plans()] == [1, 1]
+        assert cluster.manager.bypassed(1) == cluster.manager.bypassed(2) == frozenset()
+        cluster.book.keep = book_keep  # type: ignore[method-assign]
+        disk.full = False
+        await cluster.catch_up()
+        assert job.state is JobState.WAITING
+        await cluster.close()
+
+    asyncio.run(main())
+
+
+def test_a_queued_job_starts_when_there_is_room_again(tmp_path: Path, disk: Disk) -> None:
+    async def main() -> None:
+        cluster = new_cluster(tmp_path / "jobs")
+        add = cluster.book.add
+
+        def then_full(job: Job) -> None:
+            add(job)
+            disk.full = True
+
+        cluster.book.add = then_full  # type: ignore[method-assign]
+        job = await cluster.submit(spec("a"))
+        assert (job.state, job.plan) == (JobState.QUEUED, None)
+        assert "cannot begin without a record" in job.reason
+        assert cluster.manager.plans() == []
+        await cluster.catch_up()
+        assert job.state is JobState.QUEUED
+        disk.full = False
+        await cluster.catch_up()
+        assert (job.state, job.epoch) == (JobState.WAITING, 1)
+        assert recorded(tmp_path / "jobs").state is JobState.WAITING
+        await cluster.close()
+
+    asyncio.run(main())
+
+
+def test_what_happens_all_the_same_is_recorded_later(tmp_path: Path, disk: Disk) -> None:
+    """The start and the end of a job: neither ends an agent's stream, nor is an agent left."""
+
+    async def main() -> None:
+        cluster = new_cluster(tmp_path / "jobs")
+        sent: list[str] = []
+        cluster.send = lambda host, command: sent.append(f"{host} {command.WhichOneof('message')}")
+        job = await cluster.submit(spec("a"))
+        tracker = cluster.manager.agents.tracker(1)
+        disk.full = True
+        for host in ("h1", "h2", "ps"):
+            tracker.register(host, 0.0)
+            tracker.receive(host, pb.AgentMessage(ready=pb.Ready()), 0.0)
+        # As the service does before it sends anything to an agent.
+        cluster.manager.agents.heard(tracker)
+        assert job.state is JobState.RUNNING
+        assert recorded(tmp_path / "jobs").state is JobState.WAITING
+        cluster.book.catch_up()
+        assert recorded(tmp_path / "jobs").state is JobState.WAITING
+        disk.full = False
+        await cluster.catch_up()
+        assert recorded(tmp_path / "jobs").state is JobState.RUNNING
+        disk.full = True
+        await cluster.cancel(job)
+        assert job.state is JobState.CANCELLED
+        assert {"h1 leave", "h2 leave", "ps leave"} <= set(sent)
+        assert cluster.manager.plans() == []
+        disk.full = False
+        await cluster.catch_up()
+        assert recorded(tmp_path / "jobs").state is JobState.CANCELLED
+        await cluster.close()
+
+    asyncio.run(main())
+
+
+def test_a_job_that_was_being_started_has_another_epoch_after_a_restart(tmp_path: Path) -> None:
+    """Its first epoch may be on switches: no pair of job and epoch is used twice."""
+
+    async def main() -> None:
+        cluster = new_cluster(tmp_path / "jobs")
+
+        async def die(rules: Mapping[str, SwitchRules]) -> None:
+            raise KeyboardInterrupt
+
+        cluster.manager._install = die
+        cluster.book.note = lambda job: None  # type: ignore[method-assign]
+        with pytest.raises(KeyboardInterrupt):
+            await cluster.submit(spec("a"))
+        await cluster.close()
+        known = recorded(tmp_path / "jobs")
+        assert (known.state, known.epoch) == (JobState.QUEUED, 1)
+        assert known.plan is not None
+        again = new_cluster(tmp_path / "jobs")
+        await again.restore()
+        job = again.book.find(1)
+        assert (job.state, job.epoch) == (JobState.WAITING, 2)
+        await again.close()
+
+    asyncio.run(main())
+
+
+def test_a_journal_that_cannot_be_shortened_goes_on(
+    tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("controller.jobs.job_queue.MANY_LINES", 10)
+
+    async def main() -> None:
+        cluster = new_cluster(tmp_path / "jobs")
+        job = await cluster.submit(spec("a"))
+
+        def refuse(records: object) -> None:
+            raise Unrecorded("no room for two")
+
+        kept = cluster.book._journal
+        assert kept is not None
+        with monkeypatch.context() as patched:
+            patched.setattr(kept, "rewrite", refuse)
+            for _ in range(30):
+                cluster.book.keep(job)
+        assert kept.lines > 30
+        for _ in range(80):
+            cluster.book.keep(job)
+        assert kept.lines < 30
+        await cluster.close()
+
+    asyncio.run(main())

@@ -1,0 +1,164 @@
+"""Jobs that are handed in while others end are started once; an end does not wait for switches."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+import pytest
+from finsy import P4Schema
+from finsy.p4entity import decode_entity
+
+from controller.dataplane.driver import Driver, State, SwitchTarget
+from controller.dataplane.entries import rules_read
+from controller.dataplane.pipeline import Pipeline
+from controller.dataplane.rules import SwitchRules
+from controller.jobs.cluster import Cluster
+from controller.jobs.job_queue import JobState
+from controller.jobs.job_spec import JobSpec
+from controller.jobs.manager import Manager
+from network.loaders import load_network
+from protocol import hopsum_pb2 as pb
+from tests.support.fake_p4runtime import FakeSwitch
+from tests.support.machine import PATIENCE, loopback
+from tests.support.paths import HOPSUM_P4INFO
+
+
+class Switches:
+    """Switches that take their time: `go` lets them."""
+
+    def __init__(self) -> None:
+        self.go = asyncio.Event()
+        self.go.set()
+
+    async def install(self, rules: Mapping[str, SwitchRules]) -> None:
+        await self.go.wait()
+
+
+async def steps(count: int = 50) -> None:
+    """Let everybody else go on."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+def test_a_job_being_started_is_not_started_again_when_another_ends() -> None:
+    async def main() -> None:
+        switches = Switches()
+        cluster = Cluster(Manager(load_network("star:6"), switches.install))
+        ending = await cluster.submit(JobSpec("ending", ("h1", "h2"), ("h3",)))
+        switches.go.clear()
+        cancelling = asyncio.create_task(cluster.cancel(ending))
+        await steps()
+        starting = asyncio.create_task(cluster.submit(JobSpec("starting", ("h4", "h5"), ("h6",))))
+        await steps()
+        switches.go.set()
+        job = await starting
+        await cancelling
+        await steps()
+        assert (job.state, job.reason) == (JobState.WAITING, "")
+        assert job.number in cluster.priorities.levels()
+        await cluster.close()
+
+    asyncio.run(main())
+
+
+def test_a_queued_job_is_started_once_when_two_end_together() -> None:
+    async def main() -> None:
+        switches = Switches()
+        cluster = Cluster(Manager(load_network("star:6"), switches.install))
+        window = cluster.network.switches["s1"].slots // 2
+        first, second = [
+            await cluster.submit(JobSpec(name, ("h1", "h2"), ("h3",), window=window))
+            for name in ("first", "second")
+        ]
+        queued = await cluster.submit(JobSpec("queued", ("h4", "h5"), ("h6",), window=window))
+        assert queued.state is JobState.QUEUED
+        await asyncio.gather(cluster.cancel(first), cluster.cancel(second))
+        await steps()
+        assert (queued.state, queued.reason) == (JobState.WAITING, "")
+        await cluster.close()
+
+    asyncio.run(main())
+
+
+def test_cancelling_does_not_wait_for_switches_that_do_not_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("controller.jobs.cluster.CANCEL_SECONDS", 0.05)
+
+    async def main() -> None:
+        switches = Switches()
+        cluster = Cluster(Manager(load_network("star:6"), switches.install))
+        told: list[str] = []
+
+        def send(host: str, command: pb.NodeCommand) -> None:
+            if command.HasField("leave"):
+                told.append(host)
+
+        cluster.send = send
+        job = await cluster.submit(JobSpec("job", ("h1", "h2"), ("h3",)))
+        switches.go.clear()
+        async with asyncio.timeout(PATIENCE):
+            cancelled, again = await asyncio.gather(cluster.cancel(job), cluster.cancel(job))
+        assert cancelled is again is job
+        assert job.state is JobState.CANCELLED
+        assert told == ["h1", "h2", "h3"]
+        assert job.number in cluster.priorities.levels()
+        switches.go.set()
+        await steps()
+        assert job.number not in cluster.priorities.levels()
+        await cluster.close()
+
+    asyncio.run(main())
+
+
+def test_rules_of_a_cancelled_job_go_when_the_switch_is_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("controller.jobs.cluster.CANCEL_SECONDS", 0.05)
+    schema = P4Schema(HOPSUM_P4INFO)
+    target = SwitchTarget("s1", f"{loopback(1)[0]}:9559")
+    silent = asyncio.Event()
+
+    def listen(name: str, state: State, detail: str) -> None:
+        if "no answer" in detail:
+            silent.set()
+
+    async def main() -> None:
+        fake = FakeSwitch()
+        await fake.start(target.address)
+
+        def tables() -> set[str]:
+            entities = [decode_entity(entity, schema) for entity in fake.entities.values()]
+            return {entry.table for entry in rules_read(entities, schema).entries}
+
+        driver = Driver(
+            [target],
+            Pipeline(P4Schema(HOPSUM_P4INFO).p4info, b"{}", lanes=256, slots=4096),
+            silence=0.5,
+            listener=listen,
+        )
+        patience = PATIENCE
+        async with driver, asyncio.timeout(PATIENCE):
+            network = load_network("star:6")
+            cluster = Cluster(Manager(network, lambda rules: driver.apply(rules, patience)))
+            await driver.wait()
+            await cluster.submit(JobSpec("stays", ("h1", "h2"), ("h3",)))
+            before = len(fake.entities)
+            job = await cluster.submit(JobSpec("goes", ("h4", "h5"), ("h6",)))
+            assert "admission" in tables()
+            assert len(fake.entities) > before
+            fake.going.clear()
+            # It may be away for longer than anybody waits for it to take rules.
+            patience = 0.1
+            await cluster.cancel(job)
+            assert job.state is JobState.CANCELLED
+            await silent.wait()
+            assert len(fake.entities) > before
+            fake.going.set()
+            await driver.wait()
+            assert len(fake.entities) == before
+            await cluster.close()
+        await fake.stop()
+
+    asyncio.run(main())

@@ -1,0 +1,197 @@
+"""Jobs outlive their controller, and go on under the next."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from controller import clock
+from controller.dataplane.rules import SwitchRules
+from controller.jobs.cluster import Cluster
+from controller.jobs.job_spec import JobSpec
+from controller.jobs.manager import Manager
+from controller.jobs.settings import ClusterSettings
+from host_agent.io.controller_client import AgentStream
+from protocol import hopsum_pb2 as pb
+from protocol.channel import ControllerError
+from tests.support.cluster_world import World, in_network, local, ring
+from tests.support.machine import PATIENCE, until
+
+
+@pytest.mark.slow
+def test_jobs_go_on_after_a_restart_and_are_exact(world: World) -> None:
+    world.agents("h1", "h2", "h3")
+    world.queries.submit(ring("before", "h1,h2"))
+    world.exact("before")
+    world.queries.submit(ring("long", "h1,h2,h3", rounds=400))
+    world.queries.submit(ring("early", "h1,h4"))
+    until(lambda: world.state("long") == "running", "its start")
+    started = world.queries.job("long").started
+    for _ in range(2):
+        seen = world.queries.job("long").round
+        until(lambda seen=seen: world.queries.job("long").round > seen, "rounds")  # type: ignore[misc]
+        world.stop()
+        world.start()
+    assert world.state("long") == "running"
+    with pytest.raises(ControllerError, match="there is a job 'long' already: number 2"):
+        world.queries.submit(ring("long", "h1,h2"))
+    world.exact("long")
+    assert [(job.job, job.name) for job in world.queries.jobs()] == [
+        (1, "before"), (2, "long"), (3, "early"),
+    ]  # fmt: skip
+    world.exact("before")
+    # Its time goes on over the restarts, as its agents do.
+    assert world.queries.job("long").started == started
+    assert world.state("early") == "waiting"
+    until(lambda: {"h1", "h2", "h3"} <= world.attached(), "the agents")
+    world.agents("h4")
+    world.exact("early")
+
+
+@pytest.mark.slow
+def test_a_job_that_ends_while_no_controller_is_there(world: World) -> None:
+    world.agents("h1", "h2")
+    world.queries.submit(ring("short", "h1,h2", rounds=60))
+    until(lambda: world.queries.job("short").round > 0, "rounds")
+    world.stop()
+    until(lambda: all_finished(world), "the end of the rounds")
+    world.start()
+    world.exact("short")
+
+
+def test_a_controller_that_dies_as_a_job_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end is written down before the agents know of it, who leave then."""
+    monkeypatch.setattr("controller.jobs.cluster.WATCH_SECONDS", 3600.0)
+    with contextlib.closing(World(tmp_path)) as world:
+        world.agents("h1", "h2")
+        world.queries.submit(ring("short", "h1,h2"))
+        until(lambda: '"finished"' in world.journal.read_text(), "the end in the journal")
+        until(lambda: not any(node.agent.members for node in world.nodes), "the agents' leaving")
+        assert world.state("short") == "running"
+        world.stop()
+        world.start()
+        world.exact("short")
+
+
+def all_finished(world: World) -> bool:
+    """Whether every agent here has said its last word, to nobody."""
+    clients = [member.stream for node in world.nodes for member in node.agent.members.values()]
+    return all(client._session.state == pb.FINISHED for client in clients)
+
+
+class Clock:
+    """The controller's clock, but `ahead` seconds before it."""
+
+    ahead = 0.0
+
+    def now(self) -> float:
+        return clock.now() + self.ahead
+
+
+def test_a_worker_that_does_not_come_back_after_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later = Clock()
+    monkeypatch.setattr("controller.jobs.cluster.clock", later)
+    with contextlib.closing(World(tmp_path)) as world:
+        world.agents("h1", "h2", "h3")
+        in_network(world, "long", "h1,h2", "h3")
+        world.stop()
+        world.stop_agent(0)
+        until(lambda: "closing job 1" not in threads(), "h1's end")
+        world.start()
+        until(lambda: world.attached() == {"h2", "h3"}, "the return of the others")
+        later.ahead = PATIENCE
+        until(lambda: world.state("long") == "failed", "the end of long")
+        assert "h1: not back since the restart" in world.queries.job("long").reason
+        world.agents("h1")
+        world.queries.submit(ring("again", "h1,h2"))
+        world.exact("again")
+
+
+def threads() -> set[str]:
+    return {thread.name for thread in threading.enumerate()}
+
+
+def test_plans_are_made_anew_after_a_restart_with_what_is_fixed_for_a_job(tmp_path: Path) -> None:
+    network = local("leaf-spine:2x2", link_rate=1e8)
+
+    async def install(rules: Mapping[str, SwitchRules]) -> None:
+        pass
+
+    def controller() -> Cluster:
+        return Cluster(Manager(network, install), ClusterSettings(journal=tmp_path / "jobs"))
+
+    async def main() -> None:
+        cluster = controller()
+        spec = JobSpec("two", ("h1", "h3"), ("h2", "ps"), planner="multi-tree")
+        await cluster.submit(spec)
+        await cluster.submit(JobSpec("one", 2))
+        await cluster.manager.replan(1)
+        plan = cluster.manager.plan_of(1)
+        assert plan.epoch == 2
+        await cluster.close()
+        again = controller()
+        await again.restore()
+        newer = again.manager.plan_of(1)
+        assert (newer.epoch, again.manager.plan_of(2).epoch) == (3, 2)
+        assert newer.window == plan.window
+        assert [tree.share for tree in newer.trees] == [tree.share for tree in plan.trees]
+        assert [job.state for job in again.book] == ["waiting", "waiting"]
+        await again.close()
+        other = Cluster(
+            Manager(local("star:2", link_rate=1e8), install),
+            ClusterSettings(journal=tmp_path / "jobs"),
+        )
+        await other.restore()
+        assert [job.state for job in other.book] == ["failed", "failed"]
+        reason = other.book.find(1).reason
+        assert "cannot go on after a restart of the controller: worker 'h3'" in reason
+        await other.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        pb.Report(),
+        pb.Report(
+            verdict=pb.Verdict(checked=2**64 - 1, wrong=2**64 - 1, max_error=math.nan),
+            intervals=pb.Intervals(starts=[math.nan, -1e308, math.inf], finishes=[0.0]),
+            retransmissions=2**64 - 1,
+            forms=["", "\0" * 1000],
+            outcome=pb.Outcome(accuracy=-math.inf, losses=[math.nan] * 10_000, cycles=2**32 - 1),
+        ),
+    ],
+    ids=["nothing", "nonsense"],
+)
+def test_reports_are_kept_as_they_are(world: World, report: pb.Report) -> None:
+    world.queries.submit(ring("odd", "h1,h2"))
+    streams = [AgentStream(world.address, 1, host) for host in ("h1", "h2")]
+    for stream in streams:
+        stream.register(PATIENCE)
+        stream.ready()
+    for stream in streams:
+        stream.wait_for_start(PATIENCE)
+        stream.finished(report)
+    until(lambda: world.state("odd") == "finished", "the end of odd")
+    for stream in streams:
+        stream.close()
+    told = {host: report.SerializeToString() for host in ("h1", "h2")}
+    for _ in range(2):
+        reports = world.queries.job("odd").reports
+        assert {host: reports[host].SerializeToString() for host in reports} == told
+        world.stop()
+        world.start()
+    world.agents("h1", "h2")
+    world.queries.submit(ring("good", "h1,h2"))
+    world.exact("good")

@@ -1,0 +1,43 @@
+"""Jobs whose server is lost: another serves, or the same again."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+from protocol import hopsum_pb2 as pb
+from tests.support.cluster_world import World, in_network
+from tests.support.machine import until
+
+
+def test_another_host_serves_where_a_server_is_lost_for_good(tmp_path: Path) -> None:
+    with contextlib.closing(World(tmp_path, grace=0.5)) as world:
+        world.agents("h1", "h2", "h3", "h4")
+        in_network(world, "a", "h1,h2", "h3")
+        world.stop_agent(2)
+        until(lambda: world.queries.job("a").epoch == 2, "another server")
+        assert list(world.queries.job("a").servers) == ["h4"]
+        agents = world.queries.status()[0].agents
+        until(lambda: all_running(world), f"h4's beginning: {agents}")
+        world.stop_agent(3)
+        until(lambda: world.state("a") == "failed", "the end of a")
+        assert world.queries.job("a").reason == (
+            "h4: its connection ended, and no other host can serve"
+        )
+
+
+def all_running(world: World) -> bool:
+    (job,) = world.queries.status()
+    states = {agent.host: pb.AgentState.Name(agent.state) for agent in job.agents}
+    return states == dict.fromkeys(("h1", "h2", "h4"), "RUNNING")
+
+
+def test_a_server_that_comes_back_in_time_stays(tmp_path: Path) -> None:
+    with contextlib.closing(World(tmp_path)) as world:
+        world.agents("h1", "h2", "h3", "h4")
+        in_network(world, "a", "h1,h2", "h3")
+        world.stop_agent(2)
+        until(lambda: "h3" not in world.attached(), "h3's end")
+        world.agents("h3")
+        until(lambda: world.queries.job("a").epoch == 2, "a new epoch")
+        assert list(world.queries.job("a").servers) == ["h3"]

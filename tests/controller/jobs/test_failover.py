@@ -1,0 +1,352 @@
+"""Jobs go on without switches and links that stay away, and over those that are back."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import pytest
+
+from collectives.plan import JobPlan, PlanError
+from controller.dataplane.driver import DriverError, State
+from controller.dataplane.rules import Loss, SwitchRules
+from controller.jobs.failover import fail_over
+from controller.jobs.manager import Manager
+from controller.telemetry.health import DampingPolicy, Health
+from network.builder import NetworkBuilder
+from network.loaders import load_network
+from network.model import Network
+from planning.model.placement import place
+from planning.model.request import PlanRequest
+from simulation.loop import run_virtual
+
+STEPS = 100_000
+"""Turns of the event loop to wait for something; each is a tenth of a second of virtual time."""
+READY, CONNECTING = State.READY, State.CONNECTING
+
+
+@dataclass
+class World:
+    """A manager over switches that a test takes away; rules arrive only where a switch answers."""
+
+    network: Network
+    installed: list[Mapping[str, SwitchRules]] = field(default_factory=list)
+    refuses: set[str] = field(default_factory=set)
+    down: set[tuple[str, str]] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self._states = dict.fromkeys(self.network.switches, READY)
+        self.manager = Manager(self.network, self._install)
+
+    def states(self) -> Mapping[str, State]:
+        return self._states
+
+    def kill(self, *names: str) -> None:
+        self._states |= dict.fromkeys(names, CONNECTING)
+
+    def start(self, *names: str) -> None:
+        self._states |= dict.fromkeys(names, READY)
+
+    async def _install(self, rules: Mapping[str, SwitchRules]) -> None:
+        await asyncio.sleep(0.05)
+        for name in self.refuses & set(rules):
+            raise DriverError(name, "it will not")
+        while any(self._states[name] is not READY for name in rules):
+            await asyncio.sleep(0.05)
+        self.installed.append(rules)
+
+    async def submit(self, job: int = 1, *workers: str, server: str = "ps") -> JobPlan:
+        placement = place(self.network, workers or None, [server])
+        request = PlanRequest(job, 1, placement.workers, placement.servers)
+        return await self.manager.submit(request)
+
+    async def until(self, true: Callable[[], object], what: str) -> None:
+        for _ in range(STEPS):
+            if true():
+                return
+            await asyncio.sleep(0.1)
+        raise AssertionError(f"waited for {what}")
+
+    async def epoch(self, number: int, job: int = 1) -> JobPlan:
+        """The plan that the agents have once they have this epoch."""
+        tracker = self.manager.agents.tracker(job)
+        await self.until(lambda: tracker.plan.epoch >= number, f"epoch {number}")
+        return tracker.plan
+
+
+def run(topology: str | Network, test: Callable[[World], Awaitable[None]]) -> None:
+    async def main() -> None:
+        network = topology if isinstance(topology, Network) else load_network(topology)
+        world = World(network)
+        task = asyncio.create_task(fail_over(world.manager, world, lambda: world.down))
+        # All are seen in reach first.
+        await asyncio.sleep(0.5)
+        try:
+            await test(world)
+            assert not task.done()
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    run_virtual(main())
+
+
+def spines(plan: JobPlan) -> set[str]:
+    return {name for tree in plan.trees for name in tree.parts if name.startswith("s")}
+
+
+def test_a_job_goes_on_without_its_spine() -> None:
+    async def test(world: World) -> None:
+        (spine,) = spines(await world.submit())
+        world.kill(spine)
+        plan = await world.epoch(2)
+        assert spines(plan) == {"s1", "s2"} - {spine}
+        assert spine not in world.installed[-1]
+
+    run("leaf-spine:2x2x2", test)
+
+
+@pytest.mark.slow
+def test_a_job_goes_on_without_a_link() -> None:
+    async def test(world: World) -> None:
+        (spine,) = spines(await world.submit())
+        world.down.add(("l2", spine))
+        plan = await world.epoch(2)
+        assert spines(plan) == {"s1", "s2"} - {spine}
+        world.down.clear()
+        await world.until(lambda: not world.manager.failed, "the link's return")
+        assert world.manager.working() == world.network
+
+    run("leaf-spine:2x2x2", test)
+
+
+def test_a_switch_lost_while_another_is_planned_around() -> None:
+    async def test(world: World) -> None:
+        (first,) = spines(await world.submit())
+        others = {"s1", "s2", "s3"} - {first}
+        world.kill(first)
+        # Its plan is being installed, at the next spine, when that one is lost as well.
+        await world.until(lambda: world.manager.plans()[0].epoch == 2, "the next plan")
+        (second,) = spines(world.manager.plans()[0])
+        world.kill(second)
+        plan = await world.epoch(3)
+        assert spines(plan) == others - {second}
+
+    run("leaf-spine:2x2x3", test)
+
+
+def test_a_switch_lost_while_a_job_is_installed() -> None:
+    """The submission does not wait for it, and the job is planned around it."""
+
+    async def test(world: World) -> None:
+        world.kill("s1", "s2")
+        submitting = asyncio.create_task(world.submit())
+        await asyncio.sleep(1.0)
+        world.start("s2")
+        plan = await submitting
+        if spines(plan) == {"s1"}:
+            plan = await world.epoch(2)
+        assert spines(plan) == {"s2"}
+
+    run("leaf-spine:2x2x2", test)
+
+
+def test_a_job_waits_for_a_switch_it_cannot_do_without() -> None:
+    """All others go on, around it, and new ones come; it goes on when the switch is back."""
+
+    async def test(world: World) -> None:
+        plan = await world.submit()
+        other = await world.submit(2, "h3", server="h4")
+        world.kill("l1")
+        await world.until(lambda: "l1" in world.manager.failed, "the failure")
+        await world.submit(3, "h3", server="h4")
+        await world.manager.remove(3)
+        assert world.manager.plans() == [plan, other]
+        assert world.manager.lost_to(1) == {"l1"}
+        assert "switch l1 unreachable for" in world.manager.why_waiting(1)
+        assert world.manager.why_waiting(2) == ""
+        with pytest.raises(PlanError, match="h1 cut off: switch l1 unreachable for"):
+            await world.submit(4, "h1", "h3", server="h4")
+        # Its server was restarted meanwhile.
+        again = await world.manager.replan(1)
+        assert again.epoch == 2
+        assert "l1" in again.trees[0].parts
+        world.start("l1")
+        await world.until(lambda: not world.manager.failed, "its return")
+        assert world.manager.why_waiting(1) == ""
+        assert "l1" in world.installed[-1]
+        await world.submit(4, "h1", "h3", server="h4")
+
+    run("leaf-spine:2x2x2", test)
+
+
+def test_a_switch_that_was_away_while_nobody_needed_it_is_used_again() -> None:
+    async def test(world: World) -> None:
+        world.kill("l1")
+        await world.until(lambda: world.manager.failed, "the failure")
+        world.start("l1")
+        await world.until(lambda: not world.manager.failed, "its return")
+        plan = await world.submit()
+        assert {"l1", "l2"} <= set(plan.trees[0].parts)
+
+    run("leaf-spine:2x2x2", test)
+
+
+def detour() -> Network:
+    """Two ways between the leaves: over s1, or, one link longer, over s2 and s3."""
+    builder = NetworkBuilder("detour")
+    for switch in ("l1", "l2", "s1", "s2", "s3"):
+        builder.add_switch(switch)
+    for host, leaf in (("h1", "l1"), ("h2", "l1"), ("ps", "l2")):
+        builder.add_host(host)
+        builder.link(host, leaf)
+    for pair in (("l1", "s1"), ("s1", "l2"), ("l1", "s2"), ("s2", "s3"), ("s3", "l2")):
+        builder.link(*pair)
+    return builder.build()
+
+
+def test_a_job_goes_back_where_that_is_faster() -> None:
+    async def test(world: World) -> None:
+        plan = await world.submit()
+        assert spines(plan) == {"s1"}
+        world.kill("s1")
+        assert spines(await world.epoch(2)) == {"s2", "s3"}
+        world.start("s1")
+        assert spines(await world.epoch(3)) == {"s1"}
+        # What would be slower is not taken.
+        world.kill("s3")
+        await world.until(lambda: world.manager.failed, "the failure")
+        world.start("s3")
+        await world.until(lambda: not world.manager.failed, "its return")
+        await asyncio.sleep(5.0)
+        assert world.manager.plan_of(1).epoch == 3
+
+    run(detour(), test)
+
+
+def flap(world: World, name: str, times: int) -> Iterator[None]:
+    for _ in range(times):
+        world.kill(name)
+        yield
+        world.start(name)
+        yield
+
+
+@pytest.mark.slow
+def test_a_switch_that_flaps_causes_few_epochs() -> None:
+    async def test(world: World) -> None:
+        await world.submit()
+        for _ in flap(world, "s1", 60):
+            await asyncio.sleep(5.0)
+        assert world.manager.plan_of(1).epoch <= 9
+        assert world.manager.failed == {"s1"}
+        await asyncio.sleep(61.0)
+        assert not world.manager.failed
+        assert spines(world.manager.plan_of(1)) == {"s1"}
+
+    run(detour(), test)
+
+
+def test_a_leaf_that_flaps_is_not_held_down() -> None:
+    """Its hosts have no other way, so that there is nothing to gain."""
+
+    async def test(world: World) -> None:
+        for _ in flap(world, "l1", 8):
+            await asyncio.sleep(5.0)
+        assert not world.manager.failed
+
+    run("leaf-spine:2x2x2", test)
+
+
+def test_a_held_down_switch_is_said_to_be() -> None:
+    async def test(world: World) -> None:
+        for _ in flap(world, "s1", 4):
+            await asyncio.sleep(5.0)
+        assert world.manager.failed == {"s1"}
+        now = asyncio.get_running_loop().time()
+        assert 0 < world.manager.health.held_for("s1", now) < 60
+        await world.until(lambda: not world.manager.failed, "the end of its hold-down")
+
+    run("leaf-spine:2x2x2", test)
+
+
+@pytest.mark.slow
+def test_switches_that_refuse_are_asked_again() -> None:
+    """What stands in the way of a failover ends neither it nor the return of a switch."""
+
+    async def test(world: World) -> None:
+        (spine,) = spines(await world.submit())
+        (other,) = {"s1", "s2"} - {spine}
+        world.refuses = {other}
+        world.kill(spine)
+        # The agents have the plan all the same, as the other switches have it.
+        await world.epoch(2)
+        await asyncio.sleep(20.0)
+        assert world.manager.failed == {spine}
+        world.start(spine)
+        await asyncio.sleep(20.0)
+        assert world.manager.failed == {spine}
+        world.refuses = set()
+        await world.until(lambda: not world.manager.failed, "its return")
+        assert spine in world.installed[-1]
+
+    run("leaf-spine:2x2x2", test)
+
+
+def test_switches_that_are_not_there_at_the_start() -> None:
+    async def main() -> None:
+        world = World(load_network("leaf-spine:2x2x2"))
+        world.kill("s1")
+        task = asyncio.create_task(fail_over(world.manager, world))
+        await world.manager.refresh()
+        assert set(world.installed[-1]) == {"l1", "l2", "s2"}
+        task.cancel()
+
+    run_virtual(main())
+
+
+def test_losses_at_links_that_failed_are_left_out() -> None:
+    async def main() -> None:
+        world = World(load_network("leaf-spine:2x2x2"))
+        manager = Manager(
+            world.network, world._install, losses=[Loss("l1", "s1", 0.1), Loss("l1", "s2", 0.1)]
+        )
+        await manager.fail(["s1"])
+        losses = [
+            entry
+            for rules in world.installed[-1].values()
+            for entry in rules.entries
+            if entry.table.endswith("loss")
+        ]
+        assert len(losses) == 1
+
+    asyncio.run(main())
+
+
+@pytest.mark.slow
+def test_a_soak_of_failures_leaves_no_job_behind() -> None:
+    """Whatever fails and in which order: when all is back, every job has a plan that holds."""
+
+    async def test(world: World) -> None:
+        await world.submit(1)
+        await world.submit(2, "h3", server="h4")
+        world.manager.health = Health(DampingPolicy(half_life=5.0))
+        names = ["s1", "l1", "s2", "l2"]
+        for order in itertools.permutations(names, 2):
+            for name in order:
+                world.kill(name)
+                await asyncio.sleep(2.0)
+            await asyncio.sleep(5.0)
+            for name in order:
+                world.start(name)
+            await asyncio.sleep(20.0)
+            await world.until(lambda: not world.manager.failed, "the return of all")
+            await world.manager.replan(1)
+            assert world.manager.lost_to(1) == world.manager.lost_to(2) == frozenset()
+        await world.manager.remove(1)
+        await world.manager.remove(2)
+        assert not any(world.manager.slots_held(name) for name in names)
+
+    run("leaf-spine:2x2x2", test)

@@ -1,0 +1,86 @@
+"""Jobs by name and by number: neither is ever taken for the other."""
+
+from __future__ import annotations
+
+import pytest
+from typer.testing import CliRunner
+
+from cli.main import app
+from controller.api.client import ControllerClient, job_query
+from controller.jobs.job_queue import Job, JobBook, JobError, JobState
+from controller.jobs.job_spec import JobSpec
+from planning.model.request import PlanRequest
+from protocol import hopsum_pb2 as pb
+
+
+def book_of(*names: str) -> JobBook:
+    """A book of running jobs 1, 2, ... (also of names that are refused by now)."""
+    book = JobBook()
+    for name in names:
+        number = book.next_number()
+        request = PlanRequest(number, 1, ("h1", "h2"), ("h3",))
+        book.add(Job(number, JobSpec(name, ("h1", "h2")), request, JobState.RUNNING, 1.0))
+    return book
+
+
+def found(book: JobBook, text: str) -> int:
+    """The number of the job that a command finds by `text`."""
+    query = job_query(text)
+    return book.find(query.job, query.name).number
+
+
+@pytest.mark.parametrize("name", ["1", "007", "65536", "123456789012345678901234567890"])
+def test_names_of_digits_are_refused(name: str) -> None:
+    with pytest.raises(JobError, match=f"job name '{name}' is a number"):
+        JobBook().check(JobSpec(name, ("h1", "h2")))
+
+
+@pytest.mark.parametrize("name", ["-x", "--json", "-", "1a", "_a", "a.b", "x" * 63])
+def test_other_names_are_taken(name: str) -> None:
+    JobBook().check(JobSpec(name, ("h1", "h2")))
+
+
+@pytest.mark.parametrize("name", ["", "x" * 64, "a b", "a\n", "ä", "１", ".", "..", "a/b"])
+def test_what_is_no_name(name: str) -> None:
+    with pytest.raises(JobError, match="expected 1 to 63"):
+        JobBook().check(JobSpec(name, ("h1", "h2")))
+
+
+def test_a_name_goes_before_a_number() -> None:
+    """A journal of an earlier version may have jobs that are named like numbers."""
+    book = book_of("a", "1", "3")
+    assert [found(book, text) for text in ("a", "1", "2", "3")] == [1, 2, 2, 3]
+
+
+@pytest.mark.parametrize("text", ["0", "4", "65536", "99999999999999999999", "１", "-1", "²", ""])
+def test_numbers_of_no_job(text: str) -> None:
+    with pytest.raises(JobError, match="there is no job"):
+        found(book_of("a", "b", "c"), text)
+
+
+@pytest.mark.parametrize("command", ["job", "cancel"])
+def test_a_leading_dash_after_two(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def answer(self: ControllerClient, job: str) -> pb.JobInfo:
+        asked.append(job)
+        return pb.JobInfo(job=7, name=job, state="running")
+
+    monkeypatch.setattr(ControllerClient, command, answer)
+    done = CliRunner().invoke(app, [command, "--controller", "unix:/nowhere", "--", "-x"])
+    assert (done.exit_code, asked) == (0, ["-x"]), done.output
+
+
+def test_waiting_is_for_the_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The job that was submitted is waited for, not one that is named like its number."""
+    asked: list[str | int] = []
+
+    def answer(self: ControllerClient, job: str | int) -> pb.JobInfo:
+        asked.append(job)
+        return pb.JobInfo(job=7, name="mine", state="running" if len(asked) < 3 else "finished")
+
+    monkeypatch.setattr(ControllerClient, "job", answer)
+    monkeypatch.setattr("cli.job_commands.POLL_SECONDS", 0.0)
+    done = CliRunner().invoke(app, ["job", "mine", "--wait", "--controller", "unix:/nowhere"])
+    assert done.exit_code == 0, done.output
+    assert asked == ["mine", 7, 7]

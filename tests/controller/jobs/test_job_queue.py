@@ -1,0 +1,227 @@
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from controller.jobs.job_placement import place_helpers, place_job
+from controller.jobs.job_queue import KEPT, LAST_JOB, Job, JobBook, JobError, JobSpec, JobState
+from controller.jobs.job_request import coordinated
+from controller.jobs.journal import JournalError
+from network.loaders import load_network
+from network.model import NetworkError
+from planning.model.placement import Placement
+from planning.model.request import PlanRequest
+from planning.registry import make_plan
+from protocol import hopsum_pb2 as pb
+
+TASK = pb.Task(
+    workload=pb.Workload(kind="random", workers=2, seed=2**64 - 1),
+    options=pb.WorkerOptions(deadline=8.5),
+    trees=[pb.SharedTree(root="h1", parents={"h3": "h2", "h2": "h1"}, share="1/3")],
+)
+
+
+ODD_REPORT = pb.Report(
+    verdict=pb.Verdict(wrong=2**64 - 1, max_error=math.inf, error_bound=-1.0),
+    intervals=pb.Intervals(starts=[1e308, -1e308], finishes=[0.1]),
+    outcome=pb.Outcome(cycles=0, operator_order=["\u2603", "\0"]),
+)
+
+
+def job(book: JobBook, name: str, *workers: str) -> Job:
+    number = book.next_number()
+    spec = JobSpec(name, workers or ("h1", "h2"), task=TASK)
+    request = PlanRequest(number, 1, workers or ("h1", "h2"), ("h3",))
+    made = Job(number, spec, request, JobState.WAITING, 1.0)
+    book.add(made)
+    return made
+
+
+def test_names_are_free_again_when_their_job_is_over() -> None:
+    book = JobBook()
+    first = job(book, "a")
+    with pytest.raises(JobError, match="job 'a' already: number 1, waiting"):
+        book.check(first.spec)
+    first.end(JobState.FAILED, 2.0, "no reason")
+    book.check(first.spec)
+    second = job(book, "a")
+    assert book.find(name="a") is second
+    assert book.find(1) is first
+    with pytest.raises(JobError, match="no job b; 2 jobs are known, `hopsum jobs` lists them"):
+        book.find(name="b")
+
+
+def test_a_job_that_is_not_there_is_answered_with_near_names_only() -> None:
+    book = JobBook()
+    with pytest.raises(JobError, match="no job 7; none is known"):
+        book.find(7)
+    for number in range(300):
+        job(book, f"train-{number:03}")
+    with pytest.raises(JobError, match="did you mean train-123") as error:
+        book.find(name="trian-123")
+    assert "300 jobs are known" in str(error.value)
+    assert len(str(error.value)) < 200
+
+
+def test_a_job_among_hosts_has_no_server() -> None:
+    book = JobBook()
+    made = job(book, "a")
+    assert made.hosts == ("h1", "h2", "h3")
+    ring = replace(made, spec=replace(made.spec, algorithm="ring"))
+    assert ring.auxiliary == ()
+    assert ring.hosts == ("h1", "h2")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"name": ""}, "job name ''"),
+        ({"name": "a b"}, "job name 'a b'"),
+        ({"algorithm": "gossip"}, "'gossip': expected one of in-network, server, ring"),
+        ({"workers": ("h1", "h1")}, "worker h1 is named more than once"),
+        ({"servers": ("h3", "h3")}, "server h3 is named more than once"),
+    ],
+)
+def test_jobs_that_cannot_be(change: dict[str, str], words: str) -> None:
+    with pytest.raises(JobError, match=words):
+        JobBook().check(replace(JobSpec("a", ("h1", "h2")), **change))  # type: ignore[arg-type]
+
+
+def test_jobs_and_numbers_outlive_the_controller(tmp_path: Path) -> None:
+    file = tmp_path / "state" / "jobs"
+    book = JobBook(file)
+    ended, going = job(book, "ended"), job(book, "going", "h1", "h2")
+    ended.reports = {"h1": ODD_REPORT, "h2": pb.Report()}
+    ended.end(JobState.FAILED, 2.5, "h1: its connection ended")
+    book.keep(ended)
+    going.state, going.epoch, going.bypassed = JobState.RUNNING, 7, ("s1", "s2")
+    going.request = replace(going.request, servers=("h3",), window=32)
+    going.plan = make_plan(load_network("star:3"), replace(going.request, epoch=7))
+    book.keep(going)
+    again = JobBook(file)
+    assert list(again) == [ended, replace(going, request=replace(going.request, epoch=7))]
+    assert again.next_number() == 3
+    assert len(file.read_text().splitlines()) == 2
+
+
+def test_all_job_numbers_used(tmp_path: Path) -> None:
+    book = JobBook(tmp_path / "jobs")
+    book.add(replace(job(book, "a"), number=LAST_JOB))
+    with pytest.raises(JobError, match=r"all 65535 job numbers .* remove .*jobs"):
+        JobBook(tmp_path / "jobs").next_number()
+
+
+def test_a_journal_that_was_cut_short_or_is_none(tmp_path: Path) -> None:
+    file = tmp_path / "jobs"
+    book = JobBook(file)
+    job(book, "a")
+    job(book, "b")
+    file.write_text(file.read_text()[:-20])
+    assert [known.spec.name for known in JobBook(file)] == ["a"]
+    for former in (
+        file.read_text().replace('"task": {', '"task": "{}", "other": {'),
+        file.read_text().replace('"reports": {}', '"reports": {"h1": "{\\"verdict\\": {}}"}'),
+        file.read_text().replace('"reports": {}', '"reports": {"h1": "/////w=="}'),
+        file.read_text().replace('"reports": {}', '"reports": []'),
+    ):
+        file.write_text(former)
+        with pytest.raises(JobError, match=r"job 1 cannot be .*; is the journal another version's"):
+            JobBook(file)
+    for text, error, words in (
+        ("seven\n", JournalError, r"jobs:1: 'seven': expected a record"),
+        ('{"number": 3}\n', JobError, r"job 3 cannot be read \(KeyError: 'spec'\)"),
+    ):
+        file.write_text(text)
+        with pytest.raises(error, match=words):
+            JobBook(file)
+
+
+def test_a_journal_does_not_grow_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("controller.jobs.job_queue.MANY_LINES", 20)
+    book = JobBook(tmp_path / "jobs")
+    made = job(book, "a")
+    for epoch in range(1, 200):
+        made.epoch = epoch
+        book.keep(made)
+        assert len((tmp_path / "jobs").read_text().splitlines()) <= 20
+    (again,) = JobBook(tmp_path / "jobs")
+    assert again.epoch == 199
+
+
+def test_old_jobs_are_forgotten_but_none_that_goes_on() -> None:
+    book = JobBook()
+    going = job(book, "going")
+    for number in range(KEPT + 5):
+        job(book, f"old{number}").end(JobState.FINISHED, 2.0)
+    job(book, "last")
+    assert book.find(going.number) is going
+    assert len(list(book)) == KEPT + 2
+    with pytest.raises(JobError, match="no job old0"):
+        book.find(name="old0")
+
+
+def test_loads_count_jobs_that_go_on() -> None:
+    book = JobBook()
+    job(book, "a", "h1", "h2")
+    job(book, "b", "h2", "h4")
+    job(book, "c", "h1", "h2").end(JobState.CANCELLED, 2.0)
+    assert book.loads() == {"h1": 1, "h2": 2, "h3": 2, "h4": 1}
+
+
+def test_places_where_agents_are_and_little_is_done() -> None:
+    network = load_network("star:6")
+    placed = place_job(network, 2, 1, (), {})
+    assert (placed.workers, placed.servers) == (("h1", "h2"), ("ps",))
+    placed = place_job(network, 2, 2, tuple(network.hosts), {"h1": 1, "h3": 2})
+    assert (placed.workers, placed.servers) == (("h2", "h4"), ("ps", "h5"))
+    hosts = [name for name in network.hosts if name != "ps"]
+    assert place_job(network, 2, 1, hosts, {}).servers == ("h3",)
+    placed = place_job(network, 3, 1, ["h5", "h6"], {"h5": 9})
+    assert placed.workers == ("h1", "h5", "h6")
+    placed = place_job(network, ("h3",), ("h4",), hosts, {})
+    assert (placed.workers, placed.servers) == (("h3",), ("h4",))
+    for workers, servers, words in (
+        (7, 1, "7 workers: expected 1 to 6"),
+        (0, 1, "0 workers"),
+        (("h1", "h9"), 1, "no host 'h9'"),
+        (("h1", "h2"), ("h2",), "host h2 cannot be worker and server"),
+    ):
+        with pytest.raises(NetworkError, match=words):
+            place_job(network, workers, servers, hosts, {})
+
+
+def test_the_least_busy_host_serves_when_none_is_named() -> None:
+    """Two jobs share a server only where no host is idle."""
+    network = load_network("star:6")
+    loads: dict[str, int] = {}
+    served = []
+    for _ in range(4):
+        placed = place_job(network, 1, 1, tuple(network.hosts), loads)
+        for host in (*placed.workers, *placed.servers):
+            loads[host] = loads.get(host, 0) + 1
+        served += placed.servers
+    assert served == ["ps", "h3", "h5", "ps"]
+    assert max(loads.values()) == 2
+    named = place_job(network, 1, ("ps",), tuple(network.hosts), loads)
+    assert named.servers == ("ps",)
+
+
+def test_hosts_that_may_help_have_an_agent_and_little_to_do() -> None:
+    network = load_network("star:5")
+    attached = ["h1", "h2", "h4", "h5", "ps"]
+    placed = place_helpers(network, 2, 1, attached, {"h4": 2, "ps": 1})
+    assert placed == Placement(("h1", "h2"), ("h5", "ps", "h4"))
+    assert place_helpers(network, ("h3",), 1, [], {}).servers == ()
+    assert place_helpers(network, ("h3",), ("h4", "h1"), attached, {}).servers == ("h4", "h1")
+    with pytest.raises(NetworkError, match="worker and server"):
+        place_helpers(network, ("h3",), ("h3",), attached, {})
+
+
+def test_what_a_task_says_of_an_order() -> None:
+    assert coordinated(JobSpec("a", 2, task=pb.Task(coordination=pb.CoordinationTree())))
+    workload = pb.Workload(kind="digits", workers=2, rounds=1, coordinate=True)
+    assert coordinated(JobSpec("a", 2, task=pb.Task(workload=workload)))
+    assert not coordinated(JobSpec("a", 2))

@@ -1,0 +1,251 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from collectives.plan import DataType, JobPlan
+from controller.dataplane.rules import SwitchRules
+from controller.jobs.manager import Manager
+from controller.jobs.reoptimizer import LEAST_SHARE, Reoptimizer, free_network, own_rates
+from controller.jobs.replanning import Cause, ReplanningPolicy
+from controller.telemetry.state import InterfaceUse, NetworkState
+from network.loaders import load_network
+from network.model import Network
+from planning.model.request import EmbeddingOptions, PlanRequest
+from timing.plan_prediction import predict_plan
+
+pytestmark = pytest.mark.usefixtures("time_to_plan")
+
+POLICY = ReplanningPolicy(every=0, hold=2.0, pause=4.0)
+RATE = 1e8
+
+
+async def install(rules: Mapping[str, SwitchRules]) -> None:
+    """Nothing is there to take rules."""
+
+
+def spines() -> Network:
+    return load_network("leaf-spine:2x2x2", link_rate=RATE)
+
+
+async def submitted(network: Network) -> tuple[Manager, str, str]:
+    """A job between two leaves: its manager, the spine it uses, and the other one."""
+    manager = Manager(network, install)
+    plan = await manager.submit(PlanRequest(1, 1, ("h1", "h3"), ("ps",)))
+    (used,) = {"s1", "s2"} & set(plan.trees[0].parents)
+    (other,) = {"s1", "s2"} - {used}
+    return manager, used, other
+
+
+def load(state: NetworkState, spine: str, share: float, now: float) -> None:
+    uses = [InterfaceUse(leaf, share * RATE, share * RATE) for leaf in ("l1", "l2")]
+    state.report(spine, uses, now)
+
+
+def test_a_busy_spine_is_left_once_and_not_for_a_burst() -> None:
+    async def main() -> None:
+        network = spines()
+        manager, used, other = await submitted(network)
+        state = NetworkState(network)
+        looking = Reoptimizer.begin(manager, state, 1, POLICY, 0.0)
+        causes = []
+        for second in range(1, 21):
+            # Other traffic: a burst at 5 s, and a lasting load from 10 s on.
+            load(state, used, 0.95 if second == 5 or second >= 10 else 0.0, float(second))
+            causes.append(await looking.look(0, 100_000, float(second)))
+        assert [cause for cause in causes if cause] == [Cause.CHANGE]
+        assert causes.index(Cause.CHANGE) >= 11
+        plan = manager.plan_of(1)
+        assert plan.epoch == 2
+        assert other in plan.trees[0].parents
+        assert used not in plan.trees[0].parents
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("rate", [RATE, None])
+def test_slots_come_back_to_who_gave_them_up_and_not_at_once(rate: float | None) -> None:
+    async def main() -> None:
+        network = load_network("leaf-spine:2x2x1", link_rate=rate, slots=256)
+        manager = Manager(network, install)
+        request = PlanRequest(1, 1, ("h1", "h2", "h3"), ("ps",))
+        levels = {1: 3, 2: 0}
+        plan = await manager.submit(request)
+        newer = replace(request, job=2, workers=("h1", "h2"))
+        await manager.submit(newer, levels=lambda: levels)
+        given_up = manager.bypassed(1)
+        assert given_up == {"l1"}
+        state = NetworkState(network)
+        looking = Reoptimizer.begin(manager, state, 1, POLICY, 0.0)
+        for second in range(1, 10):
+            assert await looking.look(0, 100_000, float(second)) is None
+        await manager.remove(2)
+        assert manager.regained(1) == given_up
+        assert await looking.look(0, 100_000, 10.0) is Cause.SLOTS
+        again = manager.plan_of(1)
+        assert (again.epoch, manager.bypassed(1)) == (3, frozenset())
+        assert again.trees[0].parts.keys() == plan.trees[0].parts.keys()
+        assert again.trees[0].parts["l1"].aggregate
+        for second in range(11, 20):
+            assert await looking.look(0, 100_000, float(second)) is None
+
+    asyncio.run(main())
+
+
+def test_slots_that_come_and_go_cost_a_look_a_pause() -> None:
+    async def main() -> None:
+        network = load_network("leaf-spine:2x2x1", link_rate=RATE, slots=256)
+        manager = Manager(network, install)
+        request = PlanRequest(1, 1, ("h1", "h2", "h3"), ("ps",))
+        levels = {1: 3, 2: 0}
+        await manager.submit(request)
+        looking = Reoptimizer.begin(manager, NetworkState(network), 1, POLICY, 0.0)
+        for second in range(1, 41):
+            if second % 2:
+                newer = replace(request, job=2, workers=("h1", "h2"))
+                await manager.submit(newer, levels=lambda: levels)
+            else:
+                await manager.remove(2)
+            await looking.look(0, 100_000, float(second))
+        # Each pause one return, and one leave after it.
+        assert manager.plan_of(1).epoch <= 2 * (40 / POLICY.pause) + 2
+
+    asyncio.run(main())
+
+
+def test_what_a_job_uses_itself_does_not_drive_it_away() -> None:
+    async def main() -> None:
+        network = spines()
+        manager, used, _ = await submitted(network)
+        state = NetworkState(network)
+        elements, rounds_a_second = 100_000, 20
+        own = own_rates(network, manager.plan_of(1), elements, rounds_a_second)
+        looking = Reoptimizer.begin(manager, state, 1, POLICY, 0.0)
+        for second in range(1, 21):
+            state.report(
+                used,
+                [
+                    InterfaceUse(leaf, own.get((used, leaf), 0.0), own.get((leaf, used), 0.0))
+                    for leaf in ("l1", "l2")
+                ],
+                float(second),
+            )
+            done = second * rounds_a_second
+            assert await looking.look(done, elements, float(second)) is None
+        assert max(own.values()) > 0.5 * RATE
+
+    asyncio.run(main())
+
+
+def test_the_lesser_direction_counts_and_a_full_link_is_not_gone() -> None:
+    network = spines()
+    view = free_network(network, {("l1", "s1"): 0.25, ("s1", "l1"): 0.5, ("l2", "s1"): 0.0})
+    assert view.link("l1", "s1").bandwidth == 0.25 * RATE
+    assert view.link("l2", "s1").bandwidth == pytest.approx(LEAST_SHARE * RATE)
+    assert view.link("l1", "s2").bandwidth == RATE
+    unlimited = load_network("star:2")
+    assert free_network(unlimited, {}) == unlimited
+
+
+async def embedded(manager: Manager) -> JobPlan:
+    """A job of four hosts of a star whose two helpers have links a quarter as fast."""
+    wanted = EmbeddingOptions(auxiliary=("h5", "ps"), period=10)
+    request = PlanRequest(1, 1, ("h1", "h2", "h3", "h4"), (), window=64, embedding=wanted)
+    return await manager.submit(request, planner="embedding")
+
+
+def slow_helpers() -> Network:
+    network = load_network("star:5", link_rate=RATE)
+    links = [
+        replace(link, bandwidth=RATE / 4) if {link.a, link.b} & {"h5", "ps"} else link
+        for link in network.links
+    ]
+    return replace(network, links=tuple(links))
+
+
+@pytest.mark.slow
+def test_weights_follow_the_state_where_that_is_worth_it() -> None:
+    async def main() -> None:
+        network = slow_helpers()
+        manager, state = Manager(network, install), NetworkState(network)
+        plan = await embedded(manager)
+        assert plan.trees and plan.host_parts
+        looking = Reoptimizer.begin(manager, state, 1, POLICY, 0.0)
+        assert not looking.recut_due(POLICY.pause - 0.1) and looking.recut_due(POLICY.pause)
+        # Nothing has changed, or too little.
+        assert await looking.recut(100_000, 5.0) is plan
+        assert not looking.recut_due(5.0)
+        state.report(plan.servers[0], [InterfaceUse("s1", 0.02 * RATE, 0.0)], 6.0)
+        assert await looking.recut(100_000, 6.0) is plan
+        # No agent has said how large tensors are: what is the load of this job is not known.
+        assert await looking.recut(0, 6.5) is plan
+        # Both helpers' links are full: hosts sum what the switches did.
+        for helper in ("h5", "ps"):
+            state.report(helper, [InterfaceUse("s1", RATE / 4, RATE / 4)], 20.0)
+        newer = await looking.recut(100_000, 20.0)
+        assert newer is manager.plan_of(1)
+        assert newer.epoch == 2 and newer.tree_weight < plan.tree_weight / 2
+        assert len(newer.trees) == len(plan.trees)
+        # Empty again: back to what it was.
+        again = await looking.recut(100_000, 60.0)
+        assert again.epoch == 3 and again.tree_weight == plan.tree_weight
+
+    asyncio.run(main())
+
+
+@pytest.mark.slow
+def test_a_jobs_own_load_is_no_reason_for_other_weights() -> None:
+    async def main() -> None:
+        network = slow_helpers()
+        manager, state = Manager(network, install), NetworkState(network)
+        plan = await embedded(manager)
+        looking = Reoptimizer.begin(manager, state, 1, POLICY, 0.0)
+        looking.rate = 20.0
+        sent = predict_plan(network, plan, 100_000, DataType.INT32).links
+        for host in plan.auxiliary:
+            rates = [min(looking.rate * 8 * sent[link], RATE / 4) for link in _both(host)]
+            state.report(host, [InterfaceUse("s1", *rates)], 10.0)
+        assert min(state.shares(10.0).values()) < 0.3
+        assert await looking.recut(100_000, 10.0) is plan
+        # The same load, and none of it the job's.
+        looking.rate = 0.0
+        assert await looking.recut(100_000, 10.0) is not plan
+
+    asyncio.run(main())
+
+
+def _both(host: str) -> tuple[tuple[str, str], tuple[str, str]]:
+    return (host, "s1"), ("s1", host)
+
+
+def test_what_is_back_is_looked_at_and_used_if_that_is_faster() -> None:
+    """A job that waits for what failed is left alone."""
+
+    async def main() -> None:
+        manager, used, other = await submitted(spines())
+        state = NetworkState(manager.network)
+        looking = Reoptimizer.begin(manager, state, 1, POLICY, 0.0)
+        await manager.fail([used])
+        assert manager.plan_of(1).epoch == 2
+        # The spine it went to has been busy all the time, so that no change calls for a look.
+        for second in range(1, 11):
+            load(state, other, 0.5, float(second))
+        looking.replanner.looked(0, state.shares(10.0), 10.0)
+        await manager.fail(["l1"])
+        assert manager.lost_to(1) == {"l1"}
+        assert await looking.look(0, 100_000, 20.0) is None
+        await manager.recover(["l1"])
+        assert await looking.look(0, 100_000, 21.0) is None
+        await manager.recover([used])
+        load(state, other, 0.5, 21.5)
+        assert await looking.look(0, 100_000, 22.0) is Cause.RECOVERY
+        plan = manager.plan_of(1)
+        assert used in plan.trees[0].parts
+        assert plan.epoch == 3
+        assert not manager.avoided(1)
+        assert await looking.look(0, 100_000, 40.0) is None
+
+    asyncio.run(main())

@@ -1,0 +1,233 @@
+"""Why a job does not get on, as lists of jobs show it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+
+import pytest
+
+from collectives.plan import JobPlan
+from controller.dataplane.rules import SwitchRules
+from controller.jobs.cluster import Cluster
+from controller.jobs.job_queue import JobState
+from controller.jobs.job_spec import JobSpec
+from controller.jobs.manager import Manager
+from controller.jobs.stall_diagnosis import Progress, why_standing_still
+from controller.jobs.tracker import Tracker
+from controller.telemetry.diagnosis import (
+    condition,
+    cut_off,
+    link_condition,
+    outage,
+    used_elements,
+)
+from controller.telemetry.health import DampingPolicy, Health
+from controller.telemetry.nodes import Nodes
+from network.loaders import load_network
+from network.model import Network
+from planning.model.request import PlanRequest
+from planning.registry import make_plan
+from protocol import hopsum_pb2 as pb
+
+RACKS = load_network("leaf-spine:2x2x2")
+
+
+def two_racks() -> JobPlan:
+    return make_plan(RACKS, PlanRequest(1, 1, ("h1", "h3"), ("ps",)))
+
+
+def test_what_a_plan_uses() -> None:
+    plan = two_racks()
+    (spine,) = {"s1", "s2"} & set(plan.trees[0].parts)
+    used = used_elements(plan)
+    assert {"l1", "l2", spine, ("h1", "l1"), ("l1", spine), ("l2", spine), ("l1", "ps")} <= used
+    assert ("h2", "l1") not in used
+
+
+@pytest.mark.parametrize(
+    ("failed", "apart"),
+    [
+        ([], ()),
+        (["s1"], ()),
+        (["l1"], ("h1", "h2", "ps")),
+        (["s1", "s2"], ("h3", "h4")),
+        (["l2"], ("h3", "h4")),
+    ],
+)
+def test_hosts_that_are_cut_off(failed: list[str], apart: tuple[str, ...]) -> None:
+    assert cut_off(RACKS.without(failed), RACKS.hosts) == apart
+    assert cut_off(RACKS.without(failed), ["h1"]) == ()
+
+
+def test_hosts_forward_where_there_are_no_switches() -> None:
+    line = load_network("torus:3x3")
+    assert cut_off(line, ["h1", "h9"]) == ()
+    assert cut_off(line.without(["h2", "h4", "h3", "h7"]), ["h1", "h8", "h9"]) == ("h1",)
+
+
+def test_outages_are_named_with_their_time() -> None:
+    health = Health(DampingPolicy(stable=1.0))
+    health.update({"s1": True, ("h1", "l1"): True, "s2": False}, 0.0)
+    health.update({"s1": False, ("h1", "l1"): False}, 8.0)
+    health.update({}, 12.0)
+    assert outage(health, ["s1", ("h1", "l1")], 20.0) == (
+        "link h1-l1 unreachable for 12 s, switch s1 unreachable for 12 s"
+    )
+    assert condition(health, "s1", 20.0) == "unreachable, planned around"
+    assert condition(health, "s3", 20.0) == ""
+    assert link_condition(health, "l1", "h1", 20.0) == "unreachable, planned around"
+    assert link_condition(health, "l2", "s1", 20.0) == "switch s1 unreachable, planned around"
+    assert link_condition(health, "l2", "s3", 20.0) == ""
+    health.update({"s1": True}, 20.0)
+    assert outage(health, ["s1"], 20.5) == "switch s1 is taken in again"
+    many = [f"s{number}" for number in range(9)]
+    health.update(dict.fromkeys(many, False), 30.0)
+    assert outage(health, many, 30.0).endswith(", and 6 more")
+
+
+def attending(
+    attached: tuple[str, ...], joined: tuple[str, ...], ready: tuple[str, ...] = ()
+) -> tuple[Tracker, Nodes]:
+    """A job on h1, h3 and ps that began at 10 s; agents attached at 12 s, joined at 14 s."""
+    tracker = Tracker(RACKS, two_racks())
+    nodes = Nodes(RACKS)
+    for host in attached:
+        nodes.attach(host, 12.0)
+    for host in joined:
+        tracker.register(host, 14.0)
+    for host in ready:
+        tracker.receive(host, pb.AgentMessage(ready=pb.Ready()), 15.0)
+    return tracker, nodes
+
+
+def why(tracker: Tracker, nodes: Nodes, now: float, outages: str = "") -> str:
+    known = {node.host: node for node in nodes}
+    return why_standing_still(tracker, known, Progress(10.0), outages, now)
+
+
+HOSTS = ("h1", "h3", "ps")
+
+
+def test_agents_that_are_missing_silent_or_not_ready() -> None:
+    tracker, nodes = attending((), ())
+    assert why(tracker, nodes, 15.0).startswith("no agent attached on h1 for 5 s, no agent")
+    tracker, nodes = attending(HOSTS, ("h1", "ps"), ("h1", "ps"))
+    assert why(tracker, nodes, 16.0) == ("agent on h3 attached but has not joined the job for 4 s")
+    tracker, nodes = attending(HOSTS, HOSTS, ("h1", "ps"))
+    assert why(tracker, nodes, 17.0) == "agent on h3 preparing for 3 s"
+    tracker, nodes = attending(HOSTS, HOSTS, HOSTS)
+    assert why(tracker, nodes, 17.0) == ""
+    assert why(tracker, nodes, 22.0, "switch l1 unreachable for 9 s") == (
+        "switch l1 unreachable for 9 s; agent on h1 silent for 7 s, agent on h3 silent for 7 s, "
+        "agent on ps silent for 7 s"
+    )
+    for host in HOSTS:
+        tracker.receive(host, pb.AgentMessage(heartbeat=pb.Heartbeat()), 40.0)
+    assert why(tracker, nodes, 41.0) == "no tensor completed for 31 s"
+
+
+def test_a_server_that_is_lost_is_named() -> None:
+    tracker, nodes = attending(HOSTS, HOSTS, HOSTS)
+    tracker.gone("ps")
+    nodes.detach("ps", 20.0)
+    assert why(tracker, nodes, 18.0 + 5.0).startswith("agent on h1 silent")
+    for host in ("h1", "h3"):
+        tracker.receive(host, pb.AgentMessage(heartbeat=pb.Heartbeat()), 23.0)
+    assert why(tracker, nodes, 23.0) == "no agent attached on ps for 3 s"
+
+
+def test_a_job_that_gets_on_waits_for_nothing() -> None:
+    progress = Progress(10.0)
+    progress.note(3, 25.0)
+    progress.note(3, 30.0)
+    assert progress.since == 25.0
+
+
+# -- In a cluster
+
+
+class Switches:
+    """Those that take rules."""
+
+    def __init__(self, network: Network) -> None:
+        self.cluster = Cluster(Manager(network, self.install))
+
+    async def install(self, rules: Mapping[str, SwitchRules]) -> None:
+        pass
+
+    async def fail(self, *names: str) -> None:
+        health = self.cluster.manager.health
+        health.update(dict.fromkeys(self.cluster.network.switches, True), time.monotonic() - 20)
+        health.update(dict.fromkeys(names, False), time.monotonic() - 12)
+        health.update({}, time.monotonic())
+        await self.cluster.manager.fail(names)
+
+
+@pytest.mark.parametrize("algorithm", ["in-network", "ring"])
+def test_a_job_whose_hosts_are_cut_off_is_queued_until_they_are_back(algorithm: str) -> None:
+    async def main() -> None:
+        switches = Switches(RACKS)
+        cluster = switches.cluster
+        await switches.fail("l2")
+        job = await cluster.submit(JobSpec("a", ("h1", "h3"), ("h2",), algorithm=algorithm))
+        assert job.state is JobState.QUEUED
+        assert cluster.why_waiting(job) == "h3 cut off: switch l2 unreachable for 12 s"
+        near = await cluster.submit(JobSpec("b", ("h1",), ("h2",)))
+        assert near.state is JobState.WAITING
+        await cluster.manager.recover(["l2"])
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert job.state is JobState.WAITING
+        assert "no agent attached on h1" in cluster.why_waiting(job)
+        await cluster.close()
+
+    asyncio.run(main())
+
+
+def test_hosts_in_reach_are_chosen() -> None:
+    async def main() -> None:
+        switches = Switches(RACKS)
+        cluster = switches.cluster
+        for host in RACKS.hosts:
+            cluster.nodes.attach(host, time.monotonic())
+        first = await cluster.submit(JobSpec("a", 2))
+        assert first.request.workers == ("h1", "h2")
+        await switches.fail("l1")
+        assert cluster.in_reach() == ("h3", "h4")
+        second = await cluster.submit(JobSpec("b", 1, ("h4",)))
+        assert second.request.workers == ("h3",)
+        await cluster.cancel(second)
+        await cluster.manager.recover(["l1"])
+        await switches.fail("l2")
+        # They are the least busy, but nobody reaches them.
+        third = await cluster.submit(JobSpec("c", 2))
+        assert third.request.workers == ("h1", "h2")
+        await cluster.close()
+
+    asyncio.run(main())
+
+
+def test_a_running_job_says_which_switch_it_waits_for() -> None:
+    async def main() -> None:
+        switches = Switches(RACKS)
+        cluster = switches.cluster
+        job = await cluster.submit(JobSpec("a", ("h1", "h3"), ("h2",)))
+        ring = await cluster.submit(JobSpec("b", ("h1", "h3"), algorithm="ring"))
+        for each in (job, ring):
+            tracker = cluster.manager.agents.tracker(each.number)
+            for host in tracker.agents:
+                tracker.register(host, time.monotonic())
+                tracker.receive(host, pb.AgentMessage(ready=pb.Ready()), time.monotonic())
+            cluster.manager.agents.heard(tracker)
+            assert each.state is JobState.RUNNING
+            assert cluster.why_waiting(each) == ""
+        await switches.fail("l2")
+        assert cluster.why_waiting(job) == "switch l2 unreachable for 12 s"
+        assert cluster.why_waiting(ring) == "h3 cut off: switch l2 unreachable for 12 s"
+        await cluster.cancel(job)
+        assert cluster.why_waiting(job) == "cancelled by its owner"
+        await cluster.close()
+
+    asyncio.run(main())

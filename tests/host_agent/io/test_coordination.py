@@ -1,0 +1,289 @@
+"""Coordination over TCP: processes that agree on an order, die, come twice or never."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from coordination.encoding import VERSION, preface
+from coordination.events import Start
+from coordination.failure import (
+    CoordinationError,
+    IterationMismatch,
+    OperatorError,
+    ProcessLost,
+    ProcessRefused,
+)
+from coordination.operators import Operator
+from coordination.tree import CoordinationTree, balanced_tree
+from host_agent.io.coordination import OPTIONS, Address, Coordinator
+from tests.support.machine import PATIENCE, loopback
+from tests.support.paths import ROOT, SUPPORT
+
+PATIENT = replace(OPTIONS, links=replace(OPTIONS.links, silence=1000.0))
+"""Nobody is dead by silence: only connections tell."""
+
+Group = list[Coordinator]
+
+
+def free_addresses(count: int) -> list[Address]:
+    return [(address, 9800) for address in loopback(count)]
+
+
+def operator(name: str, *shape: int) -> Operator:
+    return Operator(name, shape or (8,), "float32")
+
+
+@pytest.fixture(params=["tree", "ring"])
+def tree(request: pytest.FixtureRequest) -> CoordinationTree:
+    tree = balanced_tree([f"w{rank}" for rank in range(6)], fan_out=2)
+    return replace(tree, ring=(3, 0, 5, 1, 4, 2)) if request.param == "ring" else tree
+
+
+@pytest.fixture
+def group(tree: CoordinationTree) -> Iterator[Group]:
+    addresses = free_addresses(len(tree.names))
+    with ExitStack() as stack:
+        members = [
+            stack.enter_context(closing(Coordinator(tree, rank, addresses, PATIENT)))
+            for rank in range(len(tree.names))
+        ]
+        yield members
+
+
+def test_all_start_in_one_order_whatever_the_order_at_each(group: Group) -> None:
+    for member in group:
+        member.start()
+    random = Random(1)
+    names = [f"gradient {number}" for number in range(5)]
+    for step in range(1, 6):
+        for member in group:
+            member.begin_iteration(step)
+            for name in random.sample(names, len(names)):
+                member.ready(operator(name))
+        orders = [[member.next_start(PATIENCE).name for _ in names] for member in group]
+        assert sorted(orders[0]) == names
+        assert all(order == orders[0] for order in orders)
+    for member in group:
+        member.leave()
+    for member in group:
+        member._thread.join(PATIENCE)
+        assert member.done
+        with pytest.raises(CoordinationError, match="everybody has left; nothing starts"):
+            member.next_start(PATIENCE)
+
+
+@pytest.mark.parametrize("dead", [0, 5])
+def test_a_dead_process_is_named_everywhere(
+    group: Group, tree: CoordinationTree, dead: int
+) -> None:
+    for member in group:
+        member.start()
+        member.begin_iteration(1)
+        member.ready(operator("first"))
+    for member in group:
+        member.next_start(PATIENCE)
+    group[dead].close()
+    for member in group:
+        if member is not group[dead]:
+            with pytest.raises(ProcessLost) as caught:
+                member.next_start(PATIENCE)
+            assert caught.value.name == tree.names[dead]
+
+
+@pytest.mark.slow
+def test_a_killed_process_is_named_by_all_others() -> None:
+    script = SUPPORT / "coordinated_process.py"
+    addresses = free_addresses(4)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, str(script), str(rank), json.dumps(addresses)],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+        for rank in range(4)
+    ]
+    try:
+        for process in processes:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "started\n"
+        processes[2].kill()
+        said = [process.communicate(timeout=PATIENCE)[0] for process in processes]
+        assert said == ["w2\n", "w2\n", "", "w2\n"]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+@pytest.mark.parametrize("late", [0, 1])
+def test_a_process_that_never_comes_is_named(late: int) -> None:
+    """Of two: a third one might not have come either, on a busy machine, when the time is up."""
+    tree = balanced_tree(["a", "b"], fan_out=2)
+    options = replace(OPTIONS, links=replace(OPTIONS.links, join=0.3))
+    with closing(Coordinator(tree, 1 - late, free_addresses(2), options)) as member:
+        member.start()
+        with pytest.raises(ProcessLost, match=f"process {tree.names[late]} is lost"):
+            member.next_start(PATIENCE)
+
+
+def test_the_second_process_of_a_name_is_refused_and_the_first_goes_on() -> None:
+    tree = balanced_tree(["a", "b"], fan_out=2)
+    root, leaf = tree.root, 1 - tree.root
+    addresses = free_addresses(3)
+    elsewhere = list(addresses)
+    elsewhere[leaf] = addresses[2]
+    with (
+        closing(Coordinator(tree, root, addresses, PATIENT)) as parent,
+        closing(Coordinator(tree, leaf, addresses, PATIENT)) as first,
+        closing(Coordinator(tree, leaf, elsewhere, PATIENT)) as second,
+    ):
+        for member in (parent, first):
+            member.start()
+            member.begin_iteration(1)
+            member.ready(operator("one"))
+        assert first.next_start(PATIENCE) == parent.next_start(PATIENCE)
+        second.start()
+        with pytest.raises(ProcessRefused, match="another process of this name"):
+            second.next_start(PATIENCE)
+        second.close()
+        for member in (parent, first):
+            member.ready(operator("two"))
+        assert first.next_start(PATIENCE) == parent.next_start(PATIENCE)
+
+
+@pytest.mark.parametrize("newer", ["parent", "child"])
+def test_processes_of_different_versions_say_so(
+    newer: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One end is played by the test: it opens, or answers, with the next version's preface."""
+    tree = balanced_tree(["a", "b"], fan_out=2)
+    root, leaf = tree.root, 1 - tree.root
+    addresses = free_addresses(2)
+    other = preface(VERSION + 1)
+    versions = f"version {VERSION + 1}, those of this process version {VERSION}"
+    if newer == "parent":
+        with (
+            socket.create_server(addresses[root]) as server,
+            closing(Coordinator(tree, leaf, addresses, PATIENT)) as child,
+        ):
+            child.start()
+            accepted, _ = server.accept()
+            with accepted:
+                assert accepted.recv(len(other)) == preface(VERSION)
+                accepted.sendall(other + b"whatever follows in that version")
+                name = tree.names[leaf]
+                with pytest.raises(
+                    ProcessRefused, match=f"process {name} is refused: .*{versions}"
+                ):
+                    child.next_start(PATIENCE)
+    else:
+        with closing(Coordinator(tree, root, addresses, PATIENT)) as parent:
+            parent.start()
+            with socket.create_connection(addresses[root]) as sock:
+                sock.sendall(other + b"whatever follows in that version")
+                assert sock.recv(100) == preface(VERSION)
+                assert sock.recv(100) == b""
+            assert versions in caplog.text
+
+
+def test_operators_that_differ_are_given_up_and_others_start(group: Group) -> None:
+    for rank, member in enumerate(group):
+        member.start()
+        member.begin_iteration(1)
+        member.ready(operator("wide", 7 if rank == 2 else 8))
+    for member in group:
+        with pytest.raises(OperatorError, match="wide cannot start"):
+            member.next_start(PATIENCE)
+    for member in group:
+        member.ready(operator("other"))
+    assert {member.next_start(PATIENCE).name for member in group} == {"other"}
+
+
+@pytest.mark.parametrize("iteration", [1, 3])
+def test_an_operator_left_out_is_an_error_everywhere(group: Group, iteration: int) -> None:
+    names = ["a", "b", "c"]
+    for member in group:
+        member.start()
+    for step in range(1, iteration + 1):
+        for rank, member in enumerate(group):
+            member.begin_iteration(step)
+            left_out = ["b"] if (step, rank) == (iteration, 4) else []
+            member.ready(*(operator(name) for name in names if name not in left_out))
+            member.end_iteration()
+        if step < iteration:
+            for member in group:
+                assert [member.next_start(PATIENCE).name for _ in names]
+                member.wait_over(PATIENCE)
+    told = []
+    for member in group:
+        with pytest.raises(IterationMismatch, match=f"operator b, iteration {iteration}: w4 ended"):
+            member.wait_over(PATIENCE)
+        started = []
+        with pytest.raises(IterationMismatch) as caught:
+            while True:
+                started.append(member.next_start(PATIENCE).name)
+        told.append((str(caught.value), started))
+    assert told == [told[0]] * len(group)
+    assert "b" not in told[0][1]
+
+
+def test_an_iteration_is_over_when_it_is_everywhere(group: Group) -> None:
+    for rank, member in enumerate(group):
+        member.start()
+        member.begin_iteration(1)
+        if rank:
+            member.end_iteration()
+    with pytest.raises(TimeoutError, match="w2: iteration 1 is not over at all processes after"):
+        group[2].wait_over(0.05)
+    group[0].end_iteration()
+    for member in group:
+        member.wait_over(PATIENCE)
+
+
+def test_nothing_to_start_is_a_timeout_that_names_what_waits(group: Group) -> None:
+    for member in group:
+        member.start()
+    group[1].ready(operator("alone"))
+    with pytest.raises(TimeoutError, match=r"w1: .* waiting: alone"):
+        group[1].next_start(0.05)
+
+
+def test_bytes_that_are_no_frame_end_their_connection_only(group: Group) -> None:
+    for member in group:
+        member.start()
+    with socket.create_connection(group[0]._addresses[0]) as stranger:
+        stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        assert stranger.recv(100) == b""
+    for member in group:
+        member.begin_iteration(1)
+        member.ready(operator("first"))
+    assert {member.next_start(PATIENCE).name for member in group} == {"first"}
+
+
+def test_what_started_before_the_end_is_not_lost() -> None:
+    """Others wait in that operator, so that each has to do it before it raises what ended all."""
+    addresses = free_addresses(2)
+    with closing(Coordinator(balanced_tree(["a", "b"]), 0, addresses)) as coordinator:
+        # As after frames that start an operator and end the coordination in one read.
+        participant = coordinator._participant
+        participant._events.append(Start(operator("w", 3), 0.0, 1))
+        participant.failure = IterationMismatch("v", 1, ("b",), "ended it without")
+        assert coordinator.next_start(PATIENCE).name == "w"
+        with pytest.raises(IterationMismatch):
+            coordinator.next_start(PATIENCE)
+        participant._events.append(Start(operator("x", 3), 0.0, 1))
+        assert len(coordinator.events()) == 1
+        with pytest.raises(IterationMismatch):
+            coordinator.events()

@@ -1,0 +1,204 @@
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from collectives.algorithms.halving_doubling import halving_doubling_all_reduce
+from collectives.algorithms.level_wise import level_wise_all_reduce
+from collectives.algorithms.ring import ring_all_reduce
+from collectives.algorithms.rooted import RootedTree
+from collectives.algorithms.trees import double_tree_all_reduce, server_all_reduce
+from collectives.execution import Channel, Execution, channels
+from collectives.schedule import Collective, Ranges, Schedule, make_step
+from host_agent.io.tcp_collective import PeerLost, TcpCollective
+from tests.support.machine import PATIENCE, loopback
+
+RANKS = 3
+
+
+def ring_member(rank: int, addresses: list[str], timeout: float = PATIENCE) -> TcpCollective:
+    return TcpCollective(
+        rank,
+        addresses,
+        targets=[Channel((rank + 1) % RANKS, 0)],
+        sources=[Channel((rank - 1) % RANKS, 0)],
+        timeout=timeout,
+    )
+
+
+def test_rounds_of_a_ring_between_threads_are_exact() -> None:
+    addresses = loopback(RANKS)
+    rounds = [300_001, 0, 1, 5]
+    tensors = [[np.full(n, rank + 1, np.int32) for n in rounds] for rank in range(RANKS)]
+    errors: list[Exception] = []
+
+    def member(rank: int) -> None:
+        try:
+            collective = ring_member(rank, addresses)
+            for tensor in tensors[rank]:
+                collective.run(Execution(ring_all_reduce(RANKS, len(tensor)), rank, tensor))
+            collective.close()
+        except Exception as error:  # noqa: BLE001 - reported by the main thread
+            errors.append(error)
+
+    threads = [threading.Thread(target=member, args=(rank,)) for rank in range(RANKS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert not errors
+    for tensor in (t for per_rank in tensors for t in per_rank):
+        assert (tensor == 6).all()
+
+
+def run_between_threads(
+    schedules: list[Schedule], tensors: list[list[NDArray[np.int32]]]
+) -> list[Exception]:
+    """Every node of the schedules as a thread; `tensors[node][round]` are changed in place."""
+    nodes = schedules[0].nodes
+    addresses = loopback(nodes)
+    errors: list[Exception] = []
+
+    def member(node: int) -> None:
+        try:
+            targets, sources = channels(schedules[0], node)
+            collective = TcpCollective(
+                node, addresses, targets=targets, sources=sources, timeout=PATIENCE
+            )
+            for schedule, tensor in zip(schedules, tensors[node], strict=True):
+                collective.run(Execution(schedule, node, tensor))
+            collective.close()
+        except Exception as error:  # noqa: BLE001 - reported by the main thread
+            errors.append(error)
+
+    threads = [threading.Thread(target=member, args=(node,)) for node in range(nodes)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+    return errors
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda elements: halving_doubling_all_reduce(5, elements),
+        lambda elements: double_tree_all_reduce(["a", "b", "c", "d", "e"], elements),
+        lambda elements: server_all_reduce(["a", "b", "c"], elements, ["x", "y"]),
+        lambda elements: level_wise_all_reduce(
+            RootedTree("s", {"p": "s", "a": "p", "b": "p", "q": "s", "c": "q", "d": "q", "e": "q"}),
+            ["a", "b", "c", "d", "e"],
+            elements,
+        ),
+    ],
+)
+def test_schedules_between_threads_are_exact(
+    make: Callable[[int], Schedule], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # So little that bytes have to wait in the kernel.
+    monkeypatch.setattr("collectives.execution.WAITING_BYTES", 1000)
+    schedules = [make(elements) for elements in (200_003, 4, 1000)]
+    ranks = schedules[0].ranks
+    tensors = [
+        [
+            np.full(s.elements, node + 1 if node < ranks else 0, np.int32)
+            * (1 + np.arange(s.elements, dtype=np.int32))
+            for s in schedules
+        ]
+        for node in range(schedules[0].nodes)
+    ]
+    assert not run_between_threads(schedules, tensors)
+    for number, schedule in enumerate(schedules):
+        expected = ranks * (ranks + 1) // 2 * (1 + np.arange(schedule.elements))
+        for node in range(ranks):
+            np.testing.assert_array_equal(tensors[node][number], expected)
+
+
+def test_what_one_channel_frees_on_another_goes_out_at_once() -> None:
+    """Node 0 may add what 2 sent only after it has sent to 1, and only then has something for 3."""
+    steps = (
+        make_step([4, 0], [0, 3], [0, 4], [4, 8], combine=True),
+        make_step([0, 2], [1, 0], 0, 4, combine=True, after=(0,)),
+        make_step(0, 3, 0, 4, combine=True, after=(1,)),
+    )
+    nothing = Ranges.of([])
+    schedule = Schedule("test", Collective.REDUCE, 5, 8, steps, nothing, nothing)
+    addresses = loopback(5)
+    came = threading.Event()
+    tensors = [np.full(8, 10**node, np.int32) for node in range(5)]
+    errors: list[Exception] = []
+
+    def member(node: int) -> None:
+        try:
+            targets, sources = channels(schedule, node)
+            collective = TcpCollective(
+                node, addresses, targets=targets, sources=sources, timeout=PATIENCE
+            )
+            execution = Execution(schedule, node, tensors[node])
+            if node == 4:
+                assert came.wait(PATIENCE)
+            waits = node == 0
+            collective.run(
+                execution,
+                lambda: came.set() if waits and not execution.wanted(Channel(2, 0)) else None,
+            )
+            collective.close()
+        except Exception as error:  # noqa: BLE001 - reported by the main thread
+            errors.append(error)
+
+    threads = [threading.Thread(target=member, args=(node,)) for node in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert not errors
+    assert tensors[1].tolist() == [10011] * 4 + [10] * 4
+    assert tensors[3].tolist() == [11101] * 4 + [1001] * 4
+
+
+def test_a_channel_without_a_connection_is_refused() -> None:
+    collective = TcpCollective(0, loopback(RANKS), targets=[], sources=[])
+    with pytest.raises(ValueError, match=r"rank 0: the schedule uses channels .*no connection"):
+        collective.run(Execution(ring_all_reduce(RANKS, 6), 0, np.zeros(6, np.int32)))
+    collective.close()
+
+
+def test_those_of_another_collective_at_the_same_port_are_turned_away() -> None:
+    addresses = loopback(2)
+    met: dict[int, TcpCollective] = {}
+
+    def receiver() -> None:
+        sources = [Channel(1, 0)]
+        met[0] = TcpCollective(0, addresses, targets=[], sources=sources, whose=7)
+
+    def sender(whose: int) -> None:
+        targets = [Channel(0, 0)]
+        met[whose] = TcpCollective(1, addresses, targets=targets, sources=[], whose=whose)
+
+    listening = threading.Thread(target=receiver)
+    listening.start()
+    # The stranger, as rank 1 too, comes first.
+    sender(8)
+    sender(7)
+    listening.join(PATIENCE)
+    step = make_step([1], [0], 0, 100, combine=True)
+    one = Ranges.whole([0], 100)
+    schedule = Schedule("sum", Collective.REDUCE, 2, 100, (step,), Ranges.whole(range(2), 100), one)
+    values = np.ones(100, np.int32)
+    met[7].run(Execution(schedule, 1, values))
+    total = np.ones(100, np.int32)
+    met[0].run(Execution(schedule, 0, total))
+    assert (total == 2).all()
+    for collective in met.values():
+        collective.close()
+
+
+def test_a_peer_that_never_comes_is_named() -> None:
+    addresses = loopback(RANKS)
+    with pytest.raises(PeerLost, match=rf"rank 1 at {re.escape(addresses[1])}:\d+ did not come up"):
+        ring_member(0, addresses, timeout=0.2)

@@ -1,0 +1,170 @@
+"""Random faults, reboots and re-plans: every worker ends with the exact sum."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from collectives.plan import JobPlan, Results
+from host_agent.stream import WorkerOptions
+from host_agent.worker import Worker
+from host_agent.workload import switch_bounds
+from network.model import Network
+from protocol.wire import Reduction
+from tests.support.protocol_world import (
+    LANES,
+    SERVER,
+    SPARE,
+    Faults,
+    World,
+    make_network,
+    make_tree,
+)
+from tests.support.search import examples
+
+SWITCHES = ("s0", "s1", "s2", "s3")
+SEEDS = st.integers(0, 1 << 32)
+
+
+@dataclass
+class Job:
+    """A network and the plans of a job's epochs."""
+
+    network: Network
+    plans: list[JobPlan]
+
+
+def random_tree(random: Random, root: str) -> tuple[dict[str, str], list[str]]:
+    """A tree over the switches rooted at `root`, up to three levels, and who sums."""
+    parents: dict[str, str] = {}
+    levels = {root: 1}
+    for name in random.sample(SWITCHES, len(SWITCHES)):
+        if name != root:
+            parents[name] = random.choice([n for n in levels if levels[n] < 3])
+            levels[name] = levels[parents[name]] + 1
+    return parents, [name for name in SWITCHES if random.random() < 0.8]
+
+
+def random_job(random: Random, reduction: Reduction = Reduction.SUM) -> Job:
+    """One to four workers, one or two trees, one to three epochs, each with trees of its own."""
+    count = random.choice([1, 2, 3, 3, 4])
+    access = {f"w{i}": random.choice(SWITCHES) for i in range(count)}
+    access[SERVER] = access[SPARE] = random.choice(SWITCHES)
+    network = make_network(access, SWITCHES)
+    workers = tuple(f"w{i}" for i in range(count))
+    window = random.choice([1, 2, 4])
+    trees = random.choice([1, 1, 2])
+    plans = []
+    server = SERVER
+    for epoch in range(1, random.choice([1, 2, 3, 3]) + 1):
+        if epoch > 1 and random.random() < 0.4:
+            server = SPARE
+        made = []
+        for tree in range(trees):
+            parents, sums = random_tree(random, access[server])
+            made.append(
+                make_tree(
+                    network,
+                    workers,
+                    parents,
+                    sums,
+                    tree=tree,
+                    server=server,
+                    window=window,
+                    share=1 / trees,
+                    singles=not sums,
+                )
+            )
+        results = random.choice(list(Results))
+        plans.append(JobPlan(1, epoch, workers, tuple(made), LANES, window, results, reduction))
+    return Job(network, plans)
+
+
+def random_world(random: Random, job: Job) -> World:
+    """The job's world with lossy links, reboots and re-plans while it runs."""
+    options = WorkerOptions(
+        initial_timeout=0.02,
+        min_timeout=0.005,
+        max_timeout=0.1,
+        bypass_after=random.choice([1, 2, 4]),
+        deadline=1e6,
+        first_fragment=random.choice([0, (1 << 31) - 8, (1 << 32) - 8]),
+    )
+    plan = job.plans[0]
+    workers = [Worker(plan, w, job.network, options) for w in range(len(plan.workers))]
+    faults = Faults(
+        loss=random.choice([0.0, 0.02, 0.1, 0.2]),
+        duplication=random.choice([0.0, 0.1]),
+        spread=random.choice([0.0, 0.002, 0.02, 0.05]),
+    )
+    world = World(job.network, plan, workers, random.getrandbits(32), faults)
+    for _ in range(random.choice([0, 0, 2, 8])):
+        world.at(random.uniform(0.0, 0.5), partial(world.reboot, random.choice(SWITCHES)))
+    time = 0.0
+    for newer in job.plans[1:]:
+        time += random.uniform(0.001, 0.2)
+        change = partial(
+            world.adopt,
+            newer,
+            new_server=random.random() < 0.4,
+            spread=random.choice([0.001, 0.02, 0.1]),
+        )
+        world.at(time, change)
+    return world
+
+
+@pytest.mark.slow
+@settings(max_examples=examples(30, of=150), derandomize=True)
+@given(SEEDS)
+def test_every_worker_ends_with_the_exact_sum(seed: int) -> None:
+    random = Random(seed)
+    reduction = random.choice([Reduction.SUM, Reduction.SUM, Reduction.AND])
+    world = random_world(random, random_job(random, reduction))
+    generator = np.random.default_rng(seed)
+    lengths = random.choices([0, 1, LANES - 1, LANES, LANES + 1, 5 * LANES, 20 * LANES], k=3)
+    inputs = []
+    calls = []
+    for worker in world.workers:
+        tensors = [
+            generator.integers(-(1 << 28), 1 << 28, length).astype(np.int32) for length in lengths
+        ]
+        inputs.append(tensors)
+        calls.append([worker.submit(tensor, 0.0) for tensor in tensors])
+    world.run()
+    combine = np.bitwise_and if reduction is Reduction.AND else np.add
+    for number in range(len(lengths)):
+        expected = combine.reduce([tensors[number] for tensors in inputs])
+        for worker, numbers in zip(world.workers, calls, strict=True):
+            total = worker.result(numbers[number])
+            assert total is not None
+            np.testing.assert_array_equal(total, expected)
+
+
+@pytest.mark.slow
+@settings(max_examples=examples(15, of=60), derandomize=True)
+@given(SEEDS, st.sampled_from([1e-40, 1e-3, 1.0, 1e25]))
+@example(0, 1.0)
+def test_float_sums_agree_to_the_bit_and_keep_their_bound(seed: int, scale: float) -> None:
+    random = Random(seed)
+    job = random_job(random)
+    world = random_world(random, job)
+    length = random.choice([1, LANES + 1, 10 * LANES])
+    generator = np.random.default_rng(seed)
+    shape = (len(world.workers), length)
+    spread = np.exp(generator.normal(0, 5, shape))
+    tensors = list((generator.standard_normal(shape) * spread * scale).astype(np.float32))
+    calls = [w.submit(tensor, 0.0) for w, tensor in zip(world.workers, tensors, strict=True)]
+    world.run()
+    sums = [w.result(call) for w, call in zip(world.workers, calls, strict=True)]
+    exact = np.array(tensors, dtype=np.float64).sum(axis=0)
+    bound = switch_bounds(tensors, exact, job.plans[0])
+    for total in sums:
+        assert total is not None
+        np.testing.assert_array_equal(total, sums[0])
+        assert (np.abs(total.astype(np.float64) - exact) <= bound).all()

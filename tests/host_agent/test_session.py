@@ -1,0 +1,87 @@
+"""What an agent and the controller say to each other, over streams that end and begin."""
+
+from __future__ import annotations
+
+import pytest
+
+from host_agent.session import AgentLost, AgentSession, AllDone, NodeSession
+from protocol import hopsum_pb2 as pb
+from protocol.channel import ControllerError
+
+
+def said(session: AgentSession) -> list[str | None]:
+    return [message.WhichOneof("message") for message in session.take_output()]
+
+
+def test_what_is_said_waits_for_a_stream() -> None:
+    session = AgentSession("here", 1, "h1")
+    woken: list[str] = []
+    session.wake = lambda: woken.append("output")
+    session.ready()
+    assert session.take_output() == [] and not woken
+    session.connected()
+    assert woken == ["output"]
+    assert said(session) == ["register", "ready"]
+    session.progress(3)
+    assert woken == ["output"] * 2
+    assert said(session) == ["progress"]
+    session.beat()
+    assert said(session) == ["heartbeat"]
+
+
+def test_a_restarted_controller_hears_where_the_agent_is() -> None:
+    session = AgentSession("here", 1, "h1")
+    session.connected()
+    session.ready()
+    session.receive(pb.ControllerMessage(start=pb.Start()))
+    session.progress(4)
+    session.ask_boundary(2)
+    session.take_output()
+    session.disconnected()
+    report = pb.Report(retransmissions=7)
+    session.finished(report)
+    session.connected()
+    register, finished, boundary = session.take_output()
+    assert (register.register.state, register.register.round) == (pb.FINISHED, 4)
+    assert finished.finished.report == report
+    assert boundary.boundary.number == 2
+    # It is not said twice on one stream.
+    assert said(session) == []
+
+
+def test_news_are_told_and_the_end_is_known() -> None:
+    session = AgentSession("here", 1, "h1")
+    news: list[str] = []
+    session.news = lambda: news.append("news")
+    session.connected()
+    session.receive(pb.ControllerMessage(lost=pb.Lost(host="h2", reason="gone")))
+    assert session.events() == [AgentLost("h2", "gone")] and not session.over
+    session.receive(pb.ControllerMessage(all_done=pb.AllDone()))
+    assert session.events() == [AllDone({})] and session.over
+    assert news == ["news"] * 2
+    refused = AgentSession("here", 1, "h1")
+    refused.receive(pb.ControllerMessage(refused=pb.Refused(reason="no such job")))
+    assert refused.over
+    with pytest.raises(ControllerError, match="refused: no such job"):
+        refused.events()
+
+
+def test_a_controller_that_stays_away_is_given_up() -> None:
+    session = AgentSession("here", 1, "h1")
+    session.give_up("controller at here: nobody")
+    with pytest.raises(ControllerError, match="nobody"):
+        session.events()
+
+
+def test_a_host_says_hello_on_every_stream_and_reports_on_none() -> None:
+    session = NodeSession("here", "h1", 42, "this")
+    session.report(pb.NodeReport())
+    for _ in range(2):
+        session.connected()
+        (hello,) = session.take_output()
+        assert (hello.hello.host, hello.hello.memory, hello.hello.machine) == ("h1", 42, "this")
+        session.report(pb.NodeReport())
+        assert [m.WhichOneof("message") for m in session.take_output()] == ["report"]
+        session.disconnected()
+    session.receive(pb.NodeCommand(refused=pb.Refused(reason="no")))
+    assert session.over and [c.refused.reason for c in session.commands()] == ["no"]

@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from collectives.messages import workload_from, workload_message
+from collectives.plan import DataType
+from host_agent.digits import Digits, DigitsTraining, load_images, train_alone
+from host_agent.workload import (
+    WorkloadSpec,
+    judge,
+    make_workload,
+    random_tensor,
+    reduce_seconds,
+)
+
+
+def test_a_spec_crosses_as_a_message() -> None:
+    spec = WorkloadSpec("random", 4, 10, 2, DataType.INT32, 7)
+    for each in (spec, WorkloadSpec("process", 2, 0, 0, DataType.FLOAT32, 0, coordinate=True)):
+        assert workload_from(workload_message(each)) == each
+    assert spec.tensor_sizes() == [10, 10]
+
+
+def test_random_tensors_repeat_and_differ_between_workers() -> None:
+    spec = WorkloadSpec("random", 4, 1000, 2, DataType.FLOAT32, 7)
+    assert (random_tensor(spec, 1, 0) == random_tensor(spec, 1, 0)).all()
+    assert (random_tensor(spec, 1, 0) != random_tensor(spec, 2, 0)).any()
+    assert (random_tensor(spec, 1, 0) != random_tensor(spec, 1, 1)).any()
+
+
+def test_int32_sums_of_random_tensors_fit() -> None:
+    spec = WorkloadSpec("random", 8, 10_000, 1, DataType.INT32, 7)
+    total = sum(random_tensor(spec, w, 0).astype(np.int64) for w in range(8))
+    assert np.abs(total).max() < 2**31
+
+
+def test_a_wrong_element_is_counted() -> None:
+    for dtype, wrong_by in ((DataType.INT32, 1), (DataType.FLOAT32, 0.5)):
+        spec = WorkloadSpec("random", 2, 100, 1, dtype, 7)
+        workload = make_workload(spec, 0, None)
+        tensors = [random_tensor(spec, w, 0) for w in range(2)]
+        assert (workload.next_tensor() == tensors[0]).all()
+        result = tensors[0] + tensors[1]
+        result[17] += wrong_by
+        workload.take_result(result)
+        assert workload.next_tensor() is None
+        assert workload.verdict().wrong == 1
+        assert workload.verdict().checked == 100
+
+
+def test_a_nan_is_wrong() -> None:
+    tensors = [np.ones(3, np.float32)] * 2
+    result = np.array([2, np.nan, 2], np.float32)
+    assert judge(tensors, result, None).wrong == 1
+
+
+def test_call_seconds_count_from_the_last_start_to_the_last_end() -> None:
+    assert reduce_seconds([[(0, 5), (6, 9)], [(1, 4), (5, 8)]]) == pytest.approx(4 + 3)
+
+
+@pytest.mark.slow
+def test_parts_of_a_gradient_add_up_to_the_whole() -> None:
+    training = DigitsTraining(seed=1, epochs=1)
+    whole = training.gradient(0, Digits.BATCH)
+    parts = [training.gradient(start, start + 16) for start in range(0, Digits.BATCH, 16)]
+    assert whole.shape == (Digits.PARAMETERS,)
+    np.testing.assert_allclose(np.sum(parts, axis=0), whole, rtol=1e-4, atol=1e-7)
+
+
+def test_the_gradient_is_that_of_the_loss() -> None:
+    training = DigitsTraining(seed=1, epochs=1)
+    gradient = training.gradient(0, Digits.BATCH)
+    batch = training._order[: Digits.BATCH]
+    data = load_images()
+
+    def loss(step: float) -> float:
+        moved = DigitsTraining(seed=1, epochs=1)
+        moved.parameters += np.float32(step) * gradient
+        _, probabilities = moved._forward(data.train[batch])
+        chosen = probabilities[np.arange(Digits.BATCH), data.train_classes[batch]]
+        return float(-np.log(chosen.astype(np.float64)).mean())
+
+    slope = (loss(1e-2) - loss(-1e-2)) / 2e-2
+    assert slope == pytest.approx(float(gradient @ gradient), rel=0.02)
+
+
+def test_training_finds_the_digits() -> None:
+    training = train_alone(seed=1, epochs=10)
+    assert training.accuracy() > 0.95
+    assert training.losses[-1] < training.losses[0]
+
+
+def test_time_that_calls_share_counts_once() -> None:
+    one = [(0.0, 3.0), (1.0, 2.0), (2.0, 5.0), (8.0, 9.0)]
+    other = [(1.0, 3.0), (1.0, 2.0), (1.0, 5.0), (7.0, 9.0)]
+    assert reduce_seconds([one, other]) == (3.0 - 1.0) + 0.0 + (5.0 - 3.0) + (9.0 - 8.0)

@@ -1,0 +1,314 @@
+"""`hopsum controller serve` and `hopsum-agent serve`, each a process, on switches that run."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller.api.client import ControllerClient
+from mininet_topos.emulation import Emulation
+from network.loaders import load_network
+from network.model import Network
+from protocol.channel import Tls
+from tests.support.certificates import certify
+from tests.support.machine import PATIENCE, interface_names, until
+
+pytestmark = pytest.mark.network
+
+HOPSUM = Path(sys.executable).with_name("hopsum")
+AGENT = Path(sys.executable).with_name("hopsum-agent")
+TOPOLOGY = "star:4"
+
+
+@dataclass
+class Cluster:
+    """A network that is up, and the processes of its controller and agents.
+
+    `environment`: of the commands, with the certificates of a person; `tls`: the same.
+    """
+
+    folder: Path
+    network: Network
+    emulation: Emulation
+    environment: dict[str, str]
+    agents: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    controller: subprocess.Popen[bytes] | None = None
+    address: str = ""
+    tls: Tls | None = None
+
+    @property
+    def log_file(self) -> Path:
+        """What the controller prints."""
+        return self.folder / "controller.log"
+
+    def serve(self, listen: str, *options: str) -> None:
+        """Start the controller, and wait until it says where it is."""
+        with self.log_file.open("wb") as out:
+            self.controller = subprocess.Popen(
+                [str(HOPSUM), "controller", "serve", TOPOLOGY, "--listen", listen, *options],
+                cwd=self.folder,
+                env=self.environment,
+                stdout=out,
+                stderr=out,
+            )
+        until(self.told_address, "the controller")
+        self.address = self.log_file.read_text().strip().rpartition(" at ")[2]
+
+    def told_address(self) -> bool:
+        """Whether the controller, which must not have ended, has said where it is."""
+        assert self.controller is not None
+        assert self.controller.poll() is None, self.log_file.read_text()
+        return " at " in self.log_file.read_text()
+
+    def stop_controller(self) -> None:
+        """End the controller as a person does."""
+        if self.controller is not None and self.controller.poll() is None:
+            self.controller.send_signal(signal.SIGINT)
+            assert self.controller.wait(PATIENCE) == 0
+
+    def attach(self, host: str, address: str, *options: str) -> subprocess.Popen[bytes]:
+        """Start a host's agent in its namespace."""
+        self.agents[host] = self.emulation.popen(
+            host,
+            [
+                str(AGENT), "serve", "--controller", address, "--host", host,
+                "--interface", self.emulation.interface(host, "s1"), *options,
+            ],
+        )  # fmt: skip
+        return self.agents[host]
+
+    def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        """What became of a command."""
+        return subprocess.run(
+            [str(HOPSUM), *arguments, "--controller", self.address],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=PATIENCE,
+            env=self.environment | environment,
+        )
+
+    def ask(self, *arguments: str) -> Any:
+        """What a command says in JSON."""
+        done = self.run(*arguments, "--json")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    def attached(self) -> set[str]:
+        """The hosts whose agents are here."""
+        nodes = ControllerClient(self.address, self.tls).nodes()
+        return {node.host for node in nodes if node.attached}
+
+    def log(self, host: str) -> str:
+        """What a host's agent has said."""
+        return self.emulation.log_tail(host)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    monkeypatch.chdir(tmp_path)
+    network = load_network(TOPOLOGY)
+    environment = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path), "COLUMNS": "200"}
+    with Emulation(network) as emulation:
+        up = Cluster(tmp_path, network, emulation, environment)
+        try:
+            yield up
+        finally:
+            if up.controller is not None and up.controller.poll() is None:
+                up.controller.kill()
+                up.controller.wait()
+
+
+def exact(job: Mapping[str, Any], elements: int) -> None:
+    """A job that has ended well, all its sums exact."""
+    assert job["state"] == "finished", job
+    assert (job["checked"], job["wrong"]) == (elements, 0)
+
+
+def test_jobs_over_a_unix_socket(cluster: Cluster) -> None:
+    cluster.serve(f"unix:{cluster.folder}/controller")
+    for host in cluster.network.hosts:
+        cluster.attach(host, cluster.address)
+    until(lambda: cluster.attached() == set(cluster.network.hosts), "all agents")
+
+    sums = ("--elements", "20000", "--rounds", "5")
+    exact(cluster.ask("submit", "sums", "--workers", "h1,h2,h3", *sums, "--wait"), 3 * 5 * 20_000)
+    exact(
+        cluster.ask("submit", "around", "--workers", "3", "--algorithm", "ring", *sums, "--wait"),
+        3 * 5 * 20_000,
+    )
+    assert [(job["name"], job["state"]) for job in cluster.ask("jobs")] == [
+        ("sums", "finished"),
+        ("around", "finished"),
+    ]
+    # While a job runs, the status tells of it; it ends where its owner says so.
+    cluster.ask(
+        "submit", "long", "--workers", "h1,h2", "--rounds", "100000", "--elements", "100000"
+    )
+    queries = ControllerClient(cluster.address)
+    until(lambda: queries.job("long").round > 0, "rounds")
+    status = cluster.run("status")
+    assert status.returncode == 0, status.stderr
+    assert "job 3, epoch 1: running" in status.stdout
+    assert cluster.ask("cancel", "long")["state"] == "cancelled"
+    outcomes = cluster.ask("stats")["s1"]["outcomes"]
+    assert outcomes["completed"] > 0
+
+    # An agent that is ended leaves; another one takes its place.
+    cluster.agents["h1"].send_signal(signal.SIGTERM)
+    assert cluster.agents["h1"].wait(PATIENCE) == 0
+    until(lambda: "h1" not in cluster.attached(), "the end of an agent")
+    cluster.attach("h1", cluster.address)
+    exact(cluster.ask("submit", "again", "--workers", "h1,h2", *sums, "--wait"), 2 * 5 * 20_000)
+    cluster.stop_controller()
+
+
+def test_agents_wait_for_a_controller_that_comes_later(cluster: Cluster) -> None:
+    address = f"unix:{cluster.folder}/controller"
+    for host in cluster.network.hosts:
+        cluster.attach(host, address)
+    until(lambda: "trying again" in cluster.log("h1"), "an agent's complaint")
+    jobs = str(cluster.folder / "jobs")
+    cluster.serve(address, "--jobs", jobs)
+    until(lambda: cluster.attached() == set(cluster.network.hosts), "all agents")
+    sums = ("--elements", "5000", "--rounds", "2", "--wait")
+    first = cluster.ask("submit", "first", "--workers", "h1,h2", *sums)
+    exact(first, 2 * 2 * 5000)
+    cluster.stop_controller()
+    cluster.serve(address, "--jobs", jobs)
+    until(lambda: cluster.attached() == set(cluster.network.hosts), "all agents again")
+    second = cluster.ask("submit", "second", "--workers", "h3,h4", *sums)
+    exact(second, 2 * 2 * 5000)
+    assert second["job"] > first["job"]
+
+
+def test_a_job_outlives_a_controller_that_is_killed(cluster: Cluster) -> None:
+    """Its agents sum on without one, and go on in a new epoch under the next."""
+    address, jobs = f"unix:{cluster.folder}/controller", str(cluster.folder / "jobs")
+    cluster.serve(address, "--jobs", jobs)
+    for host in cluster.network.hosts:
+        cluster.attach(host, address)
+    until(lambda: cluster.attached() == set(cluster.network.hosts), "all agents")
+    rounds = 200
+    cluster.ask(
+        "submit", "long", "--workers", "h1,h2,h3", "--rounds", str(rounds), "--elements", "100000"
+    )
+    queries = ControllerClient(cluster.address)
+    for epoch in (1, 2):
+        seen = queries.job("long").round
+        until(lambda seen=seen: queries.job("long").round > seen, "rounds")  # type: ignore[misc]
+        job = queries.job("long")
+        assert (job.state, job.epoch) == ("running", epoch)
+        assert cluster.controller is not None
+        cluster.controller.kill()
+        cluster.controller.wait()
+        cluster.serve(address, "--jobs", jobs)
+    until(lambda: queries.job("long").state != "running", "the end")
+    ended = cluster.ask("job", "long")
+    exact(ended, 3 * rounds * 100_000)
+    assert ended["epoch"] == 3
+    cluster.stop_controller()
+
+
+# -- TLS
+
+
+@contextlib.contextmanager
+def management(emulation: Emulation, hosts: Iterable[str]) -> Iterator[dict[str, str]]:
+    """Links from this machine to hosts, beside the network; the address at this end, by host."""
+    addresses: dict[str, str] = {}
+    named = list(hosts)
+    interfaces = dict(zip(named, interface_names(*map(str, range(len(named)))), strict=True))
+    # Of the addresses that no network has (RFC 2544: benchmarks).
+    net = f"198.18.{secrets.randbelow(256)}"
+    try:
+        for number, (host, here) in enumerate(interfaces.items()):
+            there = f"{host}-mgmt"
+            ours, theirs = (f"{net}.{4 * number + end}" for end in (1, 2))
+            pair = ("link", "add", there, "type", "veth", "peer", "name", here)
+            emulation.run(host, ["ip", *pair, "netns", str(os.getpid())])
+            addresses[host] = ours
+            emulation.run(host, ["ip", "address", "add", f"{theirs}/30", "dev", there])
+            emulation.run(host, ["ip", "link", "set", there, "up"])
+            ip("address", "add", f"{ours}/30", "dev", here)
+            ip("link", "set", here, "up")
+        yield addresses
+    finally:
+        for host in addresses:
+            ip("link", "delete", interfaces[host])
+
+
+def ip(*arguments: str) -> None:
+    subprocess.run(["ip", *arguments], check=True, capture_output=True)
+
+
+def test_tls_over_a_management_network_lets_in_who_is_certified(cluster: Cluster) -> None:
+    folder = cluster.folder
+    with management(cluster.emulation, cluster.network.hosts) as addresses:
+        names = ["DNS:localhost", *(f"IP:{address}" for address in addresses.values())]
+        certify(folder, "ours")
+        certify(folder, "theirs")
+        certify(folder, "controller", "ours", ",".join(names))
+        certify(folder, "agent", "ours")
+        for host in ("h1", "h2", "ps"):
+            certify(folder, host, "ours")
+        certify(folder, "stranger", "theirs")
+
+        def tls(name: str, authority: str = "ours") -> list[str]:
+            files = {"authority": f"{authority}.pem", "certificate": f"{name}.pem"}
+            files["key"] = f"{name}.key"
+            return [
+                word for part, f in files.items() for word in (f"--tls-{part}", f"{folder}/{f}")
+            ]
+
+        cluster.serve("0.0.0.0:0", *tls("controller"))
+        port = cluster.address.rpartition(":")[2]
+        cluster.address = f"localhost:{port}"
+        person = {
+            "HOPSUM_TLS_AUTHORITY": f"{folder}/ours.pem",
+            "HOPSUM_TLS_CERTIFICATE": f"{folder}/agent.pem",
+            "HOPSUM_TLS_KEY": f"{folder}/agent.key",
+        }
+        cluster.environment |= person
+        cluster.tls = Tls(*map(Path, person.values()))
+        options = {
+            "h1": tls("h1"),
+            "h2": tls("h2"),
+            "ps": tls("ps"),
+            "h3": tls("stranger"),
+            "h4": [],
+        }
+        for host, given in options.items():
+            cluster.attach(host, f"{addresses[host]}:{port}", *given)
+        until(lambda: cluster.attached() >= {"h1", "h2", "ps"}, "agents with certificates")
+        secret = ("submit", "secret", "--workers", "h1,h2", "--servers", "ps")
+        job = cluster.ask(*secret, "--elements", "20000", "--rounds", "5", "--wait")
+        exact(job, 2 * 5 * 20_000)
+        for host in ("h3", "h4"):
+            until(lambda h=host: "trying again" in cluster.log(h), f"complaint of {host}")  # type: ignore[misc]
+            assert "it wants a certificate of its authority" in cluster.log(host)
+        assert cluster.attached() == {"h1", "h2", "ps"}
+        stranger = person | {
+            "HOPSUM_TLS_CERTIFICATE": f"{folder}/stranger.pem",
+            "HOPSUM_TLS_KEY": f"{folder}/stranger.key",
+        }
+        for environment in (stranger, dict.fromkeys(person, "")):
+            done = cluster.run("jobs", **environment)
+            assert done.returncode == 1
+            assert "it wants a certificate of its authority" in done.stderr
+        cluster.attach("h3", f"{addresses['h3']}:{port}", *tls("agent", "theirs"))
+        # The log goes on after what the agent before it wrote there.
+        wrong = "certificate is not one of the authority given"
+        until(lambda: wrong in cluster.log("h3"), "complaint of h3 about the controller")
+        cluster.stop_controller()

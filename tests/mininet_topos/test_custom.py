@@ -1,0 +1,42 @@
+"""`mn --custom mininet_topos/custom.py`, as people run it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+
+import pytest
+
+from tests.support.machine import PATIENCE
+from tests.support.paths import ROOT
+
+pytestmark = pytest.mark.network
+
+CUSTOM = ROOT / "mininet_topos" / "custom.py"
+
+
+def mn(topology: str, *options: str) -> subprocess.CompletedProcess[str]:
+    command = shutil.which("mn")
+    if command is None:
+        pytest.skip("Mininet's command mn is not installed")
+    return subprocess.run(
+        [command, "--custom", str(CUSTOM), "--topo", f"hopsum,{topology}", *options],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+
+
+def test_every_host_reaches_every_other() -> None:
+    done = mn(
+        "leaf-spine:2x1", "--switch", "p4switch", "--controller", "hopsum", "--test", "pingall"
+    )
+    assert done.returncode == 0, done.stderr
+    assert "0% dropped" in done.stdout + done.stderr
+
+
+def test_hosts_with_several_links_are_refused() -> None:
+    done = mn("torus:2x2", "--test", "none")
+    assert done.returncode != 0
+    assert "torus:2x2: host h1 has 2 links, and `mn` sets no routes" in done.stderr + done.stdout

@@ -1,0 +1,51 @@
+"""Parts of a tensor in the switches and among hosts at once: real processes, packets and TCP."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cli.experiment.description import Algorithm, Experiment, WorldKind
+from cli.experiment.prepare import prepare
+from cli.experiment.runner import run_experiment
+from collectives.plan import DataType
+from network.loaders import save_network
+from network.topologies import Options, make_topology
+from planning.model.demand import Model
+
+pytestmark = pytest.mark.network
+
+
+@pytest.fixture
+def network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Four workers at 25 Mbit/s; the hosts that could serve them have a fifth of that."""
+    monkeypatch.chdir(tmp_path)
+    made = make_topology("star:5", Options(25e6))
+    slow = {"ps": 5e6, "h5": 5e6}
+    links = [replace(k, bandwidth=slow.get(k.a, slow.get(k.b, k.bandwidth))) for k in made.links]
+    save_network(replace(made, links=tuple(links)), tmp_path / "network.json")
+    return str(tmp_path / "network.json")
+
+
+@pytest.mark.parametrize("dtype", DataType)
+def test_an_embedding_is_exact(network: str, dtype: DataType) -> None:
+    experiment = Experiment(
+        network,
+        workers=4,
+        elements=100_003,
+        rounds=3,
+        algorithm=Algorithm.EMBEDDING,
+        world=WorldKind.MININET,
+        dtype=dtype,
+        link_rate=None,
+    )
+    plan = prepare(experiment).plan
+    assert plan is not None
+    assert plan.trees and plan.host_parts, f"expected {Model.IN_NETWORK} and others in {plan}"
+    report = run_experiment(experiment)
+    assert report.problems == []
+    assert report.measured is not None
+    assert report.measured.verdict.checked == 4 * 3 * 100_003
+    assert any(counts["aggregated"] for counts in report.measured.switches.values())

@@ -1,0 +1,260 @@
+"""Experiments as real processes on real links."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.experiment.description import Algorithm, Engine, Experiment, PacketIo, WorldKind
+from cli.experiment.prepare import prepare
+from cli.experiment.result import Report, RunFailed
+from cli.experiment.runner import run_experiment
+from collectives.plan import DataType
+from mininet_topos.emulation import Emulation
+from mininet_topos.failures import EmulationError
+from mininet_topos.record import STATE, RunRecord, state_folder
+from tests.support.machine import PATIENCE, until
+from tests.support.processes import process, processes
+
+pytestmark = pytest.mark.network
+
+HOPSUM = Path(sys.executable).with_name("hopsum")
+SMALL = Experiment(
+    topology="star:3",
+    workers=3,
+    elements=20_000,
+    rounds=2,
+    dtype=DataType.INT32,
+    world=WorldKind.MININET,
+    link_rate=25e6,
+    limit=PATIENCE,
+)
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Logs, builds and records of a test lie in its own folder; nothing is left running."""
+    monkeypatch.chdir(tmp_path)
+
+
+def test_a_second_emulation_is_refused() -> None:
+    network = prepare(SMALL).network
+    with Emulation(network), pytest.raises(EmulationError, match="another emulation is up"):
+        Emulation(network).__enter__()
+    assert left_over() == []
+
+
+def left_over() -> list[str]:
+    """Interfaces and processes of an emulation that are still there."""
+    interfaces = [p.name for p in Path("/sys/class/net").iterdir() if "-eth" in p.name]
+    return sorted(interfaces) + [f"process {pid}" for pid in processes()]
+
+
+def run(**choices: Any) -> Report:
+    values = {name: getattr(SMALL, name) for name in SMALL.__dataclass_fields__}
+    return run_experiment(Experiment(**{**values, **choices}))
+
+
+@pytest.mark.parametrize(
+    ("topology", "workers"), [("star:3", 3), ("leaf-spine:2x2", 4), ("fat-tree:4", 8)]
+)
+def test_in_network_sums_are_exact_and_bytes_as_predicted(topology: str, workers: int) -> None:
+    report = run(topology=topology, workers=workers)
+    measured = report.measured
+    assert measured is not None
+    assert measured.verdict.checked == workers * 40_000
+    assert measured.verdict.wrong == 0
+    if measured.retransmissions == 0:
+        assert report.differing_links == []
+    assert not report.problems
+    assert left_over() == []
+
+
+@pytest.mark.parametrize("algorithm", [Algorithm.SERVER, Algorithm.RING])
+def test_baselines_are_exact(algorithm: Algorithm) -> None:
+    report = run(algorithm=algorithm, dtype=DataType.FLOAT32)
+    assert not report.problems
+    assert report.measured is not None
+    assert report.measured.verdict.checked == 3 * 40_000
+
+
+def test_sums_are_exact_under_loss() -> None:
+    report = run(loss=0.03, elements=5000)
+    assert report.measured is not None
+    assert report.measured.verdict.wrong == 0
+    assert report.measured.retransmissions > 0
+    lost = sum(counts["injected_loss"] for counts in report.measured.switches.values())
+    assert lost > 0
+
+
+def test_scapy_moves_the_frames_as_well() -> None:
+    report = run(packet_io=PacketIo.SCAPY, elements=3000, dtype=DataType.FLOAT32)
+    assert not report.problems
+    assert report.measured is not None
+    assert report.measured.verdict.checked == 3 * 6000
+
+
+def need_bmv2() -> None:
+    for command in ("simple_switch_grpc", "p4c"):
+        if shutil.which(command) is None:
+            pytest.skip(f"{command} is not on PATH")
+
+
+def test_bmv2_gives_the_same() -> None:
+    need_bmv2()
+    report = run(engine=Engine.BMV2, loss=0.01, elements=5000)
+    assert report.measured is not None
+    assert report.measured.verdict.wrong == 0
+    assert report.measured.verdict.checked == 3 * 10_000
+
+
+def test_several_trees_at_once_on_bmv2() -> None:
+    """Two trees, each with slots of its own and an uplink of its own, byte for byte."""
+    need_bmv2()
+    report = run(
+        engine=Engine.BMV2,
+        planner="multi-tree",
+        topology="leaf-spine:2x2",
+        workers=4,
+        window=32,
+        link_rate=4e6,
+        uplink_rate=2e6,
+    )
+    measured = report.measured
+    assert measured is not None
+    assert report.problems == []
+    assert measured.verdict.checked == 4 * 40_000
+    assert measured.verdict.wrong == 0
+    if measured.retransmissions == 0:
+        assert report.differing_links == []
+    # Each tree goes by a spine of its own, which has one child and passes its sums on.
+    assert all(measured.switches[spine]["forwarded"] > 0 for spine in ("s1", "s2"))
+    assert left_over() == []
+
+
+def test_links_hold_their_rate() -> None:
+    """A fragment stream cannot be faster than the shaped link."""
+    report = run(elements=250_000, rounds=1, link_rate=10e6)
+    measured = report.measured
+    assert measured is not None
+    bits = 8 * measured.links["h1", "s1"]
+    assert bits / measured.seconds < 10.3e6
+
+
+def test_the_report_holds_the_prediction_before_traffic(tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    report = run_experiment(SMALL, path)
+    written = json.loads(path.read_text())
+    assert written == report.to_dict()
+    assert written["problems"] == []
+    assert {"from", "to", "predicted_bytes", "measured_bytes"} == set(written["links"][0])
+
+
+def start_long_run(tmp_path: Path) -> subprocess.Popen[str]:
+    command = [
+        str(HOPSUM), "run", "--world", "mininet", "--topology", "star:3", "--workers", "3",
+        "--elements", "4000000", "--rounds", "20", "--link-rate", "5Mbit",
+    ]  # fmt: skip
+    return subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+
+
+def wait_for_agent(host: str, run: subprocess.Popen[str]) -> int:
+    def started() -> bool:
+        assert run.poll() is None, run.communicate()[0]
+        return len(processes("serve", host)) == 1
+
+    until(started, f"the agent on {host}")
+    return process("serve", host)
+
+
+def test_a_worker_that_dies_is_named(tmp_path: Path) -> None:
+    run = start_long_run(tmp_path)
+    agent = wait_for_agent("h2", run)
+    # One that ends before the job has begun is only started again.
+    counter = Path("/sys/class/net/s1-eth1/statistics/rx_bytes")
+    until(lambda: int(counter.read_text()) > 500_000, "traffic")
+    os.kill(agent, signal.SIGKILL)
+    output = run.communicate(timeout=PATIENCE)[0]
+    assert run.returncode == 1
+    assert "h2" in output
+    assert left_over() == []
+
+
+def test_an_interrupt_takes_everything_down(tmp_path: Path) -> None:
+    run = start_long_run(tmp_path)
+    wait_for_agent("h1", run)
+    run.send_signal(signal.SIGINT)
+    output = run.communicate(timeout=PATIENCE)[0]
+    assert run.returncode == 130, output
+    assert left_over() == []
+    assert list(state_folder().glob("*.json")) == []
+
+
+def kill(command: subprocess.Popen[str]) -> None:
+    """Kill a command; its processes end with it, though it could not end them."""
+    command.kill()
+    command.communicate()
+    until(lambda: processes() == [], "the end of what it has started")
+
+
+def test_a_killed_cluster_takes_its_processes_along_and_stop_takes_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    command = [str(HOPSUM), "cluster", "leaf-spine:2x1"]
+    cluster = subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    for host in ("h1", "h2", "ps"):
+        until(lambda host=host: processes("serve", host) != [], f"the agent on {host}")  # type: ignore[misc]
+    kill(cluster)
+    # The namespaces of hosts go with their processes; links between switches are this one's.
+    assert {"l1-eth2", "s1-eth1"} <= set(left_over())
+    (record,) = map(RunRecord.read, STATE.glob("*.json"))
+    (folder,) = record.folders
+    assert Path(folder).is_dir()
+    done = subprocess.run([HOPSUM, "stop"], cwd="/", capture_output=True, text=True, check=True)
+    assert "deleted interface" in done.stdout
+    assert not Path(folder).exists()
+    assert left_over() == []
+    again = subprocess.run([HOPSUM, "stop"], cwd="/", capture_output=True, text=True, check=True)
+    assert again.stdout == "nothing was left over\n"
+
+
+@pytest.mark.parametrize("when", ["its first interface", "its first agent"])
+def test_a_run_goes_well_after_one_that_was_killed(tmp_path: Path, when: str) -> None:
+    killed = start_long_run(tmp_path)
+    there = {
+        "its first interface": lambda: left_over() != [],
+        "its first agent": lambda: processes("serve") != [],
+    }
+    until(there[when], when)
+    kill(killed)
+    assert not run(elements=1000).problems
+    assert left_over() == []
+
+
+def test_interfaces_of_others_are_left_alone() -> None:
+    subprocess.run(["ip", "link", "add", "s1-eth1", "type", "veth", "peer", "s1-eth9"], check=True)
+    try:
+        with pytest.raises(EmulationError, match="interface s1-eth1 is there already, and no run"):
+            run()
+        assert left_over() == ["s1-eth1", "s1-eth9"]
+    finally:
+        subprocess.run(["ip", "link", "delete", "s1-eth1"], check=True)
+    assert left_over() == []
+
+
+def test_a_run_that_takes_too_long_says_where_it_was() -> None:
+    with pytest.raises(RunFailed, match=r"not done after 0\.5 s: 0 tensors are summed"):
+        run(elements=1_000_000, limit=0.5)

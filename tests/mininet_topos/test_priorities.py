@@ -1,0 +1,95 @@
+"""Levels of jobs in Mininet: they reach the queues of links, for frames and for TCP alike."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from cli.experiment.cluster import beside_cluster
+from cli.experiment.description import Engine
+from cli.experiment.pipelines import pipeline_for
+from cli.experiment.session import Running
+from cli.job_commands import job_dict, make_submission
+from controller.api.client import ControllerClient
+from controller.jobs.cluster import Cluster
+from controller.jobs.job_queue import JobState
+from controller.jobs.priorities import ONE_LEVEL, PriorityPolicy
+from controller.jobs.settings import ClusterSettings
+from mininet_topos.emulation import Emulation
+from network.loaders import load_network
+from network.model import Network
+from protocol.wire import LEVELS
+
+pytestmark = pytest.mark.network
+
+ROUNDS, ELEMENTS = 5, 50_000
+FRAMES = ROUNDS * ELEMENTS * 4 // 1500
+"""At least, of a job towards one of its workers."""
+EARLY = PriorityPolicy(early_iterations=ROUNDS)
+
+
+@pytest.fixture
+def network(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Network:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    return load_network("star:4", link_rate="50Mbit")
+
+
+def packets(interface: str) -> dict[int, int]:
+    """Packets that each level's queue of an interface has sent."""
+    shown = subprocess.run(
+        ["tc", "-s", "class", "show", "dev", interface], capture_output=True, text=True, check=True
+    ).stdout
+    found = re.findall(r"class htb 1:(1\d) .*\n Sent \d+ bytes (\d+) pkt", shown)
+    return {int(number, 16) - 0x10: int(count) for number, count in found}
+
+
+async def run_job(cluster: Cluster, address: str, name: str, algorithm: str) -> None:
+    queries = ControllerClient(address)
+    while set(cluster.nodes.attached) != set(cluster.network.hosts):
+        await asyncio.sleep(0.05)
+    submission = make_submission(
+        name, "h1,h2", "h3", elements=ELEMENTS, rounds=ROUNDS, algorithm=algorithm
+    )
+    await asyncio.to_thread(queries.submit, submission)
+    while not JobState((info := await asyncio.to_thread(queries.job, name)).state).over:
+        await asyncio.sleep(0.05)
+    job = job_dict(info)
+    assert (job["state"], job["wrong"]) == ("finished", 0), job
+    assert job["checked"] == 2 * ELEMENTS * ROUNDS
+
+
+def sent(before: Mapping[int, int], after: Mapping[int, int]) -> set[int]:
+    """The levels in whose queues a job's packets were."""
+    return {level for level in after if after[level] - before[level] > FRAMES // 2}
+
+
+def test_levels_are_those_of_queues(network: Network, tmp_path: Path) -> None:
+    found: dict[str, set[int]] = {}
+    with Emulation(network, priorities=True, log_folder=tmp_path) as emulation:
+        for name, policy, algorithm in (
+            ("first-frames", EARLY, "in-network"),
+            ("first-tcp", EARLY, "ring"),
+            ("only-frames", ONE_LEVEL, "in-network"),
+            ("only-tcp", ONE_LEVEL, "ring"),
+        ):
+
+            async def work(running: Running, name: str = name, algorithm: str = algorithm) -> None:
+                before = packets("s1-eth1")
+                await run_job(running.cluster, running.address, name, algorithm)
+                found[name] = sent(before, packets("s1-eth1"))
+
+            settings = ClusterSettings(priorities=policy, journal=tmp_path / "jobs")
+            pipeline = pipeline_for(network, Engine.EMBEDDED, settings)
+            asyncio.run(beside_cluster(emulation, pipeline, settings, lambda line: None, work))
+        assert packets("s1-eth1").keys() == set(range(LEVELS))
+    assert found == {
+        "first-frames": {0},
+        "first-tcp": {0},
+        "only-frames": {1},
+        "only-tcp": {1},
+    }

@@ -1,0 +1,19 @@
+"""One host of a job, which is attended alone until it is over."""
+
+from __future__ import annotations
+
+from host_agent.io.controller_client import AgentStream
+from host_agent.node.real import HostLoop
+from packet_io.port import FramePort
+
+
+def attend(client: AgentStream, port: FramePort) -> None:
+    """Play this host's part in a client's job until it is released; raises what ends it here."""
+    loop = HostLoop(port, client.host)
+    loop.join(client)
+    while loop.agent.members and not loop.agent.failures:
+        loop.turn()
+    failures = list(loop.agent.failures.values())
+    loop.close()
+    for failure in failures:
+        raise failure

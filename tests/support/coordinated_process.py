@@ -1,0 +1,34 @@
+"""Run by test_coordination_tcp: starts one operator again and again until another process is lost.
+
+Arguments: rank, and where all listen as JSON. Says `started`, and at the end who is lost.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from itertools import count
+
+from coordination.failure import ProcessLost
+from coordination.operators import Operator
+from coordination.tree import balanced_tree
+from host_agent.io.coordination import Coordinator
+from tests.support.machine import PATIENCE
+
+rank = int(sys.argv[1])
+addresses = [(host, port) for host, port in json.loads(sys.argv[2])]
+tree = balanced_tree([f"w{number}" for number in range(len(addresses))], fan_out=2)
+coordinator = Coordinator(tree, rank, addresses)
+coordinator.start()
+try:
+    for step in count(1):
+        coordinator.begin_iteration(step)
+        coordinator.ready(Operator("gradient", (8,), "float32"))
+        coordinator.next_start(PATIENCE)
+        if step == 1:
+            sys.stdout.write("started\n")
+            sys.stdout.flush()
+except ProcessLost as error:
+    sys.stdout.write(f"{error.name}\n")
+finally:
+    coordinator.close()
