@@ -254,13 +254,12 @@ class Simulation:
         plan: JobPlan,
         work: Work,
         cuts: Mapping[int, JobPlan] | None = None,
-        progress: Callable[[int], None] | None = None,
     ) -> None:
-        """Let a job begin with the run; `cuts` and `progress` as of `ScriptedJob`."""
+        """Let a job begin with the run; `cuts` as of `ScriptedJob`."""
         self._plans[plan.job] = plan
         self._works[plan.job] = work
         assignment = Assignment(self._network, plan, pb.Task())
-        self._jobs.append(ScriptedJob(assignment, cuts, progress))
+        self._jobs.append(ScriptedJob(assignment, cuts))
 
     def replan(self, replan: Replan) -> None:
         """Let a newer plan come into force at its time."""

@@ -6,7 +6,7 @@ its time, boundaries are decided on when they are asked for, and at the end ever
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from collectives.plan import JobPlan
 from host_agent.session import AllDone, Assignment, Event, PlanChanged
@@ -43,7 +43,6 @@ class ScriptedStream:
 
     def progress(self, round_: int) -> None:
         """Say how many tensors are summed."""
-        self._script.progress(self.host, round_)
 
     def ask_boundary(self, number: int) -> None:
         """Decide on a boundary."""
@@ -66,15 +65,13 @@ class ScriptedStream:
 class ScriptedJob:
     """One job. `cuts`: by the number of a tensor the plan by which it and those after it are cut.
 
-    `progress`: called with the tensors that the first worker has summed. ValueError for a cut where
-    the plan has no boundary.
+    ValueError for a cut where the plan has no boundary.
     """
 
     def __init__(
         self,
         assignment: Assignment,
         cuts: Mapping[int, JobPlan] | None = None,
-        progress: Callable[[int], None] | None = None,
     ) -> None:
         plan = assignment.plan
         for number in cuts or {}:
@@ -94,7 +91,6 @@ class ScriptedJob:
         self.streams: dict[str, ScriptedStream] = {}
         self.reports: dict[str, pb.Report] = {}
         self.failed = self.started = False
-        self._progress = progress
         self._cuts = {0: plan, **(cuts or {})}
         self.ready: set[str] = set()
 
@@ -102,11 +98,6 @@ class ScriptedJob:
     def missing(self) -> list[str]:
         """The workers that have not finished."""
         return [worker for worker in self.plan.workers if worker not in self.reports]
-
-    def progress(self, host: str, rounds: int) -> None:
-        """A host has summed so many tensors."""
-        if self._progress is not None and host == self.plan.workers[0]:
-            self._progress(rounds)
 
     def cut(self, boundary: int) -> JobPlan:
         """The plan by which tensors are cut from a boundary on."""
