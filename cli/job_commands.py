@@ -41,6 +41,7 @@ from cli.command_options import (
 from collectives.choices import (
     DEFAULT_FORM,
     LEVEL_WISE,
+    MOST_WINDOW,
     SCHEDULE_NAMES,
     Coordination,
     DataType,
@@ -57,8 +58,6 @@ if TYPE_CHECKING:
     from protocol import hopsum_pb2 as pb
 
 POLL_SECONDS = 0.2
-MOST_WINDOW = 1 << 16
-"""Fragments; switches have fewer slots."""
 TASK = (
     'a Task of protocol/hopsum.proto as a JSON object, such as {"workload": {"kind": "random", '
     '"workers": 2, "elements": 1000, "rounds": 3, "dtype": "INT32", "seed": 1}}'

@@ -38,7 +38,6 @@ from cli.command_options import (
 )
 from cli.console import complain, console
 from cli.experiment.description import (
-    DEFAULT_PLANNER,
     Algorithm,
     Engine,
     Experiment,
@@ -49,7 +48,7 @@ from cli.experiment.description import (
 from cli.experiment.result import Report
 from cli.experiment.runner import run_experiment
 from cli.reports.summary import run_table
-from collectives.choices import Coordination, DataType, FormOptions, Shape
+from collectives.choices import DEFAULT_PLANNER, Coordination, DataType, FormOptions, Shape
 from mininet_topos.loader import why_unavailable
 from network.topologies import is_topology
 from network.units import parse_time

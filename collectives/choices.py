@@ -13,6 +13,9 @@ SCHEDULE_NAMES = ("ring", "halving-doubling", "tree", "double-tree", LEVEL_WISE)
 """All-reduces among hosts, of `collectives.algorithms.catalogue`."""
 MULTI_TREE = "multi-tree"
 """On trees with shares that a planner chose (000): of switches, or of hosts."""
+DEFAULT_PLANNER = "multi-hop"
+MOST_WINDOW = 1 << 16
+"""Fragments in flight; switches have fewer slots."""
 PLANNER_NAMES = ("multi-hop", "multi-tree", "embedding", "mtree")
 """Of `planning.registry` and `planning.answers`."""
 

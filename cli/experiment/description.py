@@ -6,7 +6,15 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import inf
 
-from collectives.choices import DEFAULT_FORM, Coordination, DataType, FormOptions, Results
+from collectives.choices import (
+    DEFAULT_FORM,
+    DEFAULT_PLANNER,
+    MOST_WINDOW,
+    Coordination,
+    DataType,
+    FormOptions,
+    Results,
+)
 from collectives.plan import WINDOW_BMV2, WINDOW_EMBEDDED
 from collectives.workload import MOST_ELEMENTS, MOST_TENSORS, MOST_WORKERS
 from planning.answers import HOST_PLANNERS, NAMES
@@ -17,9 +25,6 @@ from protocol.wire import LANES_DEFAULT, LayoutError, check_lanes
 
 SERVER_QUEUE = 512
 """Frames that may wait for one link of a host: below the 1000 of Linux's queues."""
-DEFAULT_PLANNER = "multi-hop"
-MOST_WINDOW = 1 << 16
-"""Fragments; switches have fewer slots."""
 DEFAULT_TREES = 8
 """Trees at most that the planners multi-tree and mtree may use in a run that does not say."""
 

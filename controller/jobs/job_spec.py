@@ -6,15 +6,13 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from collectives.algorithms.catalogue import SCHEDULES
-from collectives.choices import MULTI_TREE, Coordination, Results
+from collectives.choices import DEFAULT_PLANNER, MULTI_TREE, Coordination, Results
 from collectives.plan import PlanError
 from controller.jobs.job_state import JobError
 from planning.model.forest import ForestOptions, keep_of
 from planning.model.request import Algorithm
 from planning.registry import EMBEDDING
 from protocol import hopsum_pb2 as pb
-
-DEFAULT_PLANNER = "multi-hop"
 
 
 @dataclass(frozen=True, slots=True)
