@@ -27,7 +27,7 @@ def check_same_job(old: JobPlan, new: JobPlan) -> None:
             "reduction": plan.reduction,
             "trees": [tree.tree for tree in plan.trees],
             "period": plan.period,
-            # With boundaries, how tensors are cut changes there, whatever the epoch's plan says.
+            # A job with boundaries changes its partition only there, not with an epoch.
             "shares and parts": None if plan.period else plan.cut,
         }
 

@@ -117,7 +117,7 @@ class Reoptimizer:
         return now - self.recut_at >= self.replanner.policy.pause
 
     async def recut(self, elements: int, now: float) -> JobPlan:
-        """The plan that cuts tensors of so many elements from the next boundary on.
+        """Return the plan that partitions tensors of this size from the next boundary on.
 
         Another one than before if other weights are faster by a margin, in the present state.
         Raises DriverError, TimeoutError where switches do not take its trees.

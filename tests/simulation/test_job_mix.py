@@ -103,7 +103,7 @@ jobs_of_a_link = st.lists(
 def test_a_link_works_while_there_is_work(
     chosen: list[tuple[int, int]], policy: PriorityPolicy
 ) -> None:
-    """Whatever the order, the last job on a link ends when any order would end it."""
+    """The last job on a link finishes at the same time under every order."""
     jobs = [job(start, size, rounds=4) for start, size in chosen]
     free = 0.0
     for start, size in sorted(chosen):

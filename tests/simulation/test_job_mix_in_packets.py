@@ -1,4 +1,4 @@
-"""Jobs as fluid beside the same jobs in packets, with the real P4 program and the real agents."""
+"""The fluid model of jobs against packets, with the real P4 program and the real agents."""
 
 from __future__ import annotations
 
