@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import json
 import os
 import secrets
 import socket
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -37,10 +39,19 @@ def until(true: Callable[[], bool], what: str) -> None:
 
 
 def wait_until_up(*interfaces: str) -> None:
-    """Return when the kernel has noticed the carrier: until then it drops what is sent."""
+    """Return when interfaces have a carrier and a queue: until then the kernel drops frames.
+
+    Asked over netlink: an interface is up in sysfs a moment before its queue takes frames.
+    """
     for interface in interfaces:
-        state = Path("/sys/class/net", interface, "operstate")
-        until(lambda state=state: state.read_text().strip() == "up", f"{interface} to come up")  # type: ignore[misc]
+        until(lambda name=interface: _takes_frames(name), f"{interface} to come up")  # type: ignore[misc]
+
+
+def _takes_frames(interface: str) -> bool:
+    command = ["ip", "-json", "link", "show", "dev", interface]
+    shown = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    [state] = json.loads(shown)
+    return bool(state["operstate"] == "UP" and state["qdisc"] != "noop")
 
 
 def unique(stem: str) -> str:
