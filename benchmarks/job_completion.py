@@ -34,8 +34,8 @@ from cli.job_commands import make_submission, verdict_of
 from collectives.plan import JobPlan
 from controller.api.client import ControllerClient
 from controller.jobs.cluster import Cluster
-from controller.jobs.job_queue import JobState
 from controller.jobs.job_request import WINDOW
+from controller.jobs.job_state import JobState
 from controller.jobs.priorities import ONE_LEVEL, PriorityPolicy, suitable_policy
 from controller.jobs.replanning import ReplanningPolicy
 from controller.jobs.settings import ClusterSettings
@@ -285,7 +285,7 @@ async def run_jobs(
         return (await asyncio.to_thread(queries.submit, _submission(job, way))).job
 
     numbers = await asyncio.gather(*map(submit, jobs))
-    found = [cluster.book.find(number) for number in numbers]
+    found = [cluster.jobs.find(number) for number in numbers]
     await _until(lambda: all(job.state.over for job in found), "the jobs' end")
     return [
         _measured(await asyncio.to_thread(queries.job, str(job.number)), _links(job.plan))

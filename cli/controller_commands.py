@@ -29,7 +29,7 @@ from cli.reports.network_drawing import network_svg
 from cli.shell import run_shell
 from collectives.plan import PlanError
 from controller.dataplane.slots import SlotState
-from controller.jobs.job_queue import LAST_JOB
+from controller.jobs.job_state import LAST_JOB
 from controller.telemetry.slot_diagnosis import job_slots
 from files.output import write_file
 from network.loaders import load_network, node_link, save_network

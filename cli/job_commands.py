@@ -326,7 +326,7 @@ def _show(info: pb.JobInfo, as_json: bool) -> None:
     else:
         rows = [(key, _plain(value)) for key, value in shown.items() if value not in ("", None, [])]
         print_table(f"job {info.job}", ("", ""), rows)
-    if info.state == JobState.FAILED or shown.get("wrong"):
+    if info.outcome == JobState.FAILED or shown.get("wrong"):
         raise typer.Exit(1)
 
 
@@ -340,6 +340,7 @@ def job_dict(info: pb.JobInfo) -> dict[str, Any]:
         "job": info.job,
         "name": info.name,
         "state": info.state,
+        "outcome": info.outcome,
         "reason": info.reason,
         "epoch": info.epoch,
         "workers": list(info.workers),

@@ -12,7 +12,7 @@ from cli.experiment.prepare import Prepared
 from cli.experiment.result import DirectedLink, Measured, RunFailed
 from controller.dataplane.driver import Driver, State
 from controller.jobs.cluster import Cluster
-from controller.jobs.job_queue import Job
+from controller.jobs.job import Job
 from controller.jobs.job_state import JobState
 from host_agent.workload import (
     Verdict,
@@ -99,7 +99,7 @@ async def _attached(running: Running, hosts: Sequence[str]) -> None:
 async def _follow(cluster: Cluster, job: Job, prepared: Prepared, progress: Progress) -> None:
     """Return when the job, and those that it needs, are over."""
     total, shown = len(prepared.workload.tensor_sizes()), -1
-    while not job.state.over or any(not other.state.over for other in cluster.book):
+    while not job.state.over or any(not other.state.over for other in cluster.jobs):
         if job.round != shown:
             shown = job.round
             progress(shown, total)

@@ -13,8 +13,9 @@ from controller.api.certificates import why_not
 from controller.api.service import ControllerService, SwitchReader
 from controller.dataplane.driver import DriverError
 from controller.jobs.cluster import Cluster
-from controller.jobs.job_queue import Job, JobError
+from controller.jobs.job import Job
 from controller.jobs.job_spec import spec_from
+from controller.jobs.job_state import JobError
 from controller.jobs.journal import Unrecorded
 from controller.jobs.priorities import PriorityError
 from controller.jobs.task_check import check_task
@@ -43,7 +44,7 @@ class ClusterService(ControllerService):
             cluster.manager.server_restarted,
             switches,
             cluster.manager.health,
-            lambda number: cluster.why_waiting(cluster.book.find(number)),
+            lambda number: cluster.why_waiting(cluster.jobs.find(number)),
         )
         self._cluster = cluster
         self._queues: dict[str, Queue] = {}
@@ -136,7 +137,7 @@ class ClusterService(ControllerService):
     ) -> pb.JobInfo:
         """End a job."""
         try:
-            job = self._cluster.book.find(request.job, request.name)
+            job = self._cluster.jobs.find(request.job, request.name)
         except JobError as error:
             await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
         return self._info(await self._cluster.cancel(job))
@@ -146,7 +147,7 @@ class ClusterService(ControllerService):
     ) -> pb.JobInfo:
         """Tell how far a job is, with its reports."""
         try:
-            job = self._cluster.book.find(request.job, request.name)
+            job = self._cluster.jobs.find(request.job, request.name)
         except JobError as error:
             await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
         info = self._info(job)
@@ -160,7 +161,7 @@ class ClusterService(ControllerService):
         context: grpc.aio.ServicerContext[pb.JobsRequest, pb.JobsReply],
     ) -> pb.JobsReply:
         """Tell how far all jobs are."""
-        return pb.JobsReply(jobs=[self._info(job) for job in self._cluster.book])
+        return pb.JobsReply(jobs=[self._info(job) for job in self._cluster.jobs])
 
     async def Nodes(
         self,
@@ -174,7 +175,7 @@ class ClusterService(ControllerService):
             info = reply.nodes.add(host=node.host, attached=node.attached, seconds=now - node.since)
             info.jobs.extend(
                 job.number
-                for job in self._cluster.book
+                for job in self._cluster.jobs
                 if not job.state.over and node.host in job.hosts
             )
             if node.report is not None:
@@ -208,6 +209,7 @@ class ClusterService(ControllerService):
             job=job.number,
             name=job.spec.name,
             state=job.state,
+            outcome=job.outcome or "",
             reason=self._cluster.why_waiting(job),
             epoch=job.epoch,
             workers=job.request.workers,
@@ -216,5 +218,5 @@ class ClusterService(ControllerService):
             submitted=job.submitted,
             started=job.started,
             ended=job.ended,
-            bypassed=job.bypassed,
+            bypassed=sorted(job.bypassed),
         )

@@ -14,10 +14,10 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from typing import Any
 
-from collectives.plan import JobPlan, PlanError
+from collectives.plan import PlanError
 from controller import clock
 from controller.dataplane.driver import DriverError
-from controller.jobs.job_queue import Job, JobBook, JobState
+from controller.jobs.job import Job
 from controller.jobs.job_request import (
     complete_task,
     make_request,
@@ -27,6 +27,8 @@ from controller.jobs.job_request import (
     with_vectors,
 )
 from controller.jobs.job_spec import JobSpec
+from controller.jobs.job_state import JobState
+from controller.jobs.job_table import JobTable
 from controller.jobs.journal import Unrecorded
 from controller.jobs.manager import Manager, next_request
 from controller.jobs.priorities import FeedbackQueue, suitable_policy
@@ -40,7 +42,6 @@ from controller.telemetry.nodes import REPORT_SECONDS, Nodes
 from network.model import Network, NetworkError
 from planning.model.allocation import Allocator
 from planning.model.placement import Placement
-from planning.model.request import PlanRequest
 from planning.registry import make_plan
 from protocol import hopsum_pb2 as pb
 
@@ -73,19 +74,15 @@ class Cluster:
         self.manager = manager
         self.settings = settings
         self.nodes = Nodes(manager.network, now=clock.now())
-        self.book = JobBook(settings.journal)
+        self.jobs = manager.table = JobTable(settings.journal, date)
         self.priorities = FeedbackQueue(settings.priorities or suitable_policy(manager.network))
         self.send: Send = lambda host, command: None
         self._grace = grace
         self._date = date
         self._watching: dict[int, asyncio.Task[None]] = {}
-        self._trying: set[int] = set()
-        self._unrecorded = False
-        """Whether the journal has kept an epoch from beginning."""
         self._progress: dict[int, Progress] = {}
         self._beside: set[asyncio.Task[object]] = set()
         """What nobody waits for."""
-        manager.planned = self._planned
         manager.recovered = self._recovered
         manager.agents.heard = self._heard
 
@@ -103,9 +100,9 @@ class Cluster:
         one that cannot be recorded, and DriverError, TimeoutError if switches do not take its
         rules; nothing is left of it then.
         """
-        self.book.check(spec)
+        self.jobs.check(spec)
         spec = resolve(spec, self.network)
-        placed = place_spec(self.network, spec, self.in_reach(), self.book.loads())
+        placed = place_spec(self.network, spec, self.in_reach(), self.jobs.loads())
         workload = workload_of(spec)
         if workload is not None:
             check_workload(spec.name, workload, placed.workers, self.nodes)
@@ -122,56 +119,56 @@ class Cluster:
             raise
 
     async def _submit(self, spec: JobSpec, placed: Placement) -> Job:
-        number = self.book.next_number()
+        number = self.jobs.next_number()
         request = make_request(spec, number, placed, self.network, self.settings)
-        job = Job(request.job, spec, request, JobState.QUEUED, self._date())
-        self._check_possible(job)
+        job = Job(number, spec, request, self._date())
         # Known from here on, so that no other gets its name while switches take its rules.
-        self.book.add(job)
+        self.jobs.add(job)
         try:
             await self._try(job)
-        except BaseException as error:
-            self._over(job, JobState.FAILED, f"{type(error).__name__}: {error}")
+            if job.state is JobState.QUEUED:
+                self._check_possible(job)
+                self.jobs.keep(job)
+        except (PlanError, Unrecorded):
+            self.jobs.drop(job)
             raise
         return job
 
     def _check_possible(self, job: Job) -> None:
-        """Raise PlanError for a job that could not even run alone."""
+        """Raise PlanError for a queued job that could not even run alone."""
         if not job.spec.among_hosts:
             make_plan(self.network, job.request, Allocator(self.network), job.spec.planner)
 
     async def _try(self, job: Job) -> None:
-        """Start a job if there is room for it now; else it is queued, and says for what.
+        """Start a queued job if there is room for it now; else it says for what it waits.
 
-        Several may ask for that at once, as jobs end while it waits for the switches: it is tried
-        once.
+        Raises DriverError, TimeoutError where switches do not take its rules: it has failed then.
         """
-        if job.number in self._trying or job.state is not JobState.QUEUED:
-            return
-        self._trying.add(job.number)
-        try:
-            await self._try_once(job)
-        finally:
-            self._trying.discard(job.number)
+        if job.state is JobState.QUEUED:
+            self.jobs.move(job, JobState.INSTALLING)
+            await self._install(job)
 
-    async def _try_once(self, job: Job) -> None:
+    async def _install(self, job: Job) -> None:
         # Whoever comes while switches take its rules has to know its level.
         self.priorities.add(job.number, clock.now(), job.request.workers)
         try:
             await self._plan(job)
         except BaseException as error:
             self.priorities.remove(job.number)
+            if job.state is JobState.DRAINING:
+                self.jobs.drained(job)
+            elif isinstance(error, PlanError):
+                self.jobs.move(job, JobState.QUEUED, str(error))
+            else:
+                self.jobs.move(job, JobState.FAILED, f"{type(error).__name__}: {error}")
             if not isinstance(error, PlanError):
                 raise
-            if not job.state.over:
-                job.state, job.reason = JobState.QUEUED, str(error)
             return
-        if job.state.over:
+        if job.state is JobState.DRAINING:
             # Cancelled while the switches took its rules.
             await self._release(job)
             return
-        job.state, job.reason = JobState.WAITING, ""
-        self.book.note(job)
+        self.jobs.move(job, JobState.WAITING)
         self._begin_watch(job)
         self._summon(job)
 
@@ -187,43 +184,31 @@ class Cluster:
         Jobs of a lower priority give up slots that it needs (`sharing`). Raises PlanError while
         others hold what it cannot do without, DriverError, TimeoutError.
         """
-        if job.spec.among_hosts:
-            self.manager.check_reach(job.hosts)
-            self._expect(job)
-            return
         view = self.manager.working()
         if self.settings.replanning.live:
             view = free_network(view, self.nodes.state.shares(clock.now()))
-        await self.manager.submit(
-            job.request, job.spec.task, job.spec.planner, view, self.priorities.levels
-        )
-
-    def _expect(self, job: Job) -> Tracker:
-        """Expect the agents of a job that has no trees."""
-        request = job.request
-        roster = JobPlan(
-            job.number, request.epoch, request.workers, (), request.lanes, request.window
-        )
-        tracker = Tracker(self.network, roster, job.spec.task)
-        self.manager.agents.add(tracker)
-        return tracker
+        await self.manager.submit(job, view, self.priorities.levels)
 
     async def restore(self) -> None:
-        """Bring the switches to what the jobs need that an earlier controller has left in the book.
+        """Bring the switches to what the jobs need that an earlier controller has left.
 
         Those that ran go on in a new epoch as their agents come back; queued ones are tried again.
         Raises DriverError, TimeoutError where switches do not take rules.
         """
-        for job in self.book:
-            if job.state in (JobState.WAITING, JobState.RUNNING):
+        for job in self.jobs:
+            if job.active:
                 try:
                     self._readopt(job)
                 except (PlanError, NetworkError) as error:
                     reason = f"it cannot go on after a restart of the controller: {error}"
-                    self._over(job, JobState.FAILED, reason)
-            elif job.state is JobState.QUEUED and job.plan is not None:
-                # It was being started: switches, and agents, may have heard of that epoch.
-                job.request = next_request(job.request, job.plan)
+                    self.jobs.move(job, JobState.FAILED, reason)
+            elif job.state is JobState.INSTALLING:
+                # Switches, and agents, may have heard of the epoch that it was being started in.
+                self.jobs.move(job, JobState.QUEUED)
+                if job.plan is not None:
+                    job.request = next_request(job.request, job.plan)
+            elif job.state is JobState.DRAINING:
+                self.jobs.drained(job)
         await self.manager.refresh()
         await self._start_queued()
 
@@ -233,14 +218,11 @@ class Cluster:
             raise PlanError(
                 f"it has {job.request.lanes} lanes a packet, and the switches {self.settings.lanes}"
             )
-        if job.spec.among_hosts:
-            tracker = self._expect(job)
-        else:
-            assert job.plan is not None
-            # No pair of job and epoch is used twice.
-            asked = replace(job.request, max_hops=self.settings.max_hops)
-            request = next_request(asked, job.plan)
-            tracker = self.manager.readopt(request, job.spec.task, job.spec.planner, job.bypassed)
+        assert job.plan is not None
+        # No pair of job and epoch is used twice.
+        asked = replace(job.request, max_hops=self.settings.max_hops)
+        tracker = self.manager.readopt(job, next_request(asked, job.plan))
+        self.jobs.resume(job)
         # A worker that begins anew now would be at another round than the others.
         tracker.started = job.state is JobState.RUNNING
         now = clock.now()
@@ -252,7 +234,7 @@ class Cluster:
 
         Its agents are notified at once; unreachable switches lose its rules when they are back.
         """
-        if not job.state.over and self._dismiss(job, JobState.CANCELLED, reason):
+        if job.outcome is None and self._dismiss(job, JobState.CANCELLED, reason):
             clearing = self._start_beside(self._clear(job), f"clear job {job.number}")
             await asyncio.wait([clearing], timeout=CANCEL_SECONDS)
         return job
@@ -266,7 +248,7 @@ class Cluster:
 
     def attached(self, host: str) -> None:
         """A host's process has come: it attends the jobs in which it is missing."""
-        for job in self.book:
+        for job in self.jobs:
             if host in self._missing(job):
                 self._attend(host, job)
 
@@ -276,7 +258,7 @@ class Cluster:
 
     def _missing(self, job: Job) -> list[str]:
         """The hosts whose agents a job lacks."""
-        if job.state not in (JobState.WAITING, JobState.RUNNING):
+        if not job.active:
             return []
         agents = self.manager.agents.tracker(job.number).agents
         return [agent.host for agent in agents.values() if not agent.connected]
@@ -298,14 +280,14 @@ class Cluster:
             # A job that has just ended is still reported on.
             if features.job not in levels:
                 continue
-            job = self.book.find(features.job)
+            job = self.jobs.find(features.job)
             job.elements = max(job.elements, features.elements)
             if host in job.request.workers:
                 self.priorities.report(features.job, host, features.round, features.sent_bytes, now)
             else:
                 self.priorities.sent_only(features.job, host, features.sent_bytes, now)
         for number, level in self.priorities.update(now).items():
-            for receiver in self.book.find(number).hosts:
+            for receiver in self.jobs.find(number).hosts:
                 self.send(receiver, _priority(number, level))
 
     # -- the life of a job
@@ -319,7 +301,7 @@ class Cluster:
         lost_since: float | None = None
         all_back = False
         reoptimizer: Reoptimizer | None = None
-        while True:
+        while job.outcome is None:
             self._note(job, tracker)
             plan = tracker.plan
             live = self.settings.replanning.live and tracker.state == "running"
@@ -353,13 +335,13 @@ class Cluster:
                 self._end_soon(job, JobState.FAILED, reasons)
                 return
             if tracker.released:
-                self._end_soon(job, JobState.FINISHED)
-                return
+                break
             await asyncio.sleep(WATCH_SECONDS)
+        self._end_soon(job, JobState.FINISHED)
 
     async def _serve_elsewhere(self, job: Job, lost: Mapping[str, str]) -> dict[str, str]:
         """Let other hosts take the place of servers that are lost; why not, by host, or nothing."""
-        loads = self.book.loads()
+        loads = self.jobs.loads()
         free = sorted(
             (host for host in self.in_reach() if host not in job.hosts),
             key=lambda host: loads.get(host, 0),
@@ -441,35 +423,22 @@ class Cluster:
         if job.number in self._progress:
             self._progress[job.number].note(job.round, clock.now())
 
-    def _planned(self, request: PlanRequest, plan: JobPlan, bypassed: frozenset[str]) -> None:
-        """Keep what a job's next epoch starts from, in case of a restart."""
-        job = self.book.find(plan.job)
-        left = tuple(sorted(bypassed))
-        try:
-            self.book.keep(
-                replace(job, request=request, plan=plan, epoch=plan.epoch, bypassed=left)
-            )
-        except Unrecorded as error:
-            self._unrecorded = True
-            # A controller that was restarted would use the epoch again, for another plan.
-            raise PlanError(
-                f"job {plan.job}: epoch {plan.epoch} cannot begin without a record: {error}; it is "
-                "tried again, so make room there"
-            ) from None
-        job.request, job.plan, job.epoch, job.bypassed = request, plan, plan.epoch, left
-
     def _heard(self, tracker: Tracker) -> None:
         """Keep that a job has started, or is done, before its agents know."""
-        job = self.book.get(tracker.plan.job)
-        if job is None or job.state.over:
+        job = self.jobs.get(tracker.plan.job)
+        if job is None or not job.active:
             return
-        if tracker.started and job.state is not JobState.RUNNING:
-            job.state, job.started = JobState.RUNNING, self._date()
-            self.book.note(job)
-        if tracker.released and not tracker.failures() and not job.reports:
+        if tracker.started and not job.started:
+            self.jobs.start(job)
+        if tracker.released and not tracker.failures():
             self._note(job, tracker)
-            job.reports = tracker.reports()
-            self.book.note(replace(job, state=JobState.FINISHED, ended=self._date()))
+            self._drain(job, JobState.FINISHED)
+
+    def _drain(self, job: Job, outcome: JobState, reason: str = "") -> None:
+        """Keep how a job has ended, and what its agents have reported."""
+        if job.active:
+            job.reports = self.manager.agents.tracker(job.number).reports()
+        self.jobs.move(job, JobState.DRAINING, reason, outcome)
 
     def _end_soon(self, job: Job, state: JobState, reason: str = "") -> None:
         """End a job from its own watch."""
@@ -489,29 +458,29 @@ class Cluster:
         if self._dismiss(job, state, reason):
             await self._clear(job)
 
-    def _dismiss(self, job: Job, state: JobState, reason: str) -> bool:
-        """End a job, and let its agents go; whether switches have, or may get, rules of it."""
+    def _dismiss(self, job: Job, outcome: JobState, reason: str) -> bool:
+        """End a job, and let its agents go; whether its rules are to be removed (`_clear`)."""
         self._progress.pop(job.number, None)
         watch = self._watching.pop(job.number, None)
         if watch is not None and watch is not asyncio.current_task():
             watch.cancel()
-        queued = job.state is JobState.QUEUED
-        self._over(job, state, reason)
-        LOGGER.info("job %d (%s): %s %s", job.number, job.spec.name, state, reason)
-        if state is not JobState.FINISHED:
+        installed = job.active or job.outcome is not None
+        if job.state is JobState.QUEUED:
+            self.jobs.move(job, outcome, reason)
+        elif job.outcome is None:
+            self._drain(job, outcome, reason)
+        LOGGER.info("job %d (%s): %s %s", job.number, job.spec.name, outcome, reason)
+        if outcome is not JobState.FINISHED:
             self._cancel_vectors(job)
-        if queued:
-            return False
-        if state is not JobState.FINISHED:
             command = pb.NodeCommand(leave=pb.LeaveJob(job=job.number, reason=reason))
-            for host in job.hosts:
+            for host in job.hosts if installed else ():
                 self.send(host, command)
-        return True
+        return installed
 
     def _cancel_vectors(self, job: Job) -> None:
         """Let the job go that combines another's bit vectors; when that finishes it does so too."""
         number = job.spec.task.vectors
-        companion = self.book.get(number)
+        companion = self.jobs.get(number)
         if companion is not None:
             reason = f"job {job.spec.name} has ended"
             self._start_beside(self.cancel(companion, reason), f"cancel job {number}")
@@ -524,35 +493,26 @@ class Cluster:
     async def _release(self, job: Job) -> None:
         """Let a job's rules, slots and agents' streams go."""
         try:
-            if job.spec.among_hosts:
-                self.manager.agents.remove(job.number)
-            else:
-                await self.manager.remove(job.number)
+            await self.manager.remove(job.number)
         except (DriverError, TimeoutError) as error:
             # What is left of its rules goes when the switch is next brought up to date.
             LOGGER.warning("job %d: %s", job.number, error)
         # Not before: whoever holds slots has a level.
         self.priorities.remove(job.number)
+        self.jobs.drained(job)
 
     async def catch_up(self) -> None:
         """Record what could not be recorded before, and start the jobs that wait for that."""
-        self.book.catch_up()
-        if self._unrecorded:
-            self._unrecorded = False
+        if self.jobs.catch_up():
             await self._start_queued()
 
     async def _start_queued(self) -> None:
         """Start what fits now, the oldest first; a smaller job may pass a larger one."""
-        for job in self.book.queued():
+        for job in self.jobs.queued():
             try:
                 await self._try(job)
             except (DriverError, TimeoutError) as error:
-                self._over(job, JobState.FAILED, str(error))
                 LOGGER.warning("job %d: %s", job.number, error)
-
-    def _over(self, job: Job, state: JobState, reason: str) -> None:
-        job.end(state, self._date(), reason)
-        self.book.note(job)
 
     async def close(self) -> None:
         """Stop watching; the jobs are left as they are."""

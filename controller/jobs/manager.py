@@ -19,6 +19,9 @@ from controller import clock
 from controller.dataplane.driver import DriverError
 from controller.dataplane.rules import Loss, SwitchRules, rules_for
 from controller.jobs.agents import AgentRegistry
+from controller.jobs.job import Job
+from controller.jobs.job_state import JobState
+from controller.jobs.job_table import JobTable
 from controller.jobs.sharing import Settlement, bypassing, settle
 from controller.jobs.tracker import Tracker
 from controller.telemetry.diagnosis import cut_off, outage, used_elements
@@ -27,32 +30,23 @@ from network.model import Network, NetworkError, shorten
 from planning.model.allocation import Allocator
 from planning.model.request import PlanRequest
 from planning.registry import make_plan
-from protocol import hopsum_pb2 as pb
 from protocol.wire import next_epoch
 
 LOGGER = logging.getLogger("hopsum.manager")
 
 Levels = Callable[[], Mapping[int, int]]
 """The priority of every job by number, 0 first."""
-Planned = Callable[[PlanRequest, JobPlan, frozenset[str]], None]
-"""Called with a job's next plan, and the switches it bypasses, before the plan takes effect.
-
-It may raise PlanError: then nothing does.
-"""
 Install = Callable[[Mapping[str, SwitchRules]], Awaitable[None]]
 """Brings the switches to these rules, and returns when they hold them (`Driver.apply`)."""
 
 
-@dataclass
-class _Job:
-    """`bypassed`: the switches whose slots it has given up to others."""
+@dataclass(frozen=True, slots=True)
+class _Next:
+    """What a job is to go on with; `bypassed`: the switches whose slots it has given up."""
 
     request: PlanRequest
-    planner: str
     plan: JobPlan
-    bypassed: frozenset[str] = frozenset()
-    avoided: frozenset[Element] = frozenset()
-    """What was out of reach when its plan was made."""
+    bypassed: frozenset[str]
 
 
 def next_request(request: PlanRequest, before: JobPlan) -> PlanRequest:
@@ -66,10 +60,11 @@ def next_request(request: PlanRequest, before: JobPlan) -> PlanRequest:
 
 
 class Manager:
-    """All jobs on a network. Switches or links that failed are planned around (`fail`).
+    """The jobs that have rules on a network. What failed of it is planned around (`fail`).
 
-    Changes are made one after the other, whoever asks for them. `health`: since when switches and
-    links have been out of reach, for `failover` to keep and for people to see.
+    Changes are made one after the other, whoever asks for them. `table` keeps the jobs. `health`:
+    since when switches and links have been out of reach, for `failover` to keep and for people to
+    see.
     """
 
     def __init__(
@@ -81,12 +76,13 @@ class Manager:
         self.network = network
         self.agents = AgentRegistry(self.waits)
         self.health = Health()
-        self.planned: Planned = lambda request, plan, bypassed: None
+        self.table = JobTable()
         self.recovered: Callable[[], None] = lambda: None
         """Is called when switches or links are back: what waited for them may be planned."""
         self._install = install
         self._allocator = Allocator(network)
-        self._jobs: dict[int, _Job] = {}
+        self._jobs: dict[int, Job] = {}
+        """Those whose rules switches are to hold."""
         self._losses = tuple(losses)
         self._failed: frozenset[Element] = frozenset()
         self._waiting: set[asyncio.Timeout] = set()
@@ -95,11 +91,11 @@ class Manager:
 
     def plan_of(self, job: int) -> JobPlan:
         """The current plan of a job; PlanError if there is none."""
-        return self._job(job).plan
+        return _plan(self._job(job))
 
     def plans(self) -> list[JobPlan]:
-        """The current plan of every job."""
-        return [job.plan for job in self._jobs.values()]
+        """The current plan of every job that sums in switches or on a server."""
+        return [_plan(job) for job in self._jobs.values() if not job.spec.among_hosts]
 
     def slots_held(self, switch: str) -> dict[int, int]:
         """How many slots of a switch each job holds."""
@@ -115,7 +111,8 @@ class Manager:
     def regained(self, job: int) -> frozenset[str]:
         """Those of them where all its trees would find slots again."""
         entry = self._job(job)
-        window, trees = entry.plan.window, len(entry.plan.trees)
+        plan = _plan(entry)
+        window, trees = plan.window, len(plan.trees)
         return frozenset(
             switch
             for switch in entry.bypassed
@@ -137,7 +134,7 @@ class Manager:
 
     def lost_to(self, job: int) -> frozenset[Element]:
         """The failed switches and links that the plan of a job still uses."""
-        return used_elements(self._job(job).plan) & self._failed
+        return used_elements(self.plan_of(job)) & self._failed
 
     def waits(self, job: int) -> bool:
         """Whether a job waits for a failed switch or link."""
@@ -158,12 +155,7 @@ class Manager:
             raise PlanError(f"{', '.join(apart)} cut off: {self.describe(self._failed)}")
 
     async def submit(
-        self,
-        request: PlanRequest,
-        task: pb.Task | None = None,
-        planner: str = "multi-hop",
-        on: Network | None = None,
-        levels: Levels | None = None,
+        self, job: Job, on: Network | None = None, levels: Levels | None = None
     ) -> JobPlan:
         """Plan a job, install its rules, and expect its agents. Raises PlanError, DriverError.
 
@@ -171,54 +163,52 @@ class Manager:
         `levels`: the priorities of this and all other jobs; those of a lower one give up slots that
         this one needs, and go on in a new epoch. Without it nobody gives way.
         """
+        if job.spec.among_hosts:
+            self.check_reach(job.request.workers)
+            plan = _roster(job.request)
+            self._take_in(job, _Next(job.request, plan, frozenset()))
+            return plan
         async with self._changing:
-            return await self._submit(request, task, planner, on, levels)
+            return await self._submit(job, on or self.network, levels)
 
-    async def _submit(
-        self,
-        request: PlanRequest,
-        task: pb.Task | None,
-        planner: str,
-        on: Network | None,
-        levels: Levels | None,
-    ) -> JobPlan:
-        if request.job in self._jobs:
-            raise PlanError(f"job {request.job} is there already")
-        known = dict.fromkeys([*self._jobs, request.job], 0) if levels is None else levels()
+    async def _submit(self, job: Job, on: Network, levels: Levels | None) -> JobPlan:
+        request = job.request
+        if job.number in self._jobs:
+            raise PlanError(f"job {job.number} is there already")
         self.check_reach((*request.workers, *request.servers))
+        known = dict.fromkeys([*self._jobs, job.number], 0) if levels is None else levels()
         # The view may be older than the last failure.
-        view = _without(on or self.network, self._failed)
-        settled = settle(view, request, self._allocator, known, planner, self._next_plan)
+        view = _without(on, self._failed)
+        settled = settle(view, request, self._allocator, known, job.spec.planner, self._next_plan)
         self._check([*settled.preempted.values(), settled.plan])
         await self._preempt(settled)
-        plan = settled.plan
-        self._take_in(_Job(request, planner, plan), task)
+        self._check([settled.plan])
+        self._take_in(job, _Next(request, settled.plan, frozenset()))
         with ExitStack() as undo:
-            undo.callback(self._forget, request.job)
+            undo.callback(self._forget, job)
             await self.refresh()
             undo.pop_all()
-        return plan
+        return settled.plan
 
-    def _take_in(self, entry: _Job, task: pb.Task | None) -> Tracker:
-        self._check([entry.plan])
-        entry.avoided = self._failed
-        self.planned(entry.request, entry.plan, entry.bypassed)
-        self._allocator.take(entry.plan)
-        self._jobs[entry.plan.job] = entry
-        tracker = Tracker(self.network, entry.plan, task)
+    def _take_in(self, job: Job, first: _Next) -> Tracker:
+        self.table.adopt(job, first.request, first.plan, first.bypassed, self._failed)
+        self._allocator.take(first.plan)
+        self._jobs[job.number] = job
+        tracker = Tracker(self.network, first.plan, job.spec.task)
         self.agents.add(tracker)
         return tracker
 
-    def readopt(
-        self, request: PlanRequest, task: pb.Task, planner: str, bypassed: Collection[str] = ()
-    ) -> Tracker:
+    def readopt(self, job: Job, request: PlanRequest) -> Tracker:
         """Take in a job that an earlier controller has left; its rules wait for `refresh`.
 
         `request`: for its next epoch (`next_request`). Where slots that it had are taken by
         others now it gives them up. Raises PlanError.
         """
-        entry = self._plan_on(request, planner, frozenset(bypassed), self.working())
-        return self._take_in(entry, task)
+        if job.spec.among_hosts:
+            return self._take_in(job, _Next(job.request, _plan(job), frozenset()))
+        first = self._plan_on(job, request, job.bypassed, self.working())
+        self._check([first.plan])
+        return self._take_in(job, first)
 
     def _check(self, newer: Iterable[JobPlan]) -> None:
         """Check next plans beside those of all other jobs; PlanError lists every fault.
@@ -230,15 +220,15 @@ class Manager:
         check_plans(self.network, [*(p for p in self.plans() if p.job not in jobs), *newer])
 
     def _plan_on(
-        self, request: PlanRequest, planner: str, bypassed: frozenset[str], network: Network
-    ) -> _Job:
+        self, job: Job, request: PlanRequest, bypassed: frozenset[str], network: Network
+    ) -> _Next:
         """Plan a job that has begun; where there are no slots for it, it gives these up.
 
         Changes nothing. Raises PlanError.
         """
         trial = self._allocator.copy()
         try:
-            plan = make_plan(bypassing(network, bypassed), request, trial, planner)
+            plan = make_plan(bypassing(network, bypassed), request, trial, job.spec.planner)
         except PlanError as error:
             trees = len(request.shares or request.servers)
             bypassed |= {
@@ -247,40 +237,41 @@ class Manager:
                 if switch.aggregates and trial.room(name, request.job, request.window) < trees
             }
             try:
-                plan = make_plan(bypassing(network, bypassed), request, trial, planner)
+                plan = make_plan(bypassing(network, bypassed), request, trial, job.spec.planner)
             except PlanError:
                 raise error from None
-        return _Job(request, planner, plan, bypassed)
+        return _Next(request, plan, bypassed)
 
     def _next_plan(self, job: int, given_up: frozenset[str], allocator: Allocator) -> JobPlan:
         """The plan of a job's next epoch, with a few switches less to sum at."""
         entry = self._job(job)
         network = bypassing(self.working(), entry.bypassed | given_up)
-        return make_plan(network, self._next_request(entry), allocator, entry.planner)
+        return make_plan(network, self._next_request(entry), allocator, entry.spec.planner)
 
     async def _preempt(self, settled: Settlement) -> None:
         """Let jobs leave switches: their slots are free when their rules are gone from there.
 
         Raises PlanError if one keeps its plan; those before it have left.
         """
-        left: list[JobPlan] = []
+        left: list[Job] = []
         try:
             for job, plan in settled.preempted.items():
-                self._leave_switches(settled, job, plan)
-                left.append(plan)
+                left.append(self._leave_switches(settled, job, plan))
         finally:
             if left:
                 await self._switch_over(left)
 
-    def _leave_switches(self, settled: Settlement, job: int, plan: JobPlan) -> None:
+    def _leave_switches(self, settled: Settlement, job: int, plan: JobPlan) -> Job:
         entry, given_up = self._job(job), settled.given_up[job]
-        self._take_over(entry, self._next_request(entry), plan, entry.bypassed | given_up)
+        newer = _Next(self._next_request(entry), plan, entry.bypassed | given_up)
+        self._take_over(entry, newer)
         LOGGER.info(
             "job %d gives up its slots at %s to job %d",
             job,
             ", ".join(sorted(given_up)),
             settled.plan.job,
         )
+        return entry
 
     async def replan(
         self,
@@ -306,17 +297,17 @@ class Manager:
         """The plan that `replan` would make; nothing changes."""
         entry = self._job(job)
         left = entry.bypassed.difference(regain)
-        return self._plan_on_free(self._next_request(entry), entry.planner, on, left, recut)
+        return self._plan_on_free(entry, self._next_request(entry), on, left, recut)
 
     def _plan_on_free(
-        self, request: PlanRequest, planner: str, on: Network, left: Collection[str], recut: bool
+        self, job: Job, request: PlanRequest, on: Network, left: Collection[str], recut: bool
     ) -> JobPlan:
         """A plan on what is free of the network, `on`, that passes switches `left` by."""
         asked = replace(request, recut=recut)
-        return make_plan(bypassing(on, left), asked, self._allocator.copy(), planner)
+        return make_plan(bypassing(on, left), asked, self._allocator.copy(), job.spec.planner)
 
-    def _next_request(self, entry: _Job, servers: tuple[str, ...] | None = None) -> PlanRequest:
-        request = next_request(entry.request, entry.plan)
+    def _next_request(self, entry: Job, servers: tuple[str, ...] | None = None) -> PlanRequest:
+        request = next_request(entry.request, _plan(entry))
         return request if servers is None else replace(request, servers=servers)
 
     async def _replan(
@@ -335,43 +326,40 @@ class Manager:
         else:
             # It need not be: a job keeps its plan if there is none on what is free.
             on = _without(on, self._failed)
-            plan = self._plan_on_free(request, entry.planner, on, left, recut)
-            newer = _Job(request, entry.planner, plan, left)
-        return await self._adopt(entry, request, newer)
+            newer = _Next(request, self._plan_on_free(entry, request, on, left, recut), left)
+        return await self._adopt(entry, newer)
 
-    async def _adopt(self, entry: _Job, request: PlanRequest, newer: _Job) -> JobPlan:
+    async def _adopt(self, entry: Job, newer: _Next) -> JobPlan:
         """Let a job go on under its next plan."""
         self._check([newer.plan])
-        self._take_over(entry, request, newer.plan, newer.bypassed)
-        await self._switch_over([newer.plan])
+        self._take_over(entry, newer)
+        await self._switch_over([entry])
         return newer.plan
 
     def _plan_around_failures(
-        self, entry: _Job, request: PlanRequest, left: frozenset[str]
-    ) -> _Job:
+        self, entry: Job, request: PlanRequest, left: frozenset[str]
+    ) -> _Next:
         """Plan a job's next epoch without what failed, or with what it waits for.
 
         Changes nothing. Raises PlanError.
         """
         try:
-            return self._plan_on(request, entry.planner, left, self.working())
+            return self._plan_on(entry, request, left, self.working())
         except PlanError:
-            waits_for = used_elements(entry.plan) & self._failed
+            waits_for = used_elements(_plan(entry)) & self._failed
             if not waits_for:
                 raise
             network = _without(self.network, self._failed - waits_for)
-            return self._plan_on(request, entry.planner, left, network)
+            return self._plan_on(entry, request, left, network)
 
-    def _take_over(
-        self, entry: _Job, request: PlanRequest, plan: JobPlan, bypassed: frozenset[str]
-    ) -> None:
+    def _take_over(self, entry: Job, newer: _Next) -> None:
         """Make a job's next plan its present one; it still holds what the one before did."""
-        self.planned(request, plan, bypassed)
-        entry.request, entry.plan, entry.bypassed = request, plan, bypassed
-        entry.avoided = self._failed
-        self._allocator.take(plan)
+        self.table.adopt(entry, newer.request, newer.plan, newer.bypassed, self._failed)
+        if entry.active:
+            self.table.move(entry, JobState.CHANGING)
+        self._allocator.take(newer.plan)
 
-    async def _switch_over(self, plans: Iterable[JobPlan]) -> None:
+    async def _switch_over(self, jobs: Iterable[Job]) -> None:
         """Bring next plans to the switches, and then to the agents.
 
         Where a switch does not take them the agents get them all the same, as the others have them;
@@ -379,26 +367,34 @@ class Manager:
         """
         try:
             await self.refresh()
-        except Exception:
-            for plan in plans:
-                self.agents.adopt(plan)
+        except BaseException:
+            for job in jobs:
+                self._go_on(job)
             raise
-        for plan in plans:
+        for job in jobs:
+            plan = _plan(job)
             self._allocator.release_epochs(plan.job, before=plan.epoch)
             self._allocator.release_unused(plan)
-            self.agents.adopt(plan)
+            self._go_on(job)
+
+    def _go_on(self, job: Job) -> None:
+        """Hand a job's plan to its agents."""
+        self.table.resume(job)
+        self.agents.adopt(_plan(job))
 
     async def remove(self, job: int) -> None:
         """End a job: its rules, slots and groups go."""
+        if self._job(job).spec.among_hosts:
+            self._forget(self._job(job))
+            return
         async with self._changing:
-            self._job(job)
-            self._forget(job)
+            self._forget(self._job(job))
             await self.refresh()
 
-    def _forget(self, job: int) -> None:
-        del self._jobs[job]
-        self._allocator.release(job)
-        self.agents.remove(job)
+    def _forget(self, job: Job) -> None:
+        del self._jobs[job.number]
+        self._allocator.release(job.number)
+        self.agents.remove(job.number)
 
     def mark_failed(self, elements: Iterable[Element]) -> None:
         """Plan around switches and links from now on; a change under way waits for them no more.
@@ -428,12 +424,12 @@ class Manager:
                 entry = self._job(job)
                 request = self._next_request(entry)
                 try:
-                    newer = self._plan_on(request, entry.planner, entry.bypassed, self.working())
+                    newer = self._plan_on(entry, request, entry.bypassed, self.working())
                 except (PlanError, NetworkError) as error:
                     LOGGER.warning("job %d: no way around: %s", job, error)
                     continue
                 try:
-                    plans.append(await self._adopt(entry, request, newer))
+                    plans.append(await self._adopt(entry, newer))
                 except (DriverError, PlanError, TimeoutError) as error:
                     errors.append(error)
             if errors:
@@ -489,7 +485,7 @@ class Manager:
                 if not waiting.expired():
                     raise
 
-    def _job(self, job: int) -> _Job:
+    def _job(self, job: int) -> Job:
         if job not in self._jobs:
             known = shorten(map(str, self._jobs)) or "none"
             raise PlanError(f"there is no job {job}; jobs: {known}")
@@ -498,6 +494,17 @@ class Manager:
     async def server_restarted(self, job: int, host: str) -> JobPlan:
         """Give a job its next epoch because the server on a host was restarted (`replan`)."""
         return await self.replan(job)
+
+
+def _roster(request: PlanRequest) -> JobPlan:
+    """Return the plan of a job whose workers sum among themselves: it only says who they are."""
+    return JobPlan(request.job, request.epoch, request.workers, (), request.lanes, request.window)
+
+
+def _plan(job: Job) -> JobPlan:
+    """The plan of a job that has been taken in, so that there is one."""
+    assert job.plan is not None
+    return job.plan
 
 
 def _without(network: Network, elements: Collection[Element]) -> Network:

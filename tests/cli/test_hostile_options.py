@@ -25,7 +25,7 @@ from typer.models import ArgumentInfo
 from cli import main as hopsum
 from cli.experiment.description import Engine
 from cli.experiment.supervision import Tell
-from controller.jobs.job_queue import JobBook
+from controller.jobs.job_table import JobTable
 from controller.jobs.settings import ClusterSettings
 from host_agent import main as agent
 from network.model import Network
@@ -228,7 +228,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         tell: Tell,
         tls: Tls | None,
     ) -> None:
-        JobBook(settings.journal)
+        JobTable(settings.journal)
         if tls is not None:
             server_credentials(tls)
 

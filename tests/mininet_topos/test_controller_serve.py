@@ -22,6 +22,7 @@ from network.loaders import load_network
 from network.model import Network
 from protocol.channel import Tls
 from tests.support.certificates import certify
+from tests.support.jobs import GOING
 from tests.support.machine import PATIENCE, interface_names, until
 
 pytestmark = pytest.mark.network
@@ -214,7 +215,7 @@ def test_a_job_outlives_a_controller_that_is_killed(cluster: Cluster) -> None:
         cluster.controller.kill()
         cluster.controller.wait()
         cluster.serve(address, "--jobs", jobs)
-    until(lambda: queries.job("long").state != "running", "the end")
+    until(lambda: queries.job("long").state not in GOING, "the end")
     ended = cluster.ask("job", "long")
     exact(ended, 3 * rounds * 100_000)
     assert ended["epoch"] == 3

@@ -13,7 +13,8 @@ import pytest
 from cli.job_commands import make_submission
 from network.loaders import load_network
 from protocol.channel import ControllerError
-from tests.support.emulated_cluster import GOING, Running, emulated_cluster
+from tests.support.emulated_cluster import Running, emulated_cluster
+from tests.support.jobs import GOING
 
 pytestmark = pytest.mark.network
 

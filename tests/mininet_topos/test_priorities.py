@@ -17,7 +17,7 @@ from cli.experiment.session import Running
 from cli.job_commands import job_dict, make_submission
 from controller.api.client import ControllerClient
 from controller.jobs.cluster import Cluster
-from controller.jobs.job_queue import JobState
+from controller.jobs.job_state import JobState
 from controller.jobs.priorities import ONE_LEVEL, PriorityPolicy
 from controller.jobs.settings import ClusterSettings
 from mininet_topos.emulation import Emulation

@@ -12,6 +12,7 @@ import pytest
 
 from cli.job_commands import make_submission
 from tests.support.emulated_cluster import Running, emulated_cluster
+from tests.support.jobs import GOING
 from tests.support.machine import PATIENCE
 from tests.support.paths import ROOT, SUPPORT
 
@@ -59,7 +60,7 @@ def test_ranks_on_two_hosts_train_as_one_process_does(cluster: Running) -> None:
     for process in processes:
         printed, _ = process.communicate(timeout=PATIENCE)
         assert process.returncode == 0, printed[-3000:]
-    cluster.wait_until(lambda: cluster.job("training")["state"] != "running", "the job's end")
+    cluster.wait_until(lambda: cluster.job("training")["state"] not in GOING, "the job's end")
     job = cluster.job("training")
     assert job["state"] == "finished", job
     # A sum of int32, and the gradients of five steps.

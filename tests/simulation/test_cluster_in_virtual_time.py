@@ -22,7 +22,7 @@ from cli.experiment.description import Engine as EngineName
 from cli.experiment.pipelines import compile_pipeline
 from cli.job_commands import job_dict, make_submission
 from controller.dataplane.pipeline import Pipeline
-from controller.jobs.job_queue import JobState
+from controller.jobs.job_state import JobState
 from controller.jobs.priorities import ONE_LEVEL
 from controller.jobs.replanning import ReplanningPolicy
 from controller.jobs.settings import ClusterSettings
@@ -115,7 +115,7 @@ async def details(cluster: VirtualCluster, name: str) -> pb.JobInfo:
 
 
 def state(cluster: VirtualCluster, name: str) -> str:
-    return cluster.controller.book.find(name=name).state if cluster.controller else ""
+    return cluster.controller.jobs.find(name=name).state if cluster.controller else ""
 
 
 async def exact(cluster: VirtualCluster, name: str, within: float = 600.0) -> pb.JobInfo:
@@ -148,13 +148,13 @@ async def running(cluster: VirtualCluster, name: str, round_: int = 1) -> None:
 
 
 def progress(cluster: VirtualCluster, name: str) -> int:
-    return cluster.controller.book.find(name=name).round if cluster.controller else 0
+    return cluster.controller.jobs.find(name=name).round if cluster.controller else 0
 
 
 def spines(cluster: VirtualCluster, name: str) -> set[str]:
     """The spine switches that a job's plan uses."""
     assert cluster.controller is not None
-    plan = cluster.controller.manager.plan_of(cluster.controller.book.find(name=name).number)
+    plan = cluster.controller.manager.plan_of(cluster.controller.jobs.find(name=name).number)
     return {node for tree in plan.trees for node in tree.parts if node.startswith("s")}
 
 
@@ -329,8 +329,8 @@ async def all_free(cluster: VirtualCluster) -> None:
 
     def free() -> bool:
         assert cluster.controller is not None
-        manager, book = cluster.controller.manager, cluster.controller.book
-        going = {job.number for job in book if not job.state.over}
+        manager, jobs = cluster.controller.manager, cluster.controller.jobs
+        going = {job.number for job in jobs if not job.state.over}
         held = {job for switch in cluster.network.switches for job in manager.slots_held(switch)}
         return (held | {plan.job for plan in manager.plans()}) <= going
 
@@ -537,9 +537,9 @@ def test_whatever_happens_sums_are_exact_and_slots_come_back(tmp_path: Path, see
         controller = cluster.controller
         assert controller is not None
         await cluster.until(
-            lambda: all(job.state.over for job in controller.book), "the jobs' ends", 300.0
+            lambda: all(job.state.over for job in controller.jobs), "the jobs' ends", 300.0
         )
-        for job in controller.book:
+        for job in controller.jobs:
             if job.state is JobState.FINISHED:
                 await exact(cluster, job.spec.name)
             else:

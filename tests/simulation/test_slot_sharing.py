@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from collectives.plan import JobPlan, PlanError
 from collectives.plan_checker import check_plans
 from controller.dataplane.rules import SwitchRules, rules_for
+from controller.jobs.job import Job
 from controller.jobs.manager import Manager, next_request
 from host_agent.node.traffic_priority import TrafficPriority
 from host_agent.server_set import ServerSet
@@ -34,6 +35,7 @@ from simulation.faults import Faults
 from simulation.install import install, update
 from simulation.world import World
 from tests.simulation.test_all_reduce import LANES, make_engine
+from tests.support.jobs import job_of
 
 SLOTS = 16
 OPTIONS = WorkerOptions(deadline=100.0, min_timeout=0.002, max_timeout=0.02)
@@ -53,7 +55,7 @@ class Live:
         self._random = Random(seed)
         self._loop = asyncio.new_event_loop()
         self.manager = self._new_manager()
-        self._kept: dict[int, tuple[PlanRequest, JobPlan, frozenset[str]]] = {}
+        self._jobs: dict[int, Job] = {}
         self._hosts = {host: TrafficPriority() for host in network.hosts}
         self._servers: dict[tuple[int, str], ServerSet] = {}
         self._workers: dict[int, list[Worker]] = {}
@@ -67,12 +69,7 @@ class Live:
         self.world = World(network, engines, self._hosts, faults=faults, seed=seed)
 
     def _new_manager(self) -> Manager:
-        manager = Manager(self.network, self._install)
-        manager.planned = self._keep
-        return manager
-
-    def _keep(self, request: PlanRequest, plan: JobPlan, bypassed: frozenset[str]) -> None:
-        self._kept[plan.job] = request, plan, bypassed
+        return Manager(self.network, self._install)
 
     def close(self) -> None:
         self._loop.close()
@@ -112,7 +109,8 @@ class Live:
         self.levels[request.job] = level
         before = {plan.job: self.manager.bypassed(plan.job) for plan in self.manager.plans()}
         try:
-            plan = self._do(self.manager.submit(request, levels=lambda: self.levels))
+            job = self._jobs[request.job] = job_of(request)
+            plan = self._do(self.manager.submit(job, levels=lambda: self.levels))
         except PlanError:
             return False
         for job, bypassed in before.items():
@@ -179,9 +177,10 @@ class Live:
     def restart_controller(self) -> None:
         """Another one goes on from what was kept; the switches hold what they did."""
         self.manager = self._new_manager()
-        for job in self._workers:
-            asked, plan, bypassed = self._kept[job]
-            self.manager.readopt(next_request(asked, plan), "{}", "multi-hop", bypassed)
+        for number in self._workers:
+            job = self._jobs[number]
+            assert job.plan is not None
+            self.manager.readopt(job, next_request(job.request, job.plan))
         self._do(self.manager.refresh())
         self.tell()
 
@@ -341,10 +340,10 @@ def test_who_cannot_do_without_its_switches_keeps_them() -> None:
 
     async def main() -> None:
         manager = Manager(network, install_nothing)
-        await manager.submit(asked)
+        await manager.submit(job_of(asked))
         newer = replace(asked, job=2, workers=asked.workers[:4])
         with pytest.raises(PlanError, match="16 of 16 are in use"):
-            await manager.submit(newer, levels=lambda: {1: 7, 2: 0})
+            await manager.submit(job_of(newer), levels=lambda: {1: 7, 2: 0})
         assert manager.plan_of(1).epoch == 1
         assert not manager.bypassed(1)
 

@@ -27,9 +27,8 @@ from network.model import Network
 from packet_io.port import MemoryPort
 from protocol import hopsum_pb2 as pb
 from protocol.channel import ControllerError, Tls, server_credentials
+from tests.support.jobs import GOING
 from tests.support.machine import PATIENCE, on_loopback, until
-
-GOING = ("queued", "waiting", "running")
 
 
 def local(name: str, link_rate: float | None = None) -> Network:

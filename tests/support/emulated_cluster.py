@@ -15,11 +15,11 @@ import pytest
 
 from cli.job_commands import job_dict
 from controller.api.client import ControllerClient
+from tests.support.jobs import GOING
 from tests.support.machine import PATIENCE
 from tests.support.processes import process, processes
 
 HOPSUM = Path(sys.executable).with_name("hopsum")
-GOING = ("queued", "waiting", "running")
 
 
 class Running:

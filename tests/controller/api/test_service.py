@@ -34,6 +34,7 @@ from planning.registry import make_plan
 from protocol import hopsum_pb2 as pb
 from protocol.channel import ControllerError
 from protocol.wire import Reduction
+from tests.support.jobs import job_of
 from tests.support.machine import PATIENCE as WAIT
 from tests.support.machine import until
 
@@ -333,7 +334,7 @@ def test_a_job_from_start_to_end(tmp_path: Path) -> None:
     network, request = star_request()
     task = pb.Task(workload=pb.Workload(rounds=3))
     with Running(tmp_path / "c.sock", network) as running:
-        plan = running.do(running.manager.submit(request, task))
+        plan = running.do(running.manager.submit(job_of(request, task)))
         assert set(running.installed[-1]) == {"s1"}
         clients = {h: AgentStream(running.address, 1, h) for h in ("h1", "h2", "ps")}
         for client in clients.values():
@@ -367,7 +368,7 @@ def test_a_job_from_start_to_end(tmp_path: Path) -> None:
 def test_a_killed_process_is_named_to_the_others(tmp_path: Path) -> None:
     network, request = star_request()
     with Running(tmp_path / "c.sock", network) as running:
-        running.do(running.manager.submit(request))
+        running.do(running.manager.submit(job_of(request)))
         code = (
             "import sys, signal\n"
             "from host_agent.io.controller_client import AgentStream\n"
@@ -394,7 +395,7 @@ def test_a_killed_process_is_named_to_the_others(tmp_path: Path) -> None:
 def test_a_restarted_server_and_a_new_plan(tmp_path: Path) -> None:
     network, request = star_request()
     with Running(tmp_path / "c.sock", network) as running:
-        running.do(running.manager.submit(request))
+        running.do(running.manager.submit(job_of(request)))
         clients = {h: AgentStream(running.address, 1, h) for h in ("h1", "h2", "ps")}
         for client in clients.values():
             client.register(WAIT)
@@ -419,7 +420,7 @@ def test_a_client_outlives_its_controller(tmp_path: Path) -> None:
     path = tmp_path / "c.sock"
     clients = {h: AgentStream(f"unix:{path}", 1, h) for h in ("h1", "h2", "ps")}
     with Running(path, network) as running:
-        running.do(running.manager.submit(request))
+        running.do(running.manager.submit(job_of(request)))
         for client in clients.values():
             client.register(WAIT)
             client.ready()
@@ -428,7 +429,7 @@ def test_a_client_outlives_its_controller(tmp_path: Path) -> None:
         clients["h1"].finished(REPORT)
         until(lambda: bool(running.manager.agents.tracker(1).agents["h1"].report), "a report")
     with Running(path, network) as running:
-        running.do(running.manager.submit(request))
+        running.do(running.manager.submit(job_of(request)))
         clients["h2"].progress(9)
         until(lambda: running.manager.agents.tracker(1).agents["h2"].round == 9, "a round")
         clients["h2"].finished(pb.Report())
@@ -443,7 +444,7 @@ def test_a_client_outlives_its_controller(tmp_path: Path) -> None:
 def test_refusals_reach_the_agent(tmp_path: Path) -> None:
     network, request = star_request()
     with Running(tmp_path / "c.sock", network) as running:
-        running.do(running.manager.submit(request))
+        running.do(running.manager.submit(job_of(request)))
         for job, host, reason in ((2, "h1", "there is no job 2; jobs: 1"), (1, "h7", "no part")):
             with (
                 AgentStream(running.address, job, host) as client,
@@ -506,11 +507,11 @@ def test_jobs_come_and_go() -> None:
     network, request = star_request()
 
     async def test(manager: Manager, installed: list[Mapping[str, SwitchRules]]) -> None:
-        await manager.submit(request)
-        await manager.submit(replace(request, job=2))
+        await manager.submit(job_of(request))
+        await manager.submit(job_of(replace(request, job=2)))
         assert admissions(installed[-1]["s1"]) == {1, 2}
         with pytest.raises(PlanError, match="job 2 is there already"):
-            await manager.submit(replace(request, job=2))
+            await manager.submit(job_of(replace(request, job=2)))
         await manager.remove(1)
         assert admissions(installed[-1]["s1"]) == {2}
         with pytest.raises(PlanError, match="there is no job 1; jobs: 2"):
@@ -528,7 +529,7 @@ def test_a_job_whose_rules_are_refused_leaves_nothing_behind() -> None:
 
         manager = Manager(network, install)
         with pytest.raises(OSError, match="no"):
-            await manager.submit(request)
+            await manager.submit(job_of(request))
         assert manager.plans() == []
         with pytest.raises(UnknownJobError, match="there is no job 1"):
             manager.agents.tracker(1)
@@ -542,7 +543,7 @@ def test_failures_are_planned_around() -> None:
     request = PlanRequest(1, 1, placement.workers, placement.servers)
 
     async def test(manager: Manager, installed: list[Mapping[str, SwitchRules]]) -> None:
-        plan = await manager.submit(request)
+        plan = await manager.submit(job_of(request))
         spine = next(name for name in plan.trees[0].parts if name.startswith("s"))
         (again,) = await manager.fail([spine])
         assert again.epoch == 2
@@ -567,7 +568,7 @@ def test_a_failure_that_hits_nobody_changes_no_plan() -> None:
     request = PlanRequest(1, 1, ("h1",), ("h2",))
 
     async def test(manager: Manager, installed: list[Mapping[str, SwitchRules]]) -> None:
-        await manager.submit(request)
+        await manager.submit(job_of(request))
         assert await manager.fail(["s1"]) == []
         assert manager.plans()[0].epoch == 1
 
@@ -580,7 +581,7 @@ def test_epochs_wrap_around_as_serial_numbers() -> None:
     request = replace(request, epoch=0xFFFE)
 
     async def test(manager: Manager, installed: list[Mapping[str, SwitchRules]]) -> None:
-        plan = await manager.submit(request)
+        plan = await manager.submit(job_of(request))
         server, worker = Server(plan, 0, network), Worker(plan, 0, network)
         for epoch in (0xFFFF, 1, 2):
             plan = await manager.replan(1)
@@ -594,7 +595,7 @@ def test_epochs_wrap_around_as_serial_numbers() -> None:
         assert groups[0] <= 4
         again = Manager(network, manager._install)
         before = replace(plan, epoch=0xFFFF)
-        again.readopt(next_request(request, before), "{}", "multi-hop")
+        again.readopt(job_of(request), next_request(request, before))
         assert again.plan_of(1).epoch == 1
 
     run_manager(network, test)
@@ -605,7 +606,7 @@ def test_losses_are_installed(lossy: bool) -> None:
     network, request = star_request()
 
     async def test(manager: Manager, installed: list[Mapping[str, SwitchRules]]) -> None:
-        await manager.submit(request)
+        await manager.submit(job_of(request))
         assert any(e.table == "ingress_loss" for e in installed[-1]["s1"].entries) is lossy
 
     run_manager(network, test, losses_on(network, 0.1 if lossy else 0.0))

@@ -6,6 +6,7 @@ import asyncio
 import errno
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,11 @@ import pytest
 
 from collectives.plan import PlanError
 from controller.dataplane.rules import SwitchRules
-from controller.jobs import job_queue, journal
+from controller.jobs import job_table, journal
 from controller.jobs.cluster import Cluster
-from controller.jobs.job_queue import Job, JobState
+from controller.jobs.job import Job
 from controller.jobs.job_spec import JobSpec
+from controller.jobs.job_state import JobState
 from controller.jobs.journal import Unrecorded
 from controller.jobs.manager import Manager
 from controller.jobs.settings import ClusterSettings
@@ -61,7 +63,7 @@ def spec(name: str, *workers: str) -> JobSpec:
 def recorded(file: Path, number: int = 1) -> Job:
     """A job as a controller that starts now would know it."""
     records = [record for record in journal.Journal(file).read() if record["number"] == number]
-    return job_queue._job_from(records[-1], file)
+    return job_table._job_from(records[-1], file)
 
 
 def test_a_job_that_cannot_be_recorded_is_not_taken(tmp_path: Path, disk: Disk) -> None:
@@ -70,7 +72,7 @@ def test_a_job_that_cannot_be_recorded_is_not_taken(tmp_path: Path, disk: Disk) 
         disk.full = True
         with pytest.raises(Unrecorded, match="jobs cannot be written: No space left"):
             await cluster.submit(spec("a"))
-        assert list(cluster.book) == []
+        assert list(cluster.jobs) == []
         assert cluster.manager.plans() == []
         disk.full = False
         job = await cluster.submit(spec("a"))
@@ -110,19 +112,19 @@ def test_jobs_that_give_way_do_so_only_when_it_is_recorded(tmp_path: Path, disk:
         for number, host in product((1, 2), ("h1", "h2")):
             cluster.priorities.report(number, host, 1000, 1 << 50, 1.0)
         cluster.priorities.update(1.0)
-        book_keep = cluster.book.keep
+        book_keep = cluster.jobs.keep
 
         def keep(job: Job) -> None:
             disk.full = job.spec.name in ("a", "b")
             book_keep(job)
 
-        cluster.book.keep = keep  # type: ignore[method-assign]
+        cluster.jobs.keep = keep  # type: ignore[method-assign]
         job = await cluster.submit(JobSpec("c", ("h3", "h4"), ("ps",), window=half))
         assert job.state is JobState.QUEUED
         assert "cannot begin without a record" in job.reason
         assert [plan.epoch for plan in cluster.manager.plans()] == [1, 1]
         assert cluster.manager.bypassed(1) == cluster.manager.bypassed(2) == frozenset()
-        cluster.book.keep = book_keep  # type: ignore[method-assign]
+        cluster.jobs.keep = book_keep  # type: ignore[method-assign]
         disk.full = False
         await cluster.catch_up()
         assert job.state is JobState.WAITING
@@ -134,23 +136,22 @@ def test_jobs_that_give_way_do_so_only_when_it_is_recorded(tmp_path: Path, disk:
 def test_a_queued_job_starts_when_there_is_room_again(tmp_path: Path, disk: Disk) -> None:
     async def main() -> None:
         cluster = new_cluster(tmp_path / "jobs")
-        add = cluster.book.add
-
-        def then_full(job: Job) -> None:
-            add(job)
-            disk.full = True
-
-        cluster.book.add = then_full  # type: ignore[method-assign]
-        job = await cluster.submit(spec("a"))
+        half = cluster.network.switches["s1"].slots // 2
+        others = [await cluster.submit(replace(spec(name), window=half)) for name in ("a", "b")]
+        job = await cluster.submit(spec("c"))
+        assert (job.state, job.plan) == (JobState.QUEUED, None)
+        disk.full = True
+        await cluster.cancel(others[0])
         assert (job.state, job.plan) == (JobState.QUEUED, None)
         assert "cannot begin without a record" in job.reason
-        assert cluster.manager.plans() == []
+        assert [plan.job for plan in cluster.manager.plans()] == [others[1].number]
         await cluster.catch_up()
         assert job.state is JobState.QUEUED
         disk.full = False
         await cluster.catch_up()
         assert (job.state, job.epoch) == (JobState.WAITING, 1)
-        assert recorded(tmp_path / "jobs").state is JobState.WAITING
+        assert recorded(tmp_path / "jobs", job.number).state is JobState.WAITING
+        assert recorded(tmp_path / "jobs", others[0].number).state is JobState.CANCELLED
         await cluster.close()
 
     asyncio.run(main())
@@ -173,7 +174,7 @@ def test_what_happens_all_the_same_is_recorded_later(tmp_path: Path, disk: Disk)
         cluster.manager.agents.heard(tracker)
         assert job.state is JobState.RUNNING
         assert recorded(tmp_path / "jobs").state is JobState.WAITING
-        cluster.book.catch_up()
+        cluster.jobs.catch_up()
         assert recorded(tmp_path / "jobs").state is JobState.WAITING
         disk.full = False
         await cluster.catch_up()
@@ -201,16 +202,16 @@ def test_a_job_that_was_being_started_has_another_epoch_after_a_restart(tmp_path
             raise KeyboardInterrupt
 
         cluster.manager._install = die
-        cluster.book.note = lambda job: None  # type: ignore[method-assign]
+        cluster.jobs.note = lambda job: None  # type: ignore[method-assign]
         with pytest.raises(KeyboardInterrupt):
             await cluster.submit(spec("a"))
         await cluster.close()
         known = recorded(tmp_path / "jobs")
-        assert (known.state, known.epoch) == (JobState.QUEUED, 1)
+        assert (known.state, known.epoch) == (JobState.INSTALLING, 1)
         assert known.plan is not None
         again = new_cluster(tmp_path / "jobs")
         await again.restore()
-        job = again.book.find(1)
+        job = again.jobs.find(1)
         assert (job.state, job.epoch) == (JobState.WAITING, 2)
         await again.close()
 
@@ -220,7 +221,7 @@ def test_a_job_that_was_being_started_has_another_epoch_after_a_restart(tmp_path
 def test_a_journal_that_cannot_be_shortened_goes_on(
     tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("controller.jobs.job_queue.MANY_LINES", 10)
+    monkeypatch.setattr("controller.jobs.job_table.MANY_LINES", 10)
 
     async def main() -> None:
         cluster = new_cluster(tmp_path / "jobs")
@@ -229,15 +230,15 @@ def test_a_journal_that_cannot_be_shortened_goes_on(
         def refuse(records: object) -> None:
             raise Unrecorded("no room for two")
 
-        kept = cluster.book._journal
+        kept = cluster.jobs._journal
         assert kept is not None
         with monkeypatch.context() as patched:
             patched.setattr(kept, "rewrite", refuse)
             for _ in range(30):
-                cluster.book.keep(job)
+                cluster.jobs.keep(job)
         assert kept.lines > 30
         for _ in range(80):
-            cluster.book.keep(job)
+            cluster.jobs.keep(job)
         assert kept.lines < 30
         await cluster.close()
 

@@ -14,8 +14,8 @@ from controller.dataplane.entries import rules_read
 from controller.dataplane.pipeline import Pipeline
 from controller.dataplane.rules import SwitchRules
 from controller.jobs.cluster import Cluster
-from controller.jobs.job_queue import JobState
 from controller.jobs.job_spec import JobSpec
+from controller.jobs.job_state import JobState
 from controller.jobs.manager import Manager
 from network.loaders import load_network
 from protocol import hopsum_pb2 as pb
@@ -101,11 +101,12 @@ def test_cancelling_does_not_wait_for_switches_that_do_not_answer(
         async with asyncio.timeout(PATIENCE):
             cancelled, again = await asyncio.gather(cluster.cancel(job), cluster.cancel(job))
         assert cancelled is again is job
-        assert job.state is JobState.CANCELLED
+        assert (job.state, job.outcome) == (JobState.DRAINING, JobState.CANCELLED)
         assert told == ["h1", "h2", "h3"]
         assert job.number in cluster.priorities.levels()
         switches.go.set()
         await steps()
+        assert job.state is JobState.CANCELLED
         assert job.number not in cluster.priorities.levels()
         await cluster.close()
 
@@ -152,12 +153,13 @@ def test_rules_of_a_cancelled_job_go_when_the_switch_is_back(
             # It may be away for longer than anybody waits for it to take rules.
             patience = 0.1
             await cluster.cancel(job)
-            assert job.state is JobState.CANCELLED
+            assert job.outcome is JobState.CANCELLED
             await silent.wait()
             assert len(fake.entities) > before
             fake.going.set()
             await driver.wait()
             assert len(fake.entities) == before
+            assert job.state is JobState.CANCELLED
             await cluster.close()
         await fake.stop()
 

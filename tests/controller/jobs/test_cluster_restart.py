@@ -75,7 +75,7 @@ def test_a_controller_that_dies_as_a_job_ends(
         world.queries.submit(ring("short", "h1,h2"))
         until(lambda: '"finished"' in world.journal.read_text(), "the end in the journal")
         until(lambda: not any(node.agent.members for node in world.nodes), "the agents' leaving")
-        assert world.state("short") == "running"
+        assert world.state("short") == "draining"
         world.stop()
         world.start()
         world.exact("short")
@@ -145,15 +145,15 @@ def test_plans_are_made_anew_after_a_restart_with_what_is_fixed_for_a_job(tmp_pa
         assert (newer.epoch, again.manager.plan_of(2).epoch) == (3, 2)
         assert newer.window == plan.window
         assert [tree.share for tree in newer.trees] == [tree.share for tree in plan.trees]
-        assert [job.state for job in again.book] == ["waiting", "waiting"]
+        assert [job.state for job in again.jobs] == ["waiting", "waiting"]
         await again.close()
         other = Cluster(
             Manager(local("star:2", link_rate=1e8), install),
             ClusterSettings(journal=tmp_path / "jobs"),
         )
         await other.restore()
-        assert [job.state for job in other.book] == ["failed", "failed"]
-        reason = other.book.find(1).reason
+        assert [job.state for job in other.jobs] == ["failed", "failed"]
+        reason = other.jobs.find(1).reason
         assert "cannot go on after a restart of the controller: worker 'h3'" in reason
         await other.close()
 

@@ -21,6 +21,7 @@ from network.model import Network
 from planning.model.placement import place
 from planning.model.request import PlanRequest
 from simulation.loop import run_virtual
+from tests.support.jobs import job_of
 
 STEPS = 100_000
 """Turns of the event loop to wait for something; each is a tenth of a second of virtual time."""
@@ -60,7 +61,7 @@ class World:
     async def submit(self, job: int = 1, *workers: str, server: str = "ps") -> JobPlan:
         placement = place(self.network, workers or None, [server])
         request = PlanRequest(job, 1, placement.workers, placement.servers)
-        return await self.manager.submit(request)
+        return await self.manager.submit(job_of(request))
 
     async def until(self, true: Callable[[], object], what: str) -> None:
         for _ in range(STEPS):

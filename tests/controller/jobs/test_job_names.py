@@ -7,55 +7,57 @@ from typer.testing import CliRunner
 
 from cli.main import app
 from controller.api.client import ControllerClient, job_query
-from controller.jobs.job_queue import Job, JobBook, JobError, JobState
+from controller.jobs.job import Job
 from controller.jobs.job_spec import JobSpec
+from controller.jobs.job_state import JobError, JobState
+from controller.jobs.job_table import JobTable
 from planning.model.request import PlanRequest
 from protocol import hopsum_pb2 as pb
 
 
-def book_of(*names: str) -> JobBook:
-    """A book of running jobs 1, 2, ... (also of names that are refused by now)."""
-    book = JobBook()
+def table_of(*names: str) -> JobTable:
+    """A table of running jobs 1, 2, ... (also of names that are refused by now)."""
+    table = JobTable()
     for name in names:
-        number = book.next_number()
+        number = table.next_number()
         request = PlanRequest(number, 1, ("h1", "h2"), ("h3",))
-        book.add(Job(number, JobSpec(name, ("h1", "h2")), request, JobState.RUNNING, 1.0))
-    return book
+        table.add(Job(number, JobSpec(name, ("h1", "h2")), request, 1.0, JobState.RUNNING))
+    return table
 
 
-def found(book: JobBook, text: str) -> int:
+def found(table: JobTable, text: str) -> int:
     """The number of the job that a command finds by `text`."""
     query = job_query(text)
-    return book.find(query.job, query.name).number
+    return table.find(query.job, query.name).number
 
 
 @pytest.mark.parametrize("name", ["1", "007", "65536", "123456789012345678901234567890"])
 def test_names_of_digits_are_refused(name: str) -> None:
     with pytest.raises(JobError, match=f"job name '{name}' is a number"):
-        JobBook().check(JobSpec(name, ("h1", "h2")))
+        JobTable().check(JobSpec(name, ("h1", "h2")))
 
 
 @pytest.mark.parametrize("name", ["-x", "--json", "-", "1a", "_a", "a.b", "x" * 63])
 def test_other_names_are_taken(name: str) -> None:
-    JobBook().check(JobSpec(name, ("h1", "h2")))
+    JobTable().check(JobSpec(name, ("h1", "h2")))
 
 
 @pytest.mark.parametrize("name", ["", "x" * 64, "a b", "a\n", "ä", "１", ".", "..", "a/b"])
 def test_what_is_no_name(name: str) -> None:
     with pytest.raises(JobError, match="expected 1 to 63"):
-        JobBook().check(JobSpec(name, ("h1", "h2")))
+        JobTable().check(JobSpec(name, ("h1", "h2")))
 
 
 def test_a_name_goes_before_a_number() -> None:
     """A journal of an earlier version may have jobs that are named like numbers."""
-    book = book_of("a", "1", "3")
-    assert [found(book, text) for text in ("a", "1", "2", "3")] == [1, 2, 2, 3]
+    table = table_of("a", "1", "3")
+    assert [found(table, text) for text in ("a", "1", "2", "3")] == [1, 2, 2, 3]
 
 
 @pytest.mark.parametrize("text", ["0", "4", "65536", "99999999999999999999", "１", "-1", "²", ""])
 def test_numbers_of_no_job(text: str) -> None:
     with pytest.raises(JobError, match="there is no job"):
-        found(book_of("a", "b", "c"), text)
+        found(table_of("a", "b", "c"), text)
 
 
 @pytest.mark.parametrize("command", ["job", "cancel"])

@@ -15,6 +15,7 @@ from controller.telemetry.state import InterfaceUse, NetworkState
 from network.loaders import load_network
 from network.model import Network
 from planning.model.request import EmbeddingOptions, PlanRequest
+from tests.support.jobs import job_of
 from timing.plan_prediction import predict_plan
 
 pytestmark = pytest.mark.usefixtures("time_to_plan")
@@ -34,7 +35,7 @@ def spines() -> Network:
 async def submitted(network: Network) -> tuple[Manager, str, str]:
     """A job between two leaves: its manager, the spine it uses, and the other one."""
     manager = Manager(network, install)
-    plan = await manager.submit(PlanRequest(1, 1, ("h1", "h3"), ("ps",)))
+    plan = await manager.submit(job_of(PlanRequest(1, 1, ("h1", "h3"), ("ps",))))
     (used,) = {"s1", "s2"} & set(plan.trees[0].parents)
     (other,) = {"s1", "s2"} - {used}
     return manager, used, other
@@ -73,9 +74,9 @@ def test_slots_come_back_to_who_gave_them_up_and_not_at_once(rate: float | None)
         manager = Manager(network, install)
         request = PlanRequest(1, 1, ("h1", "h2", "h3"), ("ps",))
         levels = {1: 3, 2: 0}
-        plan = await manager.submit(request)
+        plan = await manager.submit(job_of(request))
         newer = replace(request, job=2, workers=("h1", "h2"))
-        await manager.submit(newer, levels=lambda: levels)
+        await manager.submit(job_of(newer), levels=lambda: levels)
         given_up = manager.bypassed(1)
         assert given_up == {"l1"}
         state = NetworkState(network)
@@ -101,12 +102,12 @@ def test_slots_that_come_and_go_cost_a_look_a_pause() -> None:
         manager = Manager(network, install)
         request = PlanRequest(1, 1, ("h1", "h2", "h3"), ("ps",))
         levels = {1: 3, 2: 0}
-        await manager.submit(request)
+        await manager.submit(job_of(request))
         looking = Reoptimizer.begin(manager, NetworkState(network), 1, POLICY, 0.0)
         for second in range(1, 41):
             if second % 2:
                 newer = replace(request, job=2, workers=("h1", "h2"))
-                await manager.submit(newer, levels=lambda: levels)
+                await manager.submit(job_of(newer), levels=lambda: levels)
             else:
                 await manager.remove(2)
             await looking.look(0, 100_000, float(second))
@@ -154,7 +155,7 @@ async def embedded(manager: Manager) -> JobPlan:
     """A job of four hosts of a star whose two helpers have links a quarter as fast."""
     wanted = EmbeddingOptions(auxiliary=("h5", "ps"), period=10)
     request = PlanRequest(1, 1, ("h1", "h2", "h3", "h4"), (), window=64, embedding=wanted)
-    return await manager.submit(request, planner="embedding")
+    return await manager.submit(job_of(request, planner="embedding"))
 
 
 def slow_helpers() -> Network:

@@ -11,8 +11,8 @@ import pytest
 from collectives.plan import JobPlan
 from controller.dataplane.rules import SwitchRules
 from controller.jobs.cluster import Cluster
-from controller.jobs.job_queue import JobState
 from controller.jobs.job_spec import JobSpec
+from controller.jobs.job_state import JobState
 from controller.jobs.manager import Manager
 from controller.jobs.stall_diagnosis import Progress, why_standing_still
 from controller.jobs.tracker import Tracker

@@ -27,8 +27,8 @@ from collectives.plan import DataType, JobPlan
 from collectives.workload import MOST_TENSORS, WorkloadError, WorkloadSpec
 from controller.dataplane.rules import SwitchRules
 from controller.jobs.cluster import Cluster
-from controller.jobs.job_queue import JobError, JobState
 from controller.jobs.job_spec import spec_from
+from controller.jobs.job_state import JobError, JobState
 from controller.jobs.manager import Manager
 from controller.jobs.task_check import check_task
 from coordination.tree import CoordinationTree

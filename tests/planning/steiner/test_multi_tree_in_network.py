@@ -18,6 +18,7 @@ from planning.model.placement import place
 from planning.model.request import Algorithm, PlanRequest
 from planning.registry import make_plan
 from planning.steiner.multi_tree_in_network import pack_in_network, spread
+from tests.support.jobs import job_of
 
 
 def job(
@@ -134,7 +135,7 @@ def test_the_manager_plans_around_a_spine_with_the_same_shares() -> None:
 
     async def lose_a_spine() -> tuple[JobPlan, JobPlan]:
         manager = Manager(network, install)
-        before = await manager.submit(request, planner="multi-tree")
+        before = await manager.submit(job_of(request, planner="multi-tree"))
         (after,) = await manager.fail(["s3"])
         return before, after
 

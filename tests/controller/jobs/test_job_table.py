@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from controller.jobs.job import Job
 from controller.jobs.job_placement import place_helpers, place_job
-from controller.jobs.job_queue import KEPT, LAST_JOB, Job, JobBook, JobError, JobSpec, JobState
 from controller.jobs.job_request import coordinated
+from controller.jobs.job_spec import JobSpec
+from controller.jobs.job_state import LAST_JOB, JobError, JobState
+from controller.jobs.job_table import KEPT, JobTable
 from controller.jobs.journal import JournalError
 from network.loaders import load_network
 from network.model import NetworkError
@@ -31,44 +34,50 @@ ODD_REPORT = pb.Report(
 )
 
 
-def job(book: JobBook, name: str, *workers: str) -> Job:
-    number = book.next_number()
+def job(table: JobTable, name: str, *workers: str) -> Job:
+    number = table.next_number()
     spec = JobSpec(name, workers or ("h1", "h2"), task=TASK)
     request = PlanRequest(number, 1, workers or ("h1", "h2"), ("h3",))
-    made = Job(number, spec, request, JobState.WAITING, 1.0)
-    book.add(made)
+    made = Job(number, spec, request, 1.0, JobState.WAITING)
+    table.add(made)
+    table.keep(made)
     return made
 
 
+def end(table: JobTable, job: Job, outcome: JobState, reason: str = "") -> None:
+    table.move(job, JobState.DRAINING, reason, outcome)
+    table.drained(job)
+
+
 def test_names_are_free_again_when_their_job_is_over() -> None:
-    book = JobBook()
-    first = job(book, "a")
+    table = JobTable()
+    first = job(table, "a")
     with pytest.raises(JobError, match="job 'a' already: number 1, waiting"):
-        book.check(first.spec)
-    first.end(JobState.FAILED, 2.0, "no reason")
-    book.check(first.spec)
-    second = job(book, "a")
-    assert book.find(name="a") is second
-    assert book.find(1) is first
+        table.check(first.spec)
+    end(table, first, JobState.FAILED, "no reason")
+    table.check(first.spec)
+    second = job(table, "a")
+    assert table.find(name="a") is second
+    assert table.find(1) is first
     with pytest.raises(JobError, match="no job b; 2 jobs are known, `hopsum jobs` lists them"):
-        book.find(name="b")
+        table.find(name="b")
 
 
 def test_a_job_that_is_not_there_is_answered_with_near_names_only() -> None:
-    book = JobBook()
+    table = JobTable()
     with pytest.raises(JobError, match="no job 7; none is known"):
-        book.find(7)
+        table.find(7)
     for number in range(300):
-        job(book, f"train-{number:03}")
+        job(table, f"train-{number:03}")
     with pytest.raises(JobError, match="did you mean train-123") as error:
-        book.find(name="trian-123")
+        table.find(name="trian-123")
     assert "300 jobs are known" in str(error.value)
     assert len(str(error.value)) < 200
 
 
 def test_a_job_among_hosts_has_no_server() -> None:
-    book = JobBook()
-    made = job(book, "a")
+    table = JobTable()
+    made = job(table, "a")
     assert made.hosts == ("h1", "h2", "h3")
     ring = replace(made, spec=replace(made.spec, algorithm="ring"))
     assert ring.auxiliary == ()
@@ -87,40 +96,40 @@ def test_a_job_among_hosts_has_no_server() -> None:
 )
 def test_jobs_that_cannot_be(change: dict[str, str], words: str) -> None:
     with pytest.raises(JobError, match=words):
-        JobBook().check(replace(JobSpec("a", ("h1", "h2")), **change))  # type: ignore[arg-type]
+        JobTable().check(replace(JobSpec("a", ("h1", "h2")), **change))  # type: ignore[arg-type]
 
 
 def test_jobs_and_numbers_outlive_the_controller(tmp_path: Path) -> None:
     file = tmp_path / "state" / "jobs"
-    book = JobBook(file)
-    ended, going = job(book, "ended"), job(book, "going", "h1", "h2")
+    table = JobTable(file)
+    ended, going = job(table, "ended"), job(table, "going", "h1", "h2")
     ended.reports = {"h1": ODD_REPORT, "h2": pb.Report()}
-    ended.end(JobState.FAILED, 2.5, "h1: its connection ended")
-    book.keep(ended)
-    going.state, going.epoch, going.bypassed = JobState.RUNNING, 7, ("s1", "s2")
-    going.request = replace(going.request, servers=("h3",), window=32)
-    going.plan = make_plan(load_network("star:3"), replace(going.request, epoch=7))
-    book.keep(going)
-    again = JobBook(file)
-    assert list(again) == [ended, replace(going, request=replace(going.request, epoch=7))]
+    end(table, ended, JobState.FAILED, "h1: its connection ended")
+    table.start(going)
+    request = replace(going.request, servers=("h3",), window=32, epoch=7)
+    plan = make_plan(load_network("star:3"), request)
+    table.adopt(going, request, plan, ("s1", "s2"), ("s3",))
+    again = JobTable(file)
+    assert list(again) == [ended, replace(going, avoided=frozenset())]
+    assert (going.plan, going.epoch, going.avoided) == (plan, 7, {"s3"})
     assert again.next_number() == 3
     assert len(file.read_text().splitlines()) == 2
 
 
 def test_all_job_numbers_used(tmp_path: Path) -> None:
-    book = JobBook(tmp_path / "jobs")
-    book.add(replace(job(book, "a"), number=LAST_JOB))
+    table = JobTable(tmp_path / "jobs")
+    table.keep(replace(job(table, "a"), number=LAST_JOB))
     with pytest.raises(JobError, match=r"all 65535 job numbers .* remove .*jobs"):
-        JobBook(tmp_path / "jobs").next_number()
+        JobTable(tmp_path / "jobs").next_number()
 
 
 def test_a_journal_that_was_cut_short_or_is_none(tmp_path: Path) -> None:
     file = tmp_path / "jobs"
-    book = JobBook(file)
-    job(book, "a")
-    job(book, "b")
+    table = JobTable(file)
+    job(table, "a")
+    job(table, "b")
     file.write_text(file.read_text()[:-20])
-    assert [known.spec.name for known in JobBook(file)] == ["a"]
+    assert [known.spec.name for known in JobTable(file)] == ["a"]
     for former in (
         file.read_text().replace('"task": {', '"task": "{}", "other": {'),
         file.read_text().replace('"reports": {}', '"reports": {"h1": "{\\"verdict\\": {}}"}'),
@@ -129,46 +138,48 @@ def test_a_journal_that_was_cut_short_or_is_none(tmp_path: Path) -> None:
     ):
         file.write_text(former)
         with pytest.raises(JobError, match=r"job 1 cannot be .*; is the journal another version's"):
-            JobBook(file)
+            JobTable(file)
     for text, error, words in (
         ("seven\n", JournalError, r"jobs:1: 'seven': expected a record"),
         ('{"number": 3}\n', JobError, r"job 3 cannot be read \(KeyError: 'spec'\)"),
     ):
         file.write_text(text)
         with pytest.raises(error, match=words):
-            JobBook(file)
+            JobTable(file)
 
 
 def test_a_journal_does_not_grow_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("controller.jobs.job_queue.MANY_LINES", 20)
-    book = JobBook(tmp_path / "jobs")
-    made = job(book, "a")
+    monkeypatch.setattr("controller.jobs.job_table.MANY_LINES", 20)
+    table = JobTable(tmp_path / "jobs")
+    made = job(table, "a")
     for epoch in range(1, 200):
-        made.epoch = epoch
-        book.keep(made)
+        made.request = replace(made.request, epoch=epoch)
+        table.keep(made)
         assert len((tmp_path / "jobs").read_text().splitlines()) <= 20
-    (again,) = JobBook(tmp_path / "jobs")
+    (again,) = JobTable(tmp_path / "jobs")
     assert again.epoch == 199
 
 
 def test_old_jobs_are_forgotten_but_none_that_goes_on() -> None:
-    book = JobBook()
-    going = job(book, "going")
+    table = JobTable()
+    going = job(table, "going")
     for number in range(KEPT + 5):
-        job(book, f"old{number}").end(JobState.FINISHED, 2.0)
-    job(book, "last")
-    assert book.find(going.number) is going
-    assert len(list(book)) == KEPT + 2
+        end(table, job(table, f"old{number}"), JobState.FINISHED)
+    job(table, "last")
+    assert table.find(going.number) is going
+    assert len(list(table)) == KEPT + 2
     with pytest.raises(JobError, match="no job old0"):
-        book.find(name="old0")
+        table.find(name="old0")
 
 
 def test_loads_count_jobs_that_go_on() -> None:
-    book = JobBook()
-    job(book, "a", "h1", "h2")
-    job(book, "b", "h2", "h4")
-    job(book, "c", "h1", "h2").end(JobState.CANCELLED, 2.0)
-    assert book.loads() == {"h1": 1, "h2": 2, "h3": 2, "h4": 1}
+    table = JobTable()
+    job(table, "a", "h1", "h2")
+    job(table, "b", "h2", "h4")
+    drained, draining = job(table, "c", "h1", "h2"), job(table, "d", "h1", "h2")
+    end(table, drained, JobState.CANCELLED)
+    table.move(draining, JobState.DRAINING, outcome=JobState.FINISHED)
+    assert table.loads() == {"h1": 1, "h2": 2, "h3": 2, "h4": 1}
 
 
 def test_places_where_agents_are_and_little_is_done() -> None:

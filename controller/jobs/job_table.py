@@ -1,16 +1,16 @@
-"""The jobs of a cluster, from their submission to their end, by number and by name.
+"""The jobs of a cluster by number and by name: the one place that keeps and changes them.
 
-No input or output but the journal, which keeps them over a restart of the controller; times are
-seconds since 1970.
+No input or output but the journal, which keeps jobs over a restart of the controller.
 """
 
 from __future__ import annotations
 
 import logging
 import re
+import time
 from base64 import b64decode, b64encode
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import fields, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -21,12 +21,12 @@ from google.protobuf.message import DecodeError
 from collectives.algorithms.catalogue import SCHEDULES
 from collectives.choices import MULTI_TREE
 from collectives.messages import plan_from, plan_message
-from collectives.plan import JobPlan
+from collectives.plan import JobPlan, PlanError
+from controller.jobs.job import Job, move
 from controller.jobs.job_spec import JobSpec, spec_from, submission_of
-from controller.jobs.job_state import LAST_JOB as LAST_JOB
-from controller.jobs.job_state import JobError as JobError
-from controller.jobs.job_state import JobState as JobState
+from controller.jobs.job_state import LAST_JOB, JobError, JobState
 from controller.jobs.journal import Journal, Record, Unrecorded
+from controller.telemetry.health import Element
 from planning.model.request import Algorithm, PlanRequest
 from protocol import hopsum_pb2 as pb
 from protocol.wire import Reduction
@@ -39,62 +39,28 @@ NEAR_NAMES = 3
 """Of jobs that may have been meant, in an error."""
 MANY_LINES = 10 * KEPT
 """A journal with more is written anew, with one line a job."""
+_UNRECORDED = frozenset({JobState.QUEUED, JobState.INSTALLING, JobState.CHANGING})
+"""Steps that a restarted controller takes again: a record of the job tells enough."""
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,62}")
 
 
-@dataclass(slots=True)
-class Job:
-    """A job of the cluster. `request` is its plan's, with the hosts that were chosen."""
-
-    number: int
-    spec: JobSpec
-    request: PlanRequest
-    state: JobState
-    submitted: float
-    started: float = 0.0
-    ended: float = 0.0
-    reason: str = ""
-    round: int = 0
-    epoch: int = 1
-    elements: int = 0
-    """Of its largest tensor that agents have reported."""
-    plan: JobPlan | None = None
-    """Of its present epoch; None before the first, and where its workers sum among themselves."""
-    bypassed: tuple[str, ...] = ()
-    """Switches where it has given up its slots to others (`sharing`)."""
-    reports: Mapping[str, pb.Report] = field(default_factory=dict)
-
-    @property
-    def auxiliary(self) -> tuple[str, ...]:
-        """The hosts that have a part in it and are no workers: servers and relays."""
-        if self.spec.among_hosts:
-            return ()
-        return self.request.servers if self.plan is None else self.plan.auxiliary
-
-    @property
-    def hosts(self) -> tuple[str, ...]:
-        """All hosts that have a part in it."""
-        return tuple(dict.fromkeys((*self.request.workers, *self.auxiliary)))
-
-    def end(self, state: JobState, now: float, reason: str = "") -> None:
-        """It is over."""
-        self.state, self.ended, self.reason = state, now, reason
-        self.bypassed = ()
-
-
-class JobBook:
+class JobTable:
     """All jobs. With `file`, a journal, those that an earlier controller kept are there.
 
-    No job number is used twice, because no pair of job and epoch is. Raises JobError, JournalError
-    for a journal that cannot be read, Unrecorded for one that cannot be written.
+    No job number is used twice, because no pair of job and epoch is. `date`: seconds since 1970.
+    Raises JobError, JournalError for a journal that cannot be read, Unrecorded for one that cannot
+    be written.
     """
 
-    def __init__(self, file: Path | None = None) -> None:
+    def __init__(self, file: Path | None = None, date: Callable[[], float] = time.time) -> None:
+        self._date = date
         self._jobs: dict[int, Job] = {}
         self._journal = None if file is None else Journal(file, "number")
         self._late: dict[int, Record] = {}
         """By job, what is still to be recorded: the disk was full, say."""
         self._many_lines = MANY_LINES
+        self._refused = False
+        """Whether the journal has kept a plan from being adopted."""
         if self._journal is not None:
             # A job's later records come after its earlier ones.
             for record in self._journal.read():
@@ -119,7 +85,7 @@ class JobBook:
                 "a name with something else in it, such as a letter"
             )
         for job in self._jobs.values():
-            if job.spec.name == spec.name and not job.state.over:
+            if job.spec.name == spec.name and job.outcome is None:
                 raise JobError(
                     f"there is a job {spec.name!r} already: number {job.number}, {job.state}; "
                     "give this one another name, or cancel that one"
@@ -147,13 +113,64 @@ class JobBook:
         return self._last
 
     def add(self, job: Job) -> None:
-        """Take a job in; the oldest that are over are forgotten beyond `KEPT`.
-
-        Raises Unrecorded, and does not take it in.
-        """
-        self.keep(job)
+        """Take a job in, not yet recorded; the oldest that are over are forgotten beyond `KEPT`."""
         self._jobs[job.number] = job
         self._forget()
+
+    def drop(self, job: Job) -> None:
+        """Forget a job that was not recorded."""
+        del self._jobs[job.number]
+
+    def move(
+        self, job: Job, to: JobState, reason: str = "", outcome: JobState | None = None
+    ) -> None:
+        """Move a job to its next state (`job.move`), and record it where a restart needs that."""
+        move(job, to, self._date(), reason, outcome)
+        if to not in _UNRECORDED:
+            self.note(job)
+
+    def start(self, job: Job) -> None:
+        """All its agents are ready: it runs, or will when the change of its plan is through."""
+        if job.state is JobState.CHANGING:
+            job.started = self._date()
+            self.note(job)
+        else:
+            self.move(job, JobState.RUNNING)
+
+    def resume(self, job: Job) -> None:
+        """End the change of a job's plan, if there is one."""
+        if job.state is JobState.CHANGING:
+            self.move(job, JobState.RUNNING if job.started else JobState.WAITING)
+
+    def drained(self, job: Job) -> None:
+        """No switch holds rules of a job any more: it is what its outcome says."""
+        assert job.outcome is not None
+        self.move(job, job.outcome)
+
+    def adopt(
+        self,
+        job: Job,
+        request: PlanRequest,
+        plan: JobPlan,
+        bypassed: Collection[str] = (),
+        avoided: Collection[Element] = (),
+    ) -> None:
+        """Give a job its next plan, recorded before anything follows from it.
+
+        Raises PlanError, and changes nothing, where that cannot be: a controller that was restarted
+        would use the epoch again, for another plan.
+        """
+        left = frozenset(bypassed)
+        try:
+            self.keep(replace(job, request=request, plan=plan, bypassed=left))
+        except Unrecorded as error:
+            self._refused = True
+            raise PlanError(
+                f"job {plan.job}: epoch {plan.epoch} cannot begin without a record: {error}; it is "
+                "tried again, so make room there"
+            ) from None
+        job.request, job.plan, job.bypassed = request, plan, left
+        job.avoided = frozenset(avoided)
 
     def keep(self, job: Job) -> None:
         """Record how a job is, before what follows from it is done.
@@ -185,18 +202,21 @@ class JobBook:
                 error,
             )
 
-    def catch_up(self) -> None:
-        """Record what could not be recorded when it happened, as far as it can be now."""
-        if self._journal is None:
-            return
-        while self._late:
+    def catch_up(self) -> bool:
+        """Record what could not be recorded when it happened, as far as it can be now.
+
+        Whether a plan was refused a record since the last time, so that its job may be tried again.
+        """
+        refused, self._refused = self._refused, False
+        while self._journal is not None and self._late:
             number, record = next(iter(self._late.items()))
             try:
                 self._journal.append(record)
             except Unrecorded:
-                return
+                break
             del self._late[number]
             LOGGER.info("job %d is recorded now", number)
+        return refused
 
     def _rewrite(self, journal: Journal) -> None:
         self._forget()
@@ -234,10 +254,10 @@ class JobBook:
         return [job for job in self._jobs.values() if job.state is JobState.QUEUED]
 
     def loads(self) -> dict[str, int]:
-        """In how many jobs that are not over each host has a part."""
+        """In how many jobs that go on each host has a part."""
         counts: dict[str, int] = {}
         for job in self._jobs.values():
-            if not job.state.over:
+            if job.outcome is None:
                 for host in job.hosts:
                     counts[host] = counts.get(host, 0) + 1
         return counts
@@ -252,9 +272,10 @@ def _record(job: Job) -> Record:
     record = {
         item.name: getattr(job, item.name)
         for item in fields(job)
-        if item.name not in ("spec", "request", "plan")
+        if item.name not in ("spec", "request", "plan", "avoided")
     }
     return record | {
+        "bypassed": sorted(job.bypassed),
         # As JSON the times of many tensors would keep the controller from all else for seconds.
         "reports": {
             host: b64encode(report.SerializeToString()).decode()
@@ -262,6 +283,7 @@ def _record(job: Job) -> Record:
         },
         "spec": _in_order(MessageToDict(submission_of(job.spec))),
         "request": {
+            "epoch": request.epoch,
             "workers": request.workers,
             "servers": request.servers,
             "algorithm": request.algorithm,
@@ -300,10 +322,11 @@ def _job_from(record: Record, file: Path) -> Job:
         known = {
             **record,
             "state": JobState(record["state"]),
-            "bypassed": tuple(record["bypassed"]),
+            "outcome": None if record["outcome"] is None else JobState(record["outcome"]),
+            "bypassed": frozenset(record["bypassed"]),
             "reports": reports,
             "spec": spec,
-            "request": PlanRequest(record["number"], record["epoch"], **asked),
+            "request": PlanRequest(record["number"], **asked),
             "plan": None if plan is None else plan_from(ParseDict(plan, pb.Plan())),
         }
         return Job(**known)

@@ -1,0 +1,90 @@
+"""A job of the cluster: what it asks for, what it has, and its way from submission to end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from collectives.plan import JobPlan
+from controller.jobs.job_spec import JobSpec
+from controller.jobs.job_state import NEXT, JobState
+from controller.telemetry.health import Element
+from planning.model.request import PlanRequest
+from protocol import hopsum_pb2 as pb
+
+
+@dataclass(slots=True)
+class Job:
+    """A job. Dates are seconds since 1970.
+
+    `request`: what the planner was asked last, with the hosts that were chosen. `plan`: its answer,
+    None before the first. Only the table that keeps a job changes its state and its plan.
+    """
+
+    number: int
+    spec: JobSpec
+    request: PlanRequest
+    submitted: float
+    state: JobState = JobState.QUEUED
+    started: float = 0.0
+    """When all its agents were ready; 0: not yet."""
+    ended: float = 0.0
+    """When its outcome was known; 0: not yet."""
+    reason: str = ""
+    """Why it is queued, or ended as it did."""
+    outcome: JobState | None = None
+    """How it has ended, or will when it is drained."""
+    round: int = 0
+    elements: int = 0
+    """Of its largest tensor that agents have reported."""
+    plan: JobPlan | None = None
+    bypassed: frozenset[str] = frozenset()
+    """Switches where it has given up its slots to others (`sharing`)."""
+    avoided: frozenset[Element] = frozenset()
+    """What was out of reach when its plan was made."""
+    reports: Mapping[str, pb.Report] = field(default_factory=dict)
+
+    @property
+    def epoch(self) -> int:
+        """Of its plan, or of the first it will have."""
+        return self.request.epoch
+
+    @property
+    def active(self) -> bool:
+        """Whether agents are to attend it."""
+        return self.state in (JobState.WAITING, JobState.RUNNING, JobState.CHANGING)
+
+    @property
+    def auxiliary(self) -> tuple[str, ...]:
+        """The hosts that have a part in it and are no workers: servers and relays."""
+        if self.plan is not None:
+            return self.plan.auxiliary
+        return () if self.spec.among_hosts else self.request.servers
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """All hosts that have a part in it."""
+        return tuple(dict.fromkeys((*self.request.workers, *self.auxiliary)))
+
+
+def move(
+    job: Job, to: JobState, date: float, reason: str = "", outcome: JobState | None = None
+) -> None:
+    """Move a job to its next state; nothing else does. ValueError for one that cannot follow.
+
+    `outcome`: for DRAINING, and only there, what follows then.
+    """
+    drained = job.state is JobState.DRAINING
+    if to not in NEXT[job.state] or (drained and to is not job.outcome):
+        raise ValueError(f"job {job.number} is {job.state} ({job.outcome}): {to} cannot follow")
+    if (outcome in NEXT[JobState.DRAINING]) != (to is JobState.DRAINING):
+        raise ValueError(f"job {job.number}: outcome {outcome} of {to}")
+    job.state = to
+    if drained:
+        return
+    job.reason = reason
+    if to is JobState.RUNNING and not job.started:
+        job.started = date
+    job.outcome = to if to.over else outcome
+    if job.outcome is not None:
+        job.ended, job.bypassed = date, frozenset()
