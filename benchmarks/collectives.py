@@ -18,11 +18,12 @@ from typing import Any
 
 from google.protobuf.json_format import MessageToJson
 
-from cli.experiment.description import Algorithm, Experiment, WorldKind
+from cli.experiment.description import Experiment, WorldKind
 from cli.experiment.emulated import with_cluster
 from cli.experiment.prepare import Prepared, prepare
 from cli.experiment.result import RunFailed
 from cli.experiment.session import Running, no_progress, run_job
+from collectives.choices import Algorithm
 from collectives.messages import workload_message
 from collectives.plan import DataType
 from host_agent.workload import Verdict, call_seconds, intervals_from, verdict_from

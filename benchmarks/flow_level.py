@@ -10,11 +10,12 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
-from cli.experiment.description import Algorithm, Experiment, WorldKind
+from cli.experiment.description import Experiment, WorldKind
 from cli.experiment.emulated import with_cluster
 from cli.experiment.prepare import Prepared, prepare
 from cli.experiment.result import Measured
 from cli.experiment.session import Running, no_progress, run_job
+from collectives.choices import Algorithm
 from collectives.plan import DataType
 from mininet_topos.emulation import Emulation
 from timing.routes import LinkArrays

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from cli.experiment.description import Algorithm, Experiment, WorldKind
+from cli.experiment.description import Experiment, WorldKind
 from cli.experiment.prepare import prepare
 from cli.experiment.result import Report
 from cli.experiment.runner import run_experiment
+from collectives.choices import Algorithm
 from collectives.plan import DataType
 from protocol.wire import LANE_BYTES, frame_bytes
 from timing.tcp_segments import SEGMENT_BYTES, SEGMENT_HEADER_BYTES

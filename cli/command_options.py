@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from fractions import Fraction
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from collectives.choices import (
+    MOST_WINDOW,
     PLANNER_NAMES,
+    Algorithm,
     Coordination,
     DataType,
     FormOptions,
@@ -18,7 +22,8 @@ from collectives.choices import (
     Shape,
     Siblings,
 )
-from network.units import parse_rate
+from collectives.workload import MOST_WORKERS
+from network.units import parse_rate, parse_time
 from protocol.errors import InputError
 
 if TYPE_CHECKING:
@@ -27,9 +32,9 @@ if TYPE_CHECKING:
 
     from controller.api.client import ControllerClient
 
-TopologyArgument = Annotated[
-    str, typer.Argument(help="Name (star:8, leaf-spine:4x4, fat-tree:4, ...) or file.")
-]
+_TOPOLOGY = "Name (star:8, leaf-spine:4x4, fat-tree:4, ...) or file."
+TopologyArgument = Annotated[str, typer.Argument(help=_TOPOLOGY)]
+TopologyOption = Annotated[str, typer.Option(help=_TOPOLOGY)]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 ControllerOption = Annotated[
     str | None,
@@ -37,6 +42,22 @@ ControllerOption = Annotated[
 ]
 WorkersOption = Annotated[int | None, typer.Option(help="Number of workers; default: all hosts.")]
 ServersOption = Annotated[int, typer.Option(help="Parameter servers; each roots a tree.")]
+NamedServersOption = Annotated[
+    str,
+    typer.Option(
+        help="How many parameter servers, or their names: ps1,ps2. Each roots a tree; of an "
+        "embedding they are the hosts that may help."
+    ),
+]
+AlgorithmOption = Annotated[Algorithm, typer.Option(help="Who sums.")]
+WindowOption = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        max=MOST_WINDOW,
+        help="Fragments in flight on a tree, a power of two; default: what slots and engine allow.",
+    ),
+]
 MaxHopsOption = Annotated[
     int | None,
     typer.Option(
@@ -127,12 +148,39 @@ SiblingsOption = Annotated[
 
 def rate(option: str, text: str | None) -> float | None:
     """Return a rate in bit/s; None where none is given, or `none`. InputError for what is none."""
-    if text is None or text == "none":
-        return None
+    return None if text in (None, "none") else _parsed(option, text, parse_rate)
+
+
+def exact_rate(option: str, text: str | None) -> Fraction | None:
+    """Return a rate in bit/s as it is written; None where none is given. InputError as `rate`."""
+    found = _parsed(option, text, parse_rate)
+    return None if found is None else Fraction(str(found))
+
+
+def seconds(option: str, text: str | None) -> float | None:
+    """Return a time in seconds; None where none is given. InputError for what is none."""
+    return _parsed(option, text, parse_time)
+
+
+def _parsed(option: str, text: str | None, parse: Callable[[str], float]) -> float | None:
     try:
-        return parse_rate(text)
+        return None if text is None else parse(text)
     except ValueError as error:
         raise InputError(f"{option}: {error}") from None
+
+
+def hosts(role: str, text: str) -> int | tuple[str, ...]:
+    """Return a number of hosts, or their names. InputError for what is neither."""
+    if re.fullmatch("[+-]?[0-9]+", text.strip()):
+        # Python refuses to make a number of thousands of digits.
+        number = int(text) if len(text) < 9 else MOST_WORKERS + 1
+        if not 1 <= number <= MOST_WORKERS:
+            raise InputError(f"{role} {text:.40}: expected 1 to {MOST_WORKERS}, or names of hosts")
+        return number
+    names = tuple(name.strip() for name in text.split(","))
+    if not all(names):
+        raise InputError(f"{role} {text!r:.40}: expected a number, or names of hosts as h1,h2")
+    return names
 
 
 def form_options(form: Shape, siblings: Siblings | None, *, level_wise: bool) -> FormOptions:

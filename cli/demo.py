@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from cli.experiment.description import Algorithm, Experiment, WorldKind
+from cli.experiment.description import Experiment, WorldKind
 from cli.experiment.prepare import prepare
 from cli.experiment.result import Report, write_json
 from cli.reports import page
 from cli.reports.network_drawing import network_svg
 from cli.reports.summary import figures, si
-from collectives.choices import DataType
+from collectives.choices import Algorithm, DataType
 from files.output import check_writable, write_file
 from host_agent.digits import train_alone
 

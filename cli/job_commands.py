@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from datetime import datetime
 from pathlib import Path
@@ -14,6 +13,7 @@ from cli.command_options import (
     ELEMENTS,
     ROUNDS,
     SEED,
+    AlgorithmOption,
     ControllerOption,
     CoordinateOption,
     CoordinationOption,
@@ -25,6 +25,7 @@ from cli.command_options import (
     MaxHeightOption,
     MaxTreesOption,
     MinRateOption,
+    NamedServersOption,
     PlannerOption,
     ResultsOption,
     RoundsOption,
@@ -32,8 +33,10 @@ from cli.command_options import (
     SiblingsOption,
     TrainOption,
     TreeBandwidthOption,
+    WindowOption,
     connect,
     form_options,
+    hosts,
     print_json,
     print_table,
     rate,
@@ -41,14 +44,14 @@ from cli.command_options import (
 from collectives.choices import (
     DEFAULT_FORM,
     LEVEL_WISE,
-    MOST_WINDOW,
     SCHEDULE_NAMES,
+    Algorithm,
     Coordination,
     DataType,
     FormOptions,
     Shape,
 )
-from collectives.workload import DATA_SETS, MOST_WORKERS, WorkloadSpec
+from collectives.workload import DATA_SETS, WorkloadSpec
 from controller.jobs.job_state import JobError, JobState
 from files.json_text import parse_json
 from network.units import format_rate
@@ -72,13 +75,7 @@ def submit(
     workers: Annotated[
         str, typer.Option(help="How many workers, or their hosts, comma-separated.")
     ] = "2",
-    servers: Annotated[
-        str,
-        typer.Option(
-            help="How many parameter servers (the least busy hosts), or their names; of an "
-            "embedding those that may help."
-        ),
-    ] = "1",
+    servers: NamedServersOption = "1",
     elements: ElementsOption = ELEMENTS,
     rounds: RoundsOption = ROUNDS,
     dtype: DataTypeOption = DataType.FLOAT32,
@@ -94,12 +91,7 @@ def submit(
         ),
     ] = False,
     seed: SeedOption = SEED,
-    algorithm: Annotated[
-        str,
-        typer.Option(
-            help=f"in-network, server, embedding, multi-tree, or {', '.join(SCHEDULE_NAMES)}."
-        ),
-    ] = "in-network",
+    algorithm: AlgorithmOption = Algorithm.IN_NETWORK,
     level_wise_form: LevelWiseFormOption = Shape.AUTO,
     siblings: SiblingsOption = None,
     planner: PlannerOption = None,
@@ -108,10 +100,7 @@ def submit(
     min_rate: MinRateOption = None,
     tree_bandwidth: TreeBandwidthOption = None,
     keep: KeepOption = None,
-    window: Annotated[
-        int,
-        typer.Option(min=0, max=MOST_WINDOW, help="Fragments in flight; 0: the cluster's choice."),
-    ] = 0,
+    window: WindowOption = None,
     task: Annotated[
         Path | None,
         typer.Option(help="JSON file of what agents do, instead of tensors as above."),
@@ -142,7 +131,7 @@ def submit(
         algorithm=algorithm,
         form=form_options(level_wise_form, siblings, level_wise=algorithm == LEVEL_WISE),
     )
-    submission.planner, submission.window = planner or "", window
+    submission.planner, submission.window = planner or "", window or 0
     submission.coordination = coordination
     if results is not None:
         submission.MergeFrom(pb.Submission(results=results.name))
@@ -185,8 +174,15 @@ def make_submission(
     from protocol import hopsum_pb2 as pb
 
     submission = pb.Submission(name=name, algorithm=algorithm)
-    submission.worker_count = _hosts("workers", workers, submission.workers)
-    submission.server_count = _hosts("servers", servers, submission.servers)
+    asked = hosts("workers", workers), hosts("servers", servers)
+    if isinstance(asked[0], int):
+        submission.worker_count = asked[0]
+    else:
+        submission.workers.extend(asked[0])
+    if isinstance(asked[1], int):
+        submission.server_count = asked[1]
+    else:
+        submission.servers.extend(asked[1])
     workload = WorkloadSpec(
         kind,
         submission.worker_count or len(submission.workers),
@@ -202,21 +198,6 @@ def make_submission(
     if algorithm == LEVEL_WISE:
         submission.task.level_wise.CopyFrom(form_message(form))
     return submission
-
-
-def _hosts(role: str, text: str, names: Any) -> int:
-    """A number, or 0 after adding the names."""
-    if re.fullmatch("[0-9]+", text):
-        # Python refuses to make a number of thousands of digits.
-        number = int(text) if len(text) < 9 else MOST_WORKERS + 1
-        if not 1 <= number <= MOST_WORKERS:
-            raise JobError(f"{role} {text:.40}: expected 1 to {MOST_WORKERS}, or names of hosts")
-        return number
-    named = [name.strip() for name in text.split(",")]
-    if not all(named):
-        raise JobError(f"{role} {text!r:.40}: expected a number, or names of hosts as h1,h2")
-    names.extend(named)
-    return 0
 
 
 def read_task(file: Path) -> pb.Task:

@@ -10,9 +10,12 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from cli.cluster_commands import LanesOption
 from cli.command_options import (
     ELEMENTS,
+    ROUNDS,
     DataTypeOption,
+    ElementsOption,
     HostsOption,
     JsonOption,
     KeepOption,
@@ -21,13 +24,20 @@ from cli.command_options import (
     MaxHopsOption,
     MaxTreesOption,
     MinRateOption,
+    NamedServersOption,
     PlainOption,
     RateOption,
     ResultsOption,
+    RoundsOption,
+    TopologyOption,
     TreeBandwidthOption,
     UplinkOption,
+    WindowOption,
+    exact_rate,
+    hosts,
     print_json,
     print_table,
+    seconds,
 )
 from cli.reports.embedding_report import (
     embedding_dict,
@@ -40,17 +50,16 @@ from cli.reports.network_drawing import network_svg
 from cli.reports.plan_report import explanation, forest_dict, forest_trees, plan_dict, plan_tree
 from collectives.choices import DataType
 from collectives.plan import WINDOW_EMBEDDED, JobPlan, PlanError
-from collectives.workload import MOST_ELEMENTS, MOST_TENSORS
 from controller.jobs.sharing import fitting_window
 from files.output import write_file
 from network.loaders import load_network
 from network.model import Network
 from network.topologies import is_topology
-from network.units import format_bytes, format_rate, format_time, parse_rate, parse_time
+from network.units import format_bytes, format_rate, format_time
 from planning.answers import NAMES, Answer, answer, check_without_mtree
 from planning.model.forest import ForestOptions, keep_of
 from planning.model.graph import planning_graph
-from planning.model.placement import Placement, place
+from planning.model.placement import place_ranks
 from planning.model.request import Algorithm, EmbeddingOptions, Method, PlanRequest
 from planning.model.stack_depth import stack_depth
 from planning.registry import EMBEDDING
@@ -59,9 +68,7 @@ from timing.prediction import Prediction, predict
 
 
 def plan(
-    topology: Annotated[
-        str, typer.Option(help="Name (star:8, leaf-spine:4x4, fat-tree:4, ...) or file.")
-    ] = "fat-tree:4",
+    topology: TopologyOption = "fat-tree:4",
     planner: Annotated[
         str | None,
         typer.Option(
@@ -72,9 +79,7 @@ def plan(
     workers: Annotated[
         str | None, typer.Option(help="How many, or their names: h1,h2. Default: all hosts.")
     ] = None,
-    servers: Annotated[
-        str, typer.Option(help="How many parameter servers, or their names: ps1,ps2.")
-    ] = "1",
+    servers: NamedServersOption = "1",
     max_trees: MaxTreesOption = None,
     max_height: MaxHeightOption = None,
     max_delay: Annotated[
@@ -95,16 +100,11 @@ def plan(
     ] = None,
     algorithm: Annotated[Algorithm, typer.Option(help="Who sums.")] = Algorithm.IN_NETWORK,
     results: ResultsOption = None,
-    elements: Annotated[
-        int, typer.Option(min=1, max=MOST_ELEMENTS, help="Elements of the tensor.")
-    ] = ELEMENTS,
+    elements: ElementsOption = ELEMENTS,
     dtype: DataTypeOption = DataType.FLOAT32,
-    rounds: Annotated[int, typer.Option(min=1, max=MOST_TENSORS, help="All-reduces.")] = 1,
-    lanes: Annotated[int, typer.Option(help="Values a packet.")] = 256,
-    window: Annotated[
-        int | None,
-        typer.Option(help="Fragments in flight on a tree. Default: 256, or what the slots allow."),
-    ] = None,
+    rounds: RoundsOption = ROUNDS,
+    lanes: LanesOption = 256,
+    window: WindowOption = None,
     max_hops: MaxHopsOption = None,
     link_rate: RateOption = None,
     uplink_rate: UplinkOption = None,
@@ -121,7 +121,8 @@ def plan(
     as_json: JsonOption = False,
 ) -> None:
     """Plan a job: trees, rates and their bound, what each switch does, bytes on each link."""
-    named_workers, named_servers = _hosts("workers", workers), _hosts("servers", servers)
+    named_workers = None if workers is None else hosts("workers", workers)
+    named_servers = hosts("servers", servers)
     loaded = load_network(
         topology,
         link_rate=link_rate,
@@ -132,7 +133,7 @@ def plan(
         plain=plain or (),
         hosts_per_switch=hosts_per_switch,
     )
-    placement = _place(loaded, named_workers, named_servers)
+    placement = place_ranks(loaded, named_workers, named_servers)
     request = PlanRequest(
         1,
         1,
@@ -148,12 +149,12 @@ def plan(
         forest=ForestOptions(
             max_trees=max_trees,
             max_height=max_height,
-            max_delay=_delay(max_delay),
-            min_rate=_rate("min-rate", min_rate) or Fraction(0),
+            max_delay=seconds("max-delay", max_delay),
+            min_rate=exact_rate("min-rate", min_rate) or Fraction(0),
             gap=gap,
             time_limit=time_limit,
             seed=seed,
-            tree_bandwidth=_rate("tree-bandwidth", tree_bandwidth),
+            tree_bandwidth=exact_rate("tree-bandwidth", tree_bandwidth),
             keep=keep_of(keep),
         ),
         method=method,
@@ -210,51 +211,6 @@ def plan(
         print_json(values)
         return
     _show(Shown(loaded, rated is loaded, found, prediction, reasons, top))
-
-
-def _hosts(role: str, text: str | None) -> int | tuple[str, ...] | None:
-    """A number of hosts, or their names."""
-    if text is None:
-        return None
-    try:
-        return int(text)
-    except ValueError:
-        names = tuple(name.strip() for name in text.split(","))
-    if not all(names):
-        raise PlanError(f"{role} {text!r:.40}: expected a number, or names of hosts as h1,h2")
-    return names
-
-
-def _place(
-    network: Network, workers: int | tuple[str, ...] | None, servers: int | tuple[str, ...] | None
-) -> Placement:
-    if network.switches:
-        return place(network, workers, 1 if servers is None else servers)
-    # Trees of hosts need no server: place one aside, and it works too.
-    hosts = tuple(network.hosts)
-    if isinstance(workers, int):
-        if not 1 <= workers <= len(hosts):
-            raise PlanError(f"{network.name}: {workers} workers: expected 1 to {len(hosts)}")
-        return Placement(hosts[:workers], ())
-    return Placement(workers or hosts, ())
-
-
-def _rate(option: str, text: str | None) -> Fraction | None:
-    if text is None:
-        return None
-    try:
-        return Fraction(str(parse_rate(text)))
-    except ValueError as error:
-        raise PlanError(f"{option}: {error}") from None
-
-
-def _delay(text: str | None) -> float | None:
-    if text is None:
-        return None
-    try:
-        return parse_time(text)
-    except ValueError as error:
-        raise PlanError(f"max-delay: {error}") from None
 
 
 def _with_rates(topology: str, network: Network) -> Network:

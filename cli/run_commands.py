@@ -16,6 +16,7 @@ from cli.command_options import (
     ELEMENTS,
     ROUNDS,
     SEED,
+    AlgorithmOption,
     CoordinateOption,
     CoordinationOption,
     DataTypeOption,
@@ -27,63 +28,48 @@ from cli.command_options import (
     MaxHopsOption,
     MaxTreesOption,
     MinRateOption,
+    NamedServersOption,
     PlannerOption,
     ResultsOption,
     RoundsOption,
     SeedOption,
     SiblingsOption,
+    TopologyOption,
     TrainOption,
     TreeBandwidthOption,
+    UplinkOption,
+    WindowOption,
+    hosts,
     rate,
+    seconds,
 )
 from cli.console import complain, console
-from cli.experiment.description import (
-    Algorithm,
-    Engine,
-    Experiment,
-    ExperimentError,
-    PacketIo,
-    WorldKind,
-)
+from cli.experiment.description import Engine, Experiment, PacketIo, WorldKind
 from cli.experiment.result import Report
 from cli.experiment.runner import run_experiment
 from cli.reports.summary import run_table
-from collectives.choices import DEFAULT_PLANNER, Coordination, DataType, FormOptions, Shape
+from collectives.choices import (
+    DEFAULT_PLANNER,
+    Algorithm,
+    Coordination,
+    DataType,
+    FormOptions,
+    Shape,
+)
 from mininet_topos.loader import why_unavailable
 from network.topologies import is_topology
-from network.units import parse_time
-
-
-def _names(workers: str) -> tuple[str, ...]:
-    """The names of hosts, none if it is a number."""
-    try:
-        int(workers)
-    except ValueError:
-        return tuple(name.strip() for name in workers.split(",") if name.strip())
-    return ()
-
-
-def _seconds(text: str | None) -> float | None:
-    if text is None:
-        return None
-    try:
-        return parse_time(text)
-    except ValueError as error:
-        raise ExperimentError(f"latency: {error}") from None
 
 
 def run(
-    topology: Annotated[
-        str, typer.Option(help="Name (star:8, leaf-spine:4x4, fat-tree:4, ...) or file.")
-    ] = "fat-tree:4",
+    topology: TopologyOption = "fat-tree:4",
     workers: Annotated[str, typer.Option(help="Number of workers, or their names: h1,h2.")] = "8",
     elements: ElementsOption = ELEMENTS,
     rounds: RoundsOption = ROUNDS,
-    algorithm: Annotated[Algorithm, typer.Option(help="Who sums.")] = Algorithm.IN_NETWORK,
+    algorithm: AlgorithmOption = Algorithm.IN_NETWORK,
     world: Annotated[
         WorldKind, typer.Option(help="Virtual time, or real processes (root).")
     ] = WorldKind.SIMULATION,
-    engine: Annotated[Engine, typer.Option(help="Switch that runs the P4.")] = Engine.EMBEDDED,
+    engine: EngineOption = Engine.EMBEDDED,
     dtype: DataTypeOption = DataType.FLOAT32,
     results: ResultsOption = None,
     link_rate: Annotated[
@@ -93,18 +79,16 @@ def run(
             "says, 25Mbit in a network by name."
         ),
     ] = None,
-    uplink_rate: Annotated[str | None, typer.Option(help="Rate of links between switches.")] = None,
+    uplink_rate: UplinkOption = None,
     latency: Annotated[
         str | None, typer.Option(help="Latency of every link, e.g. 20us (simulation only).")
     ] = None,
     loss: LossOption = 0.0,
     seed: SeedOption = SEED,
-    lanes: Annotated[int, typer.Option(help="Values a packet.")] = 256,
-    window: Annotated[
-        int | None, typer.Option(help="Fragments in flight; default by engine.")
-    ] = None,
+    lanes: LanesOption = 256,
+    window: WindowOption = None,
     max_hops: MaxHopsOption = None,
-    servers: Annotated[int, typer.Option(help="Parameter servers; each roots a tree.")] = 1,
+    servers: NamedServersOption = "1",
     planner: PlannerOption = None,
     max_trees: MaxTreesOption = None,
     max_height: MaxHeightOption = None,
@@ -126,13 +110,11 @@ def run(
     """Run all-reduce of random tensors (or a training) and check every element and byte."""
     if link_rate is None and is_topology(topology):
         link_rate = "25Mbit"
-    names = _names(workers)
-    if not names and not workers.strip().lstrip("+-").isdecimal():
-        raise ExperimentError(f"workers {workers!r:.40}: expected a number, or names of hosts")
+    named_workers, named_servers = hosts("workers", workers), hosts("servers", servers)
     experiment = Experiment(
         topology=topology,
-        workers=len(names) or int(workers),
-        worker_names=names,
+        workers=named_workers if isinstance(named_workers, int) else len(named_workers),
+        worker_names=() if isinstance(named_workers, int) else named_workers,
         elements=elements,
         rounds=rounds,
         algorithm=algorithm,
@@ -142,13 +124,14 @@ def run(
         results=results,
         link_rate=rate("link-rate", link_rate),
         uplink_rate=rate("uplink-rate", uplink_rate),
-        latency=_seconds(latency),
+        latency=seconds("latency", latency),
         loss=loss,
         seed=seed,
         lanes=lanes,
         window=window,
         max_hops=max_hops,
-        servers=servers,
+        servers=named_servers if isinstance(named_servers, int) else len(named_servers),
+        server_names=() if isinstance(named_servers, int) else named_servers,
         planner=DEFAULT_PLANNER if planner is None else planner,
         max_trees=max_trees,
         max_height=max_height,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,6 +14,7 @@ from cli.command_options import (
     LevelWiseFormOption,
     SiblingsOption,
     TreeBandwidthOption,
+    exact_rate,
     form_options,
 )
 from cli.reports.schedule_drawing import schedule_svg
@@ -30,13 +30,12 @@ from collectives.schedule_json import schedule_from_json, schedule_to_json
 from collectives.workload import MOST_ELEMENTS, MOST_WORKERS
 from files.output import write_file
 from network.loaders import load_network
-from network.model import Network, NetworkError
+from network.model import Network
 from network.paths import PlainRoutes
-from network.units import parse_rate
 from planning.answers import HOST_PLANNERS, host_forest
 from planning.model.forest import ForestOptions, keep_of
 from planning.model.graph import planning_graph
-from planning.model.placement import Placement, place
+from planning.model.placement import Placement, place, without_servers
 from planning.model.request import PlanRequest
 from planning.registry import make_plan
 from timing.schedule_bytes import link_volumes, pair_volumes
@@ -81,10 +80,10 @@ def make(
     needed = servers if algorithm in WITH_SERVERS else 0
     rate = None if link_rate == "none" else link_rate
     network = load_network(topology, link_rate=rate, workers=workers, servers=needed)
-    placement = place(network, workers, needed) if needed else _all_work(network, workers)
+    placement = place(network, workers, needed) if needed else without_servers(network, workers)
     options = ForestOptions(
         max_trees=max_trees,
-        tree_bandwidth=_rate("tree-bandwidth", tree_bandwidth),
+        tree_bandwidth=exact_rate("tree-bandwidth", tree_bandwidth),
         keep=keep_of(keep),
     )
     form = form_options(level_wise_form, siblings, level_wise=algorithm == LEVEL_WISE)
@@ -104,22 +103,6 @@ def make(
         sys.stdout.write(text + "\n")
     else:
         write_file(output, text + "\n")
-
-
-def _all_work(network: Network, workers: int | None) -> Placement:
-    hosts = tuple(network.hosts)
-    if workers is not None and not 1 <= workers <= len(hosts):
-        raise NetworkError(f"{network.name}: {workers} workers: expected 1 to {len(hosts)}")
-    return Placement(hosts[:workers], ())
-
-
-def _rate(option: str, text: str | None) -> Fraction | None:
-    if text is None:
-        return None
-    try:
-        return Fraction(str(parse_rate(text)))
-    except ValueError as error:
-        raise ScheduleError(f"{option}: {error}") from None
 
 
 def _make(

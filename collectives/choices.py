@@ -20,6 +20,35 @@ PLANNER_NAMES = ("multi-hop", "multi-tree", "embedding", "mtree")
 """Of `planning.registry` and `planning.answers`."""
 
 
+class Algorithm(StrEnum):
+    """How gradients are summed."""
+
+    IN_NETWORK = "in-network"
+    """In the switches, hop by hop."""
+    SERVER = "server"
+    """By a parameter server; no switch aggregates."""
+    RING = "ring"
+    """By a ring all-reduce among the workers, over TCP; like those below."""
+    HALVING_DOUBLING = "halving-doubling"
+    """Recursive halving and doubling."""
+    TREE = "tree"
+    """Up and down a balanced binary tree of the workers."""
+    DOUBLE_TREE = "double-tree"
+    """On two binary trees, half of the tensor each."""
+    LEVEL_WISE = "level-wise"
+    """Level by level on the tree of the network."""
+    MULTI_TREE = "multi-tree"
+    """On trees of the planner multi-tree or mtree: in switches, or without any by TCP."""
+
+    EMBEDDING = "embedding"
+    """As the planner of that name: parts of a tensor in the switches, others by TCP among hosts."""
+
+    @property
+    def among_hosts(self) -> bool:
+        """Whether the workers sum by a schedule over TCP, without planner, servers or switches."""
+        return self not in (Algorithm.IN_NETWORK, Algorithm.SERVER, Algorithm.EMBEDDING)
+
+
 class DataType(StrEnum):
     """What the tensors hold."""
 

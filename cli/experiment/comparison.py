@@ -7,18 +7,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from cli.experiment.description import Algorithm, Experiment, ExperimentError
-from cli.experiment.prepare import job_on, place_ranks, plan_job, task_of
+from cli.experiment.description import Experiment, ExperimentError
+from cli.experiment.prepare import job_on, plan_job, task_of
 from collectives.algorithms.catalogue import LEVEL_WISE, MULTI_TREE, SCHEDULES, make_schedule
 from collectives.algorithms.level_wise_form import forms_of
 from collectives.algorithms.trees import SharedTree
-from collectives.choices import DEFAULT_FORM, DataType, FormOptions
+from collectives.choices import DEFAULT_FORM, Algorithm, DataType, FormOptions
 from collectives.plan import JobPlan
 from controller.jobs.job_request import complete_task
 from network.loaders import load_network
 from network.model import Network
 from network.units import parse_rate, parse_size
 from planning.answers import MTREE, NAMES
+from planning.model.placement import place_ranks
 from protocol.wire import LANES_DEFAULT
 from timing.routes import LinkArrays
 from timing.scenario import Background, Scenario, Timing

@@ -10,6 +10,7 @@ from collectives.choices import (
     DEFAULT_FORM,
     DEFAULT_PLANNER,
     MOST_WINDOW,
+    Algorithm,
     Coordination,
     DataType,
     FormOptions,
@@ -27,35 +28,6 @@ SERVER_QUEUE = 512
 """Frames that may wait for one link of a host: below the 1000 of Linux's queues."""
 DEFAULT_TREES = 8
 """Trees at most that the planners multi-tree and mtree may use in a run that does not say."""
-
-
-class Algorithm(StrEnum):
-    """How gradients are summed."""
-
-    IN_NETWORK = "in-network"
-    """In the switches, hop by hop."""
-    SERVER = "server"
-    """By a parameter server; no switch aggregates."""
-    RING = "ring"
-    """By a ring all-reduce among the workers, over TCP; like those below."""
-    HALVING_DOUBLING = "halving-doubling"
-    """Recursive halving and doubling."""
-    TREE = "tree"
-    """Up and down a balanced binary tree of the workers."""
-    DOUBLE_TREE = "double-tree"
-    """On two binary trees, half of the tensor each."""
-    LEVEL_WISE = "level-wise"
-    """Level by level on the tree of the network."""
-    MULTI_TREE = "multi-tree"
-    """On trees of the planner multi-tree or mtree: in switches, or without any by TCP."""
-
-    EMBEDDING = "embedding"
-    """As the planner of that name: parts of a tensor in the switches, others by TCP among hosts."""
-
-    @property
-    def among_hosts(self) -> bool:
-        """Whether the workers sum by a schedule over TCP, without planner, servers or switches."""
-        return self not in (Algorithm.IN_NETWORK, Algorithm.SERVER, Algorithm.EMBEDDING)
 
 
 class WorldKind(StrEnum):
@@ -89,7 +61,7 @@ class ExperimentError(InputError):
 class Experiment:
     """One all-reduce experiment. Rates in bits per second, times in seconds.
 
-    `worker_names`: the workers, if they are not the first hosts. `train`: train on this data set
+    `worker_names`, `server_names`: those that are not to be chosen. `train`: train on this data set
     instead of summing random tensors; `rounds` is then the number of epochs, and with `coordinate`
     a step's gradients are several operators, summed in an order that the workers agree on (else all
     in one tensor), by `coordination`. `results` None: replicated, but unicast for the parameter
@@ -121,6 +93,7 @@ class Experiment:
     max_hops: int | None = None
     worker_names: tuple[str, ...] = ()
     servers: int = 1
+    server_names: tuple[str, ...] = ()
     planner: str = DEFAULT_PLANNER
     max_trees: int | None = None
     max_height: int | None = None
@@ -145,11 +118,14 @@ class Experiment:
             value = getattr(self, name)
             if not least <= value <= most:
                 raise ExperimentError(f"{name} {value}: expected {least} to {most}")
-        names = self.worker_names
-        if names and (len(names) != self.workers or len(set(names)) != self.workers):
-            raise ExperimentError(
-                f"workers {', '.join(names)}: expected {self.workers} different hosts"
-            )
+        for role, count, names in (
+            ("workers", self.workers, self.worker_names),
+            ("servers", self.servers, self.server_names),
+        ):
+            if names and (len(names) != count or len(set(names)) != count):
+                raise ExperimentError(
+                    f"{role} {', '.join(names)}: expected {count} different hosts"
+                )
         for name in ("max_trees", "max_height"):
             bound = getattr(self, name)
             if bound is not None and bound < 1:

@@ -8,7 +8,6 @@ from fractions import Fraction
 from cli.experiment.description import (
     DEFAULT_TREES,
     SERVER_QUEUE,
-    Algorithm,
     Experiment,
     ExperimentError,
     WorldKind,
@@ -16,6 +15,7 @@ from cli.experiment.description import (
 from cli.experiment.result import DirectedLink, Predicted
 from collectives.algorithms.catalogue import make_schedule
 from collectives.algorithms.level_wise_form import forms_of
+from collectives.choices import Algorithm
 from collectives.plan import JobPlan
 from collectives.plan_checker import check_plans
 from controller.jobs.job_request import (
@@ -36,10 +36,10 @@ from host_agent.node.timing import SLACK, suitable_options
 from host_agent.task import Task, task_from, task_message
 from host_agent.workload import WorkloadSpec
 from network.loaders import load_network
-from network.model import Network, shorten
+from network.model import Network
 from planning.model.allocation import Allocator
 from planning.model.forest import ForestOptions, keep_of
-from planning.model.placement import Placement, place
+from planning.model.placement import Placement, place_ranks
 from planning.model.stack_depth import stack_depth
 from planning.registry import EMBEDDING, make_plan
 from timing.plan_prediction import predict_plan
@@ -159,7 +159,7 @@ def network_of(experiment: Experiment) -> Network:
         uplink_rate=experiment.uplink_rate,
         # Mininet has no latency emulation without netem; its predictions use none.
         latency=0.0 if experiment.world is WorldKind.MININET else experiment.latency,
-        servers=experiment.servers,
+        servers=1 if experiment.server_names else experiment.servers,
         workers=None if experiment.worker_names else experiment.workers,
     )
 
@@ -170,7 +170,11 @@ def job_on(network: Network, experiment: Experiment) -> tuple[ClusterSettings, J
     Raises NetworkError, PlanError, ExperimentError.
     """
     experiment = experiment.resolved
-    placed = place_ranks(network, experiment.worker_names or experiment.workers, experiment.servers)
+    placed = place_ranks(
+        network,
+        experiment.worker_names or experiment.workers,
+        experiment.server_names or experiment.servers,
+    )
     settings = replace(
         ALONE,
         lanes=experiment.lanes,
@@ -254,28 +258,6 @@ def _predict_plan(network: Network, plan: JobPlan, workload: WorkloadSpec) -> Pr
             predict_plan(network, plan, size, workload.dtype, rounds=steps) for size in sizes
         )
     return predict(network, plan, [(size, workload.dtype) for size in sizes], rounds=steps)
-
-
-def place_ranks(network: Network, workers: int | tuple[str, ...] | None, servers: int) -> Placement:
-    """Workers, and servers where there are switches: elsewhere every host may work.
-
-    `workers`: a number, names, or None: as many as there is room for. Raises ExperimentError,
-    NetworkError.
-    """
-    if network.switches:
-        return place(network, workers, servers)
-    hosts = tuple(network.hosts)
-    if isinstance(workers, tuple):
-        strange = [name for name in workers if name not in hosts]
-        if strange:
-            raise ExperimentError(
-                f"worker {strange[0]!r}: there is no such host in {network.name}; "
-                f"hosts: {shorten(hosts)}"
-            )
-        return Placement(workers, ())
-    if workers is not None and workers > len(hosts):
-        raise ExperimentError(f"{network.name}: {workers} workers: expected 1 to {len(hosts)}")
-    return Placement(hosts[:workers], ())
 
 
 def forest_options(experiment: Experiment) -> ForestOptions:

@@ -65,3 +65,30 @@ def place(
             f"({len(network.hosts)} hosts, of which {len(chosen)} serve)"
         )
     return Placement(tuple(free[:count]), chosen)
+
+
+def place_ranks(
+    network: Network, workers: int | Sequence[str] | None, servers: int | Sequence[str] = 1
+) -> Placement:
+    """As `place`; without switches no host serves, and every host may work.
+
+    Raises NetworkError.
+    """
+    return (
+        place(network, workers, servers) if network.switches else without_servers(network, workers)
+    )
+
+
+def without_servers(network: Network, workers: int | Sequence[str] | None) -> Placement:
+    """Choose the first hosts of a network (None: all), or keep those named. Raises NetworkError."""
+    hosts = tuple(network.hosts)
+    if isinstance(workers, int):
+        if not 1 <= workers <= len(hosts):
+            raise NetworkError(f"{network.name}: {workers} workers: expected 1 to {len(hosts)}")
+        return Placement(hosts[:workers], ())
+    for name in workers or ():
+        if name not in network.hosts:
+            raise NetworkError(
+                f"there is no host {name!r} in {network.name}; hosts: {shorten(hosts)}"
+            )
+    return Placement(tuple(workers or hosts), ())

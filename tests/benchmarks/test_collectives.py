@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from benchmarks.collectives import CASES, Case, Timed, gloo_missing, rows
-from cli.experiment.description import Algorithm
+from collectives.choices import Algorithm
 from network.loaders import load_network
 from network.paths import PlainRoutes, path_links
 from planning.model.placement import place

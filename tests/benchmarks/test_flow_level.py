@@ -6,9 +6,10 @@ import pytest
 
 from benchmarks.flow_level import CASES, Case, row, simulated_seconds
 from cli.experiment.comparison import Comparison, compare
-from cli.experiment.description import Algorithm, Experiment
+from cli.experiment.description import Experiment
 from cli.experiment.prepare import prepare
 from cli.experiment.result import Measured
+from collectives.choices import Algorithm
 from host_agent.workload import Verdict
 
 CASE = Case("star:5", 4)

@@ -77,7 +77,7 @@ def test_plan_as_text() -> None:
     assert "job 1, tree 0: server h16 takes 1 flow" in text
     assert "c1: sums 2, slots 0 to 255" in text
     assert "bytes on links (3 of 34" in text
-    assert "predicted time 349" in text
+    assert "predicted time 1.047 s" in text
     assert "links without a rate" in run("plan", "--topology", "star:2")
     assert "passes 8" in run("plan", "--topology", "star:40")
 
@@ -97,7 +97,7 @@ def test_plan_as_json(tmp_path: Path) -> None:
         "--json",
     )
     data = json.loads(out)
-    assert data["prediction"]["links"][0] == {"from": "h1", "to": "s1", "bytes": 1094}
+    assert data["prediction"]["links"][0] == {"from": "h1", "to": "s1", "bytes": 3 * 1094}
     assert data["trees"][0]["switches"]["s1"]["children"] == {"0": 1, "1": 2}
     assert data["trees"][0]["up"][0] == ["80020003", "00010000"]
     assert TREE_COLOURS[0] in drawn.read_text()

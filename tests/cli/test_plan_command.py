@@ -12,6 +12,7 @@ from cli.main import app
 from cli.reports.network_drawing import TREE_COLOURS
 from collectives.plan import PlanError
 from network.model import NetworkError
+from protocol.errors import InputError
 
 OVERSUBSCRIBED = ("--topology", "leaf-spine:4x4", "--link-rate", "8M", "--uplink-rate", "2M")
 
@@ -50,7 +51,7 @@ def test_json_has_rates_bound_and_trees() -> None:
     assert len(tree["edges"]) == len(tree["parents"]) == 21
     assert tree["share"] == 0.25
     assert tree["switches"]["l1"]["slot_base"] == 0
-    assert values["prediction"]["seconds"] < 5
+    assert values["prediction"]["seconds"] < 15
 
 
 def test_options_bind() -> None:
@@ -60,7 +61,7 @@ def test_options_bind() -> None:
         plan("--planner", "multi-tree", "--max-height", "3", *OVERSUBSCRIBED)
     with pytest.raises(PlanError, match="no tree of rate 3000000 joins all workers"):
         plan("--planner", "multi-tree", "--min-rate", "3M", *OVERSUBSCRIBED)
-    with pytest.raises(PlanError, match="min-rate: "):
+    with pytest.raises(InputError, match="min-rate: "):
         plan("--min-rate", "much")
 
 
@@ -75,7 +76,7 @@ def test_delays_are_limited_or_refused() -> None:
         plan("--planner", "multi-hop", *late, "9ms")
     with pytest.raises(PlanError, match="embedding takes topologies as they are"):
         plan("--planner", "embedding", *late, "9ms")
-    with pytest.raises(PlanError, match="max-delay: time 'soon'"):
+    with pytest.raises(InputError, match="max-delay: time 'soon'"):
         plan("--max-delay", "soon")
     hosts = ("--topology", "torus:3x3", "--latency", "1ms", "--planner", "multi-tree")
     assert planned(*hosts, "--max-delay", "2ms")["trees"][0]["height"] <= 2
@@ -173,7 +174,7 @@ def test_hosts_alone_need_no_server() -> None:
     ],
 )
 def test_planners_say_what_they_are_for(arguments: tuple[str, ...], message: str) -> None:
-    with pytest.raises(PlanError, match=message):
+    with pytest.raises(InputError, match=message):
         plan(*arguments)
 
 

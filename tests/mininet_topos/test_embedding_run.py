@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from cli.experiment.description import Algorithm, Experiment, WorldKind
+from cli.experiment.description import Experiment, WorldKind
 from cli.experiment.prepare import prepare
 from cli.experiment.runner import run_experiment
+from collectives.choices import Algorithm
 from collectives.plan import DataType
 from network.loaders import save_network
 from network.topologies import Options, make_topology

@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 
-from cli.experiment.description import Algorithm, Engine, Experiment, PacketIo, WorldKind
+from cli.experiment.description import Engine, Experiment, PacketIo, WorldKind
 from cli.experiment.prepare import prepare
 from cli.experiment.result import Report, RunFailed
 from cli.experiment.runner import run_experiment
+from collectives.choices import Algorithm
 from collectives.plan import DataType
 from mininet_topos.emulation import Emulation
 from mininet_topos.failures import EmulationError

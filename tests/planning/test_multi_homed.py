@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from cli.experiment.description import Algorithm, Experiment
+from cli.experiment.description import Experiment
 from cli.experiment.runner import run_experiment
+from collectives.choices import Algorithm
 from collectives.plan import PlanError
 from collectives.plan_checker import check_plans
 from network.loaders import load_network

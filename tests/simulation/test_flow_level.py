@@ -12,8 +12,9 @@ from dataclasses import dataclass
 import pytest
 
 from cli.experiment.comparison import ELEMENT_BYTES, Comparison, compare
-from cli.experiment.description import Algorithm, Experiment
+from cli.experiment.description import Experiment
 from cli.experiment.runner import run_experiment
+from collectives.choices import Algorithm
 from collectives.plan import DataType
 
 

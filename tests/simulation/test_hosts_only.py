@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from cli.experiment.description import Algorithm, Experiment, ExperimentError
+from cli.experiment.description import Experiment, ExperimentError
 from cli.experiment.prepare import prepare, task_of
 from cli.experiment.result import Report
 from cli.experiment.runner import run_experiment
 from collectives.algorithms.level_wise import Siblings
 from collectives.algorithms.level_wise_form import FormOptions, Shape
+from collectives.choices import Algorithm
 from collectives.plan import DataType, PlanError
 
 ELEMENTS = 60_000

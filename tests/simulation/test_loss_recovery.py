@@ -7,9 +7,10 @@ from statistics import median
 
 import pytest
 
-from cli.experiment.description import Algorithm, Experiment
+from cli.experiment.description import Experiment
 from cli.experiment.prepare import prepare
 from cli.experiment.simulated import run_simulated
+from collectives.choices import Algorithm
 
 
 def spent(experiment: Experiment) -> tuple[float, int]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from cli.experiment.description import Algorithm, Experiment
+from cli.experiment.description import Experiment
 from cli.experiment.runner import run_experiment
 from collectives.algorithms.level_wise import pieces_for
 from collectives.algorithms.rooted import network_tree
+from collectives.choices import Algorithm
 from network.loaders import load_network
 from tests.oracles import costs
 

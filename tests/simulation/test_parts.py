@@ -8,12 +8,13 @@ from functools import partial
 
 import pytest
 
-from cli.experiment.description import Algorithm, Engine, Experiment
+from cli.experiment.description import Engine, Experiment
 from cli.experiment.pipelines import pipeline_for
 from cli.experiment.prepare import prepare, task_of
 from cli.experiment.result import Report
 from cli.experiment.runner import run_experiment
 from cli.experiment.simulated import loader
+from collectives.choices import Algorithm
 from collectives.plan import DataType, HostPart, JobPlan, PlanError, TreePlan
 from controller.jobs.settings import ClusterSettings
 from host_agent.job import check_same_job

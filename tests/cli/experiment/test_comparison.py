@@ -10,11 +10,12 @@ import pytest
 from typer.testing import CliRunner
 
 from cli.experiment.comparison import ALGORITHMS, Comparison, compare, parse_background
-from cli.experiment.description import Algorithm, Experiment, ExperimentError
+from cli.experiment.description import Experiment, ExperimentError
 from cli.experiment.prepare import prepare
 from cli.main import app
 from cli.reports.comparison_plot import comparison_plot
 from collectives.algorithms.level_wise_form import FormOptions, Shape
+from collectives.choices import Algorithm
 from collectives.plan import PlanError
 from network.model import NetworkError
 from network.units import parse_size

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from cli.experiment.description import Algorithm, Experiment
+from cli.experiment.description import Experiment
 from cli.experiment.prepare import prepare, task_of
-from collectives.choices import Coordination
+from collectives.choices import Algorithm, Coordination
 from collectives.plan import PlanError
 from collectives.plan_checker import check_plans
 from protocol.wire import Reduction

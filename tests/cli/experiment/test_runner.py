@@ -7,17 +7,11 @@ from pathlib import Path
 import pytest
 
 from cli.demo import ALGORITHMS, run_demo
-from cli.experiment.description import (
-    Algorithm,
-    Engine,
-    Experiment,
-    ExperimentError,
-    PacketIo,
-    WorldKind,
-)
+from cli.experiment.description import Engine, Experiment, ExperimentError, PacketIo, WorldKind
 from cli.experiment.result import Report
 from cli.experiment.runner import run_experiment
 from cli.main import main
+from collectives.choices import Algorithm
 from collectives.plan import DataType, Results
 
 SMALL = Experiment(topology="star:3", workers=3, elements=3000, rounds=2, lanes=64)
@@ -132,7 +126,7 @@ def test_the_command_prints_json(
     [
         (["--topology", "moebius:3"], "neither a file nor the name of a topology"),
         (["--topology", "star:4", "--workers", "9"], "9 workers: expected 1 to 4"),
-        (["--lanes", "31"], "expected a multiple of 32"),
+        (["--lanes", "33"], "expected a multiple of 32"),
         (["--link-rate", "fast"], "rate 'fast'"),
         (["--planner", "magic"], "there is no planner 'magic'"),
         (["--topology", "torus:2x2", "--workers", "3"], "it has no switches; use"),

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from cli.experiment.description import Algorithm, Experiment
+from cli.experiment.description import Experiment
 from cli.experiment.runner import run_experiment
 from cli.main import app
+from collectives.choices import Algorithm
 from collectives.plan import PlanError
 from controller.jobs.sharing import fitting_window
 from network.loaders import load_network
@@ -64,5 +65,5 @@ def test_plans_with_few_slots(tmp_path: Path) -> None:
     asked = ["plan", "--topology", star(tmp_path, 100), "--json"]
     done = CliRunner().invoke(app, asked, catch_exceptions=False)
     assert json.loads(done.stdout)["window"] == 64
-    with pytest.raises(PlanError, match="window 0: expected a power of two"):
-        CliRunner().invoke(app, [*asked, "--window", "0"], catch_exceptions=False)
+    with pytest.raises(PlanError, match="window 3: expected a power of two"):
+        CliRunner().invoke(app, [*asked, "--window", "3"], catch_exceptions=False)

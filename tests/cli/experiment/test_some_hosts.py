@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from typer.testing import CliRunner
 
 from cli.experiment.comparison import Comparison, compare
-from cli.experiment.description import Algorithm, Experiment, ExperimentError
+from cli.experiment.description import Experiment, ExperimentError
 from cli.experiment.runner import run_experiment
 from cli.main import app
+from collectives.choices import Algorithm
 from collectives.plan import PlanError
 from network.loaders import load_network
+from network.model import NetworkError
 from planning.answers import HOST_PLANNERS, answer
 from planning.model.request import PlanRequest
 
@@ -56,7 +60,7 @@ def test_workers_by_name_at_the_command_line() -> None:
     asked += ["--planner", "multi-tree", "--workers"]
     done = CliRunner().invoke(app, [*asked, "h1,h2,h5"], catch_exceptions=False)
     assert done.exit_code == 0
-    with pytest.raises(ExperimentError, match="'h77': there is no such host"):
+    with pytest.raises(NetworkError, match="no host 'h77' in torus:3x3"):
         CliRunner().invoke(app, [*asked, "h1,h77"], catch_exceptions=False)
     with pytest.raises(ExperimentError, match="h1, h1: expected 2 different hosts"):
         CliRunner().invoke(app, [*asked, "h1,h1"], catch_exceptions=False)
@@ -68,3 +72,16 @@ def test_a_comparison_times_some_hosts() -> None:
     )
     assert timed.workers == 6
     assert timed.seconds > 0
+
+
+def test_servers_by_name_at_the_command_line() -> None:
+    asked = ["run", "--topology", "star:4", "--elements", "500", "--rounds", "1", "--json"]
+    asked += ["--workers", "h1,h2", "--servers"]
+    done = CliRunner().invoke(app, [*asked, "h4"], catch_exceptions=False)
+    report = json.loads(done.stdout)
+    links = {(link["from"], link["to"]): link["measured_bytes"] for link in report["links"]}
+    assert report["problems"] == []
+    assert links["s1", "h4"] > 0
+    assert links["s1", "ps"] == 0
+    with pytest.raises(NetworkError, match="h1 cannot be worker and server"):
+        CliRunner().invoke(app, [*asked, "h1"], catch_exceptions=False)

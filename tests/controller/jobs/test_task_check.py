@@ -48,6 +48,7 @@ from network.model import Network
 from planning.model.request import PlanRequest
 from planning.registry import make_plan
 from protocol import hopsum_pb2 as pb
+from protocol.errors import InputError
 
 GOOD: dict[str, Any] = {
     "kind": "random",
@@ -437,5 +438,5 @@ def test_every_algorithm_without_a_planner(algorithm: str) -> None:
 def test_what_the_command_refuses_by_itself(options: list[str], words: str) -> None:
     """Nothing is handed in: there is no controller."""
     done = CliRunner().invoke(app, ["submit", "a", "--controller", "unix:/none", *options])
-    assert isinstance(done.exception, (JobError, WorkloadError)), done.exception
+    assert isinstance(done.exception, InputError), done.exception
     assert words in str(done.exception)
