@@ -83,7 +83,7 @@ def _settings(
 
 @app.callback()
 def controller() -> None:
-    """The controller as a long-running process."""
+    """Run the controller as a long-running process."""
 
 
 @app.command()

@@ -48,7 +48,7 @@ class Demo:
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """The object of `report.json`."""
+        """Return the object of `report.json`."""
         return {
             "training": {
                 "accuracy": self.accuracy,
@@ -59,7 +59,7 @@ class Demo:
 
 
 def demo_experiments(world: WorldKind, seed: int = 1) -> tuple[Experiment, ...]:
-    """The demo's runs: digits, eight workers, a fat-tree of twenty switches."""
+    """Return the demo's runs: digits, eight workers, a fat-tree of twenty switches."""
     base = Experiment(
         topology="fat-tree:4",
         workers=8,

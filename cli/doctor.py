@@ -32,7 +32,7 @@ class Finding:
         return bool(self.found)
 
     def to_dict(self) -> dict[str, object]:
-        """The finding for `--json`."""
+        """Return the finding for `--json`."""
         return {**asdict(self), "ok": self.ok}
 
 
@@ -109,7 +109,7 @@ def _packages() -> list[Finding]:
 
 
 def _version(command: Sequence[str]) -> str:
-    """The first version number that a command prints, else where it is, '' if it is not."""
+    """Return the first version number that a command prints, else where it is, '' if it is not."""
     place = shutil.which(command[0])
     if place is None:
         return ""
@@ -129,7 +129,7 @@ def _version(command: Sequence[str]) -> str:
 
 
 def _mininet() -> str:
-    """The version of the distribution's Mininet package (never imported here)."""
+    """Return the version of the distribution's Mininet package (never imported here)."""
     if shutil.which("mnexec") is None or not (DIST_PACKAGES / "mininet").is_dir():
         return ""
     return _version(["mn", "--version"])

@@ -165,7 +165,8 @@ def make_submission(
     algorithm: str = "in-network",
     form: FormOptions = DEFAULT_FORM,
 ) -> pb.Submission:
-    """A job that sums tensors and checks every sum; `workers`, `servers` as the command takes them.
+    """Return a job that sums tensors and checks every sum; `workers`, `servers` as the command
+    takes them.
 
     `kind`: `random` tensors of `elements`, a data set to train on, or `process`: what processes on
     the workers' hosts hand to their agents. Raises JobError, WorkloadError.
@@ -201,7 +202,10 @@ def make_submission(
 
 
 def read_task(file: Path) -> pb.Task:
-    """The task in a file; JobError names the file, the line or field, and what is expected."""
+    """Return the task in a file.
+
+    JobError names the file, the line or field, and what is expected.
+    """
     from google.protobuf.json_format import ParseDict, ParseError
 
     from protocol import hopsum_pb2 as pb
@@ -316,7 +320,7 @@ def _plain(value: object) -> object:
 
 
 def job_dict(info: pb.JobInfo) -> dict[str, Any]:
-    """A job for programs; `checked` and `wrong` once its workers have reported."""
+    """Return a job for programs; `checked` and `wrong` once its workers have reported."""
     shown: dict[str, Any] = {
         "job": info.job,
         "name": info.name,
@@ -339,7 +343,8 @@ def job_dict(info: pb.JobInfo) -> dict[str, Any]:
 
 
 def verdict_of(info: pb.JobInfo) -> dict[str, Any]:
-    """What the workers found of their sums, all together. JobError if a report has no verdict.
+    """Return what the workers found of their sums, all together. JobError if a report has no
+    verdict.
 
     `level_wise`: how that algorithm exchanged the tensors, if it was the job's.
     """
@@ -369,7 +374,7 @@ def _seconds(info: pb.JobInfo) -> float | None:
 
 
 def node_dict(info: pb.NodeInfo) -> dict[str, Any]:
-    """A host for programs; rates in bit/s, None where the link is unlimited."""
+    """Return a host for programs; rates in bit/s, None where the link is unlimited."""
     return {
         "host": info.host,
         "attached": info.attached,

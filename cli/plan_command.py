@@ -214,7 +214,7 @@ def plan(
 
 
 def _with_rates(topology: str, network: Network) -> Network:
-    """The network; where one by name has no rates, with 1 on every link."""
+    """Return the network; where one by name has no rates, with 1 on every link."""
     if not is_topology(topology) or any(link.bandwidth is not None for link in network.links):
         return network
     return replace(network, links=tuple(replace(link, bandwidth=1.0) for link in network.links))
@@ -236,7 +236,7 @@ class Shown:
     top: int
 
     def rate(self, value: Fraction) -> str:
-        """A rate for people."""
+        """Return a rate for people."""
         return format_rate(float(value)) if self.real else f"{float(value):g} links"
 
 

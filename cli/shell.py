@@ -47,7 +47,7 @@ def install_shell(folder: Path | None = None) -> Path:
 
 
 def shell_command(python: Path, address: str, device_id: int, election_id: int) -> list[str]:
-    """The command line of the shell on a switch.
+    """Return the command line of the shell on a switch.
 
     An election id below the controller's makes a backup, which reads but does not write.
     """

@@ -132,7 +132,7 @@ def simulate(
 
 
 def comparison_table(compared: Sequence[Compared]) -> Table:
-    """A row a case: time, goodput, bytes on all links together and on the one with most."""
+    """Return a row a case: time, goodput, bytes on all links together and on the one with most."""
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     for head, side in COLUMNS:
         table.add_column(head, justify=side, no_wrap=True)
@@ -176,7 +176,7 @@ def _each(name: str, text: str | None, parse: Callable[[str], _T]) -> tuple[_T, 
 
 
 def _parts(name: str, text: str) -> list[str]:
-    """What is between the commas; ExperimentError where there is nothing."""
+    """Return what is between the commas; ExperimentError where there is nothing."""
     parts = [part.strip() for part in text.split(",")]
     if not all(parts):
         raise ExperimentError(f"{name} {text!r:.40}: expected one or several, with commas between")

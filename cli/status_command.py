@@ -129,7 +129,7 @@ def _slots(use: pb.UseReply) -> Table:
 
 
 def job_dict(job: pb.JobStatus) -> dict[str, Any]:
-    """A job and its agents, for programs."""
+    """Return a job and its agents, for programs."""
     return {
         "job": job.job,
         "epoch": job.epoch,

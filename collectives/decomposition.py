@@ -31,7 +31,7 @@ def check_weights(weights: Sequence[Fraction]) -> None:
 
 
 def divide(length: int, weights: Sequence[Fraction], block: int) -> tuple[tuple[int, int], ...]:
-    """The elements (start, stop) of a flat tensor of `length` that each topology exchanges.
+    """Return the elements (start, stop) of a flat tensor of `length` that each topology exchanges.
 
     Whole blocks of `block` elements (a switch sums a fragment at a time), each cut rounded to the
     nearest, half to even; the last topology with a weight gets the broken block. The ranges follow

@@ -123,7 +123,7 @@ class _Table:
 
 
 def channels(schedule: Schedule, node: int) -> tuple[tuple[Channel, ...], tuple[Channel, ...]]:
-    """The channels on which a node sends, and those on which it receives."""
+    """Return the channels on which a node sends, and those on which it receives."""
     chains = schedule.chains
     sends: dict[Channel, None] = {}
     receives: dict[Channel, None] = {}
@@ -204,7 +204,7 @@ class Execution:
         return max(0, min(stream.missing, min(room, WAITING_BYTES) - len(stream.waiting)))
 
     def outgoing(self, channel: Channel, limit: int) -> bytes:
-        """The next bytes for a channel, at most `limit`; empty while there are none."""
+        """Return the next bytes for a channel, at most `limit`; empty while there are none."""
         item = self.values.itemsize
         taken: list[bytes] = []
         stream = self._out[channel]

@@ -30,7 +30,7 @@ _FRACTION = re.compile("-?[0-9]{1,1000}(/0*[1-9][0-9]{0,999})?")
 
 
 def plan_message(plan: JobPlan) -> pb.Plan:
-    """The message of a plan."""
+    """Return the message of a plan."""
     return pb.Plan(
         job=plan.job,
         epoch=plan.epoch,
@@ -54,12 +54,12 @@ def plan_message(plan: JobPlan) -> pb.Plan:
 
 
 def _in_order(entries: Mapping[Key, Value]) -> dict[Key, Value]:
-    """A map by its keys: protobuf leaves the order to chance."""
+    """Return a map by its keys: protobuf leaves the order to chance."""
     return {key: entries[key] for key in sorted(entries)}
 
 
 def plan_from(message: pb.Plan) -> JobPlan:
-    """The plan of a message."""
+    """Return the plan of a message."""
     return JobPlan(
         job=message.job,
         epoch=message.epoch,
@@ -136,7 +136,7 @@ def _tree_from(message: pb.Tree) -> TreePlan:
 
 
 def network_message(network: Network) -> pb.Network:
-    """The message of a network."""
+    """Return the message of a network."""
     return pb.Network(
         name=network.name,
         hosts=[pb.Host(name=h.name, ip=h.ip, mac=h.mac) for h in network.hosts.values()],
@@ -159,7 +159,7 @@ def network_message(network: Network) -> pb.Network:
 
 
 def network_from(message: pb.Network) -> Network:
-    """The network of a message; NetworkError if its parts do not fit together."""
+    """Return the network of a message; NetworkError if its parts do not fit together."""
     return Network(
         message.name,
         {h.name: Host(h.name, h.ip, h.mac) for h in message.hosts},
@@ -179,12 +179,12 @@ def network_from(message: pb.Network) -> Network:
 
 
 def workload_message(spec: WorkloadSpec) -> pb.Workload:
-    """The message of a workload."""
+    """Return the message of a workload."""
     return pb.Workload(**asdict(spec) | {"dtype": spec.dtype.name})
 
 
 def workload_from(message: pb.Workload) -> WorkloadSpec:
-    """The workload of a message. ValueError, or WorkloadError, that names the field."""
+    """Return the workload of a message. ValueError, or WorkloadError, that names the field."""
     fields = given(message)
     needed = [field.name for field in pb.Workload.DESCRIPTOR.fields if field.has_presence]
     for name in needed:
@@ -195,18 +195,18 @@ def workload_from(message: pb.Workload) -> WorkloadSpec:
 
 
 def given(message: Message) -> dict[str, Any]:
-    """The fields of a message that are there, by name."""
+    """Return the fields of a message that are there, by name."""
     return {field.name: value for field, value in message.ListFields()}
 
 
 def shared_tree_message(shared: SharedTree) -> pb.SharedTree:
-    """The message of a tree and its share."""
+    """Return the message of a tree and its share."""
     tree = shared.tree
     return pb.SharedTree(root=tree.root, parents=dict(tree.parents), share=str(shared.share))
 
 
 def shared_tree_from(message: pb.SharedTree) -> SharedTree:
-    """The tree of a message; ScheduleError for none, ValueError for a share that is none."""
+    """Return the tree of a message; ScheduleError for none, ValueError for a share that is none."""
     if not _FRACTION.fullmatch(message.share):
         raise ValueError(f"share {message.share!r:.40}: expected a fraction, such as 3/8")
     tree = RootedTree(message.root, _in_order(message.parents))
@@ -214,13 +214,13 @@ def shared_tree_from(message: pb.SharedTree) -> SharedTree:
 
 
 def form_message(form: FormOptions) -> pb.LevelWise:
-    """The message of what is asked of level-wise."""
+    """Return the message of what is asked of level-wise."""
     siblings = None if form.siblings is None else form.siblings.name
     return pb.LevelWise(form=form.shape.name, siblings=siblings)
 
 
 def form_from(message: pb.LevelWise) -> FormOptions:
-    """What a message asks of level-wise. Raises ValueError."""
+    """Return what a message asks of level-wise. Raises ValueError."""
     siblings = _choice("siblings", message.siblings, pb.LevelWise.Siblings, Siblings)
     return FormOptions(
         _choice("form", message.form, pb.LevelWise.Shape, Shape),
@@ -229,7 +229,7 @@ def form_from(message: pb.LevelWise) -> FormOptions:
 
 
 def _choice(field: str, number: int, numbers: EnumTypeWrapper, kinds: type[Kind]) -> Kind:
-    """The member that has the name of a number, which may be any."""
+    """Return the member that has the name of a number, which may be any."""
     if number not in numbers.values():
         raise ValueError(f"{field} {number}: expected one of {', '.join(numbers.keys())}")
     return kinds[numbers.Name(number)]

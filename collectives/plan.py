@@ -99,7 +99,7 @@ class HostPart:
         )
 
     def relays(self, workers: tuple[str, ...]) -> tuple[str, ...]:
-        """The hosts that take part and are none of the job's workers."""
+        """Return the hosts that take part and are none of the job's workers."""
         return tuple(host for host in self.hosts if host not in workers)
 
 

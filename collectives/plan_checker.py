@@ -32,7 +32,7 @@ def check_plans(network: Network, plans: Iterable[JobPlan]) -> None:
 
 
 def plan_faults(network: Network, plan: JobPlan) -> list[str]:
-    """What is wrong with one plan, one line a fault; empty if it holds."""
+    """Return what is wrong with one plan, one line a fault; empty if it holds."""
     faults = list(_job_faults(network, plan))
     if faults:
         return faults
@@ -115,7 +115,7 @@ def _tree_faults(network: Network, plan: JobPlan, tree: TreePlan) -> Iterator[st
 
 
 def _leaves_first(network: Network, tree: TreePlan) -> list[str]:
-    """The tree's switches, each before the next one towards the server."""
+    """Return the tree's switches, each before the next one towards the server."""
     depth: dict[str, int] = {}
     for name in tree.parts:
         node, steps = name, 0

@@ -74,7 +74,7 @@ class Ranges:
 
     @classmethod
     def whole(cls, nodes: Sequence[int], elements: int) -> Ranges:
-        """The whole tensor at each of these nodes."""
+        """Return the whole tensor at each of these nodes."""
         return cls.of((node, 0, elements) for node in nodes)
 
     def rows(self) -> list[list[int]]:
@@ -106,7 +106,7 @@ class Step:
         return len(self.sources)
 
     def ranges(self, repetition: int) -> tuple[Numbers, Numbers]:
-        """Starts and stops (n,) of a repetition, from 0."""
+        """Return starts and stops (n,) of a repetition, from 0."""
         shift = repetition % self.period
         if not shift:
             return self.starts, self.stops
@@ -139,7 +139,7 @@ def make_step(
     repeat: int = 1,
     period: int = 1,
 ) -> Step:
-    """A step from anything that makes arrays; scalars stand for every row."""
+    """Return a step from anything that makes arrays; scalars stand for every row."""
     parts = np.broadcast_arrays(
         *(np.asarray(part, dtype=np.int64) for part in (sources, targets, starts, stops))
     )
@@ -195,11 +195,11 @@ class Schedule:
         return self.ranks + self.relays
 
     def named(self, names: Sequence[str]) -> Schedule:
-        """The same schedule between nodes of these names."""
+        """Return the same schedule between nodes of these names."""
         return replace(self, names=tuple(names))
 
     def name(self, node: int) -> str:
-        """A node's name, or what it is and its number."""
+        """Return a node's name, or what it is and its number."""
         if self.names:
             return self.names[node]
         return f"rank {node}" if node < self.ranks else f"relay {node - self.ranks}"
@@ -272,11 +272,11 @@ class Schedule:
                 yield from self._written_out(number, repetition, np.arange(len(step)))
 
     def sends(self, node: int) -> tuple[Transfer, ...]:
-        """What a node sends, in order."""
+        """Return what a node sends, in order."""
         return self._of(node, "sources")
 
     def receives(self, node: int) -> tuple[Transfer, ...]:
-        """What a node receives, in order."""
+        """Return what a node receives, in order."""
         return self._of(node, "targets")
 
     def _of(self, node: int, end: str) -> tuple[Transfer, ...]:
@@ -313,7 +313,7 @@ def check_counts(algorithm: str, ranks: int, elements: int) -> None:
 
 
 def part(start: int, stop: int, parts: int, index: int) -> tuple[int, int]:
-    """The range of part `index` of `parts` nearly equal parts of [start, stop)."""
+    """Return the range of part `index` of `parts` nearly equal parts of [start, stop)."""
     length = stop - start
     return start + length * index // parts, start + length * (index + 1) // parts
 

@@ -129,7 +129,7 @@ def _bits(words: int) -> Words:
 
 
 def _members(row: Words) -> Iterator[int]:
-    """The members of one set (words,), in order."""
+    """Yield the members of one set (words,), in order."""
     for word, bits in enumerate(row.tolist()):
         while bits:
             yield 64 * word + (bits & -bits).bit_length() - 1
@@ -214,7 +214,7 @@ class _Cells:
             self._expect_none(self.double[nodes, cells], nodes, cells, "there more than once")
 
     def _alike(self, held: Ranges) -> Iterator[tuple[Numbers, slice]]:
-        """The nodes that hold a range, and its cells here, for every range that has some."""
+        """Yield the nodes that hold a range, and its cells here, for every range that has some."""
         order = np.lexsort((held.stops, held.starts))
         starts, stops = held.starts[order], held.stops[order]
         new = (np.diff(starts) != 0) | (np.diff(stops) != 0)
@@ -227,7 +227,7 @@ class _Cells:
                     yield held.nodes[chosen], slice(first, last)
 
     def _expect_none(self, sets: Words, nodes: Numbers, cells: slice, what: str) -> None:
-        """Sets (nodes, cells, words) of contributions that are not as they should be."""
+        """Report the sets (nodes, cells, words) of contributions that are not as they should be."""
         if not sets.any():
             return
         node, cell = np.argwhere(sets.any(axis=2))[0].tolist()
@@ -240,7 +240,7 @@ class _Cells:
 
 
 def _without_repeats(keys: Numbers) -> Iterator[Numbers]:
-    """Indices of keys in groups in which no key comes twice."""
+    """Yield indices of keys in groups in which no key comes twice."""
     order = np.argsort(keys, kind="stable")
     ordered = keys[order]
     new = np.concatenate(([True], ordered[1:] != ordered[:-1]))
@@ -314,7 +314,9 @@ def _check_pair(schedule: Schedule, one: tuple[int, _Touched], two: tuple[int, _
 
 
 def _overlap(ours: Numbers, theirs: Numbers, elements: int) -> tuple[int, int] | None:
-    """A node and element that a row of each of two tables (n, 3) of node, start, stop covers."""
+    """Return a node and element that a row of each of two tables (n, 3) of node, start, stop
+    covers.
+    """
     if not len(ours) or not len(theirs):
         return None
     # All nodes' ranges on one line; theirs in order, with the farthest end so far.

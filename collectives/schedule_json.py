@@ -122,7 +122,10 @@ class _Fields:
         self._values = values
 
     def get(self, name: str, kind: type, expected: str, default: Any = None) -> Any:
-        """A field of a type; ScheduleError if it is another, or missing without a default."""
+        """Return a field of a type.
+
+        ScheduleError if it is another, or missing without a default.
+        """
         if name not in self._values and default is None:
             raise ScheduleError(f"{self._where}: {name} is missing; expected {expected}")
         value = self._values.get(name, default)
@@ -132,18 +135,18 @@ class _Fields:
         return value
 
     def text(self, name: str) -> str:
-        """A string."""
+        """Return a string."""
         return str(self.get(name, str, "a string"))
 
     def number(self, name: str, default: int | None = None) -> int:
-        """A whole number."""
+        """Return a whole number."""
         value = int(self.get(name, int, "a whole number", default))
         if abs(value) >= 1 << 62:
             raise ScheduleError(f"{self._where}: {name} {_short(value)}: expected below 2^62")
         return value
 
     def rows(self, name: str, width: int, expected: str) -> Any:
-        """A table of whole numbers, shape (n, width)."""
+        """Return a table of whole numbers, shape (n, width)."""
         values = self.get(name, list, f"rows of {expected}")
         for number, row in enumerate(values):
             if (

@@ -40,7 +40,7 @@ class Cycles:
         return self.number - (self._in_flight is not None)
 
     def amend(self, cycle: int, table: OrderTable) -> None:
-        """A new version of the table is in force from this cycle."""
+        """Put a new version of the table in force from this cycle on."""
         self._waiting.append((cycle, table))
 
     def switch(self) -> bool:
@@ -74,7 +74,7 @@ class Cycles:
         return self.reduction.contribute(self.number - 1, vector)
 
     def finish(self) -> list[Operator] | None:
-        """What starts by the cycle that is over, in order; None if none is.
+        """Return what starts by the cycle that is over, in order; None if none is.
 
         Nothing starts by vectors of different iterations.
         """

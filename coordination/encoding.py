@@ -46,12 +46,12 @@ class VersionError(FrameError):
 
 
 def preface(version: int = VERSION) -> bytes:
-    """What comes before the frames of a stream, each way."""
+    """Return what comes before the frames of a stream, each way."""
     return _PREFACE.pack(_MAGIC, version)
 
 
 def encode(frame: Frame) -> bytes:
-    """A frame's bytes, without its length."""
+    """Return a frame's bytes, without its length."""
     out = bytearray()
     for value in (
         frame.source,
@@ -72,7 +72,7 @@ def encode(frame: Frame) -> bytes:
 
 
 def decode(data: bytes) -> Frame:
-    """The frame of some bytes, as `encode` made them. Raises FrameError."""
+    """Return the frame of some bytes, as `encode` made them. Raises FrameError."""
     reader = _Reader(data)
     source, target, incarnation, to, sequence, acknowledged = (reader.number() for _ in range(6))
     kind = reader.byte()
@@ -92,7 +92,7 @@ class Stream:
         self._begun = False
 
     def take(self, data: bytes) -> list[Frame]:
-        """The frames that are complete with these bytes. Raises FrameError, VersionError."""
+        """Return the frames that are complete with these bytes. Raises FrameError, VersionError."""
         self._rest += data
         frames: list[Frame] = []
         at = 0
@@ -121,7 +121,7 @@ class Stream:
 
 
 def framed(frame: Frame) -> bytes:
-    """A frame's bytes on a stream: with its length before them."""
+    """Return a frame's bytes on a stream: with its length before them."""
     data = encode(frame)
     return LENGTH.pack(len(data)) + data
 

@@ -48,7 +48,7 @@ class Gathering:
         return complete
 
     def adopt(self, table: OrderTable) -> None:
-        """A newer order table passes: what it holds is no longer negotiated."""
+        """Take in a newer order table: what it holds is no longer negotiated."""
         self._table = table
         for key in [key for key in self._open if table.find(key[1]) is not None]:
             del self._open[key]

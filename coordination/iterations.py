@@ -90,7 +90,7 @@ class Iterations:
         return None
 
     def give_up(self, name: str) -> None:
-        """An operator is given up everywhere: every process may call for it anew, or none."""
+        """Give up an operator everywhere: every process may call for it anew, or none."""
         self._given_up.add(name)
 
     def stand(self, iteration: int) -> Progress | None:
@@ -146,7 +146,7 @@ class Iterations:
             self._unmatched = Unmatched(iteration, name, count)
 
     def take_unmatched(self) -> Unmatched | None:
-        """The first operator found of which it is clear that it can never start; once."""
+        """Return the first operator found of which it is clear that it can never start; once."""
         if self._told or self._unmatched is None:
             return None
         self._told = True

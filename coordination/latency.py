@@ -29,7 +29,7 @@ def central_time(processes: int, costs: Costs) -> float:
 
 
 def tree_time(processes: int, fan_out: int, costs: Costs) -> float:
-    """The same on a full tree of the least height d: 2 d (fan-out * overhead + latency)."""
+    """Return the same on a full tree of the least height d: 2 d (fan-out * overhead + latency)."""
     height = least_height(processes, fan_out)
     return 2 * height * (fan_out * costs.overhead + costs.latency)
 
@@ -57,7 +57,7 @@ def star(processes: int) -> CoordinationTree:
 
 
 def ring(processes: int, fan_out: int) -> CoordinationTree:
-    """A balanced tree whose vectors run on a ring in the order of ranks."""
+    """Return a balanced tree whose vectors run on a ring in the order of ranks."""
     tree = balanced_tree([f"p{rank}" for rank in range(processes)], fan_out=fan_out)
     return replace(tree, ring=tuple(range(processes)))
 

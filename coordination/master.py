@@ -41,7 +41,7 @@ class Master:
         return self._awaited is not None
 
     def iteration(self, number: int) -> None:
-        """The root's process begins an iteration."""
+        """Begin an iteration of the root's process."""
         first = self._iteration is None
         self._iteration = number
         if first:
@@ -93,7 +93,10 @@ class Master:
         )
 
     def contest(self, name: str, version: int) -> bool:
-        """A process cannot go by the table for this operator; False if it is not in the table."""
+        """Return a process cannot go by the table for this operator.
+
+        False if it is not in the table.
+        """
         if self.table.find(name) is None:
             return False
         # Against an older entry of that name the contest has been won already.
@@ -102,11 +105,11 @@ class Master:
         return True
 
     def started(self, names: Iterable[str]) -> None:
-        """These have started by the table."""
+        """Take in that these have started by the table."""
         self._started.update(names)
 
     def amendment(self, contributed: int) -> Amendment | None:
-        """The next version of the table, if one is due and the last has reached everybody.
+        """Return the next version of the table, if one is due and the last has reached everybody.
 
         `contributed`: vectors that the root has contributed. The root withholds its next one until
         all have the table, so that cycle cannot end before; the one after it goes by the new table.

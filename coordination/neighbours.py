@@ -181,7 +181,7 @@ class Neighbours:
         return all(self._links[c].settled for c in self.children if c in self._links)
 
     def take_output(self) -> list[Frame]:
-        """The frames to send, in order."""
+        """Return the frames to send, in order."""
         output = self._output[:]
         self._output.clear()
         return output

@@ -62,7 +62,7 @@ class BitVector:
 
     @classmethod
     def from_tagged_words(cls, length: int, words: Sequence[int]) -> BitVector:
-        """The vector of combined `tagged_words`, without bits if the iterations differed."""
+        """Return the vector of combined `tagged_words`, without bits if the iterations differed."""
         if len(words) < 2:
             raise ValueError(f"{len(words)} words; expected 2 at least, for the iteration")
         *bits, iteration, complement = (int(word) & _WORD for word in words)
@@ -72,7 +72,7 @@ class BitVector:
 
     @classmethod
     def from_words(cls, length: int, words: Sequence[int], iteration: int = 0) -> BitVector:
-        """The vector of its words, which may be given as signed integers."""
+        """Return the vector of its words, which may be given as signed integers."""
         expected = -(-length // WORD_BITS)
         if len(words) != expected:
             raise ValueError(f"{len(words)} words for {length} bits; expected {expected}")
@@ -98,12 +98,12 @@ class OrderTable:
         return len(self.operators)
 
     def find(self, name: str) -> Operator | None:
-        """The operator of this name, if it is in the table."""
+        """Return the operator of this name, if it is in the table."""
         place = self._places.get(name)
         return None if place is None else self.operators[place]
 
     def vector(self, ready: Iterable[Operator], iteration: int) -> BitVector:
-        """The vector with the bits of those ready operators that are in the table just so."""
+        """Return the vector with the bits of the ready operators that are in the table just so."""
         bits = 0
         for operator in ready:
             place = self._places.get(operator.name)
@@ -112,7 +112,7 @@ class OrderTable:
         return BitVector(len(self), bits, iteration)
 
     def chosen(self, vector: BitVector) -> list[Operator]:
-        """The operators whose bits are set, in order."""
+        """Return the operators whose bits are set, in order."""
         bits, chosen = vector.bits, []
         while bits:
             low = bits & -bits
@@ -123,7 +123,7 @@ class OrderTable:
     def amended(
         self, version: int, removed: Iterable[str], added: Iterable[Operator]
     ) -> OrderTable:
-        """The next version: without the names removed, with what is added at the end."""
+        """Return the next version: without the names removed, with what is added at the end."""
         gone = set(removed)
         kept = (operator for operator in self.operators if operator.name not in gone)
         return OrderTable(version, (*kept, *added))

@@ -145,7 +145,7 @@ class Participant:
         self.advance(now)
 
     def end_iteration(self, now: float) -> None:
-        """This process calls for no more operators of the iteration; what waits may still start.
+        """Call for no more operators of the iteration; what waits may still start.
 
         Beginning the next says the same. But where each process waits for an operator that another
         one lacks, none begins the next: only who says so before it waits learns of the error.
@@ -171,7 +171,7 @@ class Participant:
         return self._iterations.over
 
     def ready(self, operator: Operator, now: float) -> None:
-        """This process is ready for a collective: it goes onto the request list (claim 12).
+        """Be ready for a collective: it goes onto the request list (claim 12).
 
         Ready twice for one name in an iteration, or after its end, fails the group, as `failure`
         says soon. Raises the failure if the group has failed, OperatorError if this process has
@@ -180,7 +180,7 @@ class Participant:
         self.ready_together([operator], now)
 
     def ready_together(self, operators: Iterable[Operator], now: float) -> None:
-        """The same for several that are ready at once: they travel together."""
+        """Be ready for several collectives at once: they travel together."""
         self._check_running()
         arisen: list[_Pending] = []
         for operator in operators:
@@ -216,7 +216,7 @@ class Participant:
         return self._cycles.vectors
 
     def leave(self, now: float) -> None:
-        """This process needs nothing any more; it stays until `done`."""
+        """Need nothing any more; the process stays until `done`."""
         self._check_running()
         self._check_started("leaves")
         if not self._leaving:
@@ -255,11 +255,11 @@ class Participant:
         self.advance(now)
 
     def refused(self, reason: str) -> None:
-        """The caller knows that this process cannot take part."""
+        """Take in that this process cannot take part."""
         self._fail(ProcessRefused(f"process {self.name} is refused: {reason}"))
 
     def disconnected(self, rank: int, reason: str, now: float) -> None:
-        """The caller knows that the parent or a child is gone, sooner than by its silence."""
+        """Take in that the parent or a child is gone, sooner than by its silence."""
         if rank == self._parent or rank in self._members[1:]:
             self._silent(rank, reason, now)
 
@@ -276,11 +276,11 @@ class Participant:
         self.advance(now)
 
     def take_output(self) -> list[Frame]:
-        """The frames to send, in order."""
+        """Return the frames to send, in order."""
         return self._near.take_output()
 
     def take_events(self) -> list[Event]:
-        """What has happened, in order; `Start`s come in the same order at all processes."""
+        """Return what has happened, in order; `Start`s come in the same order at all processes."""
         events, self._events = self._events, []
         return events
 
@@ -344,7 +344,7 @@ class Participant:
             self._lose(rank, reason, self.rank, now)
 
     def _lose(self, rank: int, reason: str, source: int, now: float) -> None:
-        """A process is dead: everybody that can be reached hears who."""
+        """Pass on to everybody in reach that a process is dead."""
         if self._near.is_dead(rank):
             return
         self._near.bury(rank)

@@ -36,7 +36,7 @@ class AndAllReduce(Protocol):
         """Take in what a neighbour says; CoordinationError if it does not fit."""
 
     def take_result(self) -> BitVector | None:
-        """The combined vector of the cycle that was contributed to last, once it is known."""
+        """Return the combined vector of the cycle contributed to last, once it is known."""
 
 
 class TreeAnd:
@@ -79,7 +79,7 @@ class TreeAnd:
         return [(child, result) for child in self._children]
 
     def take_result(self) -> BitVector | None:
-        """The combined vector, once."""
+        """Return the combined vector, once."""
         result, self._result = self._result, None
         return result
 
@@ -146,7 +146,7 @@ class RingAnd:
         return [(self._next, result)] if self._passes_on else []
 
     def take_result(self) -> BitVector | None:
-        """The combined vector, once."""
+        """Return the combined vector, once."""
         result, self._result = self._result, None
         return result
 
@@ -175,7 +175,7 @@ class ExternalAnd:
         return []
 
     def completed(self, words: Sequence[int]) -> None:
-        """The combined words of the last call, signed or unsigned."""
+        """Take in the combined words of the last call, signed or unsigned."""
         self._result = BitVector.from_tagged_words(self._length, words)
 
     def receive(self, peer: int, message: Vector | Result) -> Outgoing:
@@ -186,7 +186,7 @@ class ExternalAnd:
         )
 
     def take_result(self) -> BitVector | None:
-        """The combined vector, once."""
+        """Return the combined vector, once."""
         result, self._result = self._result, None
         return result
 

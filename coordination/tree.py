@@ -79,11 +79,11 @@ class CoordinationTree:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def reach(self, distances: Distances) -> int:
-        """The largest physical distance between neighbours of the tree."""
+        """Return the largest physical distance between neighbours of the tree."""
         return max((int(distances[e]) for e in enumerate(self.parents) if e[1] >= 0), default=0)
 
     def total(self, distances: Distances) -> int:
-        """The sum of the physical distances along the edges."""
+        """Return the sum of the physical distances along the edges."""
         return sum(int(distances[e]) for e in enumerate(self.parents) if e[1] >= 0)
 
 
@@ -93,7 +93,7 @@ def capacity(fan_out: int, height: int) -> int:
 
 
 def least_height(processes: int, fan_out: int) -> int:
-    """The least height of a tree with this fan-out over so many processes."""
+    """Return the least height of a tree with this fan-out over so many processes."""
     height = 0
     while capacity(fan_out, height) < processes:
         height += 1
@@ -188,7 +188,7 @@ class _Pieces:
     def tree(
         self, names: Sequence[str], order: list[int], gaps: NDArray[np.int64], height: int
     ) -> CoordinationTree:
-        """The tree over all of `order`."""
+        """Return the tree over all of `order`."""
         parents = [-1] * len(order)
         self._hang(parents, order, gaps, height, -1)
         return CoordinationTree(tuple(names), tuple(parents))
@@ -218,7 +218,7 @@ class _Pieces:
             self._hang(parents, rest[start:stop], gaps[start : stop - 1], height - 1, head)
 
     def _head(self, piece: list[int], parent: int) -> int:
-        """The place of the process that heads a piece: near the parent, then central."""
+        """Return the place of the process that heads a piece: near the parent, then central."""
         if self._distances is None or len(piece) == 1:
             return 0
         inside = self._distances[np.ix_(piece, piece)]

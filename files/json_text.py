@@ -7,7 +7,8 @@ from typing import Any, NoReturn
 
 
 def parse_json(text: str | bytes) -> Any:
-    """The value of a JSON text. Raises ValueError (JSONDecodeError where the syntax is wrong).
+    """Return the value of a JSON text. Raises ValueError (JSONDecodeError where the syntax is
+    wrong).
 
     Refused besides wrong syntax: NaN and infinity, which JSON does not have; keys that are there
     twice; and lists or objects nested deeper than Python's recursion limit.

@@ -87,7 +87,7 @@ def fragments_of(frames: Frames) -> NDArray[np.int64]:
 
 
 def flags_of(frames: Frames) -> NDArray[np.uint8]:
-    """Flags, sharing memory."""
+    """Return flags, sharing memory."""
     return frames[:, _FLAGS_AT]
 
 
@@ -220,7 +220,7 @@ class Form:
         mark(self.template, tos)
 
     def make(self, fragments: Any, exponents: Any, flags: Any = 0) -> Frames:
-        """New frames of this form whose lanes are still to be filled in.
+        """Return new frames of this form whose lanes are still to be filled in.
 
         `fragments`: numbers (n,), modulo 2^32; `exponents`, `flags`: (n,) or one for all.
         """
@@ -232,12 +232,15 @@ class Form:
         return frames
 
     def values(self, frames: Frames) -> NDArray[np.int32]:
-        """The lanes of frames as big-endian numbers (n, lanes), sharing memory."""
+        """Return the lanes of frames as big-endian numbers (n, lanes), sharing memory."""
         values: NDArray[np.int32] = frames[:, self.lanes_start :].view(_I32)
         return values
 
     def raw(self, frames: Frames) -> Frames:
-        """The lanes of frames as they are on the wire: bytes (n, 4 * lanes), sharing memory."""
+        """Return the lanes of frames as they are on the wire.
+
+        Bytes (n, 4 * lanes), sharing memory.
+        """
         return frames[:, self.lanes_start :]
 
 
@@ -247,7 +250,7 @@ def raw_lanes(lanes: int, rows: int) -> Frames:
 
 
 def address_of(network: Network, host: str) -> Address:
-    """A host's addresses as they stand in frames."""
+    """Return a host's addresses as they stand in frames."""
     return Address(network.hosts[host].mac_bytes, network.hosts[host].ip_bytes)
 
 

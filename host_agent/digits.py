@@ -57,7 +57,7 @@ def _table() -> NDArray[np.float64]:
 
 @cache
 def _one_thread_for_matrices() -> None:
-    """These matrices are small: OpenBLAS's threads took fifty times the CPU time of one."""
+    """Let one thread multiply: OpenBLAS's took fifty times its CPU time for small matrices."""
     from threadpoolctl import threadpool_limits
 
     threadpool_limits(1, user_api="blas")

@@ -33,7 +33,7 @@ def main() -> None:
 
 @app.callback()
 def agent() -> None:
-    """A host's part in summing gradients inside the network."""
+    """Take a host's part in summing gradients inside the network."""
 
 
 @app.command()
@@ -73,7 +73,7 @@ def serve(
 
 
 def _open_port(interface: str, packet_io: str) -> FramePort:
-    """Raises InterfaceError, UnsafePathError, and BadParameter for a way that there is not."""
+    """Open a port. Raises InterfaceError, UnsafePathError; BadParameter for an unknown way."""
     from packet_io.port import PacketPort
     from protocol.wire import UDP_PORT
 

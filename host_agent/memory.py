@@ -12,7 +12,7 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def machine_id() -> str:
-    """The same for all hosts that share this machine's memory, as Mininet's do; else ''."""
+    """Return the same for all hosts that share this machine's memory, as Mininet's do; else ''."""
     return _text(BOOT_ID).strip()
 
 
@@ -67,7 +67,7 @@ def _number(path: Path) -> int | None:
 
 
 def _field(text: str, name: str) -> int | None:
-    """The number behind a name at the beginning of a line."""
+    """Return the number behind a name at the beginning of a line."""
     for line in text.splitlines():
         words = line.split()
         if len(words) > 1 and words[0] == name and words[1].isdecimal():

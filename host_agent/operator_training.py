@@ -71,7 +71,7 @@ class OperatorTraining(Judged):
         return self._training.gradient(start, stop)
 
     def tensor(self, name: str) -> Tensor:
-        """This worker's gradient of an operator, flat: its sum begins."""
+        """Return this worker's gradient of an operator, flat: its sum begins."""
         self.order.append(name)
         start, stop = _RANGES[name]
         return self._gradients[self._worker][start:stop]

@@ -167,7 +167,7 @@ class Recovery:
         return max(self._progress.at, self._last_sent_at) + min(patience, self._max_probe)
 
     def probe(self, in_flight: NDArray[np.intp]) -> NDArray[np.intp]:
-        """The slots to send again into a silence; the next probe waits twice as long."""
+        """Return the slots to send again into a silence; the next probe waits twice as long."""
         self._probes = min(self._probes + 1, 30)
         if len(in_flight) <= PROBE_FRAGMENTS:
             return in_flight

@@ -69,7 +69,7 @@ class Segment:
             self._announced[1 : 1 + len(codes[window:])] = codes[window:]
 
     def announced(self, fragments: NDArray[np.int64]) -> NDArray[np.uint8] | int:
-        """The exponent bytes to send with fragments of the stream."""
+        """Return the exponent bytes to send with fragments of the stream."""
         return self._announced[fragments - self.first] if self.scaled else 0
 
     def _is_run(self, data: NDArray[np.int64]) -> bool:
@@ -84,7 +84,10 @@ class Segment:
         )
 
     def values(self, data: NDArray[np.int64]) -> Tensor:
-        """Data fragments (n,) as rows (n, lanes); the last is padded with zeros. Read only."""
+        """Return data fragments (n,) as rows (n, lanes); the last is padded with zeros.
+
+        Read only.
+        """
         if self._is_run(data):
             low = int(data[0])
             return self._whole_source[low : low + len(data)]

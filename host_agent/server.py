@@ -251,7 +251,7 @@ class Server:
         return None
 
     def take_output(self) -> list[Frames]:
-        """The frames to send, in order; each batch has one length."""
+        """Return the frames to send, in order; each batch has one length."""
         output = self._output[:]
         self._output.clear()
         return output
@@ -397,7 +397,10 @@ class Server:
     # -- the rest
 
     def _sift(self, frames: Frames, now: float) -> Frames:
-        """The sums to add, of frames that are not all plain ones; what else there is, is done."""
+        """Return the sums to add, of frames that are not all plain ones.
+
+        What else there is, is done.
+        """
         plain, unusual = self._matcher.sift(frames)
         belongs = int(plain.sum()) + int(unusual.sum())
         self.statistics.received += belongs
@@ -407,7 +410,7 @@ class Server:
         return frames[plain]
 
     def _receive_unusual(self, frame: Frames, now: float) -> None:
-        """A packet of another epoch, a question, a single, or a total handed over."""
+        """Take in a packet of another epoch, a question, a single, or a total handed over."""
         statistics = self.statistics
         epoch, fragment = int(epochs_of(frame)[0]), int(fragments_of(frame)[0])
         slot = fragment & (self._window - 1)
@@ -469,7 +472,7 @@ class Server:
         return opened == _EMPTY or (opened - fragment) & 0xFFFFFFFF <= 2 * self._window
 
     def _drop_covered(self, slots: NDArray[np.int64], children: NDArray[np.int64]) -> None:
-        """Sums arrive: the singles of the workers they cover give way to them."""
+        """Drop the singles of the workers that sums cover which have arrived."""
         for slot, child in zip(slots.tolist(), children.tolist(), strict=True):
             held = self._singles.get(slot)
             if held is None:
@@ -507,7 +510,7 @@ class Server:
         self._singles.clear()
 
     def missing(self) -> Missing | None:
-        """What the oldest unfinished fragment waits for; None if there is none."""
+        """Return what the oldest unfinished fragment waits for; None if there is none."""
         open_slots = np.flatnonzero(self._fragment != _EMPTY)
         if not len(open_slots):
             return None

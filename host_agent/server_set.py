@@ -78,5 +78,5 @@ class ServerSet:
         return None
 
     def take_output(self) -> list[Frames]:
-        """The frames to send; each batch has one length."""
+        """Return the frames to send; each batch has one length."""
         return [batch for server in self for batch in server.take_output()]

@@ -141,7 +141,8 @@ class AgentSession:
         self._say(self._boundary)
 
     def cut(self, number: int) -> tuple[int, JobPlan] | None:
-        """The last boundary decided on, if not before `number`, and the plan that cuts there.
+        """Return the last boundary decided on, if not before `number`, and the plan that cuts
+        there.
 
         None while no such boundary is decided on.
         """
@@ -194,7 +195,7 @@ class AgentSession:
         return self.error is not None or self.all_done is not None
 
     def take_output(self) -> list[pb.AgentMessage]:
-        """The messages to send, in order; none while no stream is up."""
+        """Return the messages to send, in order; none while no stream is up."""
         if not self._up:
             return []
         taken, self._output = self._output, []
@@ -304,7 +305,7 @@ class NodeSession:
         return self.refused is not None
 
     def take_output(self) -> list[pb.NodeMessage]:
-        """The messages to send, in order; none while no stream is up."""
+        """Return the messages to send, in order; none while no stream is up."""
         if not self._up:
             return []
         taken, self._output = self._output, []

@@ -187,7 +187,7 @@ class Stream:
     def _by_segment(
         self, fragments: NDArray[np.int64]
     ) -> list[tuple[Segment, NDArray[np.bool_] | None]]:
-        """The open segments that fragments belong to, with the rows of each (None: all)."""
+        """Return the open segments that fragments belong to, with the rows of each (None: all)."""
         starts = self._starts
         least, most = low_high(fragments)
         low = bisect_right(starts, least) - 1
@@ -336,7 +336,10 @@ class Stream:
         return opened
 
     def _sift(self, frames: Frames) -> Frames:
-        """The results to look at, of frames that are not all plain ones; the rest is counted."""
+        """Return the results to look at, of frames that are not all plain ones.
+
+        The rest is counted.
+        """
         plain, belongs = self._matcher.sift(frames)
         statistics = self._statistics
         statistics.foreign += len(frames) - int(plain.sum()) - int(belongs.sum())
@@ -524,7 +527,7 @@ class Stream:
         self._handing_timeout = min(2 * self._handing_timeout, self._options.max_timeout)
 
     def _handed(self, slots: NDArray[np.intp]) -> None:
-        """The new server knows the last results of these slots, or newer ones."""
+        """Take in that the new server knows the last results of these slots, or newer ones."""
         self._handing[slots] = False
         if not self._handing.any():
             self._handing_due = NEVER

@@ -49,7 +49,7 @@ class Task:
 
 
 def task_message(task: Task) -> pb.Task:
-    """The message of a task."""
+    """Return the message of a task."""
     order = task.coordination
     return pb.Task(
         workload=workload_message(task.workload),
@@ -63,7 +63,10 @@ def task_message(task: Task) -> pb.Task:
 
 
 def task_from(message: pb.Task) -> Task:
-    """The task of a message, of which all but the workload may be absent. Raises TaskError."""
+    """Return the task of a message, of which all but the workload may be absent.
+
+    Raises TaskError.
+    """
     tree, known = message.coordination, (MULTI_TREE, *SCHEDULES)
     try:
         if message.schedule and message.schedule not in known:

@@ -82,7 +82,7 @@ class HopsumWork(dist.Work):
         return True
 
     def get_future(self) -> Any:
-        """The same as a torch future of the tensors."""
+        """Return the same as a torch future of the tensors."""
         return self._future
 
 
@@ -111,7 +111,7 @@ class HopsumGroup(dist.ProcessGroup):
             self._collective = _connect(store, rank, size, timeout.total_seconds())
 
     def getBackendName(self) -> str:
-        """The name by which the backend is registered."""
+        """Return the name by which the backend is registered."""
         return NAME
 
     # -- collectives
@@ -181,7 +181,7 @@ class HopsumGroup(dist.ProcessGroup):
     def _allgather_base(
         self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None
     ) -> HopsumWork:
-        """The same into one tensor, rank after rank."""
+        """Return the same into one tensor, rank after rank."""
         return self.allgather([list(output.reshape(self._size, -1).unbind())], [tensor.reshape(-1)])
 
     def barrier(self, opts: Any = None) -> HopsumWork:
@@ -282,7 +282,7 @@ def _listen(
 
 
 def _own_address() -> str:
-    """The address from which this machine speaks to the one where the store is."""
+    """Return the address from which this machine speaks to the one where the store is."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         # Nothing is sent: connecting only chooses the route.
         probe.connect((os.environ.get("MASTER_ADDR", "127.0.0.1"), 9))
@@ -298,7 +298,7 @@ _groups = count()
 
 
 def _switches(size: int, timeout: timedelta) -> AgentSocket | None:
-    """The host's agent, if the environment names a job; raises SumRefused, BackendError."""
+    """Return the host's agent, if the environment names a job; raises SumRefused, BackendError."""
     job, host = os.environ.get(JOB), os.environ.get(HOST)
     if job is None and host is None:
         return None

@@ -169,7 +169,7 @@ class OrderedGradients:
 
 
 def _coordinator(group: HopsumGroup) -> Coordinator:
-    """The coordination of a group's ranks; each tells the others where it listens."""
+    """Return the coordination of a group's ranks; each tells the others where it listens."""
     server, addresses = group.meet("gradients")
     tree = balanced_tree([f"rank {rank}" for rank in range(len(addresses))])
     return Coordinator(tree, group.rank(), addresses, server=server)

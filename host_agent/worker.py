@@ -129,7 +129,7 @@ class Worker:
         return not open_parts
 
     def result(self, call: int) -> Tensor | None:
-        """The sum, or None while it is incomplete; the call is forgotten with its sum.
+        """Return the sum, or None while it is incomplete; the call is forgotten with its sum.
 
         Raises JobFailed once the job has failed.
         """
@@ -192,7 +192,7 @@ class Worker:
             stream.postpone(now)
 
     def take_output(self) -> list[Frames]:
-        """The frames to send, in order; each batch has one length.
+        """Return the frames to send, in order; each batch has one length.
 
         Trees take turns, so that none waits for the whole windows of the others.
         """

@@ -54,12 +54,12 @@ class Verdict:
 
 
 def verdict_message(verdict: Verdict) -> pb.Verdict:
-    """The message of a verdict."""
+    """Return the message of a verdict."""
     return pb.Verdict(**asdict(verdict))
 
 
 def verdict_from(message: pb.Verdict) -> Verdict:
-    """The verdict of a message."""
+    """Return the verdict of a message."""
     return Verdict(message.checked, message.wrong, message.max_error, message.error_bound)
 
 
@@ -92,7 +92,7 @@ class Judged(ABC):
         """From the next tensor on, who sums which of its elements is as this plan says."""
 
     def outcome(self) -> pb.Outcome:
-        """What else there is to report."""
+        """Return what else there is to report."""
         return pb.Outcome()
 
 
@@ -101,7 +101,7 @@ class Workload(Judged):
 
     @abstractmethod
     def next_tensor(self) -> Tensor | None:
-        """The next tensor to sum over all workers, flat; None when done."""
+        """Return the next tensor to sum over all workers, flat; None when done."""
 
     @abstractmethod
     def take_result(self, result: Tensor) -> None:
@@ -141,7 +141,7 @@ class RandomTensors(Workload):
         self._number = 0
 
     def next_tensor(self) -> Tensor | None:
-        """The tensor of the next round."""
+        """Return the tensor of the next round."""
         if self._number == self._spec.rounds:
             return None
         self._number += 1
@@ -189,7 +189,7 @@ class TrainingWorkload(Workload):
         self._verdict = Verdict()
 
     def next_tensor(self) -> Tensor | None:
-        """The gradient of this worker's part of the next batch."""
+        """Return the gradient of this worker's part of the next batch."""
         if self._training.finished:
             return None
         return self._training.gradient(*self._parts[self._worker])
@@ -222,7 +222,7 @@ Interval = tuple[float, float]
 
 
 def intervals_from(message: pb.Intervals) -> list[Interval]:
-    """The intervals of a message, as far as they have an end."""
+    """Return the intervals of a message, as far as they have an end."""
     return list(zip(message.starts, message.finishes, strict=False))
 
 
@@ -292,7 +292,7 @@ def judge(tensors: Iterable[Tensor], result: Tensor, plan: JobPlan | None) -> Ve
 def switch_bounds(
     tensors: Iterable[Tensor], exact: NDArray[np.float64], plan: JobPlan
 ) -> NDArray[np.float64]:
-    """The error bound of every element that a plan's trees sum, as `numbers.error_bound`."""
+    """Return the error bound of every element that a plan's trees sum, as `numbers.error_bound`."""
     bounds = _SwitchBounds(plan, len(exact))
     for tensor in tensors:
         bounds.take(tensor)
@@ -322,7 +322,7 @@ class _SwitchBounds:
             np.maximum(codes, found, out=codes)
 
     def bounds(self, exact: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The bounds, given the sum in float64."""
+        """Return the bounds, given the sum in float64."""
         lanes, window = self._plan.lanes, self._plan.window
         bounds = np.zeros(len(exact))
         for (start, stop), own in zip(self._ranges, self._codes, strict=True):

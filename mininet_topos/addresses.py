@@ -12,15 +12,15 @@ THRIFT_BASE_PORT = 21000
 
 
 def grpc_port(number: int) -> int:
-    """The P4Runtime port of switch number `number` (its device id, from 1)."""
+    """Return the P4Runtime port of switch number `number` (its device id, from 1)."""
     return GRPC_BASE_PORT + number
 
 
 def grpc_address(number: int) -> str:
-    """The P4Runtime address of switch number `number`."""
+    """Return the P4Runtime address of switch number `number`."""
     return f"127.0.0.1:{grpc_port(number)}"
 
 
 def ready_file(switch: str) -> str:
-    """The file that marks a switch that a controller has programmed."""
+    """Return the file that marks a switch that a controller has programmed."""
     return str(CHECKOUT / "build" / "ready" / switch)

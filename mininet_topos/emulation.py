@@ -124,7 +124,7 @@ class Emulation:
         self._tear_down()
 
     def temporary_folder(self) -> contextlib.AbstractContextManager[Path]:
-        """A folder for the time of the block; `hopsum stop` removes that of a killed run."""
+        """Return a folder for the time of the block; `hopsum stop` removes that of a killed run."""
         assert self._record is not None
         return self._record.temporary_folder()
 
@@ -180,7 +180,7 @@ class Emulation:
         return f"02:ff:{number >> 8:02x}:{number & 0xFF:02x}:00:{port:02x}"
 
     def interface(self, node: str, neighbour: str) -> str:
-        """The name of a node's interface towards a neighbour."""
+        """Return the name of a node's interface towards a neighbour."""
         return f"{node}-eth{self.network.port(node, neighbour)}"
 
     def _prepare_interfaces(self) -> None:
@@ -358,7 +358,7 @@ class Emulation:
         self._logs = [log for _, log in running]
 
     def log_tail(self, name: str, lines: int = 15) -> str:
-        """The end of what a switch or a host's program printed."""
+        """Return the end of what a switch or a host's program printed."""
         try:
             text = (self._log_folder / f"{name}.log").read_text(errors="replace")
         except OSError as error:
@@ -385,7 +385,7 @@ class Emulation:
         return {switch.name: switch.device_id for switch in self._net.switches}
 
     def ended_switches(self) -> dict[str, int]:
-        """The switches whose process has ended by itself, with its exit code."""
+        """Return the switches whose process has ended by itself, with its exit code."""
         processes = {s.name: s.process for s in self._net.switches if s.process is not None}
         codes = {name: process.poll() for name, process in processes.items()}
         return {name: code for name, code in codes.items() if code is not None}

@@ -120,7 +120,7 @@ class RunRecord:
 
     @contextlib.contextmanager
     def temporary_folder(self) -> Iterator[Path]:
-        """A folder of the run's own (mode 0700) for the time of the block."""
+        """Provide a folder of the run's own (mode 0700) for the time of the block."""
         folder = Path(tempfile.gettempdir()) / f"{FOLDER}{secrets.token_hex(8)}"
         self.folders.append(str(folder))
         self.write()
@@ -154,19 +154,19 @@ class RunRecord:
         return lines
 
     def forget(self) -> None:
-        """The run has cleaned up: remove the record."""
+        """Remove the record of a run that has cleaned up."""
         self.path.unlink(missing_ok=True)
 
     @classmethod
     def create(cls, folder: Path) -> RunRecord:
-        """A record for this process, in the state folder."""
+        """Return a record for this process, in the state folder."""
         record = cls(folder / f"{os.getpid()}.json")
         record.write()
         return record
 
     @classmethod
     def read(cls, path: Path) -> RunRecord:
-        """The record in a file. Raises EmulationError if it is none."""
+        """Return the record in a file. Raises EmulationError if it is none."""
         try:
             values = json.loads(read_private(path))
             return cls(
@@ -217,7 +217,7 @@ def take_down_orphans(folder: Path) -> list[str]:
 
 
 def processes_of(token: str) -> list[int]:
-    """The processes that bear a run's mark."""
+    """Return the processes that bear a run's mark."""
     pids = (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit())
     return sorted(pid for pid in pids if pid != os.getpid() and _bears(pid, token))
 

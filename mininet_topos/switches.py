@@ -64,7 +64,7 @@ class P4Switch(Switch):
         ]
 
     def switch_command(self):
-        """The command line that runs the switch."""
+        """Return the command line that runs the switch."""
         raise AttributeError("a subclass of P4Switch names its command")
 
     def start(self, controllers):
@@ -108,7 +108,7 @@ class P4Switch(Switch):
         return Path(ready_file(self.name)).exists()
 
     def log_tail(self, lines=15):
-        """The end of the switch's log."""
+        """Return the end of the switch's log."""
         try:
             return "\n".join(self.log_path.read_text(errors="replace").splitlines()[-lines:])
         except OSError as error:

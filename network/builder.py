@@ -35,14 +35,14 @@ MAX_LINKS = 1 << 19
 
 
 def host_ip(number: int) -> str:
-    """The IPv4 address of host `number` (from 1); NetworkError beyond MAX_HOSTS."""
+    """Return the IPv4 address of host `number` (from 1); NetworkError beyond MAX_HOSTS."""
     if not 1 <= number <= MAX_HOSTS:
         raise NetworkError(f"host number {number}: at most {MAX_HOSTS} hosts have an address")
     return f"10.0.{(number - 1) // 250}.{(number - 1) % 250 + 1}"
 
 
 def mac_of(ip: str) -> str:
-    """The MAC address made from an IPv4 address."""
+    """Return the MAC address made from an IPv4 address."""
     return "02:00:" + ":".join(f"{int(part):02x}" for part in ip.split("."))
 
 
@@ -183,7 +183,7 @@ class NetworkBuilder:
             self.link(name, switches[i % len(switches)])
 
     def build(self) -> Network:
-        """The Network; NetworkError if it is empty, in several pieces, or shares an address."""
+        """Return the network. NetworkError: empty, in several pieces, or shares an address."""
         network = Network(self.name, dict(self.hosts), dict(self.switches), tuple(self.links))
         if not network.hosts:
             raise NetworkError(f"network {self.name}: no hosts; expected at least one")

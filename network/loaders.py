@@ -257,7 +257,7 @@ def _port(value: object) -> int:
 
 
 def _ip(name: str, value: object) -> str:
-    """The dotted address of `10.0.1.1` or `10.0.1.1/24`."""
+    """Return the dotted address of `10.0.1.1` or `10.0.1.1/24`."""
     parts = str(value).partition("/")[0].split(".")
     if len(parts) != 4 or not all(part.isdigit() and int(part) < 256 for part in parts):
         raise NetworkError(f"host {name}: ip {value!r}: expected an IPv4 address such as 10.0.1.1")
@@ -340,7 +340,7 @@ def _from_graphml(builder: NetworkBuilder, text: str, hosts_per_switch: int) -> 
 
 
 def _short_name(label: str, number: int, taken: set[str], host: bool) -> str:
-    """A node name of at most MAX_LABEL characters from a label, else sN, of a host hN."""
+    """Return a node name of at most MAX_LABEL characters from a label, else sN, of a host hN."""
     name = re.sub(r"[^A-Za-z0-9]", "", label)[:MAX_LABEL]
     if not name or name[0].isdigit() or re.fullmatch(r"h\d+|ps\d*", name):
         name = f"h{number}" if host else f"s{number}"
@@ -366,7 +366,7 @@ def _distance(a: Mapping[str, Any], b: Mapping[str, Any]) -> float | None:
 
 
 def node_link(network: Network) -> dict[str, Any]:
-    """The network as node-link data, which `load_network` reads back to the same network."""
+    """Return the network as node-link data, which `load_network` reads back to the same network."""
     nodes: list[dict[str, Any]] = [
         {"id": s.name, "kind": "switch", "aggregates": s.aggregates, "slots": s.slots}
         for s in network.switches.values()
@@ -400,7 +400,7 @@ def save_network(network: Network, path: Path) -> None:
 
 
 def network_from_node_link(data: Mapping[str, Any]) -> Network:
-    """The network of node-link data as `node_link` makes it; NetworkError if it is none."""
+    """Return the network of node-link data as `node_link` makes it; NetworkError if it is none."""
     builder = NetworkBuilder("network")
     _from_json(builder, json.dumps(data))
     return builder.build()

@@ -126,7 +126,10 @@ class Network:
         return ports
 
     def port(self, node: str, neighbour: str) -> int:
-        """The port of `node` that leads to `neighbour`; NetworkError if they are not linked."""
+        """Return the port of `node` that leads to `neighbour`.
+
+        NetworkError if they are not linked.
+        """
         try:
             return self._port_to[node, neighbour]
         except KeyError:
@@ -140,11 +143,11 @@ class Network:
             raise NetworkError(f"{node!r} has no port {port}") from None
 
     def ports(self, node: str) -> dict[int, str]:
-        """The ports of a node in use, with the neighbour at each, in order of port."""
+        """Return the ports of a node in use, with the neighbour at each, in order of port."""
         return dict(self._ports_of.get(node, {}))
 
     def link(self, u: str, v: str) -> Link:
-        """The link between two nodes; NetworkError if there is none."""
+        """Return the link between two nodes; NetworkError if there is none."""
         self.port(u, v)
         return self._link_between[u, v]
 
@@ -160,7 +163,7 @@ class Network:
             yield link.b, link.a
 
     def without(self, nodes: Iterable[str] = (), links: Iterable[tuple[str, str]] = ()) -> Network:
-        """The network that is left when nodes or links fail; ports keep their numbers."""
+        """Return the network that is left when nodes or links fail; ports keep their numbers."""
         gone = set(nodes)
         cut = {frozenset(pair) for pair in links}
         return Network(

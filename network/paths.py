@@ -76,7 +76,7 @@ class PlainRoutes:
         self._forwarding = tuple(forwards(network, name) for name in self._names)
 
     def next_hops(self, destination: str) -> dict[str, str]:
-        """The next node towards `destination` from every other node."""
+        """Return the next node towards `destination` from every other node."""
         hops = _next_hops(self._neighbours, self._forwarding, self._number[destination])
         return {
             name: self._names[hop]
@@ -85,7 +85,10 @@ class PlainRoutes:
         }
 
     def path(self, source: str, destination: str) -> list[str]:
-        """The nodes from source to destination, both included; NetworkError if there is no way."""
+        """Return the nodes from source to destination, both included.
+
+        NetworkError if there is no way.
+        """
         for name in (source, destination):
             if name not in self._number:
                 raise NetworkError(f"there is no node {name!r} in {self._network.name}")
@@ -99,12 +102,14 @@ class PlainRoutes:
 
 
 def path_links(path: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """The directed links along a path."""
+    """Yield the directed links along a path."""
     return pairwise(path)
 
 
 def spanning_tree(network: Network) -> set[frozenset[str]]:
-    """The links of a breadth-first spanning tree from the first switch (else the first host)."""
+    """Return the links of a breadth-first spanning tree from the first switch (else the first
+    host).
+    """
     roots = [*network.switches, *network.hosts]
     hops = PlainRoutes(network).next_hops(roots[0]) if roots else {}
     return {frozenset(pair) for pair in hops.items()}

@@ -14,7 +14,7 @@ _STEPS = 5_000
 
 
 def virtual_ring(network: Network, hosts: Sequence[str]) -> tuple[int, ...]:
-    """The processes in the order of the physical ring, if there is one, else an empty tuple.
+    """Return the processes in the order of the physical ring, if there is one, else an empty tuple.
 
     `hosts`: where each process runs. 004 claim 11 asks whether the physical topology has a ring;
     we take that as a cycle of links through every point where a process's host is attached (the
@@ -42,7 +42,8 @@ def virtual_ring(network: Network, hosts: Sequence[str]) -> tuple[int, ...]:
 
 
 def _cycle_through(graph: nx.Graph[str], start: str) -> list[str]:
-    """A Hamiltonian cycle from `start`, or nothing: a path that grows where fewest ways are left.
+    """Return a Hamiltonian cycle from `start`, or nothing: a path that grows where fewest ways are
+    left.
 
     At a dead end the path is turned round behind a neighbour of its end (Pósa's rotation), which
     makes another end.

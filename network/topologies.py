@@ -255,7 +255,7 @@ _SIZES = {
 
 
 def known_topologies() -> str:
-    """What can be named, one a line, for messages and help."""
+    """Return what can be named, one a line, for messages and help."""
     return "\n".join(f"  {t.syntax:32} {t.summary}" for t in TOPOLOGIES.values())
 
 
@@ -265,7 +265,7 @@ def is_topology(spec: str) -> bool:
 
 
 def make_topology(spec: str, options: Options | None = None) -> Network:
-    """The network a name such as `star:8` stands for.
+    """Return the network a name such as `star:8` stands for.
 
     Raises NetworkError, with what exists, for an unknown name or sizes that do not fit.
     """

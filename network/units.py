@@ -66,7 +66,7 @@ def parse_size(value: str | int) -> int:
 
 
 def format_rate(rate: float | None) -> str:
-    """A rate in bits per second for people; None is 'unlimited'."""
+    """Return a rate in bits per second for people; None is 'unlimited'."""
     if rate is None:
         return "unlimited"
     for step, name in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
@@ -76,7 +76,7 @@ def format_rate(rate: float | None) -> str:
 
 
 def format_bytes(count: float) -> str:
-    """A number of bytes for people, in powers of 1000."""
+    """Return a number of bytes for people, in powers of 1000."""
     for step, name in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
         if count >= step:
             return f"{count / step:.4g} {name}"
@@ -84,7 +84,7 @@ def format_bytes(count: float) -> str:
 
 
 def format_time(seconds: float) -> str:
-    """A time in seconds for people."""
+    """Return a time in seconds for people."""
     for step, name in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
         if seconds >= step:
             return f"{seconds / step:.4g} {name}"

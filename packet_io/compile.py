@@ -33,7 +33,7 @@ class CompileError(RuntimeError):
 
 
 def compiler() -> str:
-    """The C compiler: $CC, or `cc` on the path. NoCompilerError if there is none."""
+    """Return the C compiler: $CC, or `cc` on the path. NoCompilerError if there is none."""
     wanted = os.environ.get("CC") or "cc"
     found = shutil.which(wanted)
     if found is None:
@@ -45,7 +45,7 @@ def compiler() -> str:
 
 @functools.cache
 def _version(path: str) -> str:
-    """What a compiler says of itself, in one line."""
+    """Return what a compiler says of itself, in one line."""
     said = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
     return said.stdout.partition("\n")[0]
 
@@ -57,7 +57,7 @@ def cache_folder() -> Path:
 
 
 def cache_entry(*parts: str) -> Path:
-    """The folder of what the parts determine; it need not be there yet."""
+    """Return the folder of what the parts determine; it need not be there yet."""
     digest = hashlib.sha256()
     for part in parts:
         digest.update(part.encode())

@@ -50,7 +50,7 @@ class PcapWriter:
 
 
 def read_pcap(path: Path) -> Iterator[tuple[float, bytes]]:
-    """Times in seconds and frames of a capture; PcapError if it is none."""
+    """Yield times in seconds and frames of a capture; PcapError if it is none."""
     data = path.read_bytes()
     for order in "<>":
         if len(data) >= 24:

@@ -47,7 +47,7 @@ class FramePort(Protocol):
         """
 
     def fileno(self) -> int:
-        """A descriptor that becomes readable when frames wait."""
+        """Return a descriptor that becomes readable when frames wait."""
 
     def close(self) -> None:
         """Give the port back."""
@@ -103,7 +103,8 @@ def attach_filter(sock: socket.socket, program: bytes) -> None:
 
 
 def open_packet_socket(interface: str, program: bytes | None = None) -> socket.socket:
-    """A non-blocking packet socket that sees what arrives at an interface, not what leaves it.
+    """Return a non-blocking packet socket that sees what arrives at an interface, not what leaves
+    it.
 
     `program`: a classic BPF program that is attached before the first frame can come. Raises
     InterfaceError without the right to open one, or without the interface.
@@ -135,7 +136,7 @@ def open_packet_socket(interface: str, program: bytes | None = None) -> socket.s
 
 @cache
 def _native() -> ctypes.CDLL | None:
-    """The batched system calls, or None without a compiler."""
+    """Return the batched system calls, or None without a compiler."""
     try:
         text = resources.files("packet_io").joinpath("mmsg.c").read_text()
         library = ctypes.CDLL(str(compile_shared("mmsg", text)))
@@ -224,7 +225,7 @@ class PacketPort:
         return limit
 
     def fileno(self) -> int:
-        """The packet socket."""
+        """Return the packet socket."""
         return self._socket.fileno()
 
     def close(self) -> None:

@@ -55,14 +55,17 @@ class Tls:
 
 
 def tls_of_environment() -> Tls | None:
-    """The files that HOPSUM_TLS_AUTHORITY, _CERTIFICATE and _KEY name; None if none is set."""
+    """Return the files that HOPSUM_TLS_AUTHORITY, _CERTIFICATE and _KEY name.
+
+    None if none is set.
+    """
     names = (os.environ.get(f"HOPSUM_TLS_{part}") for part in ("AUTHORITY", "CERTIFICATE", "KEY"))
     files = [Path(name) if name else None for name in names]
     return Tls(*files) if any(files) else None
 
 
 def open_channel(address: str, tls: Tls | None = None) -> grpc.Channel:
-    """A channel to the controller; ControllerError as `check_tls`."""
+    """Return a channel to the controller; ControllerError as `check_tls`."""
     if tls is None:
         return grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
     check_tls(tls)
@@ -73,7 +76,7 @@ def open_channel(address: str, tls: Tls | None = None) -> grpc.Channel:
 
 
 def server_credentials(tls: Tls) -> grpc.ServerCredentials:
-    """The controller's end: with an authority, only agents that it has certified get in.
+    """Return the controller's end: with an authority, only agents that it has certified get in.
 
     Raises ControllerError for a file that is missing, and as `check_tls`.
     """
@@ -135,7 +138,7 @@ class ControllerError(OperationError):
 
 
 def in_words(error: grpc.RpcError) -> str:
-    """What a failed call says, and what to look at where TLS seems to be the reason."""
+    """Return what a failed call says, and what to look at where TLS seems to be the reason."""
     if not isinstance(error, grpc.Call):
         return str(error)
     words = f"{error.code().name}: {error.details()}"

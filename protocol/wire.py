@@ -121,14 +121,17 @@ def check_hops(hops: int, lanes: int) -> int:
 
 
 def tos_of_level(level: int) -> int:
-    """The IP ToS byte of a level: the class selector 7 - level (RFC 2474), 0xE0 first, 0 last."""
+    """Return the IP ToS byte of a level.
+
+    The class selector 7 - level (RFC 2474), 0xE0 first, 0 last.
+    """
     if not 0 <= level < LEVELS:
         raise LayoutError(f"level {level}: expected 0 (first) to {LEVELS - 1} (no priority)")
     return (LEVELS - 1 - level) << 5
 
 
 def level_of_tos(tos: int) -> int:
-    """The level that an IP ToS byte stands for; its lower five bits say nothing of it."""
+    """Return the level that an IP ToS byte stands for; its lower five bits say nothing of it."""
     return LEVELS - 1 - (tos >> 5)
 
 
@@ -159,7 +162,7 @@ class Hop:
     port: int = 0
 
     def pack(self) -> int:
-        """The entry as a 32-bit number; LayoutError if a field is out of range."""
+        """Return the entry as a 32-bit number; LayoutError if a field is out of range."""
         if not 0 <= self.child < MAX_CHILDREN:
             raise LayoutError(f"hop child {self.child}: expected 0..{MAX_CHILDREN - 1}")
         if not 0 <= self.fan_in <= MAX_CHILDREN:
@@ -176,7 +179,7 @@ class Hop:
 
     @classmethod
     def unpack(cls, word: int) -> Hop:
-        """The entry in a 32-bit number."""
+        """Return the entry in a 32-bit number."""
         return cls(
             aggregate=bool(word >> 31),
             clear=bool(word >> 30 & 1),
@@ -187,7 +190,7 @@ class Hop:
 
 
 def pack_stack(hops: Sequence[Hop]) -> bytes:
-    """The stack as bytes, first hop first; LayoutError if it is too long."""
+    """Return the stack as bytes, first hop first; LayoutError if it is too long."""
     if len(hops) > MAX_HOPS:
         raise LayoutError(f"hop stack of {len(hops)} entries: at most {MAX_HOPS} fit a packet")
     return b"".join(hop.pack().to_bytes(4, "big") for hop in hops)
@@ -195,7 +198,7 @@ def pack_stack(hops: Sequence[Hop]) -> bytes:
 
 @lru_cache(maxsize=64)
 def frame_dtype(lanes: int, hops: int) -> np.dtype[np.void]:
-    """The layout of a frame with `hops` stack entries, as a packed big-endian dtype."""
+    """Return the layout of a frame with `hops` stack entries, as a packed big-endian dtype."""
     dtype = np.dtype(
         [
             ("dst_mac", "u1", 6),

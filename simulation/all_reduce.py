@@ -142,7 +142,7 @@ def simulate_schedule(
 
 
 def roster(workers: Sequence[str], job: int = 1) -> JobPlan:
-    """The plan of a job whose workers sum among themselves, which only names them."""
+    """Return the plan of a job whose workers sum among themselves, which only names them."""
     return JobPlan(job, 1, tuple(workers), (), lanes=1, window=1)
 
 
@@ -178,7 +178,7 @@ class GivenWork(Work):
         self._schedule = schedule
 
     def workload(self, index: int, plan: JobPlan) -> Workload | OperatorTraining:
-        """The caller's. ValueError for one that does not fit the task."""
+        """Return the caller's. ValueError for one that does not fit the task."""
         workload = self._make(index)
         if isinstance(workload, Workload):
             if self.task.vectors is not None:
@@ -191,7 +191,7 @@ class GivenWork(Work):
     def schedule(
         self, network: Network, plan: JobPlan, part: HostPart | None
     ) -> Callable[[int], Schedule]:
-        """The caller's, where the plan has none."""
+        """Return the caller's, where the plan has none."""
         if part is None and self._schedule is not None:
             return self._schedule
         return super().schedule(network, plan, part)
@@ -277,7 +277,7 @@ class Simulation:
             self.world.queue.at(time, partial(self.script.tell, host, replan.plan))
 
     def _switch_over(self, newer: dict[str, SwitchRules]) -> None:
-        """New rules on every switch; one that is down gets them when it is back."""
+        """Put new rules on every switch; one that is down gets them when it is back."""
         for name, engine in self.world.engines.items():
             if engine is not None:
                 update(engine, self._rules[name], newer[name])
@@ -301,7 +301,7 @@ class Simulation:
                 self._keep_outcomes(name, engine)
 
     def result(self, job: int, workloads: Mapping[int, Judged] | None = None) -> SimulatedRun:
-        """What job number `job` gave; its agents are released."""
+        """Return what job number `job` gave; its agents are released."""
         plan, scripted = self._plans[job], self.script.jobs[job]
         reports = [scripted.reports[worker] for worker in plan.workers]
         intervals = [intervals_from(report.intervals) for report in reports]

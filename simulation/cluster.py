@@ -199,7 +199,7 @@ class VirtualCluster:
         return self.controller, self.driver
 
     def link_bytes(self) -> dict[tuple[str, str], int]:
-        """What the links have carried, by direction."""
+        """Return what the links have carried, by direction."""
         return {ends: channel.bytes for ends, channel in self.world.channels.items()}
 
     async def until(self, true: Callable[[], object], what: str, within: float = 600.0) -> None:
@@ -309,7 +309,7 @@ class VirtualCluster:
         self._down -= {(u, v), (v, u)}
 
     def wire(self, name: str) -> Wire:
-        """The way between the controller and a host or switch."""
+        """Return the way between the controller and a host or switch."""
         if name in self.switches:
             return self.exchange.wire(CONTROLLER, self.switches[name].address)
         return self.exchange.wire(name, CONTROLLER)

@@ -61,7 +61,7 @@ class VirtualHosts:
         self._next_port = BASE_PORT
 
     def first_port(self, meeting: Meeting) -> int:
-        """The first port of a meeting, the same at all its hosts; each rank has one."""
+        """Return the first port of a meeting, the same at all its hosts; each rank has one."""
         key = meeting.job, meeting.part
         if key not in self._ports:
             if self._next_port + len(meeting.hosts) > _PORTS:
@@ -163,7 +163,7 @@ class VirtualHost:
         self._awake = True
 
     def work(self, assignment: Assignment) -> Work:
-        """What a job does."""
+        """Return what a job does."""
         return self._hosts.work(assignment)
 
     def too_much(self, needed: int, what: str) -> str | None:
@@ -203,7 +203,7 @@ class VirtualHost:
         job: int,
         reduction: ExternalAnd | None,
     ) -> VirtualCoordination:
-        """A process of a job's coordination."""
+        """Return a process of a job's coordination."""
         group = self._hosts.groups.setdefault(job, Group(self._hosts.world, tree))
         made = self._coordinations[job] = VirtualCoordination(self, group, rank, reduction)
         return made
@@ -225,7 +225,7 @@ class VirtualHost:
         self._leave(stream)
 
     def counters(self, now: float) -> Counted:
-        """What the links of this host have carried."""
+        """Return what the links of this host have carried."""
         channels = self._hosts.world.channels
         sent = sum(each.bytes for (source, _), each in channels.items() if source == self.name)
         received = sum(each.bytes for (_, target), each in channels.items() if target == self.name)
@@ -331,7 +331,7 @@ class VirtualCoordination:
             )
 
     def start(self) -> None:
-        """What it says goes out from now on."""
+        """Let what it says go out from now on."""
         self._going = True
         self._speak()
 
@@ -342,7 +342,7 @@ class VirtualCoordination:
         self._speak()
 
     def ready(self, operator: Operator, /) -> None:
-        """This process is ready for an operator."""
+        """Be ready for an operator."""
         self._check()
         self._participant.ready(operator, self._host.now)
         self._speak()
@@ -363,7 +363,7 @@ class VirtualCoordination:
         self._host.wake()
 
     def leave(self) -> None:
-        """This process needs nothing any more."""
+        """Need nothing any more."""
         self._check()
         self._participant.leave(self._host.now)
         self._speak()
@@ -395,7 +395,7 @@ class VirtualCoordination:
         self._host.go_on()
 
     def disconnected(self, rank: int) -> None:
-        """A neighbour's connection has ended."""
+        """Take in that a neighbour's connection has ended."""
         self._participant.disconnected(rank, "it closed its connection", self._host.now)
         self._speak()
         self._host.go_on()

@@ -17,7 +17,10 @@ class InstallError(LookupError):
 
 
 def by_suffix(names: Iterable[str], wanted: str, what: str) -> str:
-    """The one dotted name that ends in `wanted`; InstallError if there is none, or several."""
+    """Return the one dotted name that ends in `wanted`.
+
+    InstallError if there is none, or several.
+    """
     found = [name for name in names if name == wanted or name.endswith("." + wanted)]
     if len(found) != 1:
         raise InstallError(f"{what} {wanted!r}: {len(found)} in the program; expected one")
@@ -61,7 +64,7 @@ def _table(engine: Engine, entry: TableEntry) -> Table:
 
 
 def engine_entry(table: Table, entry: TableEntry) -> v1model.TableEntry:
-    """The engine's form of an entry given by names."""
+    """Return the engine's form of an entry given by names."""
     wanted = dict(entry.match)
     matches = []
     for key in match_keys(table):
@@ -85,7 +88,7 @@ def _match(match_kind: str, value: MatchValue) -> KeyMatch:
 
 
 def outcome_counter(program: Program) -> str:
-    """The name of the counter of outcomes."""
+    """Return the name of the counter of outcomes."""
     names = (item.name for item in program.externs if item.extern == "counter")
     return by_suffix(names, "outcomes", "counter")
 

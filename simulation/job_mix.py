@@ -67,7 +67,7 @@ class FluidTimes:
 def fluid_job(
     links: LinkArrays, plan: JobPlan, start: float, elements: int, rounds: int
 ) -> FluidJob:
-    """A job that sums `elements` values of 32 bits in each round by a plan of one tree."""
+    """Return a job that sums `elements` values of 32 bits in each round by a plan of one tree."""
     if len(plan.trees) != 1:
         raise JobMixError(f"job {plan.job} has {len(plan.trees)} trees: expected 1")
     routes = tree_routes(links, plan)

@@ -129,7 +129,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return future
 
     def create_future(self) -> asyncio.Future[Any]:
-        """A future that hashes to a number."""
+        """Return a future that hashes to a number."""
         return _Future(next(self._numbers), self)
 
     def _make_task(

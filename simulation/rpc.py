@@ -56,7 +56,7 @@ class Exchange:
         self._connections: dict[str, list[_Connection]] = {}
 
     def wire(self, client: str, address: str) -> Wire:
-        """The way between a client and whoever listens at an address."""
+        """Return the way between a client and whoever listens at an address."""
         ends = (client, address)
         if ends not in self._wires:
             self._wires[ends] = Wire(self.queue, self._options, f"{self._seed}/{client}/{address}")
@@ -71,7 +71,7 @@ class Exchange:
         self._servers.pop(address, None)
 
     def channel(self, client: str, address: str) -> Channel:
-        """A channel of a client to whoever listens at an address when it is first used."""
+        """Return a channel of a client to whoever listens at an address when it is first used."""
         return Channel(self, client, address)
 
     def end_client(self, client: str) -> None:
@@ -106,7 +106,7 @@ class Exchange:
 
 
 def _bytes(message: Message) -> bytes:
-    """A message's bytes, with maps in order: gRPC's own serializers leave that to chance."""
+    """Return a message's bytes, with maps in order: gRPC's own serializers leave that to chance."""
     return message.SerializeToString(deterministic=True)
 
 
@@ -173,14 +173,14 @@ class _Connection:
         self.wire.down.send(arrive)
 
     def _lost(self, why: str) -> None:
-        """The client learns that the connection is gone."""
+        """Let the client know that the connection is gone."""
         self.client_up = False
         self._timeout.cancel()
         for call in self.client_calls[:]:
             call.end(Code.UNAVAILABLE, f"{self.address}: {why}")
 
     def _abandoned(self) -> None:
-        """The server learns that the connection is gone."""
+        """Let the server know that the connection is gone."""
         self.server_up = False
         if self._server is not None and self in self._server.connections:
             self._server.connections.remove(self)
@@ -188,14 +188,14 @@ class _Connection:
             call.cancel()
 
     def leave(self) -> None:
-        """The client's process ends, or closes the connection."""
+        """End the connection as when the client's process ends or closes it."""
         if self.client_up:
             self.client_up = False
             self._timeout.cancel()
             self.wire.up.send(self._abandoned)
 
     def drop(self) -> None:
-        """The server's process ends."""
+        """End the connection as when the server's process ends."""
         self._abandoned()
         self.wire.down.send(lambda: self._lost("connection reset"))
 
@@ -453,7 +453,7 @@ class _ClientCall:
         self._at_other_end(lambda call: call.take(None))
 
     async def read(self) -> Any:
-        """The next response, or `grpc.aio.EOF`; raises AioRpcError."""
+        """Return the next response, or `grpc.aio.EOF`; raises AioRpcError."""
         while not self._came and self._ended is None:
             self._changed.clear()
             await self._changed.wait()
@@ -480,7 +480,7 @@ class _ClientCall:
             yield message
 
     async def only(self) -> Any:
-        """The one response; cancels the call if its caller is."""
+        """Return the one response; cancels the call if its caller is."""
         try:
             answer = await self.read()
             # The status follows the response.
@@ -504,7 +504,7 @@ class Channel:
     _connection: _Connection | None = field(default=None, init=False)
 
     def connection(self) -> _Connection:
-        """The connection in use."""
+        """Return the connection in use."""
         if self._connection is None or not self._connection.client_up:
             self._connection = self.exchange.connect(self.client, self.address)
         return self._connection
@@ -551,10 +551,10 @@ class Channel:
 
 
 def as_channel(channel: Channel) -> grpc.aio.Channel:
-    """The channel, as stubs declare theirs."""
+    """Return the channel, as stubs declare theirs."""
     return cast(grpc.aio.Channel, channel)
 
 
 def as_server(server: Server) -> grpc.aio.Server:
-    """The server, as `add_..Servicer_to_server` declares its."""
+    """Return the server, as `add_..Servicer_to_server` declares its."""
     return cast(grpc.aio.Server, server)

@@ -50,7 +50,7 @@ class ScriptedStream:
             self._cut = number, self._script.cut(number)
 
     def cut(self, number: int) -> tuple[int, JobPlan] | None:
-        """The last boundary decided on."""
+        """Return the last boundary decided on."""
         return None if self._cut is None or self._cut[0] < number else self._cut
 
     def finished(self, report: pb.Report) -> None:
@@ -100,7 +100,7 @@ class ScriptedJob:
         return [worker for worker in self.plan.workers if worker not in self.reports]
 
     def cut(self, boundary: int) -> JobPlan:
-        """The plan by which tensors are cut from a boundary on."""
+        """Return the plan by which tensors are cut from a boundary on."""
         first = boundary * self.plan.period
         return self._cuts[max(number for number in self._cuts if number <= first)]
 

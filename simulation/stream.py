@@ -176,7 +176,7 @@ class Sender:
         return [(sequence, self._segments[sequence])]
 
     def expire(self, now: float) -> list[tuple[int, bytes]]:
-        """The timer went off: the first segment again, window 1, timeout doubled.
+        """Return the timer went off: the first segment again, window 1, timeout doubled.
 
         Where nothing is under way, one segment may try whether the receiver has room.
         """
@@ -226,7 +226,7 @@ class Receiver:
         return b"".join(in_order)
 
     def answered(self) -> None:
-        """An acknowledgement is on its way."""
+        """Take in that an acknowledgement is on its way."""
         self._unanswered = 0
         self.acknowledge_now = False
         self.deadline = None
@@ -395,5 +395,5 @@ class StreamMember:
 
 
 def _absolute(wire: int, near: int) -> int:
-    """The byte number whose low 32 bits are `wire` and that lies nearest to `near`."""
+    """Return the byte number whose low 32 bits are `wire` and that lies nearest to `near`."""
     return near + (wire - near + (1 << 31)) % (1 << 32) - (1 << 31)

@@ -143,7 +143,7 @@ class VirtualSwitch:
     # -- what P4Runtime asks of a data plane
 
     def now_us(self) -> int:
-        """The data plane's clock."""
+        """Return the data plane's clock."""
         return int(self._world.queue.now * 1e6)
 
     def use(self, engine: Engine) -> None:

@@ -57,7 +57,7 @@ class Discipline(Protocol):
         """Let a frame wait; False if there is no room."""
 
     def take(self) -> bytes | None:
-        """The frame whose turn it is, which waits no more; None if none does."""
+        """Return the frame whose turn it is, which waits no more; None if none does."""
 
 
 class PriorityQueues:

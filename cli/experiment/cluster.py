@@ -130,7 +130,7 @@ def _agent_command(emulation: Emulation, address: str, packet_io: str, host: str
 
 
 def _link_bytes(emulation: Emulation) -> Mapping[tuple[str, str], int]:
-    """What the links have carried; OSError where an interface or a namespace is gone."""
+    """Return what the links have carried; OSError where an interface or a namespace is gone."""
     try:
         return emulation.link_bytes()
     except subprocess.SubprocessError as error:

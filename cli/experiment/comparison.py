@@ -193,7 +193,7 @@ def _block(size: int | None) -> int | None:
 
 
 def _experiment(comparison: Comparison, workers: int, name: str) -> Experiment:
-    """What `hopsum run` would do with this algorithm."""
+    """Return what `hopsum run` would do with this algorithm."""
     planned = name == Algorithm.IN_NETWORK or (name == MULTI_TREE and comparison.planner == MTREE)
     return Experiment(
         topology=comparison.topology,

@@ -25,7 +25,7 @@ def slots_of(network: Network) -> int:
 
 
 def defines_of(lanes: int, slots: int, max_hops: int = HOPS_DEFAULT) -> dict[str, str]:
-    """The choices that are made when the program is compiled."""
+    """Return the choices that are made when the program is compiled."""
     defines = {"LANES": str(lanes), "SLOTS": str(slots)}
     return defines if max_hops == HOPS_DEFAULT else {**defines, "MAX_HOPS": str(max_hops)}
 

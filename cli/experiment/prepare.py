@@ -261,7 +261,7 @@ def _predict_plan(network: Network, plan: JobPlan, workload: WorkloadSpec) -> Pr
 
 
 def forest_options(experiment: Experiment) -> ForestOptions:
-    """What the experiment asks of the planners multi-tree and mtree."""
+    """Return what the experiment asks of the planners multi-tree and mtree."""
     bandwidth = experiment.tree_bandwidth
     return ForestOptions(
         max_trees=experiment.max_trees or DEFAULT_TREES,

@@ -131,7 +131,7 @@ class Report:
         return problems
 
     def to_dict(self) -> dict[str, Any]:
-        """The report object; measured values are null before the run."""
+        """Return the report object; measured values are null before the run."""
         e = self.experiment
         measured = self.measured
         values: dict[str, Any] = {

@@ -108,7 +108,7 @@ async def _follow(cluster: Cluster, job: Job, prepared: Prepared, progress: Prog
 
 
 async def _settled(running: Running) -> Mapping[DirectedLink, int]:
-    """The links' counters once nothing moves any more."""
+    """Return the links' counters once nothing moves any more."""
     counted = running.link_bytes()
     while True:
         await asyncio.sleep(POLL_SECONDS)
@@ -119,7 +119,7 @@ async def _settled(running: Running) -> Mapping[DirectedLink, int]:
 
 
 async def _outcomes(driver: Driver) -> dict[str, dict[str, int]]:
-    """The counters of every switch that is still there."""
+    """Return the counters of every switch that is still there."""
     counted = {}
     for name, state in driver.states().items():
         if state is State.READY:
@@ -133,7 +133,7 @@ def measured(
     links: Mapping[DirectedLink, int],
     switches: Mapping[str, Mapping[str, int]],
 ) -> Measured:
-    """What a run gave, from its workers' reports."""
+    """Return what a run gave, from its workers' reports."""
     verdict = Verdict()
     for report in reports:
         verdict.merge(verdict_from(report.verdict))

@@ -26,7 +26,7 @@ QUEUE_DEPTH = 1 << 16
 
 @cache
 def loader() -> Loader:
-    """What makes engines of device configurations: native where there is a compiler."""
+    """Return what makes engines of device configurations: native where there is a compiler."""
     executor, _ = default_executor()
     return Loader(executor, EngineOptions(cpu_port=CPU_PORT, queue_depth=QUEUE_DEPTH))
 

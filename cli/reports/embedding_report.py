@@ -45,7 +45,10 @@ class EmbeddedPlan:
         return self.found.job(self.demand.job)
 
     def time(self, seconds: Fraction | float, real: bool) -> str:
-        """A time for people; where links have no rates (not `real`), in tensors sent on one."""
+        """Return a time for people.
+
+        Where links have no rates (not `real`), in tensors sent on one.
+        """
         if real:
             return format_time(float(seconds))
         return f"{float(seconds) / self.demand.bits:.4g} x a tensor on a link"
@@ -70,7 +73,7 @@ def plan_embedded(network: Network, request: PlanRequest) -> EmbeddedPlan:
 
 
 def embedding_trees(network: Network, planned: EmbeddedPlan) -> list[Tree]:
-    """A drawing of every part with its weight, the heaviest first."""
+    """Return a drawing of every part with its weight, the heaviest first."""
     trees = iter(planned.plan.trees)
     shown = []
     for part in planned.embedding.parts:
@@ -118,7 +121,8 @@ def summary(planned: EmbeddedPlan, real: bool) -> str:
 
 
 def explain_embedding(planned: EmbeddedPlan, real: bool) -> list[str]:
-    """What limits an embedding: the busiest links and nodes, and what each model alone would take.
+    """Return what limits an embedding: the busiest links and nodes, and what each model alone would
+    take.
 
     Plans each model by itself.
     """

@@ -65,7 +65,7 @@ def network_svg(
     link_bytes: Mapping[tuple[str, str], int] | None = None,
     trees: Sequence[Mapping[str, str]] | None = None,
 ) -> str:
-    """The network as an SVG element.
+    """Return the network as an SVG element.
 
     `plan`: its trees are drawn bold, summing switches filled. `link_bytes`: shown when the mouse
     rests on a link, by direction. `trees`: the parents in each tree, where there is no plan.
@@ -125,7 +125,7 @@ def network_svg(
 
 
 def _beside(places: Mapping[str, Point], a: str, b: str, shift: float) -> tuple[Point, Point]:
-    """The ends of the line between two nodes, shifted to its side."""
+    """Return the ends of the line between two nodes, shifted to its side."""
     # Both directions of a link shift the same way.
     (x1, y1), (x2, y2) = places[min(a, b)], places[max(a, b)]
     length = math.hypot(x2 - x1, y2 - y1) or 1.0

@@ -24,7 +24,7 @@ details { margin: .8rem 0; } summary { cursor: pointer; color: var(--accent); }
 
 
 def page(title: str, lead: str, sections: Sequence[tuple[str, str]]) -> str:
-    """A whole page; `sections` are headings with their HTML."""
+    """Return a whole page; `sections` are headings with their HTML."""
     body = "\n".join(f"<h2>{html.escape(h)}</h2>\n{content}" for h, content in sections)
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
@@ -35,7 +35,7 @@ def page(title: str, lead: str, sections: Sequence[tuple[str, str]]) -> str:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """An HTML table; cells that start with `<` are HTML already."""
+    """Return an HTML table; cells that start with `<` are HTML already."""
 
     def cell(value: object, tag: str) -> str:
         text = str(value)
@@ -66,7 +66,7 @@ def links_table(run: Mapping[str, Any]) -> str:
 
 
 def figure(content: str, caption: str) -> str:
-    """A figure with a caption; `content` is SVG or an image element."""
+    """Return a figure with a caption; `content` is SVG or an image element."""
     return f"<figure>{content}<figcaption>{html.escape(caption)}</figcaption></figure>"
 
 

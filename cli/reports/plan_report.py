@@ -20,7 +20,7 @@ from timing.prediction import Prediction
 
 
 def plan_tree(network: Network, plan: JobPlan, tree: TreePlan) -> Tree:
-    """The tree from the server down, with what each switch does."""
+    """Return the tree from the server down, with what each switch does."""
     flows = tree_flows(network, plan, tree)
     children: dict[str, list[str]] = {}
     for node, parent in tree.parents.items():
@@ -57,7 +57,7 @@ def plan_tree(network: Network, plan: JobPlan, tree: TreePlan) -> Tree:
 
 
 def forest_trees(forest: Forest, rate: Callable[[Fraction], str]) -> list[Tree]:
-    """The trees of a forest, each from its root down; `rate` writes a rate for people."""
+    """Return the trees of a forest, each from its root down; `rate` writes a rate for people."""
     shown = []
     for number, tree in enumerate(forest.trees):
         children: dict[str, list[str]] = {}
@@ -138,7 +138,10 @@ def plan_dict(values: dict[str, Any], plan: JobPlan, prediction: Prediction) -> 
 def explanation(
     graph: PlanningGraph, forest: Forest, request: PlanRequest, network: Network
 ) -> list[str]:
-    """What limits the rate: the proof of the bound, links without room, switches without slots."""
+    """Return what limits the rate.
+
+    The proof of the bound, links without room, switches without slots.
+    """
     lines = [f"no plan is faster than {_number(forest.bound)}: {forest.certificate.text}"]
     if forest.throughput == forest.bound:
         lines.append("the plan reaches that")
@@ -168,7 +171,9 @@ def explanation(
 def _limits(
     graph: PlanningGraph, forest: Forest, request: PlanRequest, network: Network
 ) -> list[str]:
-    """What height and delay were asked for and reached, and which limits the bound leaves out."""
+    """Return what height and delay were asked for and reached, and which limits the bound leaves
+    out.
+    """
     lines = []
     options = request.forest
     if options.max_height is not None and forest.trees:

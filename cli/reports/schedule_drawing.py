@@ -23,7 +23,7 @@ STYLE = (
 
 
 def schedule_svg(schedule: Schedule) -> str:
-    """The schedule as an SVG element; a title on every arrow tells the transfer.
+    """Return the schedule as an SVG element; a title on every arrow tells the transfer.
 
     Raises ScheduleError for more transfers than a picture can show.
     """

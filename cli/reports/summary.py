@@ -10,7 +10,7 @@ from cli.experiment.result import Measured, Report
 
 
 def si(value: float, unit: str) -> str:
-    """A number with a decimal prefix: `24.1 Mbit/s`."""
+    """Return a number with a decimal prefix: `24.1 Mbit/s`."""
     for factor, prefix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= factor:
             return f"{value / factor:.3g} {prefix}{unit}"
@@ -43,7 +43,7 @@ ROWS: tuple[tuple[str, Callable[[Report, Measured], str]], ...] = (
 
 
 def figures(reports: Sequence[Report]) -> list[list[str]]:
-    """The rows of the summary: a label, then a cell a run."""
+    """Return the rows of the summary: a label, then a cell a run."""
     rows = [
         [label, *(cell(r, r.measured) if r.measured else "-" for r in reports)]
         for label, cell in ROWS
@@ -60,7 +60,7 @@ def figures(reports: Sequence[Report]) -> list[list[str]]:
 
 
 def run_table(reports: Sequence[Report]) -> Table:
-    """The summary of some runs."""
+    """Return the summary of some runs."""
     table = Table()
     table.add_column("")
     for report in reports:

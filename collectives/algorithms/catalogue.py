@@ -43,7 +43,7 @@ def make_schedule(
     trees: Sequence[SharedTree] = (),
     form: FormOptions = DEFAULT_FORM,
 ) -> Schedule:
-    """The algorithm's all-reduce among these hosts; its nodes are named.
+    """Return the algorithm's all-reduce among these hosts; its nodes are named.
 
     `trees`: of MULTI_TREE; `form`: of LEVEL_WISE. Raises ScheduleError for an unknown name, for
     ranks that are none, repeated or not connected, or for trees without all ranks; NetworkError

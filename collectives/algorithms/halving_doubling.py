@@ -33,7 +33,7 @@ def halving_doubling_all_reduce(ranks: int, elements: int) -> Schedule:
 
 
 def halving_doubling_reduce_scatter(ranks: int, elements: int) -> Schedule:
-    """The first half; a neighbour's piece is shared with the rank that folded into it."""
+    """Return the first half; a neighbour's piece is shared with the rank that folded into it."""
     halving = _Halving(ranks, elements)
     steps = [*halving.fold(), *halving.halve(), *halving.share()]
     whole = Ranges.whole(range(ranks), elements)
@@ -41,7 +41,7 @@ def halving_doubling_reduce_scatter(ranks: int, elements: int) -> Schedule:
 
 
 def halving_doubling_all_gather(ranks: int, elements: int) -> Schedule:
-    """The second half, from where the first one ends."""
+    """Return the second half, from where the first one ends."""
     halving = _Halving(ranks, elements)
     steps = [*halving.share(back=True), *halving.double(), *halving.unfold()]
     whole = Ranges.whole(range(ranks), elements)
@@ -57,7 +57,7 @@ def _schedule(
 
 
 def chained(steps: list[Step]) -> tuple[Step, ...]:
-    """Steps that wait each for the one before."""
+    """Return steps that wait each for the one before."""
     return tuple(
         make_step(
             step.sources,
@@ -95,7 +95,7 @@ class _Halving:
         return [1 << bit for bit in range(self.core.bit_length() - 1)]
 
     def _block(self, member: Numbers, mask: int) -> tuple[Numbers, Numbers]:
-        """What members hold after the exchange at distance `mask`."""
+        """Return what members hold after the exchange at distance `mask`."""
         size = self.core // (2 * mask)
         low = self._place[member] // size * size
         return self._edges[low], self._edges[low + size]

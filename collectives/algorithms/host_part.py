@@ -15,7 +15,7 @@ from collectives.schedule import Schedule
 def host_part_all_reduce(
     part: HostPart, workers: Sequence[str], elements: int, block: int = DEFAULT_BLOCK
 ) -> Schedule:
-    """The schedule that sums `elements` over one topology; its nodes are named.
+    """Return the schedule that sums `elements` over one topology; its nodes are named.
 
     Blocks of `block` elements are passed on one by one, so that collecting and broadcasting
     overlap. Auxiliary hosts are relays. ScheduleError for a tree that lacks a worker.

@@ -18,7 +18,7 @@ _Pair = tuple[str, str]
 
 
 def in_network_all_reduce(network: Network, plan: JobPlan, elements: int) -> Schedule:
-    """What a plan does to a tensor of `elements`, hop by hop; a block is a fragment.
+    """Return what a plan does to a tensor of `elements`, hop by hop; a block is a fragment.
 
     Ranks are the plan's workers; servers and switches that sum or replicate are relays. A switch
     that only forwards is on the way between them. Proving this schedule proves that the plan sums

@@ -146,7 +146,7 @@ def level_wise_reduce_scatter(
     pieces: int = 1,
     parts: Parts | None = None,
 ) -> Schedule:
-    """The first half: every leaf ends with the sum of its target part (of every piece)."""
+    """Return the first half: every leaf ends with the sum of its target part (of every piece)."""
     cut = _cut(tree, ranks, elements, siblings, pieces, parts)
     steps = _steps(cut, scatter=True, gather=False)
     whole = Ranges.whole(range(len(ranks)), elements)
@@ -161,7 +161,7 @@ def level_wise_all_gather(
     pieces: int = 1,
     parts: Parts | None = None,
 ) -> Schedule:
-    """The second half: from every leaf's target part to everything everywhere."""
+    """Return the second half: from every leaf's target part to everything everywhere."""
     cut = _cut(tree, ranks, elements, siblings, pieces, parts)
     steps = _steps(cut, scatter=False, gather=True)
     whole = Ranges.whole(range(len(ranks)), elements)
@@ -189,7 +189,7 @@ def _cut(
     pieces: int,
     parts: Parts | None,
 ) -> list[_Levels]:
-    """The exchanges of every piece; none is empty but that of an empty tensor."""
+    """Return the exchanges of every piece; none is empty but that of an empty tensor."""
     tree = ranks_as_leaves(tree, ranks)
     check_counts(NAME, len(ranks), elements)
     if pieces < 1:
@@ -203,7 +203,10 @@ def _cut(
 
 
 def _shares(node: str, children: Sequence[str], parts: Parts) -> _Shares:
-    """What the children keep of what `node` holds; ScheduleError unless these are its parts."""
+    """Return what the children keep of what `node` holds.
+
+    ScheduleError unless these are its parts.
+    """
     own = [parts.get(child, Fraction(-1)) for child in children]
     if min(own) < 0 or sum(own) != 1:
         raise ScheduleError(
@@ -214,12 +217,13 @@ def _shares(node: str, children: Sequence[str], parts: Parts) -> _Shares:
 
 
 def _target_parts(cut: list[_Levels]) -> Ranges:
-    """What each leaf holds between reduce-scatter and all-gather."""
+    """Return what each leaf holds between reduce-scatter and all-gather."""
     return Ranges.of((leaf, start, stop) for piece in cut for start, stop, leaf in piece.held)
 
 
 def _steps(cut: list[_Levels], *, scatter: bool, gather: bool) -> list[Step]:
-    """The steps of one half or both, in each of which a piece is one level behind the one before.
+    """Return the steps of one half or both, in each of which a piece is one level behind the one
+    before.
 
     A piece goes down as soon as it is up, so that no level stands still while the last pieces are
     on their way to the top. Steps of one piece and level do not wait for each other.
@@ -297,7 +301,7 @@ class _Levels:
         return joined
 
     def steps(self, height: int, gather: bool, after: list[int]) -> list[Step]:
-        """The exchanges under nodes of one height."""
+        """Return the exchanges under nodes of one height."""
         make = _ring if self._siblings is Siblings.RING else _direct
         return [
             make(groups, children, gather, after)
@@ -396,7 +400,7 @@ def _first_to_end(branches: list[list[Held]], shares: _Shares) -> list[_Group]:
 
 
 def _group_by_group(branches: list[list[Held]], shares: _Shares) -> list[_Group]:
-    """What a group of leaves has in common is cut into p parts, end to end."""
+    """Return what a group of leaves has in common is cut into p parts, end to end."""
     common: dict[tuple[int, ...], list[Span]] = {}
     for here, stop, current in _overlaps(branches):
         common.setdefault(tuple(held[2] for held in current), []).append((here, stop))

@@ -91,7 +91,7 @@ class Form:
         )
 
     def all_reduce(self, ranks: Sequence[str], elements: int) -> Schedule:
-        """The schedule of this form."""
+        """Return the schedule of this form."""
         return level_wise_all_reduce(
             self.tree, ranks, elements, self.siblings, self.pieces, self.parts
         )
@@ -142,7 +142,7 @@ def choose_form(
     delay: float = 0.0,
     options: FormOptions = DEFAULT,
 ) -> Form:
-    """The same on a tree whose leaves are the ranks.
+    """Return the same on a tree whose leaves are the ranks.
 
     `rates`: of the links above nodes, bits/s. `delay`: from one rank to another, s, at most.
     """
@@ -176,7 +176,7 @@ def choose_form(
 
 
 def flattened(tree: RootedTree, ranks: Sequence[str]) -> RootedTree:
-    """The ranks right under the root, in the order of a walk through the tree."""
+    """Return the ranks right under the root, in the order of a walk through the tree."""
     wanted = set(ranks)
     ordered: list[str] = []
     waiting = [tree.root]

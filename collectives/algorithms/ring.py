@@ -30,7 +30,7 @@ def ring_all_reduce(ranks: int, elements: int) -> Schedule:
 
 
 def ring_reduce_scatter(ranks: int, elements: int) -> Schedule:
-    """The first half: rank r ends with the sum of part (r + 1) mod ranks."""
+    """Return the first half: rank r ends with the sum of part (r + 1) mod ranks."""
     check_counts("ring", ranks, elements)
     steps = (_around(ranks, elements, gather=False),) if ranks > 1 else ()
     whole = Ranges.whole(range(ranks), elements)
@@ -40,7 +40,7 @@ def ring_reduce_scatter(ranks: int, elements: int) -> Schedule:
 
 
 def ring_all_gather(ranks: int, elements: int) -> Schedule:
-    """The second half: from part (r + 1) mod ranks at rank r to everything everywhere."""
+    """Return the second half: from part (r + 1) mod ranks at rank r to everything everywhere."""
     check_counts("ring", ranks, elements)
     steps = (_around(ranks, elements, gather=True, after=()),) if ranks > 1 else ()
     whole = Ranges.whole(range(ranks), elements)

@@ -94,7 +94,7 @@ class RootedTree:
             )
 
     def rooted_at(self, root: str) -> RootedTree:
-        """The same edges with another root."""
+        """Return the same edges with another root."""
         parents = dict(self.parents)
         node = root
         while node != self.root:
@@ -127,7 +127,7 @@ def check_ranks(ranks: Sequence[str]) -> None:
 
 
 def heap_tree(names: Sequence[str], degree: int = 2) -> RootedTree:
-    """A balanced tree: node i hangs on node (i - 1) // degree."""
+    """Return a balanced tree: node i hangs on node (i - 1) // degree."""
     check_ranks(names)
     if degree < 1:
         raise ScheduleError(f"tree of degree {degree}: expected 1 or more")
@@ -135,7 +135,7 @@ def heap_tree(names: Sequence[str], degree: int = 2) -> RootedTree:
 
 
 def network_tree(network: Network, ranks: Sequence[str], root: str | None = None) -> RootedTree:
-    """The tree that plain packets from the ranks to `root` follow; ranks may be inner nodes.
+    """Return the tree that plain packets from the ranks to `root` follow; ranks may be inner nodes.
 
     `root` None: the switch (where there is none, the rank) with the lowest such tree, the first of
     equals. Raises NetworkError where there is no way, ScheduleError for ranks that are no nodes.
@@ -155,7 +155,7 @@ def network_tree(network: Network, ranks: Sequence[str], root: str | None = None
 
 
 def _centre(network: Network, ranks: Sequence[str]) -> str:
-    """The switch, or rank, whose farthest rank is nearest."""
+    """Return the switch, or rank, whose farthest rank is nearest."""
     neighbours: dict[str, list[str]] = {name: [] for name in (*network.hosts, *network.switches)}
     for link in network.links:
         neighbours[link.a].append(link.b)

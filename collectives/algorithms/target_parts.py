@@ -64,7 +64,7 @@ def time_of(loads: Mapping[str, Fraction], rates: Rates) -> Fraction:
 
 
 def rated_parts(tree: RootedTree, rates: Rates) -> Parts:
-    """The parts with which the slowest link takes least: 003's own where links are alike.
+    """Return the parts with which the slowest link takes least: 003's own where links are alike.
 
     (If these are as good.) Elsewhere leaves keep as much as each other, within what links can carry
     in the least time: so the flows between them are of one size, which share links evenly, and
@@ -102,7 +102,10 @@ def rated_parts(tree: RootedTree, rates: Rates) -> Parts:
 def _filled(
     room: Mapping[str, Fraction], weights: Mapping[str, int], amount: Fraction
 ) -> dict[str, Fraction]:
-    """The amount in proportion to the weights, but no more than the room; there is enough."""
+    """Return the amount in proportion to the weights, but no more than the room.
+
+    There is enough.
+    """
     filled: dict[str, Fraction] = {}
     weight = sum(weights[name] for name in room)
     for name in sorted(room, key=lambda name: room[name] / weights[name]):
@@ -113,7 +116,7 @@ def _filled(
 
 
 def least_time(tree: RootedTree, rates: Rates) -> Fraction:
-    """The least that any parts allow, in tensors over the rates' unit."""
+    """Return the least that any parts allow, in tensors over the rates' unit."""
     return _least_time(_without_stem(tree), rates)[0]
 
 
@@ -127,7 +130,7 @@ def _without_stem(tree: RootedTree) -> RootedTree:
 
 
 def _least_time(tree: RootedTree, rates: Rates) -> tuple[Fraction, dict[str, _Line | None]]:
-    """The least time, and what then limits the load above every node (None: nothing does).
+    """Return the least time, and what then limits the load above every node (None: nothing does).
 
     Every link carries a tensor or more; what it can carry is concave in the time, so that Newton's
     method from below ends exactly at the first time at which all can.
@@ -155,7 +158,10 @@ def _limit(
     lines: Mapping[str, _Line | None],
     time: Fraction,
 ) -> _Line | None:
-    """What the load above a node is at most: by its own rate, or by what its children can carry."""
+    """Return what the load above a node is at most.
+
+    By its own rate, or by what its children can carry.
+    """
     limits = []
     rate = rates.get(node)
     if rate is not None:

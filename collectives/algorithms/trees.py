@@ -69,7 +69,7 @@ def tree_reduce(
     tree: RootedTree | None = None,
     block: int = DEFAULT_BLOCK,
 ) -> Schedule:
-    """The sum of all to the rank `root`, up the tree that hangs on it."""
+    """Return the sum of all to the rank `root`, up the tree that hangs on it."""
     return multi_tree_reduce(ranks, elements, root, [SharedTree(tree or heap_tree(ranks))], block)
 
 
@@ -115,7 +115,7 @@ def multi_tree_reduce(
     trees: Sequence[SharedTree],
     block: int = DEFAULT_BLOCK,
 ) -> Schedule:
-    """The sum of all to the rank `root`, up several trees that are turned to hang on it."""
+    """Return the sum of all to the rank `root`, up several trees that are turned to hang on it."""
     turned = _turned(ranks, root, trees)
     return _forest("tree", Collective.REDUCE, ranks, elements, turned, block, root)
 
@@ -137,7 +137,8 @@ def server_all_reduce(
 
 
 def double_binary_trees(names: Sequence[str]) -> tuple[RootedTree, RootedTree]:
-    """A binary tree in which odd numbers are leaves, and its mirror image (shifted when odd).
+    """Return a binary tree in which odd numbers are leaves, and its mirror image (shifted when
+    odd).
 
     Number 0 is the root with one child; above a number is the one with its lowest set bit moved up.
     """
@@ -157,7 +158,7 @@ def double_binary_trees(names: Sequence[str]) -> tuple[RootedTree, RootedTree]:
 
 
 def tree_ranges(shares: Sequence[Fraction], elements: int) -> list[tuple[int, int]]:
-    """The range of the tensor of each tree, in proportion to the shares.
+    """Return the range of the tensor of each tree, in proportion to the shares.
 
     Raises ScheduleError for a share below 0, or none above.
     """
@@ -197,7 +198,10 @@ def _forest(
     block: int,
     root: str | None = None,
 ) -> Schedule:
-    """A chain of steps for each tree: up, where the collective sums, and down, where it spreads."""
+    """Return a chain of steps for each tree.
+
+    Up, where the collective sums, and down, where it spreads.
+    """
     check_counts(algorithm, len(ranks), elements)
     pruned = []
     for shared in trees:
@@ -235,7 +239,10 @@ def _chain(
     collective: Collective,
     first: int,
 ) -> list[Step]:
-    """A tree's steps, level by level, each after the one before; the first is number `first`."""
+    """Return a tree's steps, level by level, each after the one before.
+
+    The first is number `first`.
+    """
     levels: list[list[tuple[int, int]]] = [[] for _ in range(max(tree.depths.values()))]
     for node, parent in tree.parents.items():
         levels[tree.depths[node] - 1].append((numbers[node], numbers[parent]))

@@ -10,7 +10,10 @@ _NAMES = ("x509_common_name", "x509_subject_alternative_name")
 
 
 def certified_names(context: grpc.aio.ServicerContext[Any, Any]) -> frozenset[str] | None:
-    """The common name and the subjectAltNames of the caller's certificate; None without one."""
+    """Return the common name and the subjectAltNames of the caller's certificate.
+
+    None without one.
+    """
     identity = context.auth_context()
     if not any(key.startswith("x509_") for key in identity):
         return None

@@ -52,7 +52,7 @@ class ControllerClient:
         return list(self._ask(lambda stub: stub.Status(pb.StatusRequest(), timeout=TIMEOUT)).jobs)
 
     def describe(self, job: int) -> tuple[Network, JobPlan]:
-        """A job's network and current plan."""
+        """Return a job's network and current plan."""
         from collectives.messages import network_from, plan_from
 
         request = pb.DescribeRequest(job=job)
@@ -74,7 +74,7 @@ class ControllerClient:
         return [slot_from(slot) for slot in reply.slots]
 
     def missing(self, job: int) -> list[Missing]:
-        """What the incomplete slots of a job wait for."""
+        """Return what the incomplete slots of a job wait for."""
         from controller.telemetry.slot_diagnosis import find_missing, job_slots
 
         network, plan = self.describe(job)
@@ -98,7 +98,7 @@ class ControllerClient:
         return info
 
     def job(self, job: str | int) -> pb.JobInfo:
-        """A job with its workers' reports, by number, or as `job_query` reads a text."""
+        """Return a job with its workers' reports, by number, or as `job_query` reads a text."""
         query = job_query(job)
         info: pb.JobInfo = self._ask(lambda stub: stub.JobDetails(query, timeout=TIMEOUT))
         return info
@@ -116,7 +116,7 @@ class ControllerClient:
         return list(reply.nodes)
 
     def use(self) -> pb.UseReply:
-        """What links carry, and who holds slots."""
+        """Return what links carry, and who holds slots."""
         reply: pb.UseReply = self._ask(lambda stub: stub.Use(pb.UseRequest(), timeout=TIMEOUT))
         return reply
 
@@ -130,7 +130,10 @@ class ControllerClient:
 
 
 def job_query(job: str | int) -> pb.JobQuery:
-    """A job by its number, or as people name it: the job of that name, else of that number."""
+    """Return a job by its number, or as people name it.
+
+    The job of that name, else of that number.
+    """
     if isinstance(job, int):
         return pb.JobQuery(job=job)
     number = int(job) if _NUMBER.fullmatch(job) else 0

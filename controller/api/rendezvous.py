@@ -16,7 +16,7 @@ from packet_io.private_files import private_folder, read_private, write_private
 
 
 def address_file() -> Path:
-    """The file that holds the address of this user's running controller."""
+    """Return the file that holds the address of this user's running controller."""
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     folder = Path(runtime) if runtime else Path(tempfile.gettempdir()) / f"hopsum-{os.geteuid()}"
     return folder / "hopsum-controller"
@@ -39,7 +39,7 @@ def announced(address: str, file: Path | None = None) -> Iterator[None]:
 
 
 def find_controller(file: Path | None = None) -> str | None:
-    """The address of the running controller, or None if none has made itself known.
+    """Return the address of the running controller, or None if none has made itself known.
 
     Raises UnsafePathError if another user could have written it.
     """

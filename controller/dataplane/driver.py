@@ -395,7 +395,7 @@ async def _read(switch: fy.Switch, pattern: P4Entity) -> list[P4Entity]:
 
 
 async def _holds(switch: fy.Switch) -> SwitchRules:
-    """What a switch holds."""
+    """Return what a switch holds."""
     entries = await _read(switch, fy.P4TableEntry())
     groups = await _read(switch, fy.P4MulticastGroupEntry())
     return rules_read([*entries, *groups], switch.p4info)
@@ -458,7 +458,7 @@ async def _first_of(*events: asyncio.Event) -> None:
 
 
 def _in_short(error: Exception) -> str:
-    """What a failed call says, in one line."""
+    """Return what a failed call says, in one line."""
     if isinstance(error, fy.P4ClientError):
         return f"{error.code.name}: {error.message}"
     if isinstance(error, grpc.aio.AioRpcError):
@@ -469,7 +469,7 @@ def _in_short(error: Exception) -> str:
 def _driver_error(
     name: str, why: str, error: fy.P4ClientError, batch: list[Update] | None = None
 ) -> DriverError:
-    """The error with every refused update by its name."""
+    """Return the error with every refused update by its name."""
     if not error.details:
         return DriverError(name, f"{why}: {error.code.name}: {error.message}")
     failures = [

@@ -34,7 +34,7 @@ class Update:
     what: str
 
     def encoded(self) -> object:
-        """The update as finsy writes it."""
+        """Return the update as finsy writes it."""
         match self.change:
             case Change.INSERT:
                 return +self.entity
@@ -45,7 +45,7 @@ class Update:
 
 
 def describe(entry: TableEntry) -> str:
-    """An entry in one line, for messages."""
+    """Return an entry in one line, for messages."""
     match = ", ".join(f"{name}={_show(value)}" for name, value in entry.match)
     params = ", ".join(f"{name}={value}" for name, value in entry.params)
     return f"{entry.table}[{match}] -> {entry.action}({params})"
@@ -56,7 +56,7 @@ def _show(value: MatchValue) -> str:
 
 
 def table_entity(entry: TableEntry) -> fy.P4TableEntry:
-    """The P4Runtime entity of an entry."""
+    """Return the P4Runtime entity of an entry."""
     match: dict[str, object] = {}
     for name, value in entry.match:
         match[name] = f"{value[0]:#x}/{value[1]}" if isinstance(value, tuple) else value
@@ -68,7 +68,7 @@ def table_entity(entry: TableEntry) -> fy.P4TableEntry:
 
 
 def table_rule(entity: fy.P4TableEntry, schema: P4Schema) -> TableEntry:
-    """The entry of an entity read from a switch; fields in the order of the program."""
+    """Return the entry of an entity read from a switch; fields in the order of the program."""
     table = schema.tables[entity.table_id]
     match: list[tuple[str, MatchValue]] = []
     fields: Mapping[str, object] = entity.match or {}
@@ -93,12 +93,12 @@ def table_rule(entity: fy.P4TableEntry, schema: P4Schema) -> TableEntry:
 
 
 def group_entity(group: int, ports: Iterable[int]) -> fy.P4MulticastGroupEntry:
-    """The P4Runtime entity of a multicast group."""
+    """Return the P4Runtime entity of a multicast group."""
     return fy.P4MulticastGroupEntry(group, replicas=list(ports))
 
 
 def group_rule(entity: fy.P4MulticastGroupEntry) -> tuple[int, tuple[int, ...]]:
-    """The group number and egress ports of an entity read from a switch."""
+    """Return the group number and egress ports of an entity read from a switch."""
     ports = []
     for replica in entity.replicas:
         if isinstance(replica, P4Replica):
@@ -109,7 +109,7 @@ def group_rule(entity: fy.P4MulticastGroupEntry) -> tuple[int, tuple[int, ...]]:
 
 
 def updates(have: SwitchRules, want: SwitchRules) -> list[Update]:
-    """What to write, in an order in which no entry ever names a group that is not there."""
+    """Return what to write, in an order in which no entry ever names a group that is not there."""
     old = {entry.key: entry for entry in have.entries}
     new = {entry.key: entry for entry in want.entries}
     steps = [
@@ -134,12 +134,12 @@ def updates(have: SwitchRules, want: SwitchRules) -> list[Update]:
 
 
 def managed_tables(schema: P4Schema) -> set[str]:
-    """The tables whose entries the controller decides: all but those of constant entries."""
+    """Return the tables whose entries the controller decides: all but those of constant entries."""
     return {table.alias for table in schema.tables if not table.is_const}
 
 
 def rules_read(entities: Iterable[P4Entity], schema: P4Schema) -> SwitchRules:
-    """The state of a switch from what was read of it."""
+    """Return the state of a switch from what was read of it."""
     tables = managed_tables(schema)
     entries: list[TableEntry] = []
     groups: dict[int, tuple[int, ...]] = {}
@@ -154,7 +154,7 @@ def rules_read(entities: Iterable[P4Entity], schema: P4Schema) -> SwitchRules:
 
 
 def in_program_order(rules: SwitchRules, schema: P4Schema) -> SwitchRules:
-    """The same rules with match fields and parameters in the order of the program.
+    """Return the same rules with match fields and parameters in the order of the program.
 
     Raises ValueError for a table, action, field or parameter that the program does not have.
     """

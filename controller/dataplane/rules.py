@@ -63,7 +63,7 @@ def losses_on(network: Network, probability: float) -> list[Loss]:
 def rules_for(
     network: Network, plans: Iterable[JobPlan] = (), losses: Iterable[Loss] = ()
 ) -> dict[str, SwitchRules]:
-    """What all switches should hold for the current plan of every job.
+    """Return what all switches should hold for the current plan of every job.
 
     A plan may have parts at switches that the network lacks: its job waits for them. Raises
     PlanError if a job has two plans, NetworkError for a loss where there is no link.

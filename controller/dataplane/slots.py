@@ -41,12 +41,12 @@ class SlotState:
         return self.valid and self.count == self.fan_in
 
     def missing(self) -> list[int]:
-        """The child indices that are not in yet."""
+        """Return the child indices that are not in yet."""
         return [child for child in range(self.fan_in) if not self.bitmap >> child & 1]
 
 
 def inspect_frame(lanes: int) -> bytes:
-    """The payload of the packet-out that asks for a slot: a full-size INSPECT frame."""
+    """Return the payload of the packet-out that asks for a slot: a full-size INSPECT frame."""
     header = Header(Kind.INSPECT, job=0, tree=0, epoch=0, fragment=0)
     return frame_template(_NOWHERE, _NOWHERE, header, (), lanes).tobytes()
 
@@ -77,7 +77,7 @@ def slot_state(metadata: Mapping[str, int], payload: bytes, lanes: int) -> SlotS
 
 
 def slot_message(state: SlotState, lanes: bool) -> pb.Slot:
-    """The message of a slot's state, with or without its values."""
+    """Return the message of a slot's state, with or without its values."""
     return pb.Slot(
         slot=state.slot,
         valid=state.valid,
@@ -97,7 +97,7 @@ def slot_message(state: SlotState, lanes: bool) -> pb.Slot:
 
 
 def slot_from(message: pb.Slot) -> SlotState:
-    """The slot's state of a message."""
+    """Return the slot's state of a message."""
     return SlotState(
         slot=message.slot,
         valid=message.valid,

@@ -247,7 +247,7 @@ class Cluster:
         return tuple(host for host in self.nodes.attached if host not in apart)
 
     def attached(self, host: str) -> None:
-        """A host's process has come: it attends the jobs in which it is missing."""
+        """Let a host whose process has come attend the jobs in which it is missing."""
         for job in self.jobs:
             if host in self._missing(job):
                 self._attend(host, job)
@@ -257,7 +257,7 @@ class Cluster:
             self._attend(host, job)
 
     def _missing(self, job: Job) -> list[str]:
-        """The hosts whose agents a job lacks."""
+        """Return the hosts whose agents a job lacks."""
         if not job.active:
             return []
         agents = self.manager.agents.tracker(job.number).agents
@@ -524,7 +524,7 @@ class Cluster:
 
 
 def _priority(job: int, level: int) -> pb.NodeCommand:
-    """Puts a job's frames in the send queues of a level; 0 goes first."""
+    """Put a job's frames in the send queues of a level; 0 goes first."""
     return pb.NodeCommand(priority=pb.Priority(job=job, level=level))
 
 

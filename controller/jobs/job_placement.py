@@ -50,7 +50,8 @@ def place_helpers(
     attached: Collection[str],
     loads: Mapping[str, int],
 ) -> Placement:
-    """The same for a job that embeds itself: `servers` are the hosts that may help its workers.
+    """Return the same for a job that embeds itself: `servers` are the hosts that may help its
+    workers.
 
     Those named; else hosts that have an agent, with the fewest jobs first, at most `HELPERS`.
     """

@@ -115,7 +115,7 @@ def _coordination_from(message: pb.Submission) -> Coordination:
 
 
 def _forest_from(message: pb.TreeOptions) -> ForestOptions:
-    """Raises PlanError, ValueError for numbers that cannot be."""
+    """Return the options of a message. Raises PlanError, ValueError for numbers that cannot be."""
     given = {field.name for field, _ in message.ListFields()}
     return ForestOptions(
         max_trees=message.max_trees if "max_trees" in given else None,

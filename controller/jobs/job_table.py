@@ -103,7 +103,7 @@ class JobTable:
                 raise JobError(f"job {spec.name}: {role} {twice[0]} is named more than once")
 
     def next_number(self) -> int:
-        """A job number that was never used; JobError when there are no more."""
+        """Return a job number that was never used; JobError when there are no more."""
         if self._last == LAST_JOB:
             raise JobError(
                 f"all {LAST_JOB} job numbers have been used; restart the switches, remove "
@@ -228,11 +228,11 @@ class JobTable:
             del self._jobs[number]
 
     def get(self, number: int) -> Job | None:
-        """A job by its number, if it is known."""
+        """Return a job by its number, if it is known."""
         return self._jobs.get(number)
 
     def find(self, number: int = 0, name: str = "") -> Job:
-        """The last job of a name, else that with the number; JobError if there is none."""
+        """Return the last job of a name, else that with the number; JobError if there is none."""
         for job in reversed(self._jobs.values()):
             if name and job.spec.name == name:
                 return job
@@ -241,7 +241,10 @@ class JobTable:
         raise JobError(f"there is no job {name or number}; {self._nearest(name or str(number))}")
 
     def _nearest(self, name: str) -> str:
-        """What there is instead of a job that is not there: near names, and how many jobs."""
+        """Return what there is instead of a job that is not there.
+
+        Near names, and how many jobs.
+        """
         names = dict.fromkeys(job.spec.name for job in reversed(self._jobs.values()))
         near = get_close_matches(name, names, NEAR_NAMES)
         meant = f"did you mean {' or '.join(near)}? " if near else ""
@@ -250,7 +253,7 @@ class JobTable:
         return f"{meant}{known}, `hopsum jobs` lists them"
 
     def queued(self) -> list[Job]:
-        """The jobs that wait for others to end, the oldest first."""
+        """Return the jobs that wait for others to end, the oldest first."""
         return [job for job in self._jobs.values() if job.state is JobState.QUEUED]
 
     def loads(self) -> dict[str, int]:
@@ -267,7 +270,10 @@ class JobTable:
 
 
 def _record(job: Job) -> Record:
-    """A job as JSON takes it. Of the request what the cluster chooses; the rest is as ever."""
+    """Return a job as JSON takes it.
+
+    Of the request what the cluster chooses; the rest is as ever.
+    """
     request = job.request
     record = {
         item.name: getattr(job, item.name)
@@ -297,14 +303,14 @@ def _record(job: Job) -> Record:
 
 
 def _in_order(value: Any) -> Any:
-    """A message as JSON with its keys in order: protobuf leaves that of maps to chance."""
+    """Return a message as JSON with its keys in order: protobuf leaves that of maps to chance."""
     if isinstance(value, dict):
         return {key: _in_order(value[key]) for key in sorted(value)}
     return [_in_order(item) for item in value] if isinstance(value, list) else value
 
 
 def _job_from(record: Record, file: Path) -> Job:
-    """The job of a record; JobError if it is none."""
+    """Return the job of a record; JobError if it is none."""
     try:
         spec = spec_from(ParseDict(record["spec"], pb.Submission()))
         asked = dict(record["request"])

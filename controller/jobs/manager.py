@@ -50,7 +50,7 @@ class _Next:
 
 
 def next_request(request: PlanRequest, before: JobPlan) -> PlanRequest:
-    """What is asked for a job's next epoch; what is fixed for its life is as it was."""
+    """Return what is asked for a job's next epoch; what is fixed for its life is as it was."""
     return replace(
         request,
         epoch=next_epoch(before.epoch),
@@ -90,11 +90,11 @@ class Manager:
         self._changing = asyncio.Lock()
 
     def plan_of(self, job: int) -> JobPlan:
-        """The current plan of a job; PlanError if there is none."""
+        """Return the current plan of a job; PlanError if there is none."""
         return _plan(self._job(job))
 
     def plans(self) -> list[JobPlan]:
-        """The current plan of every job that sums in switches or on a server."""
+        """Return the current plan of every job that sums in switches or on a server."""
         return [_plan(job) for job in self._jobs.values() if not job.spec.among_hosts]
 
     def slots_held(self, switch: str) -> dict[int, int]:
@@ -105,7 +105,7 @@ class Manager:
         return held
 
     def bypassed(self, job: int) -> frozenset[str]:
-        """The switches where a job has given up its slots to others (`sharing`)."""
+        """Return the switches where a job has given up its slots to others (`sharing`)."""
         return self._job(job).bypassed
 
     def regained(self, job: int) -> frozenset[str]:
@@ -125,15 +125,15 @@ class Manager:
         return self._failed
 
     def working(self) -> Network:
-        """The network without what failed."""
+        """Return the network without what failed."""
         return _without(self.network, self._failed)
 
     def working_with(self, elements: Collection[Element]) -> Network:
-        """The working network if these were not planned around."""
+        """Return the working network if these were not planned around."""
         return _without(self.network, self._failed.difference(elements))
 
     def lost_to(self, job: int) -> frozenset[Element]:
-        """The failed switches and links that the plan of a job still uses."""
+        """Return the failed switches and links that the plan of a job still uses."""
         return used_elements(self.plan_of(job)) & self._failed
 
     def waits(self, job: int) -> bool:
@@ -243,7 +243,7 @@ class Manager:
         return _Next(request, plan, bypassed)
 
     def _next_plan(self, job: int, given_up: frozenset[str], allocator: Allocator) -> JobPlan:
-        """The plan of a job's next epoch, with a few switches less to sum at."""
+        """Return the plan of a job's next epoch, with a few switches less to sum at."""
         entry = self._job(job)
         network = bypassing(self.working(), entry.bypassed | given_up)
         return make_plan(network, self._next_request(entry), allocator, entry.spec.planner)
@@ -294,7 +294,7 @@ class Manager:
     def candidate(
         self, job: int, on: Network, regain: Collection[str] = (), *, recut: bool = False
     ) -> JobPlan:
-        """The plan that `replan` would make; nothing changes."""
+        """Return the plan that `replan` would make; nothing changes."""
         entry = self._job(job)
         left = entry.bypassed.difference(regain)
         return self._plan_on_free(entry, self._next_request(entry), on, left, recut)
@@ -302,7 +302,7 @@ class Manager:
     def _plan_on_free(
         self, job: Job, request: PlanRequest, on: Network, left: Collection[str], recut: bool
     ) -> JobPlan:
-        """A plan on what is free of the network, `on`, that passes switches `left` by."""
+        """Return a plan on what is free of the network, `on`, that passes switches `left` by."""
         asked = replace(request, recut=recut)
         return make_plan(bypassing(on, left), asked, self._allocator.copy(), job.spec.planner)
 
@@ -502,7 +502,7 @@ def _roster(request: PlanRequest) -> JobPlan:
 
 
 def _plan(job: Job) -> JobPlan:
-    """The plan of a job that has been taken in, so that there is one."""
+    """Return the plan of a job that has been taken in, so that there is one."""
     assert job.plan is not None
     return job.plan
 

@@ -74,7 +74,9 @@ class PriorityPolicy:
             raise ValueError(f"starved after {self.starved} s: expected above 0, or None")
 
     def level(self, iteration: int, sent: int) -> int:
-        """The level of a job that has completed `iteration` iterations and sent `sent` bytes."""
+        """Return the level of a job that has completed `iteration` iterations and sent `sent`
+        bytes.
+        """
         if iteration < self.early_iterations:
             return 0
         return 1 + bisect_right(self.thresholds, sent)
@@ -175,7 +177,9 @@ class FeedbackQueue:
         sender.counted = sent
 
     def update(self, now: float) -> dict[int, int]:
-        """The jobs whose level has changed since the last update (or `add`), with the new one."""
+        """Return the jobs whose level has changed since the last update (or `add`), with the new
+        one.
+        """
         changed = {}
         for number, job in self._jobs.items():
             level = self.policy.level(job.iteration, job.sent)
@@ -187,5 +191,5 @@ class FeedbackQueue:
         return changed
 
     def levels(self) -> Mapping[int, int]:
-        """The level of every job as of the last update; 0 goes first."""
+        """Return the level of every job as of the last update; 0 goes first."""
         return {number: job.level for number, job in self._jobs.items()}

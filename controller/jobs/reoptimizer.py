@@ -34,7 +34,7 @@ LEAST_SHARE = 0.01
 
 
 def free_network(network: Network, shares: Mapping[DirectedLink, float]) -> Network:
-    """The network with what is free of its links, of the two directions the lesser."""
+    """Return the network with what is free of its links, of the two directions the lesser."""
     links = []
     for link in network.links:
         share = min(shares.get((link.a, link.b), 1.0), shares.get((link.b, link.a), 1.0))
@@ -47,7 +47,7 @@ def free_network(network: Network, shares: Mapping[DirectedLink, float]) -> Netw
 def own_rates(
     network: Network, plan: JobPlan, elements: int, rounds_a_second: float
 ) -> dict[DirectedLink, float]:
-    """What a job uses itself, bit/s on every directed link."""
+    """Return what a job uses itself, bit/s on every directed link."""
     links = predict(network, plan, [(elements, DataType.INT32)]).links
     return {link: 8 * count * rounds_a_second for link, count in links.items()}
 

@@ -123,7 +123,7 @@ class Replanner:
         return None
 
     def changed(self, shares: Shares) -> list[DirectedLink]:
-        """The links that are out of their bands, the furthest first."""
+        """Return the links that are out of their bands, the furthest first."""
         apart = {link: abs(share - self._shares.get(link, 1.0)) for link, share in shares.items()}
         # A link that is gone from the network is a failure, not a change.
         out = [link for link, distance in apart.items() if distance > self.policy.band]
@@ -143,7 +143,7 @@ class Replanner:
         return new < (1 - self.policy.gain) * kept
 
     def looked(self, iteration: int, shares: Shares, now: float) -> None:
-        """The plan has been looked at in this state, and replaced or kept."""
+        """Take in that the plan has been looked at in this state, and replaced or kept."""
         self._iteration = iteration
         self._shares = dict(shares)
         self._at = now

@@ -40,11 +40,11 @@ class SharingPolicy:
             raise ValueError(f"quota {self.quota}: expected above 0, at most 1")
 
     def slots(self, network: Network, switch: str) -> int:
-        """The most slots that one job may hold at a switch."""
+        """Return the most slots that one job may hold at a switch."""
         return int(self.quota * network.switches[switch].slots)
 
     def window(self, network: Network, trees: int, wanted: int) -> int:
-        """The largest window within the quota: a power of two, at most `wanted`.
+        """Return the largest window within the quota: a power of two, at most `wanted`.
 
         It fits if all trees of the job pass the smallest switch that sums. PlanError if none does.
         """
@@ -87,7 +87,7 @@ def fitting_window(network: Network, trees: int, wanted: int, spare: int = 0) ->
 
 
 def bypassing(network: Network, switches: Iterable[str]) -> Network:
-    """The network as a job sees it that has given up its slots at some switches."""
+    """Return the network as a job sees it that has given up its slots at some switches."""
     names = set(switches)
     return replace(
         network,

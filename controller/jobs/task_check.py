@@ -18,7 +18,10 @@ from network.units import format_bytes
 
 
 def workload_of(spec: JobSpec) -> WorkloadSpec | None:
-    """The workload in a job's task, if there is one. Raises JobError for one that cannot be."""
+    """Return the workload in a job's task, if there is one.
+
+    Raises JobError for one that cannot be.
+    """
     if not spec.task.HasField("workload"):
         return None
     try:

@@ -259,11 +259,11 @@ class Tracker:
         }
 
     def reports(self) -> dict[str, pb.Report]:
-        """What the agents reported at the end, by host."""
+        """Return what the agents reported at the end, by host."""
         return {a.host: a.report for a in self.agents.values() if a.report is not None}
 
     def status(self, now: float) -> pb.JobStatus:
-        """The job for `hopsum status`."""
+        """Return the job for `hopsum status`."""
         return pb.JobStatus(
             job=self.plan.job,
             epoch=self.plan.epoch,

@@ -82,7 +82,7 @@ def cut_off(network: Network, hosts: Iterable[str]) -> tuple[str, ...]:
 
 
 def _reachable(network: Network, start: str) -> set[str]:
-    """The nodes to which there is a way from a node, itself included."""
+    """Return the nodes to which there is a way from a node, itself included."""
     neighbours: dict[str, list[str]] = {}
     for link in network.links:
         neighbours.setdefault(link.a, []).append(link.b)

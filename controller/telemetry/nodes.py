@@ -54,7 +54,7 @@ class Nodes:
         return iter(self._nodes.values())
 
     def node(self, host: str) -> Node:
-        """A host by name; NodeError if the network has none of that name."""
+        """Return a host by name; NodeError if the network has none of that name."""
         if host not in self._nodes:
             raise NodeError(
                 f"there is no host {host!r} in {self._network.name}; hosts: "
@@ -80,7 +80,7 @@ class Nodes:
         return node
 
     def detach(self, host: str, now: float) -> None:
-        """A host's process is gone, and what it has reported says nothing any more."""
+        """Forget a host whose process is gone, and what it has reported."""
         node = self.node(host)
         node.attached, node.report, node.since = False, None, now
         self.state.forget(host)

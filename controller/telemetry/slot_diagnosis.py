@@ -32,7 +32,7 @@ class Missing:
 
 
 def job_slots(plan: JobPlan) -> dict[str, list[range]]:
-    """The slots of a job at each switch that sums for it."""
+    """Return the slots of a job at each switch that sums for it."""
     slots: dict[str, list[range]] = {}
     for tree in plan.trees:
         for name, part in tree.parts.items():
@@ -44,7 +44,7 @@ def job_slots(plan: JobPlan) -> dict[str, list[range]]:
 
 
 def find_missing(network: Network, plan: JobPlan, slots: Slots) -> list[Missing]:
-    """What the incomplete slots of a job wait for, where it is not another incomplete slot."""
+    """Return what the incomplete slots of a job wait for, if not for another such slot."""
     found = []
     for tree in plan.trees:
         held = {

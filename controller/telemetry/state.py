@@ -249,7 +249,7 @@ class NetworkState:
     # -- what it comes to
 
     def link(self, u: str, v: str, now: float) -> LinkState:
-        """The direction u -> v at `now`. NetworkError if they are not linked."""
+        """Return the direction u -> v at `now`. NetworkError if they are not linked."""
         bandwidth = self.network.link(u, v).bandwidth
         fresh = [
             estimate
@@ -296,7 +296,7 @@ class NetworkState:
     def shares(
         self, now: float, own: Mapping[DirectedLink, float] | None = None
     ) -> dict[DirectedLink, float]:
-        """The free part of every direction's bandwidth, 0 to 1, as `Replanner` compares it.
+        """Return the free part of every direction's bandwidth, 0 to 1, as `Replanner` compares it.
 
         `own` as for `free`. Links without bandwidth are left out: they are never used up.
         """
@@ -314,7 +314,7 @@ class NetworkState:
         slots: Mapping[str, int],
         own: Mapping[DirectedLink, float] | None = None,
     ) -> Resources:
-        """What an embedding plan starts from: `free`, and free slots of switches.
+        """Return what an embedding plan starts from: `free`, and free slots of switches.
 
         Raises StateError as `free` does, PlanError for slots that cannot be.
         """

@@ -111,7 +111,7 @@ class AgentStream:
             self._session.ask_boundary(number)
 
     def cut(self, number: int) -> tuple[int, JobPlan] | None:
-        """The last boundary decided on, and the plan that cuts there."""
+        """Return the last boundary decided on, and the plan that cuts there."""
         with self._changed:
             return self._session.cut(number)
 

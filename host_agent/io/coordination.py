@@ -154,7 +154,7 @@ class Coordinator:
         return self._participant.over_everywhere > number
 
     def ready(self, *operators: Operator) -> None:
-        """This process is ready for collectives, each once an iteration.
+        """Be ready for collectives, each once an iteration.
 
         Twice, or after `end_iteration`, is an IterationMismatch at all processes.
         """
@@ -225,7 +225,7 @@ class Coordinator:
                 self._changed.wait()
 
     def leave(self) -> None:
-        """This process needs nothing any more; the connections stay until all have left."""
+        """Need nothing any more; the connections stay until all have left."""
         self._call(lambda participant, now: participant.leave(now))
 
     @property
@@ -325,7 +325,7 @@ class Coordinator:
         return bool(events)
 
     def _way(self, frame: Frame) -> _Connection | None:
-        """The connection that a frame goes over; none if it is gone."""
+        """Return the connection that a frame goes over; none if it is gone."""
         if frame.target in self._opens:
             return self._opened.get(frame.target)
         if not isinstance(frame.message, Refused):
@@ -370,7 +370,7 @@ class Coordinator:
             self._selector.register(sock, selectors.EVENT_READ, _Connection(sock))
 
     def _opening(self, connection: _Connection) -> None:
-        """A connection of ours is there, or refused: then the peer has not come up yet."""
+        """Take in that a connection is there, or refused, as the peer has not come up yet."""
         if connection.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
             self._selector.unregister(connection.sock)
             connection.sock.close()
@@ -405,7 +405,7 @@ class Coordinator:
             self._participant.receive(frame, time.monotonic())
 
     def _differ(self, connection: _Connection, error: VersionError) -> None:
-        """The other end has another version; whoever opens cannot take part, and has to know."""
+        """Tell the other end, which has another version, that it cannot take part."""
         if connection.peer in self._opened:
             name = self._tree.names[connection.peer]
             self._participant.refused(f"it cannot understand {name}: {error}")
@@ -429,7 +429,7 @@ class Coordinator:
         self._selector.modify(connection.sock, events, connection)
 
     def _lost(self, connection: _Connection, reason: str) -> None:
-        """A connection has ended; so has the process, if the conversation was with it."""
+        """Take in that a connection has ended; so has the process, if the exchange was with it."""
         if connection.sock.fileno() < 0:
             return
         self._selector.unregister(connection.sock)
@@ -465,7 +465,7 @@ class Coordinator:
 
 
 def started(event: Event) -> Operator | None:
-    """The operator that starts by an event; who is waited for is logged.
+    """Return the operator that starts by an event; who is waited for is logged.
 
     Raises OperatorError for an operator that is given up.
     """

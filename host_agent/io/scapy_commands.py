@@ -66,7 +66,7 @@ def parse_hop(text: str) -> Hop:
 
 
 def parse_choice(what: str, name: str, choices: type[Choice]) -> Choice:
-    """The member of that name, in any case. Raises CommandError."""
+    """Return the member of that name, in any case. Raises CommandError."""
     known = {choice.name.lower(): choice for choice in choices if choice.name}
     try:
         return known[name.lower()]
@@ -75,7 +75,7 @@ def parse_choice(what: str, name: str, choices: type[Choice]) -> Choice:
 
 
 def parse_flags(names: Sequence[str]) -> int:
-    """Flags by name, such as `bypass`. Raises CommandError."""
+    """Return flags by name, such as `bypass`. Raises CommandError."""
     return sum({int(parse_choice("flag", name, Flag)) for name in names})
 
 
@@ -103,7 +103,7 @@ def _number(what: str, text: str, least: int, most: int) -> int:
 def make_packet(
     header: Header, hops: Sequence[Hop], lanes: Sequence[int], addresses: dict[str, str]
 ) -> Packet:
-    """A packet as an agent would send it; `addresses`: src_mac, dst_mac, src_ip, dst_ip.
+    """Return a packet as an agent would send it; `addresses`: src_mac, dst_mac, src_ip, dst_ip.
 
     Raises CommandError.
     """
@@ -147,7 +147,7 @@ def _check_address(name: str, address: str) -> None:
 
 
 def interface_mac(interface: str) -> str:
-    """The MAC address of one of this host's interfaces. Raises InterfaceError."""
+    """Return the MAC address of one of this host's interfaces. Raises InterfaceError."""
     try:
         return Path("/sys/class/net", interface, "address").read_text().strip()
     except OSError as error:
@@ -172,7 +172,7 @@ def send_packet(interface: str, packet: Packet, count: int) -> None:
 
 
 def packets_of_file(path: Path) -> Iterator[tuple[float, Packet]]:
-    """Times and hopsum packets of a capture. Raises CommandError, PcapError."""
+    """Yield times and hopsum packets of a capture. Raises CommandError, PcapError."""
     try:
         for seconds, frame in read_pcap(path):
             packet = parse(frame)
@@ -183,7 +183,8 @@ def packets_of_file(path: Path) -> Iterator[tuple[float, Packet]]:
 
 
 def packets_of_interface(interface: str, timeout: float | None) -> Iterator[tuple[float, Packet]]:
-    """Times and hopsum packets on an interface, both ways, for so many seconds (None: for ever).
+    """Yield times and hopsum packets on an interface, both ways, for so many seconds (None: for
+    ever).
 
     Listens from the call on. Raises InterfaceError.
     """
@@ -218,7 +219,7 @@ def _cannot_open(interface: str, error: Exception) -> InterfaceError:
 
 
 def one_line(packet: Packet) -> str:
-    """What, of whom, for whom; the stack; the first lanes."""
+    """Return what it is, of whom, for whom; the stack; the first lanes."""
     hopsum = packet[Hopsum]
     shown = " ".join(str(lane) for lane in hopsum.lanes[:LANES_SHOWN])
     more = " ..." if len(hopsum.lanes) > LANES_SHOWN else ""
@@ -236,7 +237,7 @@ def _hop_text(hop: Hop) -> str:
 
 
 def as_json(seconds: float, packet: Packet) -> str:
-    """The packet's fields as one line of JSON."""
+    """Return the packet's fields as one line of JSON."""
     hopsum = packet[Hopsum]
     names = ("version", "kind", "reduction", "exponent", "job", "tree", "epoch", "worker", "weight")
     fields: dict[str, Any] = {name: getattr(hopsum, name) for name in names}

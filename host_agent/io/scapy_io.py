@@ -52,7 +52,7 @@ class ScapyPort:
         return taken
 
     def fileno(self) -> int:
-        """The packet socket."""
+        """Return the packet socket."""
         number: int = self._socket.fileno()
         return number
 

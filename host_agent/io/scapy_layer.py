@@ -61,7 +61,7 @@ class Hop(Packet):
     ]
 
     def extract_padding(self, s: bytes) -> tuple[bytes, bytes]:
-        """An entry has no payload: what follows is the next entry's."""
+        """Return an entry has no payload: what follows is the next entry's."""
         return b"", s
 
 
@@ -115,13 +115,14 @@ class Hopsum(Packet):
 
 
 def parse(frame: bytes) -> Packet:
-    """The packet in a frame; `Hopsum in packet` says whether it is hopsum's."""
+    """Return the packet in a frame; `Hopsum in packet` says whether it is hopsum's."""
     packet: Packet = Ether(frame)
     return packet
 
 
 def build(frame: bytes) -> Packet:
-    """The same hopsum packet built anew from its fields; Scapy counts, measures and checks it.
+    """Return the same hopsum packet built anew from its fields; Scapy counts, measures and checks
+    it.
 
     What is not hopsum's comes back as it is.
     """

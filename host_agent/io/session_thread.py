@@ -45,13 +45,13 @@ class Session(Protocol[Out, _In]):
         """End a stream."""
 
     def take_output(self) -> list[Out]:
-        """The messages to send."""
+        """Return the messages to send."""
 
     def beat(self) -> None:
         """Say that the agent is alive."""
 
     def give_up(self, why: str) -> None:
-        """The controller is out of reach for good."""
+        """Take in that the controller is out of reach for good."""
 
     def receive(self, message: _In, /) -> None:
         """Take in what the controller says."""
@@ -99,7 +99,7 @@ class SessionThread(Generic[Out, In]):
         return self._wakeup
 
     def heard(self) -> None:
-        """The news are known; `fileno` is readable no longer."""
+        """Take in that the news are known; `fileno` is readable no longer."""
         if not self.closed:
             with contextlib.suppress(BlockingIOError):
                 os.eventfd_read(self._wakeup)

@@ -36,7 +36,7 @@ class BandwidthError(OperationError):
 
 
 def read_counters(interface: str, now: float, file: Path = COUNTERS) -> Counted:
-    """An interface's counters; BandwidthError if there is no such interface."""
+    """Return an interface's counters; BandwidthError if there is no such interface."""
     lines: Mapping[str, list[str]] = {
         name.strip(): numbers.split()
         for name, colon, numbers in (
@@ -53,7 +53,7 @@ def read_counters(interface: str, now: float, file: Path = COUNTERS) -> Counted:
 
 
 def used_between(before: Counted, after: Counted, rate: float | None) -> Used:
-    """The rates between two readings, and what of the link's `rate` (bit/s) they leave.
+    """Return the rates between two readings, and what of the link's `rate` (bit/s) they leave.
 
     Counters that ran backwards (the interface was made anew) count as no traffic. ValueError unless
     time has passed.

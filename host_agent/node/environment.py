@@ -70,7 +70,9 @@ class Stream(Protocol):
         """Ask how tensors are cut from a boundary on."""
 
     def cut(self, number: int) -> tuple[int, JobPlan] | None:
-        """The last boundary decided on, if not before `number`, and the plan that cuts there."""
+        """Return the last boundary decided on, if not before `number`, and the plan that cuts
+        there.
+        """
 
     def finished(self, report: pb.Report) -> None:
         """Say that the work is done."""
@@ -144,7 +146,7 @@ class Coordination(Protocol):
         """Publish the number of the iteration that begins."""
 
     def ready(self, operator: Operator, /) -> None:
-        """This process is ready for an operator."""
+        """Be ready for an operator."""
 
     def end_iteration(self) -> None:
         """Call for no more operators of this iteration."""
@@ -153,7 +155,7 @@ class Coordination(Protocol):
         """Take in a vector that was combined elsewhere."""
 
     def leave(self) -> None:
-        """This process needs nothing any more."""
+        """Need nothing any more."""
 
     def events(self) -> Sequence[CoordinationEvent]:
         """Take what has happened."""
@@ -185,10 +187,13 @@ class Source(Protocol):
         """Begin to compute what is there without the other hosts."""
 
     def start(self, now: float) -> None:
-        """The job has started."""
+        """Take in that the job has started."""
 
     def next(self, now: float) -> Named | None:
-        """The next tensor to sum, None if there is none now. Raises what ended the source."""
+        """Return the next tensor to sum, None if there is none now.
+
+        Raises what ended the source.
+        """
 
     def finish(self, name: str, result: Tensor, now: float) -> None:
         """Take in the sum of a tensor."""
@@ -234,7 +239,7 @@ class Environment(Protocol):
         """Let the host's agent `advance` soon; from any thread."""
 
     def work(self, assignment: Assignment) -> Work:
-        """What a job does. Raises TaskError."""
+        """Return what a job does. Raises TaskError."""
 
     def too_much(self, needed: int, what: str) -> str | None:
         """Why `needed` bytes of memory for `what` are too many; None if they are not."""
@@ -259,7 +264,8 @@ class Environment(Protocol):
         job: int,
         reduction: ExternalAnd | None,
     ) -> Coordination:
-        """A process of a job's coordination; the tree's processes have the names of their hosts.
+        """Return a process of a job's coordination; the tree's processes have the names of their
+        hosts.
 
         `reduction`: where its vectors are combined, None: over the tree or its ring.
         """
@@ -274,4 +280,4 @@ class Environment(Protocol):
         """Forget a job's operations, and end its stream after the last words are out."""
 
     def counters(self, now: float) -> Counted:
-        """What the host's interface has carried."""
+        """Return what the host's interface has carried."""

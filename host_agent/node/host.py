@@ -98,7 +98,7 @@ class HostAgent:
         self.advance(now)
 
     def take_output(self) -> list[Frames]:
-        """The frames to send, in order; each batch has one length."""
+        """Return the frames to send, in order; each batch has one length."""
         return self.traffic.take_output()
 
     @property

@@ -223,7 +223,10 @@ class Member:
         return values[0]
 
     def _serve(self, assignment: Assignment, plan: JobPlan) -> Script:
-        """An auxiliary host: at the root of trees, or a relay in topologies of hosts, or both."""
+        """Return an auxiliary host.
+
+        At the root of trees, or a relay in topologies of hosts, or both.
+        """
         self._servers.adopt(plan, self.stream.host, assignment.network)
         self._install(self._servers)
         work = None
@@ -314,7 +317,10 @@ class Member:
                 return
 
     def _work_of(self, assignment: Assignment, plan: JobPlan) -> Work:
-        """The job's work. Raises TaskError where it does not fit the plan, or this machine."""
+        """Return the job's work.
+
+        Raises TaskError where it does not fit the plan, or this machine.
+        """
         work = self._environment.work(assignment)
         task, workload, host = work.task, work.task.workload, self.stream.host
         if workload.workers != len(plan.workers):
@@ -455,7 +461,7 @@ class Member:
     def _make_exchanges(
         self, assignment: Assignment, plan: JobPlan, work: Work, boundary: int = 0
     ) -> None:
-        """The ways by which this host sums its parts of tensors from a boundary on."""
+        """Set the ways by which this host sums its parts of tensors from a boundary on."""
         network, host = assignment.network, self.stream.host
         sizes = sorted(set(work.task.workload.tensor_sizes())) or [0]
         tensors = [decompose(plan, size) for size in sizes]

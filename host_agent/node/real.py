@@ -75,12 +75,12 @@ class RealEnvironment:
         os.eventfd_write(self._wakeup, 1)
 
     def awake(self) -> None:
-        """The agent advances; `fileno` is readable no longer."""
+        """Let the agent advance; `fileno` is readable no longer."""
         with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self._wakeup)
 
     def work(self, assignment: Assignment) -> Work:
-        """What the job's task says."""
+        """Return what the job's task says."""
         return Work(task_from(assignment.task))
 
     def too_much(self, needed: int, what: str) -> str | None:
@@ -119,11 +119,11 @@ class RealEnvironment:
         job: int,
         reduction: ExternalAnd | None,
     ) -> RealCoordination:
-        """A `Coordinator`, at the job's own port."""
+        """Return a `Coordinator`, at the job's own port."""
         return RealCoordination(network, tree, rank, job, reduction, self.wake)
 
     def process_tensors(self, job: int, workers: int) -> ProcessTensors:
-        """A process that connects to this one."""
+        """Return a process that connects to this one."""
         return ProcessTensors(self._host, job, workers)
 
     def attend(self, job: int) -> Stream:
@@ -148,7 +148,7 @@ class RealEnvironment:
         threading.Thread(target=client.close, name=name, daemon=True).start()
 
     def counters(self, now: float) -> Counted:
-        """The kernel's counters."""
+        """Return the kernel's counters."""
         assert self._counters is not None
         return self._counters(now)
 
@@ -222,5 +222,5 @@ class HostLoop:
 
 
 def port_of(job: int, part: int) -> int:
-    """The TCP port of a job's schedule number `part`; jobs 1 and 8193 share theirs."""
+    """Return the TCP port of a job's schedule number `part`; jobs 1 and 8193 share theirs."""
     return BASE_PORT + (job - 1 + 1021 * part) % PORTS

@@ -46,5 +46,5 @@ class NodeServer:
 
 
 def counters_of(interface: str) -> Counters:
-    """The kernel's counters of an interface."""
+    """Return the kernel's counters of an interface."""
     return lambda now: read_counters(interface, now)

@@ -38,7 +38,7 @@ class LockStep:
         """Nothing more is needed."""
 
     def next(self, now: float) -> Named | None:
-        """The next tensor, once the last one's sum is taken in."""
+        """Return the next tensor, once the last one's sum is taken in."""
         tensor, self._tensor = self._tensor, None
         return None if tensor is None else ("", tensor)
 
@@ -121,7 +121,7 @@ class AgreedOrder:
         self.tick(now)
 
     def next(self, now: float) -> Named | None:
-        """The next tensor that may start."""
+        """Return the next tensor that may start."""
         for event in self._coordination.events():
             operator = started(event)
             if operator is not None:
@@ -192,7 +192,7 @@ class ProcessSource:
         self.over = tensor is None
 
     def next(self, now: float) -> Named | None:
-        """What the process has handed in."""
+        """Return what the process has handed in."""
         tensor, self._tensor = self._tensor, None
         return tensor
 

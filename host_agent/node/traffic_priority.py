@@ -110,7 +110,7 @@ class TrafficPriority:
         return min((due for due in dues if due is not None), default=None)
 
     def take_output(self) -> list[Frames]:
-        """The frames to send, in order; each batch has one length."""
+        """Return the frames to send, in order; each batch has one length."""
         last, self._last = self._last, []
         waiting: dict[int, list[list[Frames]]] = {}
         for queue in self._queues.values():

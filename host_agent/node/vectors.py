@@ -43,7 +43,7 @@ class VectorQueue:
         self._wake()
 
     def next(self) -> Words | None:
-        """The next vector; None while there is none."""
+        """Return the next vector; None while there is none."""
         return self._waiting.popleft() if self._waiting else None
 
     def end(self) -> None:
@@ -66,7 +66,7 @@ class VectorQueues:
         self._queues: dict[int, VectorQueue] = {}
 
     def of(self, job: int) -> VectorQueue:
-        """The queue of a job, whichever of the two members asks first."""
+        """Return the queue of a job, whichever of the two members asks first."""
         return self._queues.setdefault(job, VectorQueue(self._wake))
 
     def drop(self, job: int) -> None:
@@ -113,7 +113,7 @@ class SwitchedVectors:
         """Vectors come once the workers agree."""
 
     def next(self, now: float) -> Named | None:
-        """The next vector."""
+        """Return the next vector."""
         words = self._vectors.next()
         return None if words is None else ("", np.array(words, dtype=np.uint32).view(np.int32))
 

@@ -23,7 +23,7 @@ class Work:
         self._schedule: Callable[[int], Schedule] | None = None
 
     def workload(self, index: int, plan: JobPlan) -> Workload | OperatorTraining:
-        """What worker number `index` sums."""
+        """Return what worker number `index` sums."""
         if self.task.coordination is None:
             return make_workload(self.task.workload, index, plan)
         return OperatorTraining(self.task.workload, index, plan)
