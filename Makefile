@@ -66,7 +66,7 @@ bench-planning: setup  ## measure the planners alone: quality against bounds, an
 bench-jobs: setup  ## completion times of many jobs: with priorities, without, at parameter servers
 	$(BIN)/python -m benchmarks.job_completion --output out/bench
 
-bench-collectives: setup  ## the flow simulator and PyTorch's gloo beside real runs in Mininet
+bench-collectives: setup  ## the flow simulator and PyTorch's gloo against real runs in Mininet
 	$(BIN)/python -m benchmarks.run flow-level collectives --output out/bench
 
 lint: setup  ## ruff, mypy --strict, and who may import whom

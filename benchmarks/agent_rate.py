@@ -47,7 +47,7 @@ def wire_network() -> Network:
 
 
 def lone_plan() -> JobPlan:
-    """A job of one worker, right beside its server."""
+    """A job of one worker, on the link of its server."""
     tree = TreePlan(0, "ps", {"h1": "ps"}, {}, ((Hop(),),), ((),), ((0,),))
     return JobPlan(1, 1, ("h1",), (tree,), LANES, WINDOW, Results.UNICAST)
 

@@ -1,4 +1,4 @@
-"""Agreeing on an operator: tree of controllers beside a central coordinator, in virtual time.
+"""Agreeing on an operator: tree of controllers against a central coordinator, in virtual time.
 
 The state machines are real, their messages modelled: one takes a process 1 us (o), and 5 us on the
 way (L). The model is coordination.virtual_group's; the formulas are those of

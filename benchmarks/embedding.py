@@ -130,7 +130,7 @@ def heuristic() -> Rows:
 def _against(
     network: Network, jobs: int, seed: int, models: frozenset[Model], *, exact: bool
 ) -> dict[str, float]:
-    """The heuristic's answer beside its bound and, if `exact`, the exact method's."""
+    """The heuristic's answer against its bound and, if `exact`, the exact method's."""
     resources, demands = resources_of(network, seed), interleaved(network, jobs, models)
     row, found = timed(resources, demands, QUICK)
     figures = {

@@ -97,7 +97,7 @@ def measure(case: Case, rounds: int = ROUNDS) -> list[dict[str, Any]]:
 
 
 def row(case: Case, algorithm: Algorithm, simulated: float, measured: Measured) -> dict[str, Any]:
-    """Measured seconds beside simulated ones. The median, so that one hiccup does not count."""
+    """Measured seconds against simulated ones. The median, so that one hiccup does not count."""
     seconds = median(measured.calls)
     return {
         "topology": case.topology,

@@ -1,4 +1,4 @@
-"""All-reduce in shaped Mininet: three ways to sum on the same links, beside their own limits."""
+"""All-reduce in shaped Mininet: three ways to sum on the same links, against their own limits."""
 
 from __future__ import annotations
 

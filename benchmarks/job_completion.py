@@ -165,7 +165,7 @@ def simulated_times(way: Way, network: Network, jobs: Sequence[MixedJob]) -> lis
 def simulated(output: Path, mix: Mix = FIFTY) -> Rows:
     """Fifty jobs on 128 hosts for several seeds; the distributions of all as a picture.
 
-    Beside the mix with its long jobs first, the same sizes in any order: what short jobs come
+    Apart from the mix with its long jobs first, the same sizes in any order: what short jobs come
     before a long one, and what is left at the end, no priority can help.
     """
     network = load_network(mix.topology, link_rate=mix.link_rate)
@@ -235,7 +235,7 @@ class Measured:
 
 
 def emulated(mix: Mix = EIGHT, ways: Sequence[Way] = tuple(Way), seed: int = 1) -> Rows:
-    """Eight jobs at once, beside what the fluid says; a row for each and one of means.
+    """Eight jobs at once, against what the fluid model says; a row for each and one of means.
 
     Raises what the emulation raises, and RunFailed for a job that does not end well.
     """

@@ -1,4 +1,4 @@
-"""Level-wise all-reduce beside the flat ring on trees, and what no schedule of hosts can beat.
+"""Level-wise all-reduce against the flat ring on trees, and what no schedule of hosts can beat.
 
 At flow level, exact events, TCP's framing. The ring goes round the tree in order, so that it
 crosses every link once each way, or through the ranks in a shuffled order. Level-wise is in the

@@ -54,7 +54,7 @@ def network(spec: str, skewed: bool = False) -> PlanningGraph:
 
 
 def measure(graph: PlanningGraph, planner: str, options: ForestOptions) -> dict[str, Any]:
-    """One plan, checked, beside the strength of the network."""
+    """One plan, checked, against the strength of the network."""
     options = replace(options, time_limit=TIME_LIMIT)
     started = process_time()
     row: dict[str, Any] = {

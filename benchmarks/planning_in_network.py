@@ -145,7 +145,7 @@ CASES = (
 
 
 def heuristic(seeds: int = 4) -> Rows:
-    """Heuristic beside exact, links of equal and of mixed speeds."""
+    """Heuristic against exact, links of equal and of mixed speeds."""
     rows = []
     for spec, workers, aggregating, most in CASES:
         for mixed in (False, True):

@@ -29,7 +29,7 @@ def switch(seconds: float, folder: Path) -> Rows:
 
 
 def agents(seconds: float, folder: Path) -> Rows:
-    """The agents' fast path, and Scapy beside it."""
+    """The agents' fast path, and Scapy for comparison."""
     from benchmarks.agent_rate import fast_port, measure, scapy_port
 
     rows = [measure(dtype, seconds, fast_port, "fast") for dtype in DataType]
@@ -59,7 +59,7 @@ def coordination(seconds: float, folder: Path) -> Rows:
 
 
 def level_wise(seconds: float, folder: Path) -> Rows:
-    """Level-wise all-reduce beside flat rings on trees, at flow level."""
+    """Level-wise all-reduce against flat rings on trees, at flow level."""
     from benchmarks.level_wise import measure
 
     return measure()
@@ -75,7 +75,7 @@ def collectives(seconds: float, folder: Path) -> Rows:
 
 
 def flow_level(seconds: float, folder: Path) -> Rows:
-    """The flow simulator's seconds beside those of shaped Mininet, for every algorithm."""
+    """The flow simulator's seconds against those of shaped Mininet, for every algorithm."""
     from benchmarks.flow_level import CASES, measure
 
     return [row for case in CASES for row in measure(case)]

@@ -1,4 +1,4 @@
-"""`make run`: train a classifier with gradients summed in the switches, beside two baselines."""
+"""`make run`: train a classifier with gradients summed in the switches, and with two baselines."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def demo_experiments(world: WorldKind, seed: int = 1) -> tuple[Experiment, ...]:
         workers=8,
         rounds=EPOCHS,
         train="digits",
-        # Gradients in one tensor, and nothing beside them on the links: every byte is predicted.
+        # Gradients in one tensor, and nothing else on the links: every byte is predicted.
         coordinate=False,
         world=world,
         dtype=DataType.FLOAT32,

@@ -109,7 +109,7 @@ class JobPlan:
 
     Job and epoch start at 1; a pair of them is never used twice. `window` (fragments in flight on a
     tree, a power of two) is fixed for the job's life. `host_parts`: what hosts sum among themselves
-    of every tensor, beside or without trees. These, and the trees' shares, say how a tensor is cut:
+    of every tensor, with trees or without. These, and the trees' shares, say how a tensor is cut:
     that is fixed too, but for the boundaries after every `period` tensors (2 or more; 0: there are
     none), where the agents ask the controller (`controller.jobs.reoptimizer`).
     """

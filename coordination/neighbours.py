@@ -21,7 +21,7 @@ class Statistics:
 
 
 class Neighbours:
-    """The process's links to its parent and children, and to others (`opened`, `heard`) beside.
+    """The process's links to its parent and children, and to others (`opened`, `heard`).
 
     A child opens the conversation with its parent. The first process of a rank that does is the
     one; another incarnation is refused as long as that one lives.

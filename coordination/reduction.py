@@ -23,11 +23,11 @@ class AndAllReduce(Protocol):
 
     @property
     def successors(self) -> Sequence[int]:
-        """Ranks beside the tree's that it sends to."""
+        """Ranks it sends to in addition to the tree's."""
 
     @property
     def predecessors(self) -> Sequence[int]:
-        """Ranks beside the tree's that it hears from."""
+        """Ranks it hears from in addition to the tree's."""
 
     def contribute(self, cycle: int, vector: BitVector) -> Outgoing:
         """Give this process's vector."""

@@ -87,7 +87,7 @@ class HopsumWork(dist.Work):
 
 
 class HopsumGroup(dist.ProcessGroup):
-    """The ranks of a group and the connections of their ring; `switches`: beside it.
+    """The ranks of a group and the connections of their ring; `switches`: along with it.
 
     Raises PeerLost if a rank does not come within `timeout`.
     """

@@ -175,7 +175,7 @@ class NetworkBuilder:
         """Add server hosts (`ps`, or `ps1`, `ps2`, ... if several), on the switches in turn."""
         if len(self.hosts) + count > MAX_HOSTS:
             raise NetworkError(
-                f"network {self.name}: {count} servers beside {len(self.hosts)} hosts: at most "
+                f"network {self.name}: {count} servers and {len(self.hosts)} other hosts: at most "
                 f"{MAX_HOSTS} hosts have an address"
             )
         for i in range(count):

@@ -31,15 +31,15 @@ class Outcome(IntEnum):
     MALFORMED = 10
     """Not a hopsum packet this switch can take: version, kind, lanes, stack, lengths, fan-in."""
     OVERFLOW = 11
-    """A sum wrapped around in some lane (counted beside AGGREGATED or COMPLETED)."""
+    """A sum wrapped around in some lane (AGGREGATED or COMPLETED counts it too)."""
     INJECTED_LOSS = 12
     """Dropped on purpose by the fault injector (not only hopsum packets)."""
     INSPECTED = 13
     """A slot was read in-band."""
     TAKEN_OVER = 14
-    """A contribution took a slot over from an unfinished owner (counted beside AGGREGATED)."""
+    """A contribution took a slot over from an unfinished owner (AGGREGATED counts it too)."""
     PLAIN = 15
     """A packet that is not hopsum's, forwarded by the plain tables (drops are not counted here)."""
     CONGESTED = 16
-    """A packet that was queued behind many others at its port: flagged ecn (counted beside others;
+    """A packet that was queued behind many others at its port: flagged ecn (others count it too;
     each copy of a replicated result by itself)."""

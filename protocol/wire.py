@@ -114,7 +114,7 @@ def check_hops(hops: int, lanes: int) -> int:
     most = most_hops(check_lanes(lanes))
     if not 2 <= hops <= most:
         raise LayoutError(
-            f"max-hops: {hops} stack entries are not possible; expected 2 to {most} beside "
+            f"max-hops: {hops} stack entries are not possible; expected 2 to {most} with "
             f"{lanes} lanes in a {MTU}-byte MTU (fewer lanes leave room for more)"
         )
     return hops

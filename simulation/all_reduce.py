@@ -84,9 +84,9 @@ def simulate_plan(
 ) -> SimulatedRun:
     """Run a job's workload through the switches, under new plans as they come.
 
-    Of a plan with parts of hosts, these sum theirs beside; `tensors`: length and type of all
-    tensors in order, for relays. `cuts`: by the number of a tensor the plan by which it and those
-    after it are cut, whatever its trees.
+    Of a plan with parts of hosts, these sum theirs at the same time; `tensors`: length and type of
+    all tensors in order, for relays. `cuts`: by the number of a tensor the plan by which it and
+    those after it are cut, whatever its trees.
     `tree`: over the workers by index, where the workload's operators need an agreed order.
     `vectors`: plan of a job of the same workers, in the same order, that combines their bit vectors
     (its reduction is the bitwise and); None: on the tree or its ring. Raises JobFailed if an agent

@@ -80,7 +80,7 @@ class Report:
 
     @property
     def _talk_beside(self) -> bool:
-        """Whether what workers say to agree on an order is on the links beside the sums.
+        """Whether what workers say to agree on an order is on the links in addition to the sums.
 
         In simulation only what goes through the switches is.
         """

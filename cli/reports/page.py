@@ -47,7 +47,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
 
 
 def links_table(run: Mapping[str, Any]) -> str:
-    """Predicted beside measured bytes on every link that carries any."""
+    """Predicted and measured bytes on every link that carries any."""
     rows = []
     for link in run["links"]:
         expected, measured = link["predicted_bytes"], link["measured_bytes"]

@@ -211,7 +211,7 @@ class Manager:
         return self._take_in(job, first)
 
     def _check(self, newer: Iterable[JobPlan]) -> None:
-        """Check next plans beside those of all other jobs; PlanError lists every fault.
+        """Check next plans together with those of all other jobs; PlanError lists every fault.
 
         Others may use what failed, if they wait for it.
         """

@@ -109,7 +109,7 @@ def make_packet(
     """
     most = most_hops(len(lanes))
     if len(hops) > most:
-        raise CommandError(f"{len(hops)} hops: expected at most {most} beside {len(lanes)} lanes")
+        raise CommandError(f"{len(hops)} hops: expected at most {most} with {len(lanes)} lanes")
     for name, address in addresses.items():
         _check_address(name, address)
     packet = (

@@ -1,4 +1,4 @@
-"""Schedules over TCP beside whatever else goes on: `TcpCollective` in threads."""
+"""Schedules over TCP in the background: `TcpCollective` in threads."""
 
 from __future__ import annotations
 

@@ -20,12 +20,12 @@ const outcome_t OUTCOME_CLEARED = 7;         // a result that cleared its slot
 const outcome_t OUTCOME_RESULT = 8;          // a result that cleared nothing
 const outcome_t OUTCOME_NOT_ADMITTED = 9;    // nobody here speaks for that job or child
 const outcome_t OUTCOME_MALFORMED = 10;      // not a packet that this switch can take
-const outcome_t OUTCOME_OVERFLOW = 11;       // a lane wrapped around (beside 0 or 1)
+const outcome_t OUTCOME_OVERFLOW = 11;       // a lane wrapped around (in addition to 0 or 1)
 const outcome_t OUTCOME_INJECTED_LOSS = 12;  // dropped on purpose
 const outcome_t OUTCOME_INSPECTED = 13;      // a slot was shown to the controller
-const outcome_t OUTCOME_TAKEN_OVER = 14;     // an unfinished owner lost its slot (beside 0 or 1)
+const outcome_t OUTCOME_TAKEN_OVER = 14;     // an unfinished owner lost its slot (in addition to 0 or 1)
 const outcome_t OUTCOME_PLAIN = 15;          // not hopsum's: forwarded by the plain tables
-const outcome_t OUTCOME_CONGESTED = 16;      // left behind a long queue (beside others)
+const outcome_t OUTCOME_CONGESTED = 16;      // left behind a long queue (in addition to others)
 
 @id(1)
 counter(17, CounterType.packets) outcomes;

@@ -38,7 +38,7 @@ def test_as_many_hops_as_lanes_leave_room_for(lanes: int, most: int) -> None:
     with pytest.raises(wire.LayoutError, match=f"{most}"):
         wire.frame_template(HERE, THERE, HEADER, [wire.Hop()] * (most + 1), lanes)
     for hops in (1, most + 1):
-        with pytest.raises(wire.LayoutError, match=f"expected 2 to {most} beside {lanes} lanes"):
+        with pytest.raises(wire.LayoutError, match=f"expected 2 to {most} with {lanes} lanes"):
             wire.check_hops(hops, lanes)
 
 

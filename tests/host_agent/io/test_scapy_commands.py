@@ -81,9 +81,7 @@ def test_bad_values_flags_and_addresses() -> None:
         scapy_commands.make_packet(header, [], [1], {**ADDRESSES, "dst_mac": "nonsense"})
     with pytest.raises(scapy_commands.CommandError, match=r"src_ip '10.0.1': expected"):
         scapy_commands.make_packet(header, [], [1], {**ADDRESSES, "src_ip": "10.0.1"})
-    with pytest.raises(
-        scapy_commands.CommandError, match="12 hops: expected at most 11 beside 352"
-    ):
+    with pytest.raises(scapy_commands.CommandError, match="12 hops: expected at most 11 with 352"):
         hops = [scapy_commands.parse_hop("")] * 12
         scapy_commands.make_packet(header, hops, [1] * 352, ADDRESSES)
 

@@ -39,7 +39,7 @@ def test_no_more_than_the_lanes_leave_room_for() -> None:
     assert stack_depth(load_network("line:60x1"), 352) == most_hops(352) == 11
     assert stack_depth(load_network("star:4"), 256, 60) == 60
     for asked in (1, most_hops(256) + 1):
-        with pytest.raises(PlanError, match=r"max-hops: .* expected 2 to 107 beside 256 lanes"):
+        with pytest.raises(PlanError, match=r"max-hops: .* expected 2 to 107 with 256 lanes"):
             stack_depth(DEEP, 256, asked)
 
 
