@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Seque
 from dataclasses import dataclass, field
 from functools import partial
 
-from controller.api.service import STOP_SECONDS, AddTo
+from controller.api.listening import STOP_SECONDS, AddTo
 from controller.api.serving import serve_cluster
 from controller.dataplane.driver import Driver, SwitchTarget
 from controller.dataplane.pipeline import Pipeline

@@ -1,47 +1,47 @@
-"""The controller's gRPC service: hands plans to agents and keeps them in step (`tracker`)."""
+"""The controller's gRPC service: hosts' agents attach and attend jobs, people submit and ask."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Mapping
 from typing import Protocol
 
 import grpc
 
 from collectives.messages import network_message, plan_message
-from collectives.plan import JobPlan, PlanError
+from collectives.plan import PlanError
 from controller import clock
 from controller.api.certificates import why_not
+from controller.api.listening import Listen
+from controller.background import log_defect
 from controller.dataplane.driver import DriverError, State, SwitchTarget
 from controller.dataplane.slots import SlotState, slot_message
-from controller.jobs.agents import AgentRegistry, MessageQueue, UnknownJobError
-from controller.telemetry.diagnosis import condition
-from controller.telemetry.health import Health
+from controller.jobs.agents import MessageQueue, UnknownJobError
+from controller.jobs.cluster import Cluster
+from controller.jobs.job import Job
+from controller.jobs.job_spec import spec_from
+from controller.jobs.job_state import JobError
+from controller.jobs.journal import Unrecorded
+from controller.jobs.priorities import PriorityError
+from controller.jobs.task_check import check_task
+from controller.telemetry.diagnosis import condition, link_condition
+from controller.telemetry.nodes import REPORT_SECONDS, NodeError
+from controller.telemetry.state import StateError
 from protocol import hopsum_pb2 as pb
 from protocol import hopsum_pb2_grpc as pb_grpc
-from protocol.channel import CHANNEL_OPTIONS
-from protocol.errors import OperationError
+from protocol.errors import InputError
 from protocol.outcomes import Outcome
 
 LOGGER = logging.getLogger("hopsum.service")
 
 CHECK_SECONDS = 1.0
-STOP_SECONDS = 0.5
-"""The plan of a large job is more than gRPC's 4 MB."""
-
-AddTo = Callable[[grpc.aio.Server], None]
-"""Lets a server answer a service's calls."""
-Listen = Callable[[Iterable[AddTo]], AbstractAsyncContextManager[str]]
-"""Makes services known at an address, which it gives, for as long as its block runs."""
-
+"""Between looks for agents that have been silent too long."""
 NO_SWITCHES = "this controller drives no switches"
 
 Context = grpc.aio.ServicerContext[pb.AgentMessage, pb.ControllerMessage]
-Replan = Callable[[int, str], Awaitable[JobPlan]]
-"""Makes (and installs) the next plan of a job because the server on a host was restarted."""
+Queue = asyncio.Queue[pb.NodeCommand | None]
 
 
 class SwitchReader(Protocol):
@@ -60,58 +60,20 @@ class SwitchReader(Protocol):
         """Read a slot of a switch."""
 
 
-class ServiceError(OperationError):
-    """The service cannot listen; the message says where and why."""
-
-
-def at(address: str, credentials: grpc.ServerCredentials | None = None) -> Listen:
-    """Listen on `host:port` (port 0: any) or `unix:path`; with `credentials` speak TLS only.
-
-    Entering its block raises ServiceError if that cannot be.
-    """
-
-    @contextlib.asynccontextmanager
-    async def listen(services: Iterable[AddTo]) -> AsyncIterator[str]:
-        server = grpc.aio.server(options=[*CHANNEL_OPTIONS, ("grpc.so_reuseport", 0)])
-        for add in services:
-            add(server)
-        try:
-            if credentials is None:
-                port = server.add_insecure_port(address)
-            else:
-                port = server.add_secure_port(address, credentials)
-        except RuntimeError as error:
-            raise ServiceError(f"cannot listen on {address}: {error}") from None
-        await server.start()
-        try:
-            yield address if address.startswith("unix:") else f"{address.rpartition(':')[0]}:{port}"
-        finally:
-            await server.stop(STOP_SECONDS)
-
-    return listen
-
-
 class ControllerService(pb_grpc.ControllerServicer):
-    """Serve the agents of jobs: `async with ControllerService(agents).serve(at(address)) as bound`.
+    """Serve a cluster: `async with ControllerService(cluster).serve(at(address)) as bound`.
 
-    `replan`: as `Replan`; None: jobs keep their epoch. With `switches` the service also answers
-    questions about slots and counters. `health`: of switches and links. `why_waiting`: what a job
-    waits for, and since when; empty if it makes progress.
+    `switches`: those that questions about slots and counters are about; None: there are none.
     """
 
-    def __init__(
-        self,
-        agents: AgentRegistry,
-        replan: Replan | None = None,
-        switches: SwitchReader | None = None,
-        health: Health | None = None,
-        why_waiting: Callable[[int], str] = lambda job: "",
-    ) -> None:
-        self._agents = agents
-        self._replan = replan
+    def __init__(self, cluster: Cluster, switches: SwitchReader | None = None) -> None:
+        self._cluster = cluster
+        self._agents = cluster.manager.agents
+        self._health = cluster.manager.health
         self._switches = switches
-        self._health = health or Health()
-        self._why_waiting = why_waiting
+        self._queues: dict[str, Queue] = {}
+        """Of commands to the agent of each host."""
+        cluster.send = self._send
 
     def add_to(self, server: grpc.aio.Server) -> None:
         """Let a server answer these calls."""
@@ -121,7 +83,8 @@ class ControllerService(pb_grpc.ControllerServicer):
     async def serve(self, listen: Listen) -> AsyncIterator[str]:
         """Serve as `listen` says; gives the address that agents and people use."""
         async with listen([self.add_to]) as address:
-            checking = asyncio.create_task(self._check())
+            checking = asyncio.create_task(self._check(), name="checks of agents")
+            checking.add_done_callback(log_defect)
             try:
                 yield address
             finally:
@@ -130,11 +93,21 @@ class ControllerService(pb_grpc.ControllerServicer):
                 self._agents.end_streams()
 
     async def _check(self) -> None:
+        """Let silent agents go, and catch up with the journal; runs for ever."""
         while True:
             await asyncio.sleep(CHECK_SECONDS)
-            self._agents.check(clock.now())
+            now = clock.now()
+            self._agents.check(now)
+            await self._cluster.catch_up()
+            for host in self._cluster.nodes.silent(now):
+                LOGGER.warning("[%s] has been silent too long", host)
+                self._queues[host].put_nowait(None)
 
-    # -- calls
+    def _send(self, host: str, command: pb.NodeCommand) -> None:
+        if host in self._queues:
+            self._queues[host].put_nowait(command)
+
+    # -- agents in jobs
 
     async def Attend(
         self, request: AsyncIterator[pb.AgentMessage], context: Context
@@ -154,13 +127,12 @@ class ControllerService(pb_grpc.ControllerServicer):
         if (why := why_not(host, context)) is not None:
             yield _refused(why)
             return
-        if self._replan is not None and tracker.needs_new_epoch(host):
+        if tracker.needs_new_epoch(host):
             try:
-                plan = await self._replan(job, host)
+                await self._cluster.manager.replan(job)
             except (DriverError, PlanError, TimeoutError) as error:
                 # It tries again.
                 await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
-            self._agents.adopt(plan)
         try:
             queue, refused = self._agents.connect(host, job, asked.state, asked.round, clock.now())
         except UnknownJobError as error:
@@ -191,6 +163,61 @@ class ControllerService(pb_grpc.ControllerServicer):
             self._agents.receive(host, job, message, clock.now())
         queue.put_nowait(None)
 
+    # -- agents' processes
+
+    async def Serve(
+        self,
+        request: AsyncIterator[pb.NodeMessage],
+        context: grpc.aio.ServicerContext[pb.NodeMessage, pb.NodeCommand],
+    ) -> AsyncIterator[pb.NodeCommand]:
+        """Stream commands to a host agent, for as long as its stream is open."""
+        nodes = self._cluster.nodes
+        first = await anext(aiter(request), None)
+        if first is None or first.WhichOneof("message") != "hello":
+            yield pb.NodeCommand(refused=pb.Refused(reason="the first message is Hello"))
+            return
+        host = first.hello.host
+        if (why := why_not(host, context)) is not None:
+            yield pb.NodeCommand(refused=pb.Refused(reason=why))
+            return
+        try:
+            nodes.attach(host, clock.now(), first.hello.memory, first.hello.machine)
+        except NodeError as error:
+            yield pb.NodeCommand(refused=pb.Refused(reason=str(error)))
+            return
+        queue: Queue = asyncio.Queue()
+        self._queues[host] = queue
+        LOGGER.info("[%s] attached", host)
+        reading = asyncio.create_task(self._take_reports(host, request, queue))
+        try:
+            yield pb.NodeCommand(
+                welcome=pb.NodeWelcome(report_seconds=REPORT_SECONDS, links=nodes.links(host))
+            )
+            self._cluster.attached(host)
+            while (command := await queue.get()) is not None:
+                yield command
+        finally:
+            reading.cancel()
+            del self._queues[host]
+            nodes.detach(host, clock.now())
+            LOGGER.info("[%s] detached", host)
+
+    async def _take_reports(
+        self, host: str, request: AsyncIterator[pb.NodeMessage], queue: Queue
+    ) -> None:
+        async for message in request:
+            if message.WhichOneof("message") != "report":
+                continue
+            try:
+                self._cluster.take_report(host, message.report, clock.now())
+            except (StateError, PriorityError) as error:
+                LOGGER.warning("%s", error)
+                refused = pb.Refused(reason=str(error))
+                queue.put_nowait(pb.NodeCommand(report_refused=refused))
+        queue.put_nowait(None)
+
+    # -- people
+
     async def Status(
         self,
         request: pb.StatusRequest,
@@ -200,7 +227,8 @@ class ControllerService(pb_grpc.ControllerServicer):
         now = clock.now()
         reply = pb.StatusReply(jobs=[tracker.status(now) for tracker in self._agents])
         for job in reply.jobs:
-            job.waits_for = self._why_waiting(job.job)
+            known = self._cluster.jobs.get(job.job)
+            job.waits_for = self._cluster.why_waiting(known) if known is not None else ""
         return reply
 
     async def Describe(
@@ -264,6 +292,109 @@ class ControllerService(pb_grpc.ControllerServicer):
         except DriverError as error:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
         return reply
+
+    async def Submit(
+        self, request: pb.Submission, context: grpc.aio.ServicerContext[pb.Submission, pb.JobInfo]
+    ) -> pb.JobInfo:
+        """Take a job in."""
+        try:
+            spec = spec_from(request)
+            check_task(spec)
+            job = await self._cluster.submit(spec)
+        except InputError as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        except (DriverError, TimeoutError, Unrecorded) as error:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+        return self._info(job)
+
+    async def Cancel(
+        self, request: pb.JobQuery, context: grpc.aio.ServicerContext[pb.JobQuery, pb.JobInfo]
+    ) -> pb.JobInfo:
+        """End a job."""
+        try:
+            job = self._cluster.jobs.find(request.job, request.name)
+        except JobError as error:
+            await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
+        return self._info(await self._cluster.cancel(job))
+
+    async def JobDetails(
+        self, request: pb.JobQuery, context: grpc.aio.ServicerContext[pb.JobQuery, pb.JobInfo]
+    ) -> pb.JobInfo:
+        """Tell how far a job is, with its reports."""
+        try:
+            job = self._cluster.jobs.find(request.job, request.name)
+        except JobError as error:
+            await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
+        info = self._info(job)
+        for host, report in job.reports.items():
+            info.reports[host].CopyFrom(report)
+        return info
+
+    async def Jobs(
+        self,
+        request: pb.JobsRequest,
+        context: grpc.aio.ServicerContext[pb.JobsRequest, pb.JobsReply],
+    ) -> pb.JobsReply:
+        """Tell how far all jobs are."""
+        return pb.JobsReply(jobs=[self._info(job) for job in self._cluster.jobs])
+
+    async def Nodes(
+        self,
+        request: pb.NodesRequest,
+        context: grpc.aio.ServicerContext[pb.NodesRequest, pb.NodesReply],
+    ) -> pb.NodesReply:
+        """Tell which hosts have an agent, and what it reported."""
+        now = clock.now()
+        reply = pb.NodesReply()
+        for node in self._cluster.nodes:
+            info = reply.nodes.add(host=node.host, attached=node.attached, seconds=now - node.since)
+            info.jobs.extend(
+                job.number
+                for job in self._cluster.jobs
+                if not job.state.over and node.host in job.hosts
+            )
+            if node.report is not None:
+                info.report.CopyFrom(node.report)
+                info.report_age = now - node.reported
+        return reply
+
+    async def Use(
+        self, request: pb.UseRequest, context: grpc.aio.ServicerContext[pb.UseRequest, pb.UseReply]
+    ) -> pb.UseReply:
+        """Tell what links carry and who holds which switch's slots."""
+        cluster, reply, now = self._cluster, pb.UseReply(), clock.now()
+        for (u, v), state in cluster.nodes.state.links(now).items():
+            reply.links.add(
+                sender=u,
+                receiver=v,
+                used=state.used,
+                free=state.free,
+                age=state.age,
+                health=link_condition(cluster.manager.health, u, v, now),
+            )
+        for name, switch in cluster.network.switches.items():
+            if switch.aggregates:
+                held = cluster.manager.slots_held(name)
+                quota = cluster.settings.sharing.slots(cluster.network, name)
+                reply.slots.add(switch=name, slots=switch.slots, held=held, quota=quota)
+        return reply
+
+    def _info(self, job: Job) -> pb.JobInfo:
+        return pb.JobInfo(
+            job=job.number,
+            name=job.spec.name,
+            state=job.state,
+            outcome=job.outcome or "",
+            reason=self._cluster.why_waiting(job),
+            epoch=job.epoch,
+            workers=job.request.workers,
+            servers=job.auxiliary,
+            round=job.round,
+            submitted=job.submitted,
+            started=job.started,
+            ended=job.ended,
+            bypassed=sorted(job.bypassed),
+        )
 
 
 def _refused(reason: str) -> pb.ControllerMessage:

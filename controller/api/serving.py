@@ -9,9 +9,10 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from typing import Any
 
-from controller.api.cluster_service import ClusterService
+from controller.api.listening import AddTo, Listen, at
 from controller.api.rendezvous import announced
-from controller.api.service import AddTo, Listen, at
+from controller.api.service import ControllerService
+from controller.background import log_defect
 from controller.dataplane.driver import Driver
 from controller.dataplane.rules import losses_on
 from controller.jobs.cluster import Cluster
@@ -72,14 +73,13 @@ async def serve_cluster(
         )
         cluster = Cluster(manager, settings, date=date)
         stack.push_async_callback(cluster.close)
-        service = ClusterService(cluster, driver)
+        service = ControllerService(cluster, driver)
         reoptimize = not settings.replanning.live
         _run_beside(stack, fail_over(manager, driver, down_links, reoptimize))
         await cluster.restore()
         bound = await stack.enter_async_context(service.serve(listen))
         # Once more, and first: the end of agents' streams is not the end of their jobs.
         stack.push_async_callback(cluster.close)
-        _run_beside(stack, service.check())
         if link_bytes is not None:
             _run_beside(stack, count_ports(network, link_bytes, cluster.nodes.state))
         yield cluster, bound
@@ -88,11 +88,5 @@ async def serve_cluster(
 def _run_beside(stack: contextlib.AsyncExitStack, work: Coroutine[Any, Any, None]) -> None:
     """Run something for as long as the controller; what ends it is logged."""
     task = asyncio.create_task(work)
-    task.add_done_callback(_log_end)
+    task.add_done_callback(log_defect)
     stack.callback(task.cancel)
-
-
-def _log_end(task: asyncio.Task[None]) -> None:
-    error = None if task.cancelled() else task.exception()
-    if error is not None:
-        LOGGER.error("%s ended", task.get_coro(), exc_info=error)

@@ -16,6 +16,7 @@ from typing import Any
 
 from collectives.plan import PlanError
 from controller import clock
+from controller.background import log_defect
 from controller.dataplane.driver import DriverError
 from controller.jobs.job import Job
 from controller.jobs.job_request import (
@@ -175,7 +176,7 @@ class Cluster:
     def _begin_watch(self, job: Job, back_by: float = math.inf) -> None:
         self._progress[job.number] = Progress(clock.now(), job.round)
         watching = asyncio.create_task(self._watch(job, back_by), name=f"watch job {job.number}")
-        watching.add_done_callback(_log_defect)
+        watching.add_done_callback(log_defect)
         self._watching[job.number] = watching
 
     async def _plan(self, job: Job) -> None:
@@ -526,10 +527,3 @@ class Cluster:
 def _priority(job: int, level: int) -> pb.NodeCommand:
     """Put a job's frames in the send queues of a level; 0 goes first."""
     return pb.NodeCommand(priority=pb.Priority(job=job, level=level))
-
-
-def _log_defect(task: asyncio.Task[None]) -> None:
-    """Log what has ended a task that nobody waits for."""
-    error = None if task.cancelled() else task.exception()
-    if error is not None:
-        LOGGER.error("%s ended", task.get_name(), exc_info=error)

@@ -491,10 +491,6 @@ class Manager:
             raise PlanError(f"there is no job {job}; jobs: {known}")
         return self._jobs[job]
 
-    async def server_restarted(self, job: int, host: str) -> JobPlan:
-        """Give a job its next epoch because the server on a host was restarted (`replan`)."""
-        return await self.replan(job)
-
 
 def _roster(request: PlanRequest) -> JobPlan:
     """Return the plan of a job whose workers sum among themselves: it only says who they are."""

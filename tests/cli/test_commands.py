@@ -18,9 +18,9 @@ from cli.main import app
 from cli.reports.network_drawing import TREE_COLOURS, network_svg, positions
 from collectives.plan import PlanError
 from controller.api.client import ControllerClient
-from controller.api.cluster_service import ClusterService
+from controller.api.listening import at
 from controller.api.rendezvous import announced, find_controller
-from controller.api.service import at
+from controller.api.service import ControllerService
 from controller.dataplane.driver import DriverError, State, SwitchTarget
 from controller.dataplane.rules import SwitchRules
 from controller.dataplane.slots import SlotState
@@ -197,7 +197,7 @@ def controller(tmp_path: Path) -> Iterator[str]:
         cluster = Cluster(Manager(network, install))
         await cluster.submit(JobSpec("a", plan.workers, plan.servers, window=plan.window))
         stop["event"], stop["loop"] = asyncio.Event(), asyncio.get_running_loop()
-        service = ClusterService(cluster, FakeSwitches())
+        service = ControllerService(cluster, FakeSwitches())
         async with service.serve(at(f"unix:{tmp_path}/c.sock")):
             up.set()
             await stop["event"].wait()

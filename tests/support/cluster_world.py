@@ -11,8 +11,8 @@ from typing import Any
 
 from cli.job_commands import job_dict, make_submission
 from controller.api.client import ControllerClient
-from controller.api.cluster_service import ClusterService
-from controller.api.service import at
+from controller.api.listening import at
+from controller.api.service import ControllerService
 from controller.dataplane.driver import DriverError
 from controller.dataplane.rules import SwitchRules
 from controller.jobs.cluster import Cluster
@@ -100,7 +100,7 @@ class World:
             grace=self._grace,
         )
         self._manager = cluster.manager
-        service = ClusterService(cluster)
+        service = ControllerService(cluster)
         await cluster.restore()
         credentials = None if self._tls is None else server_credentials(self._tls)
         async with service.serve(at(self.address, credentials)) as bound:

@@ -1,12 +1,17 @@
-"""Jobs as the manager takes them, from what their planner is asked."""
+"""Jobs as the manager takes them, and small networks with a plan."""
 
 from __future__ import annotations
 
 from collectives.choices import DEFAULT_PLANNER
+from collectives.plan import JobPlan
 from controller.jobs.job import Job
 from controller.jobs.job_spec import JobSpec
 from controller.jobs.job_state import JobState
+from network.loaders import load_network
+from network.model import Network
+from planning.model.placement import place
 from planning.model.request import PlanRequest
+from planning.registry import make_plan
 from protocol import hopsum_pb2 as pb
 
 GOING = frozenset(state for state in JobState if not state.over)
@@ -25,3 +30,14 @@ def job_of(
         task=task or pb.Task(),
     )
     return Job(request.job, spec, request, 0.0)
+
+
+def star_request(hosts: int = 2, job: int = 1) -> tuple[Network, PlanRequest]:
+    network = load_network(f"star:{hosts}")
+    placement = place(network)
+    return network, PlanRequest(job, 1, placement.workers, placement.servers)
+
+
+def star(hosts: int = 2, job: int = 1) -> tuple[Network, JobPlan]:
+    network, request = star_request(hosts, job)
+    return network, make_plan(network, request)

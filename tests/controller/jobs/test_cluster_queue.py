@@ -62,6 +62,50 @@ def test_a_job_being_started_is_not_started_again_when_another_ends() -> None:
     asyncio.run(main())
 
 
+def test_a_job_whose_plan_changes_goes_on_as_it_was_or_has_become() -> None:
+    async def main() -> None:
+        switches = Switches()
+        cluster = Cluster(Manager(load_network("star:6"), switches.install))
+        job = await cluster.submit(JobSpec("job", ("h1", "h2"), ("h3",)))
+        for state in (JobState.WAITING, JobState.RUNNING):
+            switches.go.clear()
+            changing = asyncio.create_task(cluster.manager.replan(1))
+            await steps()
+            assert job.state is JobState.CHANGING
+            tracker = cluster.manager.agents.tracker(1)
+            assert tracker.plan.epoch == job.epoch - 1, "agents go on under the old plan"
+            if state is JobState.RUNNING:
+                for host in job.hosts:
+                    tracker.register(host, 0.0, pb.RUNNING)
+                cluster.manager.agents.check(0.0)
+            switches.go.set()
+            await changing
+            assert job.state is state
+            assert tracker.plan.epoch == job.epoch
+        await cluster.close()
+
+    asyncio.run(main())
+
+
+def test_a_change_of_plan_that_is_abandoned_leaves_no_job_in_it() -> None:
+    """Switches may have the new rules: agents get the new plan, as if it had been installed."""
+
+    async def main() -> None:
+        switches = Switches()
+        cluster = Cluster(Manager(load_network("star:6"), switches.install))
+        job = await cluster.submit(JobSpec("job", ("h1", "h2"), ("h3",)))
+        switches.go.clear()
+        changing = asyncio.create_task(cluster.manager.replan(1))
+        await steps()
+        changing.cancel()
+        await asyncio.gather(changing, return_exceptions=True)
+        assert (job.state, job.epoch) == (JobState.WAITING, 2)
+        assert cluster.manager.agents.tracker(1).plan.epoch == 2
+        await cluster.close()
+
+    asyncio.run(main())
+
+
 def test_a_queued_job_is_started_once_when_two_end_together() -> None:
     async def main() -> None:
         switches = Switches()

@@ -1,0 +1,73 @@
+"""Plans and networks as messages, there and back."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from collectives.messages import network_from, network_message, plan_from, plan_message
+from collectives.plan import Results
+from network.loaders import load_network
+from planning.model.placement import place
+from planning.model.request import Algorithm, PlanRequest
+from planning.registry import make_plan
+from protocol import hopsum_pb2 as pb
+from protocol.wire import Reduction
+
+
+@pytest.mark.slow
+@settings(max_examples=40)
+@given(
+    spec=st.sampled_from(["star:1", "star:5", "star:40", "leaf-spine:2x2", "fat-tree:4"]),
+    servers=st.integers(1, 2),
+    algorithm=st.sampled_from(Algorithm),
+    results=st.sampled_from(Results),
+    reduction=st.sampled_from(Reduction),
+    lanes=st.sampled_from([32, 256, 352]),
+    window=st.sampled_from([1, 32, 1024]),
+    job=st.integers(1, 65535),
+    epoch=st.integers(1, 65535),
+    split=st.floats(0, 1),
+)
+def test_plans_survive_the_round_trip(
+    spec: str,
+    servers: int,
+    algorithm: Algorithm,
+    results: Results,
+    reduction: Reduction,
+    lanes: int,
+    window: int,
+    job: int,
+    epoch: int,
+    split: float,
+) -> None:
+    network = load_network(spec, servers=servers)
+    placement = place(network, None, servers)
+    shares = (split, 1 - split) if servers == 2 else None
+    plan = make_plan(
+        network,
+        PlanRequest(
+            job,
+            epoch,
+            placement.workers,
+            placement.servers,
+            algorithm,
+            lanes,
+            window,
+            results,
+            reduction,
+            shares,
+        ),
+    )
+    wire = plan_message(plan).SerializeToString()
+    assert plan_from(pb.Plan.FromString(wire)) == plan
+
+
+@pytest.mark.parametrize("spec", ["star:3", "torus:2x3", "dragonfly:1"])
+def test_networks_survive_the_round_trip(spec: str) -> None:
+    network = load_network(spec, link_rate=1e8 / 3, latency=0.1, plain=())
+    again = network_from(pb.Network.FromString(network_message(network).SerializeToString()))
+    assert again == network
+    unlimited = load_network(spec)
+    assert network_from(network_message(unlimited)) == unlimited

@@ -1,0 +1,195 @@
+"""Where the agents of a job are, and what each is sent."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.jobs.tracker import Outgoing, Tracker
+from network.loaders import load_network
+from planning.model.request import PlanRequest
+from planning.registry import make_plan
+from protocol import hopsum_pb2 as pb
+from tests.support.jobs import star, star_request
+
+
+def kinds(messages: Outgoing) -> list[tuple[str, str | None]]:
+    return [(host, message.WhichOneof("message")) for host, message in messages]
+
+
+def say(**fields: Any) -> pb.AgentMessage:
+    return pb.AgentMessage(**fields)
+
+
+READY = say(ready=pb.Ready())
+REPORT = pb.Report(retransmissions=1)
+FINISHED = say(finished=pb.Finished(report=REPORT))
+
+
+def started(hosts: int = 2) -> Tracker:
+    tracker = Tracker(*star(hosts))
+    for host in tracker.agents:
+        tracker.register(host, 0.0)
+    for host in tracker.agents:
+        tracker.receive(host, READY, 0.0)
+    assert tracker.state == "running"
+    return tracker
+
+
+def test_the_barrier_opens_when_all_are_ready() -> None:
+    tracker = Tracker(*star())
+    assert kinds(tracker.register("h1", 0.0)) == [("h1", "welcome")]
+    assert tracker.receive("h1", READY, 0.0) == []
+    tracker.register("h2", 0.0)
+    tracker.register("ps", 0.0)
+    tracker.receive("ps", READY, 0.0)
+    assert tracker.state == "waiting"
+    assert kinds(tracker.receive("h2", READY, 0.0)) == [
+        ("h1", "start"),
+        ("h2", "start"),
+        ("ps", "start"),
+    ]
+    assert tracker.state == "running"
+
+
+def test_all_are_released_when_every_worker_has_finished() -> None:
+    tracker = started()
+    assert tracker.receive("h1", FINISHED, 1.0) == []
+    out = tracker.receive("h2", FINISHED, 1.0)
+    assert kinds(out) == [("h1", "all_done"), ("h2", "all_done"), ("ps", "all_done")]
+    assert tracker.state == "finished"
+    assert not tracker.over
+    tracker.receive("ps", FINISHED, 1.0)
+    assert tracker.over
+    assert tracker.reports() == {"h1": REPORT, "h2": REPORT, "ps": REPORT}
+
+
+def test_a_dead_agent_is_named_to_all_others() -> None:
+    tracker = started(3)
+    out = tracker.gone("h2")
+    assert kinds(out) == [("h1", "lost"), ("h3", "lost"), ("ps", "lost")]
+    assert out[0][1].lost == pb.Lost(host="h2", reason="its connection ended")
+    assert tracker.state == "failed"
+    tracker.receive("h1", FINISHED, 1.0)
+    out = tracker.receive("h3", say(failed=pb.Failed(reason="no result")), 1.0)
+    assert kinds(out)[:2] == [("h1", "lost"), ("ps", "lost")]
+    released = [message.all_done for _, message in out if message.HasField("all_done")]
+    assert {lost.host: lost.reason for lost in released[0].lost} == {
+        "h2": "its connection ended",
+        "h3": "no result",
+    }
+    assert tracker.failures() == {"h2": "its connection ended", "h3": "no result"}
+
+
+def test_silence_is_death_only_after_a_while() -> None:
+    tracker = started()
+    tracker.receive("h1", say(heartbeat=pb.Heartbeat()), 25.0)
+    tracker.receive("ps", say(heartbeat=pb.Heartbeat()), 25.0)
+    assert tracker.check(29.0) == []
+    assert kinds(tracker.check(31.0)) == [("h1", "lost"), ("ps", "lost")]
+    assert tracker.failures() == {"h2": "silent for 31 s"}
+    assert tracker.check(32.0) == []
+
+
+@pytest.mark.parametrize(
+    ("host", "reason"),
+    [("h9", "host h9 has no part in job 1"), ("h1", "has an agent in job 1 already")],
+)
+def test_strangers_are_refused(host: str, reason: str) -> None:
+    tracker = Tracker(*star())
+    tracker.register("h1", 0.0)
+    ((_, message),) = tracker.register(host, 0.0)
+    assert reason in message.refused.reason
+
+
+def test_a_worker_cannot_start_afresh_in_a_started_job() -> None:
+    tracker = started()
+    tracker.gone("h1")
+    ((_, message),) = tracker.register("h1", 1.0)
+    assert "a worker cannot join it again" in message.refused.reason
+
+
+def test_a_restarted_controller_takes_agents_back_where_they_were() -> None:
+    tracker = Tracker(*star())
+    tracker.register("h1", 0.0, pb.RUNNING, 7)
+    tracker.register("ps", 0.0, pb.RUNNING)
+    assert tracker.state == "running"
+    assert tracker.agents["h1"].round == 7
+    assert kinds(tracker.register("h2", 0.0, pb.FINISHED)) == [("h2", "welcome")]
+    assert tracker.receive("h2", FINISHED, 0.0) == []
+    out = tracker.receive("h1", FINISHED, 0.0)
+    assert ("ps", "all_done") in kinds(out)
+
+
+def test_whoever_comes_back_after_the_release_is_released() -> None:
+    tracker = Tracker(*star(1))
+    tracker.register("h1", 0.0, pb.RUNNING)
+    tracker.receive("h1", FINISHED, 0.0)
+    assert kinds(tracker.register("ps", 0.0, pb.RUNNING)) == [("ps", "welcome"), ("ps", "all_done")]
+
+
+def test_a_restarted_server_needs_a_new_epoch() -> None:
+    tracker = started()
+    assert not tracker.needs_new_epoch("ps")
+    tracker.gone("ps")
+    assert tracker.needs_new_epoch("ps")
+    assert not tracker.needs_new_epoch("h1")
+    network, request = star_request()
+    plan = make_plan(network, replace(request, epoch=2))
+    assert kinds(tracker.adopt(plan)) == [("h1", "plan"), ("h2", "plan")]
+    ((_, message),) = tracker.register("ps", 2.0)
+    assert message.welcome.plan.epoch == 2
+    assert kinds(tracker.receive("ps", READY, 2.0)) == [("ps", "start")]
+    assert tracker.state == "running"
+
+
+def test_a_server_that_moved_is_expected_on_its_new_host() -> None:
+    network = load_network("star:2", servers=2)
+    request = PlanRequest(1, 1, ("h1", "h2"), ("ps1",))
+    tracker = Tracker(network, make_plan(network, request))
+    tracker.adopt(make_plan(network, replace(request, epoch=2, servers=("ps2",))))
+    assert set(tracker.agents) == {"h1", "h2", "ps2"}
+
+
+@given(st.lists(st.tuples(st.sampled_from(["h1", "h2", "h3", "ps"]), st.integers(0, 5))))
+def test_nobody_hears_twice_and_nobody_waits_for_the_dead(steps: list[tuple[str, int]]) -> None:
+    tracker = Tracker(*star(3))
+    heard: dict[tuple[str, str | None], int] = {}
+
+    def note(messages: Outgoing) -> None:
+        for host, kind in kinds(messages):
+            heard[host, kind] = heard.get((host, kind), 0) + 1
+
+    for host, what in steps:
+        connected = tracker.agents[host].connected
+        if what == 0 and not connected and tracker.agents[host].state == pb.EXPECTED:
+            note(tracker.register(host, 0.0))
+        elif what == 1 and connected:
+            note(tracker.receive(host, READY, 0.0))
+        elif what == 2 and connected and tracker.agents[host].state == pb.RUNNING:
+            note(tracker.receive(host, FINISHED, 0.0))
+        elif what == 3 and connected:
+            note(tracker.gone(host))
+    assert all(count == 1 for (_, kind), count in heard.items() if kind in ("start", "all_done"))
+    if any(kind == "start" for _, kind in heard):
+        assert tracker.started
+    workers = [tracker.agents[host] for host in ("h1", "h2", "h3")]
+    assert tracker.released == all(worker.over for worker in workers)
+
+
+def test_a_job_is_over_when_the_last_report_is_in_and_not_before() -> None:
+    """After a restart of the controller agents say where they were, and then their last word."""
+    network, request = star_request(2)
+    tracker = Tracker(network, make_plan(network, request))
+    tracker.register("ps", 0.0, pb.RUNNING)
+    for worker in ("h1", "h2"):
+        tracker.register(worker, 0.0, pb.FINISHED)
+    assert not tracker.released
+    for worker in ("h1", "h2"):
+        tracker.receive(worker, pb.AgentMessage(finished=pb.Finished()), 0.0)
+    assert tracker.released
+    assert tracker.reports() == {"h1": pb.Report(), "h2": pb.Report()}
