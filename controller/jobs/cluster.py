@@ -107,7 +107,8 @@ class Cluster:
         workload = workload_of(spec)
         if workload is not None:
             check_workload(spec.name, workload, placed.workers, self.nodes)
-        spec = complete_task(spec, self.network, placed.workers)
+        # Planning may take seconds, in which others are served.
+        spec = await asyncio.to_thread(complete_task, spec, self.network, placed.workers)
         vectors = vectors_spec(spec, placed)
         if vectors is None:
             return await self._submit(spec, placed)
@@ -120,6 +121,8 @@ class Cluster:
             raise
 
     async def _submit(self, spec: JobSpec, placed: Placement) -> Job:
+        # Another job may have taken its name meanwhile.
+        self.jobs.check(spec)
         number = self.jobs.next_number()
         request = make_request(spec, number, placed, self.network, self.settings)
         job = Job(number, spec, request, self._date())
@@ -128,7 +131,7 @@ class Cluster:
         try:
             await self._try(job)
             if job.state is JobState.QUEUED:
-                self._check_possible(job)
+                await asyncio.to_thread(self._check_possible, job)
                 self.jobs.keep(job)
         except (PlanError, Unrecorded):
             self.jobs.drop(job)

@@ -11,6 +11,7 @@ from collectives.plan import PlanError
 from collectives.workload import VECTORS, WorkloadSpec
 from controller.jobs.job_placement import place_helpers, place_job
 from controller.jobs.job_spec import JobSpec
+from controller.jobs.job_state import MOST_NAME, JobError
 from controller.jobs.settings import ClusterSettings
 from coordination.physical import plan_coordination
 from coordination.tree import CoordinationTree
@@ -119,17 +120,22 @@ def vectors_spec(spec: JobSpec, placed: Placement) -> JobSpec | None:
     """Return the job by which the switches combine the bit vectors of another's workers (004).
 
     Its reduction is the bitwise and; it has the same workers, in the same order. None if the job
-    has no part for it.
+    has no part for it. Raises JobError for a name that leaves no room for the other's.
     """
     if spec.coordination is not Coordination.SWITCHES or not coordinated(spec):
         return None
+    name = f"{spec.name}.vectors"
+    if len(name) > MOST_NAME:
+        raise JobError(
+            f"job {spec.name}: its vectors are combined by a job of its own, {name}, whose name is "
+            f"longer than {MOST_NAME} letters; use a name of at most "
+            f"{MOST_NAME - len('.vectors')}, or another coordination than switches"
+        )
     workload = WorkloadSpec(VECTORS, len(placed.workers), 0, 0, DataType.INT32, 0)
     task = pb.Task(workload=workload_message(workload))
     if spec.task.HasField("options"):
         task.options.CopyFrom(spec.task.options)
-    return JobSpec(
-        f"{spec.name}.vectors", placed.workers, placed.servers[:1], window=VECTORS_WINDOW, task=task
-    )
+    return JobSpec(name, placed.workers, placed.servers[:1], window=VECTORS_WINDOW, task=task)
 
 
 def with_vectors(spec: JobSpec, vectors: int) -> JobSpec:

@@ -9,6 +9,8 @@ from protocol.errors import InputError
 
 LAST_JOB = 0xFFFF
 """Of the job numbers in a packet."""
+MOST_NAME = 63
+"""Letters of a job's name."""
 
 
 class JobError(InputError):

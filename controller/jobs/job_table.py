@@ -24,7 +24,7 @@ from collectives.messages import plan_from, plan_message
 from collectives.plan import JobPlan, PlanError
 from controller.jobs.job import Job, move
 from controller.jobs.job_spec import JobSpec, spec_from, submission_of
-from controller.jobs.job_state import LAST_JOB, JobError, JobState
+from controller.jobs.job_state import LAST_JOB, MOST_NAME, JobError, JobState
 from controller.jobs.journal import Journal, Record, Unrecorded
 from controller.telemetry.health import Element
 from planning.model.request import Algorithm, PlanRequest
@@ -41,7 +41,7 @@ MANY_LINES = 10 * KEPT
 """A journal with more is written anew, with one line a job."""
 _UNRECORDED = frozenset({JobState.QUEUED, JobState.INSTALLING, JobState.CHANGING})
 """Steps that a restarted controller takes again: a record of the job tells enough."""
-_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,62}")
+_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
 
 
 class JobTable:
@@ -74,10 +74,10 @@ class JobTable:
 
     def check(self, spec: JobSpec) -> None:
         """Raise JobError for a name or an algorithm that cannot be."""
-        if not _NAME.fullmatch(spec.name):
+        if len(spec.name) > MOST_NAME or not _NAME.fullmatch(spec.name):
             raise JobError(
-                f"job name {spec.name!r}: expected 1 to 63 letters, digits, '.', '_' or '-', the "
-                "first no '.'"
+                f"job name {spec.name!r}: expected 1 to {MOST_NAME} letters, digits, '.', '_' or "
+                "'-', the first no '.'"
             )
         if spec.name.isdecimal():
             raise JobError(

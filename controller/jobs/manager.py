@@ -179,7 +179,9 @@ class Manager:
         known = dict.fromkeys([*self._jobs, job.number], 0) if levels is None else levels()
         # The view may be older than the last failure.
         view = _without(on, self._failed)
-        settled = settle(view, request, self._allocator, known, job.spec.planner, self._next_plan)
+        settled = await asyncio.to_thread(
+            settle, view, request, self._allocator, known, job.spec.planner, self._next_plan
+        )
         self._check([*settled.preempted.values(), settled.plan])
         await self._preempt(settled)
         self._check([settled.plan])

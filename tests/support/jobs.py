@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from collectives.choices import DEFAULT_PLANNER
 from collectives.plan import JobPlan
 from controller.jobs.job import Job
@@ -13,6 +15,7 @@ from planning.model.placement import place
 from planning.model.request import PlanRequest
 from planning.registry import make_plan
 from protocol import hopsum_pb2 as pb
+from tests.support.machine import PATIENCE
 
 GOING = frozenset(state for state in JobState if not state.over)
 """The states of jobs of which more is to come."""
@@ -41,3 +44,10 @@ def star_request(hosts: int = 2, job: int = 1) -> tuple[Network, PlanRequest]:
 def star(hosts: int = 2, job: int = 1) -> tuple[Network, JobPlan]:
     network, request = star_request(hosts, job)
     return network, make_plan(network, request)
+
+
+async def reached(job: Job, state: JobState) -> None:
+    """Return when a job is in a state: planning is done in a thread."""
+    async with asyncio.timeout(PATIENCE):
+        while job.state is not state:
+            await asyncio.sleep(0.01)

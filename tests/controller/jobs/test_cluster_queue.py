@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 from collections.abc import Mapping
 
 import pytest
@@ -20,6 +21,7 @@ from controller.jobs.manager import Manager
 from network.loaders import load_network
 from protocol import hopsum_pb2 as pb
 from tests.support.fake_p4runtime import FakeSwitch
+from tests.support.jobs import reached
 from tests.support.machine import PATIENCE, loopback
 from tests.support.paths import HOPSUM_P4INFO
 
@@ -54,12 +56,38 @@ def test_a_job_being_started_is_not_started_again_when_another_ends() -> None:
         switches.go.set()
         job = await starting
         await cancelling
-        await steps()
-        assert (job.state, job.reason) == (JobState.WAITING, "")
+        await reached(job, JobState.WAITING)
+        assert job.reason == ""
         assert job.number in cluster.priorities.levels()
         await cluster.close()
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("step", ["manager.settle", "cluster.complete_task", "cluster.make_plan"])
+def test_others_are_served_while_a_job_is_planned(
+    step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module, _, name = f"controller.jobs.{step}".rpartition(".")
+    planner = getattr(importlib.import_module(module), name)
+    calls: list[None] = []
+
+    def away(*arguments: object) -> object:
+        with pytest.raises(RuntimeError, match="no running event loop"):
+            asyncio.get_running_loop()
+        calls.append(None)
+        return planner(*arguments)
+
+    monkeypatch.setattr(f"{module}.{name}", away)
+
+    async def main() -> None:
+        cluster = Cluster(Manager(load_network("star:6"), Switches().install))
+        for job in ("first", "second", "third"):  # the last one finds no room
+            await cluster.submit(JobSpec(job, ("h1", "h2"), ("h3",), window=2048))
+        await cluster.close()
+
+    asyncio.run(main())
+    assert calls
 
 
 def test_a_job_whose_plan_changes_goes_on_as_it_was_or_has_become() -> None:
@@ -118,8 +146,8 @@ def test_a_queued_job_is_started_once_when_two_end_together() -> None:
         queued = await cluster.submit(JobSpec("queued", ("h4", "h5"), ("h6",), window=window))
         assert queued.state is JobState.QUEUED
         await asyncio.gather(cluster.cancel(first), cluster.cancel(second))
-        await steps()
-        assert (queued.state, queued.reason) == (JobState.WAITING, "")
+        await reached(queued, JobState.WAITING)
+        assert queued.reason == ""
         await cluster.close()
 
     asyncio.run(main())

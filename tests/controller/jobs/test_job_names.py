@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from typer.testing import CliRunner
 
 from cli.main import app
+from collectives.choices import Coordination
 from controller.api.client import ControllerClient, job_query
 from controller.jobs.job import Job
+from controller.jobs.job_request import vectors_spec
 from controller.jobs.job_spec import JobSpec
 from controller.jobs.job_state import JobError, JobState
 from controller.jobs.job_table import JobTable
+from planning.model.placement import Placement
 from planning.model.request import PlanRequest
 from protocol import hopsum_pb2 as pb
 
@@ -86,3 +91,14 @@ def test_waiting_is_for_the_number(monkeypatch: pytest.MonkeyPatch) -> None:
     done = CliRunner().invoke(app, ["job", "mine", "--wait", "--controller", "unix:/nowhere"])
     assert done.exit_code == 0, done.output
     assert asked == ["mine", 7, 7]
+
+
+def test_a_name_that_leaves_no_room_for_the_job_of_vectors_is_refused() -> None:
+    task = pb.Task(workload=pb.Workload(kind="digits", workers=2, rounds=1, coordinate=True))
+    spec = JobSpec("x" * 56, 2, task=task, coordination=Coordination.SWITCHES)
+    placed = Placement(("h1", "h2"), ("ps",))
+    with pytest.raises(JobError, match="use a name of at most 55, or another coordination"):
+        vectors_spec(spec, placed)
+    named = vectors_spec(replace(spec, name="x" * 55), placed)
+    assert named is not None
+    JobTable().check(named)

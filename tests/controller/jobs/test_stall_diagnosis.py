@@ -30,6 +30,7 @@ from network.model import Network
 from planning.model.request import PlanRequest
 from planning.registry import make_plan
 from protocol import hopsum_pb2 as pb
+from tests.support.jobs import reached
 
 RACKS = load_network("leaf-spine:2x2x2")
 
@@ -177,9 +178,7 @@ def test_a_job_whose_hosts_are_cut_off_is_queued_until_they_are_back(algorithm: 
         near = await cluster.submit(JobSpec("b", ("h1",), ("h2",)))
         assert near.state is JobState.WAITING
         await cluster.manager.recover(["l2"])
-        for _ in range(20):
-            await asyncio.sleep(0)
-        assert job.state is JobState.WAITING
+        await reached(job, JobState.WAITING)
         assert "no agent attached on h1" in cluster.why_waiting(job)
         await cluster.close()
 
