@@ -258,6 +258,9 @@ class StreamTransport:
         """Give packets this IP ToS byte from now on."""
         self.stream.tos = tos
 
+    def postpone(self) -> None:
+        """Do nothing: segments are sent again for ever."""
+
     @property
     def sent_bytes(self) -> int:
         """Bytes sent so far."""

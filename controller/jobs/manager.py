@@ -137,8 +137,10 @@ class Manager:
         return used_elements(self.plan_of(job)) & self._failed
 
     def waits(self, job: int) -> bool:
-        """Whether a job waits for a failed switch or link."""
-        return job in self._jobs and bool(self.lost_to(job))
+        """Whether a job waits for a failed switch or link, in its plan or between its hosts."""
+        if job not in self._jobs or not self._failed:
+            return False
+        return bool(self.lost_to(job) or cut_off(self.working(), self._jobs[job].hosts))
 
     def why_waiting(self, job: int) -> str:
         """Return which failed switch or link a job waits for, and since when; empty: none."""

@@ -63,6 +63,8 @@ class TcpCollective:
         """That the kernel has taken, of all schedules."""
         self._addresses = addresses
         self._timeout = timeout
+        self._still_since = time.monotonic()
+        """When bytes last moved, or it was known why they do not (`postpone`)."""
         self._selector = selectors.DefaultSelector()
         self._outlets: dict[Channel, _Outlet] = {}
         self._inlets: dict[Channel, socket.socket] = {}
@@ -143,6 +145,7 @@ class TcpCollective:
         self._check_channels(execution)
         writing: set[Channel] = set()
         reading: set[Channel] = set()
+        self.postpone()
         while True:
             for target in self._push_all(execution) ^ writing:
                 writing ^= {target}
@@ -153,15 +156,24 @@ class TcpCollective:
                     self._watch(self._inlets[source], source in reading, True, source)
             if execution.done and not writing:
                 return
-            events = self._selector.select(self._timeout)
-            if not events:
-                raise PeerLost(f"rank {self.rank}: nothing moved for {self._timeout:g} s")
-            for key, _ in events:
+            for key, _ in self._next_events():
                 incoming, channel = key.data
                 if incoming:
                     self._pull(execution, channel)
             if progress is not None:
                 progress()
+
+    def _next_events(self) -> list[tuple[selectors.SelectorKey, int]]:
+        """Wait until bytes can move. Raises PeerLost when none have for too long."""
+        while (left := self._still_since + self._timeout - time.monotonic()) > 0:
+            if events := self._selector.select(left):
+                self.postpone()
+                return events
+        raise PeerLost(f"rank {self.rank}: nothing moved for {self._timeout:g} s")
+
+    def postpone(self) -> None:
+        """Begin the timeout anew, from any thread: the network is known to be out of order."""
+        self._still_since = time.monotonic()
 
     def _check_channels(self, execution: Execution) -> None:
         strange = {*execution.targets} - self._outlets.keys()

@@ -81,6 +81,12 @@ class TcpTransport:
             if self._collective is not None:
                 self._collective.mark(tos)
 
+    def postpone(self) -> None:
+        """Begin the timeout of what is under way anew."""
+        with self._changing:
+            if self._collective is not None:
+                self._collective.postpone()
+
     @property
     def sent_bytes(self) -> int:
         """Bytes of tensors sent so far."""

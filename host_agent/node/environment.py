@@ -124,6 +124,9 @@ class Transport(Protocol):
     def mark(self, tos: int) -> None:
         """Give packets this IP ToS byte from now on."""
 
+    def postpone(self) -> None:
+        """Begin the timeout of what is under way anew: the network is known to be out of order."""
+
     @property
     def sent_bytes(self) -> int:
         """Bytes of tensors sent so far, also after the end."""

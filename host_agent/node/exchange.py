@@ -107,6 +107,11 @@ class ScheduleExchange:
         if self._transport is not None:
             self._transport.mark(tos)
 
+    def postpone(self) -> None:
+        """Begin the timeout of what is under way anew: the network is known to be out of order."""
+        if self._transport is not None:
+            self._transport.postpone()
+
     def done(self, call: int = 0) -> bool:
         """Whether nothing is under way."""
         return self._transport is None or not self._transport.busy

@@ -166,8 +166,15 @@ class Member:
                 self._released = True
             elif isinstance(event, AgentLost):
                 self._lost(event)
-            elif isinstance(event, JobWaits) and self._worker is not None:
-                self._worker.postpone(self._now)
+            elif isinstance(event, JobWaits):
+                self._postpone()
+
+    def _postpone(self) -> None:
+        """Let nothing fail for want of time: the job waits for a part of the network."""
+        if self._worker is not None:
+            self._worker.postpone(self._now)
+        for exchange in self._schedules:
+            exchange.postpone()
 
     def _adopt(self, plan: JobPlan) -> None:
         assignment = self.stream.assignment

@@ -161,6 +161,31 @@ def test_what_one_channel_frees_on_another_goes_out_at_once() -> None:
     assert tensors[3].tolist() == [11101] * 4 + [1001] * 4
 
 
+def test_a_timeout_begins_anew_while_the_network_is_known_to_be_out_of_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 100.0
+    monkeypatch.setattr("host_agent.io.tcp_collective.time.monotonic", lambda: now)
+    collective = TcpCollective(0, loopback(RANKS), targets=[], sources=[], timeout=8.0)
+    news = [102.0, 109.0]
+
+    def select(timeout: float) -> list[object]:
+        """Nothing moves; twice there is news that it cannot."""
+        nonlocal now
+        end = now + timeout
+        while news and news[0] < end:
+            now = news.pop(0)
+            collective.postpone()
+        now = end
+        return []
+
+    collective._selector.select = select  # type: ignore[method-assign, assignment]
+    with pytest.raises(PeerLost, match="rank 0: nothing moved for 8 s"):
+        collective._next_events()
+    assert now == 109.0 + 8.0
+    collective.close()
+
+
 def test_a_channel_without_a_connection_is_refused() -> None:
     collective = TcpCollective(0, loopback(RANKS), targets=[], sources=[])
     with pytest.raises(ValueError, match=r"rank 0: the schedule uses channels .*no connection"):

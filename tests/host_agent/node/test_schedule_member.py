@@ -15,7 +15,8 @@ from collectives.algorithms.trees import SharedTree
 from collectives.plan import DataType, HostPart, JobPlan
 from coordination.tree import CoordinationTree
 from host_agent.io.controller_client import AgentStream
-from host_agent.session import AllDone, Assignment, Event
+from host_agent.io.tcp_transport import TcpTransport
+from host_agent.session import AllDone, Assignment, Event, JobWaits
 from host_agent.stream import WorkerOptions
 from host_agent.task import Task, TaskError, task_from, task_message
 from host_agent.workload import WorkloadSpec
@@ -241,3 +242,23 @@ def test_a_share_is_a_fraction(share: str) -> None:
     task.trees.add(root="h1", parents={"h2": "h1"}, share=share)
     with pytest.raises(TaskError, match=r"share .*: expected a fraction, such as 3/8"):
         task_from(task)
+
+
+def test_a_job_that_waits_for_the_network_does_not_time_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The controller's news reach the connections of what is under way."""
+    postponed: list[TcpTransport] = []
+    monkeypatch.setattr(TcpTransport, "postpone", lambda transport: postponed.append(transport))
+    ready = Client.ready
+
+    def ready_and_waiting(client: Client) -> None:
+        ready(client)
+        client._events.append(JobWaits())
+
+    monkeypatch.setattr(Client, "ready", ready_and_waiting)
+    workload = WorkloadSpec("random", RANKS, 2_003, 2, DataType.INT32, seed=1)
+    controller = Controller(local_network(), Task(workload, schedule="ring"))
+    run_agents(controller)
+    check_reports(controller, 2 * 2_003)
+    assert len(set(postponed)) == RANKS
