@@ -74,10 +74,10 @@ def run_emulated_cluster(
     pipeline = pipeline_for(network, engine, settings)
     levels = settings.priorities != ONE_LEVEL
     with Emulation(network, engine=engine.value, priorities=levels) as emulation:
-        asyncio.run(beside_cluster(emulation, pipeline, settings, tell, serve))
+        asyncio.run(with_running_cluster(emulation, pipeline, settings, tell, serve))
 
 
-async def beside_cluster(
+async def with_running_cluster(
     emulation: Emulation,
     pipeline: Pipeline,
     settings: ClusterSettings,

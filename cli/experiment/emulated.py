@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from cli.experiment.cluster import beside_cluster
+from cli.experiment.cluster import with_running_cluster
 from cli.experiment.event_loop import run_async
 from cli.experiment.pipelines import pipeline_for
 from cli.experiment.prepare import Prepared
@@ -47,7 +47,7 @@ def with_cluster(
             results.append(await work(running, emulation))
 
         run_async(
-            beside_cluster(
+            with_running_cluster(
                 emulation,
                 pipeline,
                 settings,

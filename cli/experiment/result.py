@@ -76,10 +76,10 @@ class Report:
     @property
     def exact_bytes_expected(self) -> bool:
         """Whether bytes must be as predicted: no loss asked for, nothing sent again, no ring."""
-        return self._predicted_at_least and not self._talk_beside
+        return self._predicted_at_least and not self._coordination_on_links
 
     @property
-    def _talk_beside(self) -> bool:
+    def _coordination_on_links(self) -> bool:
         """Whether what workers say to agree on an order is on the links in addition to the sums.
 
         In simulation only what goes through the switches is.
@@ -115,7 +115,7 @@ class Report:
                 f"{u} -> {v}: predicted {self.predicted.links[u, v]}, "
                 f"measured {self.measured.links[u, v]}"
             )
-        elif self._predicted_at_least and self._talk_beside:
+        elif self._predicted_at_least and self._coordination_on_links:
             short = [
                 (u, v)
                 for u, v in self.differing_links

@@ -75,17 +75,17 @@ async def serve_cluster(
         stack.push_async_callback(cluster.close)
         service = ControllerService(cluster, driver)
         reoptimize = not settings.replanning.live
-        _run_beside(stack, fail_over(manager, driver, down_links, reoptimize))
+        _run_in_background(stack, fail_over(manager, driver, down_links, reoptimize))
         await cluster.restore()
         bound = await stack.enter_async_context(service.serve(listen))
         # Once more, and first: the end of agents' streams is not the end of their jobs.
         stack.push_async_callback(cluster.close)
         if link_bytes is not None:
-            _run_beside(stack, count_ports(network, link_bytes, cluster.nodes.state))
+            _run_in_background(stack, count_ports(network, link_bytes, cluster.nodes.state))
         yield cluster, bound
 
 
-def _run_beside(stack: contextlib.AsyncExitStack, work: Coroutine[Any, Any, None]) -> None:
+def _run_in_background(stack: contextlib.AsyncExitStack, work: Coroutine[Any, Any, None]) -> None:
     """Run something for as long as the controller; what ends it is logged."""
     task = asyncio.create_task(work)
     task.add_done_callback(log_defect)

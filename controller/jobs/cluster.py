@@ -82,7 +82,7 @@ class Cluster:
         self._date = date
         self._watching: dict[int, asyncio.Task[None]] = {}
         self._progress: dict[int, Progress] = {}
-        self._beside: set[asyncio.Task[object]] = set()
+        self._background: set[asyncio.Task[object]] = set()
         """What nobody waits for."""
         manager.recovered = self._recovered
         manager.agents.heard = self._heard
@@ -117,7 +117,7 @@ class Cluster:
         try:
             return await self._submit(with_vectors(spec, companion.number), placed)
         except BaseException:
-            self._start_beside(self.cancel(companion, "nobody needs it"), "cancel vectors")
+            self._start_in_background(self.cancel(companion, "nobody needs it"), "cancel vectors")
             raise
 
     async def _submit(self, spec: JobSpec, placed: Placement) -> Job:
@@ -239,7 +239,7 @@ class Cluster:
         Its agents are notified at once; unreachable switches lose its rules when they are back.
         """
         if job.outcome is None and self._dismiss(job, JobState.CANCELLED, reason):
-            clearing = self._start_beside(self._clear(job), f"clear job {job.number}")
+            clearing = self._start_in_background(self._clear(job), f"clear job {job.number}")
             await asyncio.wait([clearing], timeout=CANCEL_SECONDS)
         return job
 
@@ -419,7 +419,7 @@ class Cluster:
 
     def _recovered(self) -> None:
         """Try the queued jobs again: what is back may be what they wait for."""
-        self._start_beside(self._start_queued(), "start queued jobs")
+        self._start_in_background(self._start_queued(), "start queued jobs")
 
     def _note(self, job: Job, tracker: Tracker) -> None:
         rounds = [tracker.agents[worker].round for worker in tracker.plan.workers]
@@ -451,10 +451,12 @@ class Cluster:
     def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         return asyncio.create_task(work)
 
-    def _start_beside(self, work: Coroutine[Any, Any, object], name: str) -> asyncio.Task[object]:
+    def _start_in_background(
+        self, work: Coroutine[Any, Any, object], name: str
+    ) -> asyncio.Task[object]:
         task = asyncio.create_task(work, name=name)
-        self._beside.add(task)
-        task.add_done_callback(self._beside.discard)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
         return task
 
     async def _end(self, job: Job, state: JobState, reason: str = "") -> None:
@@ -487,7 +489,7 @@ class Cluster:
         companion = self.jobs.get(number)
         if companion is not None:
             reason = f"job {job.spec.name} has ended"
-            self._start_beside(self.cancel(companion, reason), f"cancel job {number}")
+            self._start_in_background(self.cancel(companion, reason), f"cancel job {number}")
 
     async def _clear(self, job: Job) -> None:
         """Let the rules and slots of a job that has ended go, and start what fits now."""
@@ -520,7 +522,7 @@ class Cluster:
 
     async def close(self) -> None:
         """Stop watching; the jobs are left as they are."""
-        tasks = [*self._watching.values(), *self._beside]
+        tasks = [*self._watching.values(), *self._background]
         self._watching.clear()
         for task in tasks:
             task.cancel()
