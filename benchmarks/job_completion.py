@@ -25,7 +25,7 @@ from typing import Any
 from rich.console import Console
 
 from benchmarks.report import Rows, arguments, run_benchmarks
-from cli.experiment.cluster import beside_cluster
+from cli.experiment.cluster import with_running_cluster
 from cli.experiment.description import Engine
 from cli.experiment.pipelines import pipeline_for
 from cli.experiment.result import RunFailed
@@ -258,7 +258,9 @@ def emulated(mix: Mix = EIGHT, ways: Sequence[Way] = tuple(Way), seed: int = 1) 
             )
             pipeline = pipeline_for(network, Engine.EMBEDDED, settings)
             asyncio.run(
-                beside_cluster(emulation, pipeline, settings, Console(stderr=True).print, work)
+                with_running_cluster(
+                    emulation, pipeline, settings, Console(stderr=True).print, work
+                )
             )
     _check_same_plans(measured)
     fluid = {way: simulated_times(way, network, jobs) for way in ways}

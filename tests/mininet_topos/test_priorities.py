@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.experiment.cluster import beside_cluster
+from cli.experiment.cluster import with_running_cluster
 from cli.experiment.description import Engine
 from cli.experiment.pipelines import pipeline_for
 from cli.experiment.session import Running
@@ -85,7 +85,9 @@ def test_levels_are_those_of_queues(network: Network, tmp_path: Path) -> None:
 
             settings = ClusterSettings(priorities=policy, journal=tmp_path / "jobs")
             pipeline = pipeline_for(network, Engine.EMBEDDED, settings)
-            asyncio.run(beside_cluster(emulation, pipeline, settings, lambda line: None, work))
+            asyncio.run(
+                with_running_cluster(emulation, pipeline, settings, lambda line: None, work)
+            )
         assert packets("s1-eth1").keys() == set(range(LEVELS))
     assert found == {
         "first-frames": {0},
