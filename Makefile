@@ -44,13 +44,13 @@ run: setup  ## train a classifier on digits with gradients summed in the switche
 	$(BIN)/hopsum demo --output out/run
 
 test: setup  ## all tests this machine allows; TEST=name runs those that match
-	$(BIN)/python -m pytest -n 3 --dist loadgroup $(if $(TEST),-k '$(TEST)')
+	$(BIN)/python -m pytest -n 3 --dist loadgroup --no-loadscope-reorder $(if $(TEST),-k '$(TEST)')
 
 test-fast: setup  ## those that are neither slow nor start Mininet: a minute
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m 'not slow and not network' $(if $(TEST),-k '$(TEST)')
+	$(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder -m 'not slow and not network' $(if $(TEST),-k '$(TEST)')
 
 test-slow: setup  ## the slow ones with all examples of their random searches
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m 'slow and not network' --all-examples $(if $(TEST),-k '$(TEST)')
+	$(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder -m 'slow and not network' --all-examples $(if $(TEST),-k '$(TEST)')
 
 fuzz: setup  ## agents against mutated frames; FRAMES of each kind of agent and job
 	$(BIN)/python -m pytest -n 2 tests/host_agent/test_frame_fuzz.py --fuzz-frames $(FRAMES)

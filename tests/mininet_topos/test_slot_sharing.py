@@ -16,14 +16,14 @@ from tests.support.emulated_cluster import Running, emulated_cluster
 
 pytestmark = pytest.mark.network
 
-ELEMENTS = 50_000
+ELEMENTS = 20_000
 
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Running]:
-    """One whose switches have slots for a single job."""
+    """One whose switches have slots for a single job; slow links let the jobs take their time."""
     file = tmp_path / "network.json"
-    save_network(load_network("leaf-spine:2x2x1", slots=64), file)
+    save_network(load_network("leaf-spine:2x2x1", link_rate="12Mbit", slots=64), file)
     with emulated_cluster(tmp_path, str(file), "--quota", "1") as running:
         yield running
 
