@@ -250,7 +250,10 @@ def _end_processes(token: str) -> list[str]:
 def _kill(handle: int, pid: int) -> None:
     """Kill a process; it is gone when this returns."""
     signal.pidfd_send_signal(handle, signal.SIGKILL)
-    if not select.select([handle], [], [], KILL_SECONDS)[0]:
+    # Not select(), which takes no handle of 1024 or more.
+    ended = select.poll()
+    ended.register(handle, select.POLLIN)
+    if not ended.poll(KILL_SECONDS * 1000):
         raise EmulationError(f"process {pid}, which a killed run left, does not end")
 
 

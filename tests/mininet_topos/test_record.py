@@ -48,7 +48,9 @@ def processes() -> Iterator[list[subprocess.Popen[str]]]:
     started: list[subprocess.Popen[str]] = []
     yield started
     for process in started:
-        process.kill()
+        # With what it has started, which holds the pipe too.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
 
 
@@ -96,7 +98,11 @@ def test_stop_ends_the_processes_of_a_killed_run_and_no_others(
         with record.marking():
             # One starts another, as Mininet's shells do.
             command = ["sh", "-c", '"$@" & wait', "sh", *FOREVER]
-            processes.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+            processes.append(
+                subprocess.Popen(
+                    command, stdout=subprocess.PIPE, text=True, start_new_session=True
+                )
+            )
         stdout = processes[-1].stdout
         assert stdout is not None
         assert stdout.readline() == "up\n"
