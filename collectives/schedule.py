@@ -206,46 +206,52 @@ class Schedule:
 
     def _expect(self, holds: bool, message: str) -> None:
         if not holds:
-            raise ScheduleError(f"{self.algorithm} schedule: {message}")
+            raise self._wrong(message)
+
+    def _wrong(self, message: str) -> ScheduleError:
+        return ScheduleError(f"{self.algorithm} schedule: {message}")
+
+    # Words are chosen where something is wrong: to print arrays takes longer than to check them.
 
     def _check_rows(
         self, where: str, ends: Sequence[Numbers], starts: Numbers, stops: Numbers
     ) -> None:
         arrays = [*ends, starts, stops]
-        self._expect(
-            all(array.ndim == 1 and len(array) == len(starts) for array in arrays),
-            f"{where}: arrays of shapes {[array.shape for array in arrays]}: expected one length",
-        )
+        if any(array.ndim != 1 or len(array) != len(starts) for array in arrays):
+            shapes = [array.shape for array in arrays]
+            raise self._wrong(f"{where}: arrays of shapes {shapes}: expected one length")
         for nodes in ends:
             wrong = np.flatnonzero((nodes < 0) | (nodes >= self.nodes))
-            self._expect(
-                not len(wrong),
-                f"{where}, row {wrong[:1]}: there is no node {nodes[wrong[:1]]}; "
-                f"expected 0 to {self.nodes - 1}",
-            )
+            if len(wrong):
+                raise self._wrong(
+                    f"{where}, row {wrong[:1]}: there is no node {nodes[wrong[:1]]}; "
+                    f"expected 0 to {self.nodes - 1}"
+                )
         wrong = np.flatnonzero((starts < 0) | (starts > stops) | (stops > self.elements))
-        self._expect(
-            not len(wrong),
-            f"{where}, row {wrong[:1]}: range {starts[wrong[:1]]} to {stops[wrong[:1]]}; "
-            f"expected one inside 0 to {self.elements}",
-        )
+        if len(wrong):
+            raise self._wrong(
+                f"{where}, row {wrong[:1]}: range {starts[wrong[:1]]} to {stops[wrong[:1]]}; "
+                f"expected one inside 0 to {self.elements}"
+            )
 
     def _check_step(self, number: int, step: Step) -> None:
         where = f"step {number}"
         self._check_rows(where, [step.sources, step.targets], step.starts, step.stops)
-        self._expect(
-            all(0 <= other < number for other in step.after),
-            f"{where} waits for steps {list(step.after)}: expected earlier ones only",
-        )
-        self._expect(step.repeat >= 1, f"{where}: repeat {step.repeat}: expected 1 or more")
-        self._expect(
-            step.period >= 1 and len(step) % step.period == 0,
-            f"{where}: {len(step)} rows in groups of {step.period}: expected whole groups",
-        )
+        if not all(0 <= other < number for other in step.after):
+            raise self._wrong(
+                f"{where} waits for steps {list(step.after)}: expected earlier ones only"
+            )
+        if step.repeat < 1:
+            raise self._wrong(f"{where}: repeat {step.repeat}: expected 1 or more")
+        if step.period < 1 or len(step) % step.period != 0:
+            raise self._wrong(
+                f"{where}: {len(step)} rows in groups of {step.period}: expected whole groups"
+            )
         own = np.flatnonzero(step.sources == step.targets)
-        self._expect(
-            not len(own), f"{where}, row {own[:1]}: node {step.sources[own[:1]]} sends to itself"
-        )
+        if len(own):
+            raise self._wrong(
+                f"{where}, row {own[:1]}: node {step.sources[own[:1]]} sends to itself"
+            )
 
     @cached_property
     def chains(self) -> tuple[int, ...]:

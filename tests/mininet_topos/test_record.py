@@ -99,9 +99,7 @@ def test_stop_ends_the_processes_of_a_killed_run_and_no_others(
             # One starts another, as Mininet's shells do.
             command = ["sh", "-c", '"$@" & wait', "sh", *FOREVER]
             processes.append(
-                subprocess.Popen(
-                    command, stdout=subprocess.PIPE, text=True, start_new_session=True
-                )
+                subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
             )
         stdout = processes[-1].stdout
         assert stdout is not None
