@@ -18,9 +18,8 @@ from cli.experiment.session import Running, no_progress, run_job
 from collectives.choices import Algorithm
 from collectives.plan import DataType
 from mininet_topos.emulation import Emulation
-from timing.routes import LinkArrays
-from timing.scenario import Scenario
-from timing.trees import add_plan
+from timing.estimate import Fidelity, estimate
+from timing.work import PlanWork
 
 GOAL = 0.15
 """How far apart measured and simulated seconds may be, as a share of the simulated."""
@@ -65,9 +64,8 @@ def simulated_seconds(prepared: Prepared) -> float:
     elements = prepared.experiment.elements
     if prepared.plan is None:
         return prepared.predicted.seconds / prepared.experiment.rounds
-    scenario = Scenario(LinkArrays(prepared.network))
-    add_plan(scenario, prepared.plan, elements, prepared.experiment.dtype)
-    return scenario.run().seconds
+    work = PlanWork(prepared.plan, [(elements, prepared.experiment.dtype)])
+    return estimate(prepared.network, work, Fidelity.FLOWS).seconds
 
 
 def measure(case: Case, rounds: int = ROUNDS) -> list[dict[str, Any]]:

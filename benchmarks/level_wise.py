@@ -8,7 +8,7 @@ form that `level_wise_form` chooses, and as 003 has it: equal parts, rings, leve
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from random import Random
 from typing import Any
@@ -22,9 +22,9 @@ from collectives.algorithms.target_parts import equal_parts
 from collectives.schedule import Schedule
 from network.builder import NetworkBuilder
 from network.model import Network
-from timing.routes import TCP, LinkArrays
-from timing.scenario import Scenario
-from timing.schedules import add_schedule
+from timing.estimate import estimate
+from timing.routes import TCP
+from timing.work import ScheduleWork
 
 HOST_RATE = 10e9
 LATENCY = 5e-6
@@ -156,9 +156,8 @@ def _ms(duration: float) -> float:
 
 def seconds(network: Network, schedule: Schedule, hosts: Sequence[str]) -> float:
     """A schedule's time at flow level; hosts[n] is its node n."""
-    scenario = Scenario(LinkArrays(network))
-    add_schedule(scenario, schedule, hosts)
-    return scenario.run(0.0).seconds
+    named = replace(schedule, names=tuple(hosts))
+    return estimate(network, ScheduleWork([named], block=schedule.block), resolution=0.0).seconds
 
 
 def bound(tree: RootedTree, network: Network, ranks: Sequence[str], size: int) -> float:

@@ -63,8 +63,8 @@ from planning.model.placement import place_ranks
 from planning.model.request import Algorithm, EmbeddingOptions, Method, PlanRequest
 from planning.model.stack_depth import stack_depth
 from planning.registry import EMBEDDING
-from timing.plan_prediction import predict_plan
-from timing.prediction import Prediction, predict
+from timing.estimate import Estimate, estimate
+from timing.work import PlanWork
 
 
 def plan(
@@ -179,7 +179,7 @@ def plan(
         if draw is not None:
             # Of parts among hosts no tree is drawn: they go by plain routes.
             write_file(draw, network_svg(loaded, planned.plan))
-        predicted = predict_plan(loaded, planned.plan, elements, dtype, rounds)
+        predicted = estimate(loaded, PlanWork(planned.plan, [(elements, dtype)], rounds))
         reasons = explain_embedding(planned, rated is loaded) if explain else None
         if as_json:
             print_json(embedding_dict(planned, predicted, reasons))
@@ -195,7 +195,7 @@ def plan(
     graph = planning_graph(rated, placement.workers)
     prediction = None
     if found.plan is not None:
-        prediction = predict(loaded, found.plan, [(elements, dtype)], rounds)
+        prediction = estimate(loaded, PlanWork(found.plan, [(elements, dtype)], rounds))
     if draw is not None:
         write_file(draw, network_svg(loaded, found.plan, trees=_drawn(found)))
     reasons = explanation(graph, found.forest, request, rated) if explain else None
@@ -231,7 +231,7 @@ class Shown:
     network: Network
     real: bool
     found: Answer
-    prediction: Prediction | None
+    prediction: Estimate | None
     reasons: list[str] | None
     top: int
 
@@ -265,7 +265,7 @@ def _show(shown: Shown) -> None:
 
 
 def _show_prediction(
-    console: Console, network: Network, job: JobPlan, prediction: Prediction, top: int
+    console: Console, network: Network, job: JobPlan, prediction: Estimate, top: int
 ) -> None:
     ranked = sorted(prediction.links.items(), key=lambda item: (-item[1], item[0]))
     listed = ranked[:top] if top else ranked
@@ -277,6 +277,8 @@ def _show_prediction(
     )
     limited = all(link.bandwidth is not None for link in network.links)
     seconds = format_time(prediction.seconds) if limited else "links without a rate take no time"
+    if limited and prediction.limit:
+        seconds += f", {prediction.busy:.0%} of it busy on {' -> '.join(prediction.limit)}"
     console.print(
         f"all links {format_bytes(prediction.total_bytes)}; predicted time {seconds}",
         highlight=False,

@@ -23,6 +23,7 @@ from collectives.algorithms.in_network import in_network_all_reduce
 from collectives.algorithms.level_wise_form import forms_of
 from collectives.algorithms.trees import multi_tree_all_reduce, server_all_reduce
 from collectives.choices import FormOptions, Shape
+from collectives.link_volumes import link_volumes, pair_volumes
 from collectives.plan import PlanError
 from collectives.schedule import Schedule, ScheduleError
 from collectives.schedule_checker import check_schedule
@@ -38,7 +39,6 @@ from planning.model.graph import planning_graph
 from planning.model.placement import Placement, place, without_servers
 from planning.model.request import PlanRequest
 from planning.registry import make_plan
-from timing.schedule_bytes import link_volumes, pair_volumes
 
 WITH_SERVERS = ("server", "in-network")
 ALGORITHMS = (*SCHEDULES, *WITH_SERVERS, "multi-tree")

@@ -10,24 +10,11 @@ from timing.flow_simulator import FlowTimes, simulate_flows
 from timing.flows import Flows, Routes, join_routes
 from timing.max_min import Floats, Integers
 from timing.routes import TCP, Framing, LinkArrays, plain_routes
+from timing.work import Background, DirectedLink
 
 MANY_FLOWS = 20_000
 COARSE = 1e-4
 """Chains of hundreds of flows, as of pieces through levels, add that up to a hundredth."""
-
-
-@dataclass(frozen=True, slots=True)
-class Background:
-    """Other traffic from `source` to `target`: `size` bytes from `start` on, or without end.
-
-    `rate`: no faster than so many bits/s, None: as fast as sharing allows.
-    """
-
-    source: str
-    target: str
-    rate: float | None = None
-    size: float = np.inf
-    start: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +25,9 @@ class Timing:
     """
 
     seconds: float
-    loads: dict[tuple[str, str], float]
+    loads: dict[DirectedLink, float]
     events: int
     times: FlowTimes
-
-    @property
-    def hottest(self) -> float:
-        """Bytes on the directed link with most of them."""
-        return max(self.loads.values(), default=0.0)
 
 
 class Scenario:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from cli.experiment.description import Experiment, ExperimentError
@@ -21,10 +21,8 @@ from network.units import parse_rate, parse_size
 from planning.answers import MTREE, NAMES
 from planning.model.placement import place_ranks
 from protocol.wire import LANES_DEFAULT
-from timing.routes import LinkArrays
-from timing.scenario import Background, Scenario, Timing
-from timing.schedules import add_schedule, agents_transport
-from timing.trees import add_plan
+from timing.estimate import Estimate, Fidelity, estimate
+from timing.work import Background, PlanWork, ScheduleWork, Work
 
 ELEMENT_BYTES = 4
 
@@ -101,10 +99,9 @@ class Compared:
     workers: int
     size: int
     seconds: float
-    total_bytes: float
+    total_bytes: int
     hottest: tuple[str, str]
-    hottest_bytes: float
-    timing: Timing = field(repr=False, compare=False)
+    hottest_bytes: int
     form: str = ""
 
     @property
@@ -120,9 +117,9 @@ class Compared:
             "size_bytes": self.size,
             "seconds": self.seconds,
             "goodput_bits_per_second": self.goodput,
-            "total_bytes": round(self.total_bytes),
+            "total_bytes": self.total_bytes,
             "hottest_link": list(self.hottest),
-            "hottest_link_bytes": round(self.hottest_bytes),
+            "hottest_link_bytes": self.hottest_bytes,
             **({"form": self.form} if self.form else {}),
         }
 
@@ -143,7 +140,6 @@ def compare(comparison: Comparison) -> Iterator[Compared]:
         )
         algorithms = comparison.algorithms or _possible(network, workers)
         placement = place_ranks(network, workers, comparison.servers)
-        links = LinkArrays(network)
         plans: dict[str, JobPlan] = {}
         trees: tuple[SharedTree, ...] = ()
         for name in algorithms:
@@ -156,26 +152,19 @@ def compare(comparison: Comparison) -> Iterator[Compared]:
                 trees = task_of(complete_task(job, network, placement.workers)).trees
         for size in comparison.sizes:
             for name in algorithms:
-                scenario = Scenario(links)
                 elements = -(-size // ELEMENT_BYTES)
                 forms: tuple[str, ...] = ()
                 if name in plans:
-                    add_plan(scenario, plans[name], elements, comparison.dtype)
+                    work: Work = PlanWork(plans[name], [(elements, comparison.dtype)])
                 else:
                     ranks = placement.workers
                     schedule = make_schedule(name, network, ranks, elements, trees, comparison.form)
                     if name == LEVEL_WISE:
                         forms = forms_of(network, ranks, [elements], comparison.form)
-                    transport = agents_transport(
-                        schedule,
-                        ELEMENT_BYTES,
-                        block=_block(comparison.block),
-                        overhead=comparison.overhead,
-                    )
-                    add_schedule(scenario, schedule, schedule.names, transport)
-                for traffic in comparison.background:
-                    scenario.add_background(traffic)
-                compared = _compared(name, len(placement.workers), size, scenario.run())
+                    block = _block(comparison.block)
+                    work = ScheduleWork([schedule], block=block, overhead=comparison.overhead)
+                found = estimate(network, work, Fidelity.FLOWS, background=comparison.background)
+                compared = _compared(name, len(placement.workers), size, found)
                 yield replace(compared, form="; ".join(forms))
 
 
@@ -208,13 +197,8 @@ def _experiment(comparison: Comparison, workers: int, name: str) -> Experiment:
     )
 
 
-def _compared(name: str, workers: int, size: int, timing: Timing) -> Compared:
-    hottest, most = max(
-        timing.loads.items(), key=lambda item: (round(item[1]), item[0]), default=(("", ""), 0.0)
-    )
-    return Compared(
-        name, workers, size, timing.seconds, sum(timing.loads.values()), hottest, most, timing
-    )
+def _compared(name: str, workers: int, size: int, found: Estimate) -> Compared:
+    return Compared(name, workers, size, found.seconds, found.total_bytes, *found.hottest)
 
 
 def parse_background(text: str) -> Background:

@@ -42,9 +42,8 @@ from planning.model.forest import ForestOptions, keep_of
 from planning.model.placement import Placement, place_ranks
 from planning.model.stack_depth import stack_depth
 from planning.registry import EMBEDDING, make_plan
-from timing.plan_prediction import predict_plan
-from timing.prediction import Prediction, predict, total
-from timing.schedule_prediction import predict_schedule
+from timing.estimate import estimate
+from timing.work import PlanWork, ScheduleWork, Work
 
 JOB, VECTORS_JOB = 1, 2
 """Numbers of jobs that are planned to be predicted; a cluster gives its own."""
@@ -112,7 +111,7 @@ def prepare(experiment: Experiment) -> Prepared:
     if job.among_hosts:
         if job.algorithm == Algorithm.LEVEL_WISE:
             forms = forms_of(network, placed.workers, workload.step_sizes(), experiment.form)
-        prediction = _predict_schedule(network, placed, job, workload)
+        work: Work = _schedules(network, placed, job, workload)
     else:
         job, plan, allocator = plan_job(network, placed, job, settings, experiment.window is None)
         job = _with_options(job, network, plan, experiment)
@@ -124,9 +123,11 @@ def prepare(experiment: Experiment) -> Prepared:
             )
             vectors = make_plan(network, request, allocator)
             check_plans(network, [plan, vectors])
-        prediction = _predict_plan(network, plan, workload)
+        tensors = [(size, workload.dtype) for size in workload.step_sizes()]
+        work = PlanWork(plan, tensors, workload.steps)
+    estimated = estimate(network, work)
     links: dict[DirectedLink, int] = {
-        link: prediction.links.get(link, 0) for link in network.directed_links()
+        link: estimated.links.get(link, 0) for link in network.directed_links()
     }
     chosen = replace(
         experiment,
@@ -146,7 +147,7 @@ def prepare(experiment: Experiment) -> Prepared:
         vectors,
         workload,
         # TCP decides itself how many segments and acknowledgements it sends.
-        Predicted(links, prediction.seconds, plan is not None and not plan.host_parts),
+        Predicted(links, estimated.seconds, plan is not None and not plan.host_parts),
         forms,
     )
 
@@ -237,27 +238,15 @@ def task_of(job: JobSpec) -> Task:
     return task_from(job.task)
 
 
-def _predict_schedule(
+def _schedules(
     network: Network, placed: Placement, job: JobSpec, workload: WorkloadSpec
-) -> Prediction:
+) -> ScheduleWork:
     task = task_of(job)
-    return total(
-        predict_schedule(
-            network,
-            make_schedule(job.algorithm, network, placed.workers, size, task.trees, task.form),
-            rounds=workload.steps,
-        )
+    schedules = [
+        make_schedule(job.algorithm, network, placed.workers, size, task.trees, task.form)
         for size in workload.step_sizes()
-    )
-
-
-def _predict_plan(network: Network, plan: JobPlan, workload: WorkloadSpec) -> Prediction:
-    sizes, steps = workload.step_sizes(), workload.steps
-    if plan.host_parts:
-        return total(
-            predict_plan(network, plan, size, workload.dtype, rounds=steps) for size in sizes
-        )
-    return predict(network, plan, [(size, workload.dtype) for size in sizes], rounds=steps)
+    ]
+    return ScheduleWork(schedules, workload.steps)
 
 
 def forest_options(experiment: Experiment) -> ForestOptions:

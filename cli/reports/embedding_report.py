@@ -23,7 +23,7 @@ from planning.embedding.planner import plan_embedding
 from planning.model.allocation import Allocator
 from planning.model.demand import JobDemand, Model, Resources
 from planning.model.request import PlanRequest
-from timing.prediction import Prediction
+from timing.estimate import Estimate
 
 BUSIEST = 5
 """Links and nodes that are named."""
@@ -154,7 +154,7 @@ def _alone(planned: EmbeddedPlan, model: Model, real: bool) -> str:
 
 
 def embedding_dict(
-    planned: EmbeddedPlan, prediction: Prediction, reasons: Sequence[str] | None
+    planned: EmbeddedPlan, prediction: Estimate, reasons: Sequence[str] | None
 ) -> dict[str, Any]:
     """For `--json`. Bytes, seconds; an iteration's where every link has 1 bit/s if none has any."""
     found = planned.found

@@ -16,7 +16,7 @@ from network.units import format_rate, format_time
 from planning.model.forest import Forest
 from planning.model.graph import Edge, PlanningGraph
 from planning.model.request import PlanRequest
-from timing.prediction import Prediction
+from timing.estimate import Estimate
 
 
 def plan_tree(network: Network, plan: JobPlan, tree: TreePlan) -> Tree:
@@ -109,7 +109,7 @@ def _number(value: Fraction) -> int | float:
     return value.numerator if value.denominator == 1 else float(value)
 
 
-def plan_dict(values: dict[str, Any], plan: JobPlan, prediction: Prediction) -> None:
+def plan_dict(values: dict[str, Any], plan: JobPlan, prediction: Estimate) -> None:
     """Add a job's plan on these trees, and its prediction. Bytes, seconds."""
     values.update(
         {
@@ -124,6 +124,8 @@ def plan_dict(values: dict[str, Any], plan: JobPlan, prediction: Prediction) -> 
                 "seconds": prediction.seconds,
                 "seconds_a_round": prediction.seconds_a_round,
                 "total_bytes": prediction.total_bytes,
+                "limit": prediction.limit,
+                "limit_busy": prediction.busy,
                 "links": [
                     {"from": u, "to": v, "bytes": size}
                     for (u, v), size in sorted(prediction.links.items())

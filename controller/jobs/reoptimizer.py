@@ -18,14 +18,15 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from collectives.decomposition import tree_elements
 from collectives.plan import DataType, JobPlan, PlanError
 from controller.jobs.manager import Manager
 from controller.jobs.replanning import Cause, Replanner, ReplanningPolicy
 from controller.telemetry.state import NetworkState
 from network.model import Network
 from planning.model.demand import DirectedLink
-from timing.plan_prediction import predict_plan
-from timing.prediction import predict
+from timing.estimate import estimate
+from timing.work import PlanWork
 
 LOGGER = logging.getLogger("hopsum.cluster")
 
@@ -44,11 +45,17 @@ def free_network(network: Network, shares: Mapping[DirectedLink, float]) -> Netw
     return replace(network, links=tuple(links))
 
 
+def trees_alone(plan: JobPlan, elements: int) -> PlanWork:
+    """Return what a plan's trees sum of a tensor, without the parts of hosts beside them."""
+    tensor = tree_elements(plan, elements), DataType.INT32
+    return PlanWork(replace(plan, host_parts=()), [tensor])
+
+
 def own_rates(
     network: Network, plan: JobPlan, elements: int, rounds_a_second: float
 ) -> dict[DirectedLink, float]:
-    """Return what a job uses itself, bit/s on every directed link."""
-    links = predict(network, plan, [(elements, DataType.INT32)]).links
+    """Return what a job's trees use themselves, bit/s on every directed link."""
+    links = estimate(network, trees_alone(plan, elements)).links
     return {link: 8 * count * rounds_a_second for link, count in links.items()}
 
 
@@ -127,15 +134,14 @@ class Reoptimizer:
         network = self.manager.working()
         if not elements or self.manager.lost_to(self.job):
             return plan
-        rates = predict_plan(network, plan, elements, DataType.INT32).links
+        tensors = [(elements, DataType.INT32)]
+        rates = estimate(network, PlanWork(plan, tensors)).links
         own = {link: 8 * count * self.rate for link, count in rates.items()}
         view = free_network(network, self.state.shares(now, own))
 
         def faster() -> bool:
             newer = self.manager.candidate(self.job, view, recut=True)
-            kept, new = (
-                predict_plan(view, each, elements, DataType.INT32).seconds for each in (plan, newer)
-            )
+            kept, new = (estimate(view, PlanWork(each, tensors)).seconds for each in (plan, newer))
             return newer.cut != plan.cut and self.replanner.worth(kept, new)
 
         try:
@@ -148,6 +154,6 @@ class Reoptimizer:
 
 def round_cost(network: Network, plan: JobPlan, elements: int) -> float:
     """Return the seconds of a round of the trees; where links have no bandwidth, its bytes."""
-    predicted = predict(network, plan, [(elements, DataType.INT32)])
+    predicted = estimate(network, trees_alone(plan, elements))
     limited = any(link.bandwidth is not None for link in network.links)
     return predicted.seconds if limited else predicted.total_bytes

@@ -19,6 +19,7 @@ from collectives.algorithms.in_network import in_network_all_reduce
 from collectives.algorithms.ring import ring_all_gather, ring_all_reduce
 from collectives.algorithms.trees import server_all_reduce, tree_broadcast
 from collectives.flows import tree_flows
+from collectives.link_volumes import link_volumes
 from collectives.plan import PlanError, Results, tensor_ranges
 from collectives.schedule import Schedule, ScheduleError
 from collectives.schedule_checker import check_schedule
@@ -29,7 +30,6 @@ from network.paths import PlainRoutes
 from planning.model.placement import place
 from planning.model.request import Algorithm, PlanRequest
 from planning.registry import make_plan
-from timing.schedule_bytes import link_volumes
 
 CLI = CliRunner()
 

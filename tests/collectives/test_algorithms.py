@@ -25,13 +25,13 @@ from collectives.algorithms.trees import (
     tree_ranges,
     tree_reduce,
 )
+from collectives.link_volumes import link_volumes
 from collectives.schedule import ScheduleError
 from collectives.schedule_checker import check_schedule
 from network.loaders import load_network
 from network.model import NetworkError
 from network.paths import PlainRoutes
 from planning.model.placement import place
-from timing.schedule_bytes import link_volumes
 
 
 def names(count: int) -> list[str]:

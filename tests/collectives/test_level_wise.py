@@ -22,12 +22,12 @@ from collectives.algorithms.level_wise import (
 )
 from collectives.algorithms.rooted import RootedTree, network_tree
 from collectives.execution import Channel, Execution
+from collectives.link_volumes import link_volumes
 from collectives.schedule import Schedule, ScheduleError, Transfer
 from collectives.schedule_checker import check_schedule
 from network.loaders import load_network
 from timing.routes import BARE, LinkArrays
 from timing.scenario import MANY_FLOWS, Scenario
-from timing.schedule_bytes import link_volumes
 from timing.schedules import Transport, add_schedule
 
 SHARES = 6**5

@@ -22,6 +22,7 @@ from collectives.algorithms.level_wise_form import (
 from collectives.algorithms.ring import ring_all_reduce
 from collectives.algorithms.rooted import RootedTree
 from collectives.algorithms.target_parts import Rates, equal_parts, link_loads, time_of
+from collectives.link_volumes import link_volumes
 from collectives.messages import form_from, form_message
 from collectives.schedule import Schedule, ScheduleError
 from collectives.schedule_checker import check_schedule
@@ -30,10 +31,8 @@ from network.loaders import load_network
 from network.model import Network
 from network.paths import PlainRoutes
 from protocol import hopsum_pb2 as pb
-from timing.routes import LinkArrays
-from timing.scenario import Background, Scenario
-from timing.schedule_bytes import link_volumes
-from timing.schedules import add_schedule, agents_transport
+from timing.estimate import estimate
+from timing.work import Background, ScheduleWork
 
 FIGURE_2 = {"a1": "a", "a2": "a", "b1": "b", "b2": "b", "b3": "b"}
 Row = tuple[int, int, int, int]
@@ -121,10 +120,9 @@ def test_a_rank_that_is_late_holds_the_others_up_no_more_than_in_a_ring(shape: S
     form = form_for(network, ranks, elements, FormOptions(shape))
 
     def seconds(schedule: Schedule) -> float:
-        scenario = Scenario(LinkArrays(network))
-        add_schedule(scenario, schedule, ranks, agents_transport(schedule))
-        scenario.add_background(Background(hosts[6], ranks[2], size=330_000))
-        return scenario.run().seconds
+        work = ScheduleWork([replace(schedule, names=tuple(ranks))])
+        other = Background(hosts[6], ranks[2], size=330_000)
+        return estimate(network, work, background=[other]).seconds
 
     level_wise = seconds(form.all_reduce(ranks, elements))
     assert level_wise < 1.01 * seconds(ring_all_reduce(6, elements))

@@ -23,9 +23,9 @@ from collectives.algorithms.target_parts import (
     rated_parts,
     time_of,
 )
+from collectives.link_volumes import link_volumes
 from collectives.schedule import ScheduleError
 from collectives.schedule_checker import check_schedule
-from timing.schedule_bytes import link_volumes
 
 
 @st.composite

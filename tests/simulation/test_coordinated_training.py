@@ -29,7 +29,8 @@ from protocol.wire import Reduction
 from simulation.all_reduce import Replan, SimulatedRun, simulate_plan, simulate_schedule
 from simulation.faults import Faults
 from tests.support.paths import HOPSUM_P4
-from timing.prediction import predict
+from timing.estimate import estimate
+from timing.work import PlanWork
 
 WORKERS = 4
 LANES = 352
@@ -110,7 +111,7 @@ def test_all_workers_sum_in_one_order_and_every_byte_is_predicted() -> None:
     check(run)
     spec = WorkloadSpec("digits", WORKERS, 0, 1, DataType.FLOAT32, SEED, coordinate=True)
     tensors = [(size, DataType.FLOAT32) for size in spec.step_sizes()]
-    expected = predict(network, plan, tensors, rounds=spec.steps)
+    expected = estimate(network, PlanWork(plan, tensors, spec.steps))
     assert {link: size for link, size in run.links.items() if size} == expected.links
     assert run.retransmissions == 0
 
@@ -153,8 +154,8 @@ def test_vectors_through_the_switches_cost_a_packet_a_cycle_on_every_link() -> N
     assert run.retransmissions == 0
     spec = WorkloadSpec("digits", WORKERS, 0, 1, DataType.FLOAT32, SEED, coordinate=True)
     tensors = [(size, DataType.FLOAT32) for size in spec.step_sizes()]
-    sums = predict(network, plan, tensors, rounds=spec.steps).links
-    cycle = predict(network, vectors, [(3, DataType.INT32)]).links
+    sums = estimate(network, PlanWork(plan, tensors, spec.steps)).links
+    cycle = estimate(network, PlanWork(vectors, [(3, DataType.INT32)])).links
     assert set(cycle) == set(sums)
     cycles = {(run.links[link] - sums[link]) / size for link, size in cycle.items()}
     (number,) = cycles

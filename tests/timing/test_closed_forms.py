@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from collectives.algorithms.catalogue import MULTI_TREE, SCHEDULES, make_schedule
 from collectives.algorithms.rooted import network_tree
 from collectives.algorithms.trees import SharedTree, server_all_reduce
+from collectives.link_volumes import link_volumes
 from collectives.plan import DataType, fragment_count
 from collectives.schedule import Schedule
 from network.loaders import load_network
@@ -23,8 +24,8 @@ from planning.registry import make_plan
 from protocol.wire import frame_bytes
 from tests.oracles import closed_forms
 from tests.oracles.closed_forms import Fabric, Load, fat_tree, leaf_spine, star
-from timing.prediction import predict
-from timing.schedule_bytes import link_volumes
+from timing.estimate import estimate
+from timing.work import PlanWork
 
 Form = Callable[[Fabric, int], Load]
 ODD = [0, 1, 2, 7, 97, 240, 1009]
@@ -162,7 +163,7 @@ def test_in_network(spec: str, fabric: Fabric, data_type: DataType) -> None:
     placement = place(network, fabric.ranks - among)
     plan = make_plan(network, PlanRequest(1, 1, placement.workers, placement.servers))
     for elements in ODD:
-        prediction = predict(network, plan, [(elements, data_type)])
+        prediction = estimate(network, PlanWork(plan, [(elements, data_type)]))
         found = Load(prediction.total_bytes, max(prediction.links.values(), default=0))
         fragments = fragment_count(elements, plan.lanes, data_type)
         expected = closed_forms.in_network(

@@ -19,7 +19,7 @@ from collectives.choices import Algorithm
 from collectives.plan import PlanError
 from network.model import NetworkError
 from network.units import parse_size
-from timing.scenario import Background
+from timing.work import Background
 
 
 def test_every_algorithm_on_a_network_of_switches() -> None:

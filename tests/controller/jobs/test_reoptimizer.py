@@ -16,7 +16,8 @@ from network.loaders import load_network
 from network.model import Network
 from planning.model.request import EmbeddingOptions, PlanRequest
 from tests.support.jobs import job_of
-from timing.plan_prediction import predict_plan
+from timing.estimate import estimate
+from timing.work import PlanWork
 
 pytestmark = pytest.mark.usefixtures("time_to_plan")
 
@@ -205,7 +206,7 @@ def test_a_jobs_own_load_is_no_reason_for_other_weights() -> None:
         plan = await embedded(manager)
         looking = Reoptimizer.begin(manager, state, 1, POLICY, 0.0)
         looking.rate = 20.0
-        sent = predict_plan(network, plan, 100_000, DataType.INT32).links
+        sent = estimate(network, PlanWork(plan, [(100_000, DataType.INT32)])).links
         for host in plan.auxiliary:
             rates = [min(looking.rate * 8 * sent[link], RATE / 4) for link in _both(host)]
             state.report(host, [InterfaceUse("s1", *rates)], 10.0)

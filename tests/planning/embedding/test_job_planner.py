@@ -19,8 +19,9 @@ from planning.model.demand import Model
 from planning.model.forest import ForestOptions
 from planning.model.request import Algorithm, EmbeddingOptions, PlanRequest
 from planning.registry import EMBEDDING, make_plan
-from timing.plan_prediction import predict_plan
-from timing.prediction import predict
+from timing.estimate import Fidelity, estimate
+from timing.flow_simulator import TimingError
+from timing.work import PlanWork
 
 pytestmark = pytest.mark.usefixtures("time_to_plan")
 
@@ -227,14 +228,14 @@ def test_plans_cross_as_messages() -> None:
 def test_a_prediction_of_parts_is_that_of_trees_and_hosts() -> None:
     trees = make_plan(RACKS, replace(REQUEST, servers=("ps",)))
     elements = 64 * 256
-    assert predict_plan(RACKS, trees, elements, DataType.INT32, 2) == predict(
-        RACKS, trees, [(elements, DataType.INT32)], 2
-    )
+    tensors = [(elements, DataType.INT32)]
+    with pytest.raises(TimingError, match="no closed form"):
+        estimate(RACKS, PlanWork(replace(trees, host_parts=(RING,)), tensors), Fidelity.CLOSED_FORM)
     whole = replace(RING, weight=Fraction(1))
-    ring = predict_plan(RACKS, replace(HOSTS, host_parts=(whole,)), elements, DataType.INT32)
+    ring = estimate(RACKS, PlanWork(replace(HOSTS, host_parts=(whole,)), tensors))
     mixed = replace(trees, host_parts=(RING,))
-    both = predict_plan(RACKS, mixed, elements, DataType.INT32)
-    half = predict(RACKS, trees, [(elements // 2, DataType.INT32)])
+    both = estimate(RACKS, PlanWork(mixed, tensors))
+    half = estimate(RACKS, PlanWork(trees, [(elements // 2, DataType.INT32)]))
     link = ("h1", "l1")
     assert both.links[link] == pytest.approx(half.links[link] + ring.links[link] / 2, rel=0.01)
     # Half of the data each way, at once: the host's link carries both.

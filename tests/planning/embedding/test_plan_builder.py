@@ -8,6 +8,7 @@ import pytest
 
 from collectives.algorithms.host_part import host_part_all_reduce
 from collectives.flows import tree_flows
+from collectives.link_volumes import link_volumes
 from collectives.plan import PlanError
 from collectives.plan_checker import check_plans
 from collectives.schedule_checker import check_schedule
@@ -30,7 +31,6 @@ from planning.embedding.planner import plan_embedding
 from planning.model.allocation import Allocator
 from planning.model.demand import DirectedLink, JobDemand, Model, unused
 from planning.model.request import PlanRequest
-from timing.schedule_bytes import link_volumes
 
 NETWORK = make_topology("leaf-spine:3x3x2", NetworkOptions(1e9, 5e8, slots=1024))
 WORKERS = tuple(host for host in NETWORK.hosts if host != "ps")

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collectives.algorithms.host_part import host_part_all_reduce
+from collectives.link_volumes import link_volumes
 from collectives.schedule_checker import check_schedule
 from network.model import Network
 from network.paths import PlainRoutes
@@ -29,7 +30,6 @@ from planning.embedding.plan_builder import host_part
 from planning.embedding.regions import Region, find_regions
 from planning.embedding.switch_trees import SwitchTrees
 from planning.model.demand import JobDemand, unused
-from timing.schedule_bytes import link_volumes
 
 NETWORKS = {
     spec: make_topology(spec, Options(link_rate=1.0))

@@ -1,88 +1,56 @@
-"""What a run will put on every link, and how long it will take, before it runs.
+"""Trees of a plan in closed form: bytes on every link, and the packets of a window in time.
 
 Bytes are of whole Ethernet frames without FCS and exact for a run without retransmissions.
-Seconds come from a store-and-forward model of the packets, without queue limits and without the
-time that hosts and switches compute: every link sends its frames in order of arrival at its
-bandwidth, a sum leaves a switch when its last child is there, and a worker sends fragment f + W
+Seconds come from a store-and-forward recurrence over the packets, without queue limits and
+without the time that hosts and switches compute: every link sends its frames in order of arrival at
+its bandwidth, a sum leaves a switch when its last child is there, and a worker sends fragment f + W
 when it has the result of f. Trees that share a link are given its bandwidth in proportion to
 their bytes on it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from collectives.decomposition import tree_elements
 from collectives.flows import Flow, TreeFlows, tree_flows
 from collectives.plan import DataType, JobPlan, TreePlan, fragment_count, tensor_ranges
 from network.model import Network
 from protocol.wire import frame_bytes
+from timing.work import DirectedLink, Tensor
 
 Times = NDArray[np.float64]
-Tensor = tuple[int, DataType]
-"""Number of elements and what they are."""
 
 _SAME = 1e-9
 
 
-@dataclass(frozen=True, slots=True)
-class Prediction:
-    """Bytes on each directed link (links without any are left out) and seconds in all."""
+def pipeline(
+    network: Network, plan: JobPlan, tensors: Sequence[Tensor]
+) -> tuple[dict[DirectedLink, int], float]:
+    """Return bytes on each directed link, and seconds, of one round of a plan's trees.
 
-    links: dict[tuple[str, str], int]
-    seconds: float
-    seconds_a_round: float
-
-    @property
-    def total_bytes(self) -> int:
-        """Bytes on all links together."""
-        return sum(self.links.values())
-
-    def busiest(self) -> tuple[tuple[str, str], int]:
-        """The directed link with most bytes, and how many."""
-        return max(self.links.items(), key=lambda item: (item[1], item[0]))
-
-
-def total(predictions: Iterable[Prediction]) -> Prediction:
-    """All of them, one after the other."""
-    links: dict[tuple[str, str], int] = {}
-    seconds = seconds_a_round = 0.0
-    for prediction in predictions:
-        for link, size in prediction.links.items():
-            links[link] = links.get(link, 0) + size
-        seconds += prediction.seconds
-        seconds_a_round += prediction.seconds_a_round
-    return Prediction(links, seconds, seconds_a_round)
-
-
-def predict(
-    network: Network, plan: JobPlan, tensors: Sequence[Tensor], rounds: int = 1
-) -> Prediction:
-    """Predict what a plan's trees do in `rounds` rounds of all-reduces of these tensors.
-
-    The tensors of a round are handed in together; a round begins when the one before is over.
+    The tensors of a round are handed in together. Links without any bytes are left out.
     """
     flows = [tree_flows(network, plan, tree) for tree in plan.trees]
     counts = [
         [
             fragment_count(stop - start, plan.lanes, data_type)
             for elements, data_type in tensors
-            for start, stop in [tensor_ranges(plan, tree_elements(plan, elements))[number]]
+            for start, stop in [tensor_ranges(plan, elements)[number]]
         ]
         for number in range(len(plan.trees))
     ]
-    by_tree: list[dict[tuple[str, str], int]] = []
+    by_tree: list[dict[DirectedLink, int]] = []
     for tree, fragments in zip(flows, counts, strict=True):
-        links: dict[tuple[str, str], int] = {}
+        links: dict[DirectedLink, int] = {}
         for flow in tree.all():
             size = frame_bytes(plan.lanes, flow.hops) * sum(fragments)
             links[flow.u, flow.v] = links.get((flow.u, flow.v), 0) + size
         by_tree.append(links)
-    total: dict[tuple[str, str], int] = {}
+    total: dict[DirectedLink, int] = {}
     for links in by_tree:
         for link, size in links.items():
             if size:
@@ -91,11 +59,9 @@ def predict(
     seconds = 0.0
     for tree, tree_plan, fragments, links in zip(flows, plan.trees, counts, by_tree, strict=True):
         shares = {link: size / total[link] for link, size in links.items() if size}
-        pipeline = _Pipeline(network, plan, tree_plan, tree, shares)
-        seconds = max(seconds, pipeline.run(fragments, prologues))
-    return Prediction(
-        {link: size * rounds for link, size in total.items()}, seconds * rounds, seconds
-    )
+        packets = _Pipeline(network, plan, tree_plan, tree, shares)
+        seconds = max(seconds, packets.run(fragments, prologues))
+    return total, seconds
 
 
 @dataclass(slots=True)
@@ -128,8 +94,8 @@ class _Pipeline:
     plan: JobPlan
     tree: TreePlan
     flows: TreeFlows
-    shares: dict[tuple[str, str], float]
-    wires: dict[tuple[str, str], _Wire] = field(default_factory=dict)
+    shares: dict[DirectedLink, float]
+    wires: dict[DirectedLink, _Wire] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for u, v in self.shares:

@@ -17,7 +17,8 @@ from planning.model.placement import place
 from planning.model.request import Algorithm, PlanRequest
 from planning.registry import make_plan
 from protocol.wire import frame_bytes
-from timing.prediction import predict
+from timing.estimate import estimate
+from timing.work import PlanWork
 
 
 def planned(network: Network, servers: int = 1, **fields: object) -> JobPlan:
@@ -120,7 +121,7 @@ def test_against_packets_followed_one_by_one(
 ) -> None:
     network = load_network(spec, link_rate="10M", latency=latency)
     plan = planned(network, algorithm=algorithm, results=results, window=window, lanes=lanes)
-    prediction = predict(network, plan, [(elements, data_type)])
+    prediction = estimate(network, PlanWork(plan, [(elements, data_type)]))
     fragments = -(-elements // lanes)
     prologue = data_type is DataType.FLOAT32 and elements > 0
     links, seconds = packets_one_by_one(network, plan, fragments + prologue, prologue)
@@ -131,7 +132,7 @@ def test_against_packets_followed_one_by_one(
 def test_one_fragment_in_closed_form() -> None:
     network = load_network("star:4", link_rate="1M", latency="1ms")
     plan = planned(network, lanes=32)
-    prediction = predict(network, plan, [(32, DataType.INT32)])
+    prediction = estimate(network, PlanWork(plan, [(32, DataType.INT32)]))
     up = [frame_bytes(32, 2), frame_bytes(32, 1)]
     down = frame_bytes(32, 0)
     assert prediction.links == {
@@ -146,16 +147,16 @@ def test_one_fragment_in_closed_form() -> None:
 def test_a_float_tensor_costs_one_fragment_more() -> None:
     network = load_network("star:2")
     plan = planned(network)
-    ints = predict(network, plan, [(2560, DataType.INT32)]).links
-    floats = predict(network, plan, [(2560, DataType.FLOAT32)]).links
+    ints = estimate(network, PlanWork(plan, [(2560, DataType.INT32)])).links
+    floats = estimate(network, PlanWork(plan, [(2560, DataType.FLOAT32)])).links
     assert {link: size * 11 // 10 for link, size in ints.items()} == floats
 
 
 def test_rounds_and_tensors_add_up() -> None:
     network = load_network("fat-tree:4", link_rate="100M")
     plan = planned(network)
-    one = predict(network, plan, [(1000, DataType.FLOAT32)])
-    two = predict(network, plan, [(1000, DataType.FLOAT32), (1000, DataType.FLOAT32)], rounds=3)
+    one = estimate(network, PlanWork(plan, [(1000, DataType.FLOAT32)]))
+    two = estimate(network, PlanWork(plan, [(1000, DataType.FLOAT32), (1000, DataType.FLOAT32)], 3))
     assert two.links == {link: 6 * size for link, size in one.links.items()}
     assert two.seconds == pytest.approx(3 * two.seconds_a_round)
     assert one.seconds < two.seconds_a_round <= 2 * one.seconds + 1e-9
@@ -164,8 +165,8 @@ def test_rounds_and_tensors_add_up() -> None:
 def test_a_long_tensor_runs_at_the_rate_of_the_links() -> None:
     network = load_network("fat-tree:4", link_rate="100M")
     plan = planned(network, window=256)
-    prediction = predict(network, plan, [(10_000_000, DataType.INT32)])
-    link, size = prediction.busiest()
+    prediction = estimate(network, PlanWork(plan, [(10_000_000, DataType.INT32)]))
+    link, size = prediction.hottest
     assert link[0].startswith("h")
     assert prediction.seconds == pytest.approx(8 * size / 1e8, rel=0.01)
 
@@ -173,7 +174,7 @@ def test_a_long_tensor_runs_at_the_rate_of_the_links() -> None:
 def test_a_small_window_limits_the_rate() -> None:
     network = load_network("star:2", link_rate="1G", latency="1ms")
     plan = planned(network, window=4)
-    prediction = predict(network, plan, [(256 * 400, DataType.INT32)])
+    prediction = estimate(network, PlanWork(plan, [(256 * 400, DataType.INT32)]))
     assert prediction.seconds == pytest.approx(100 * 4e-3, rel=0.02)
 
 
@@ -182,7 +183,7 @@ def test_skipping_ahead_changes_nothing() -> None:
     plan = planned(network, window=8, lanes=32, algorithm=Algorithm.SERVER)
     fragments = 403
     links, seconds = packets_one_by_one(network, plan, fragments, prologue=False)
-    prediction = predict(network, plan, [(fragments * 32, DataType.INT32)])
+    prediction = estimate(network, PlanWork(plan, [(fragments * 32, DataType.INT32)]))
     assert prediction.links == links
     assert prediction.seconds == pytest.approx(seconds, rel=0.01)
 
@@ -190,21 +191,21 @@ def test_skipping_ahead_changes_nothing() -> None:
 def test_two_trees_share_the_data_and_the_links() -> None:
     network = load_network("star:4", servers=2, link_rate="100M")
     plan = planned(network, servers=2)
-    prediction = predict(network, plan, [(256 * 1000, DataType.INT32)])
+    prediction = estimate(network, PlanWork(plan, [(256 * 1000, DataType.INT32)]))
     assert prediction.links["s1", "ps1"] == 500 * frame_bytes(256, 1)
     assert prediction.links["h1", "s1"] == 1000 * frame_bytes(256, 2)
-    single = planned(load_network("star:4", link_rate="100M"))
-    whole = predict(load_network("star:4", link_rate="100M"), single, [(256000, DataType.INT32)])
+    star = load_network("star:4", link_rate="100M")
+    whole = estimate(star, PlanWork(planned(star), [(256000, DataType.INT32)]))
     assert prediction.seconds == pytest.approx(whole.seconds, rel=0.05)
 
 
 def test_unlimited_links_take_only_latency() -> None:
     network = load_network("star:2", latency="1ms")
-    prediction = predict(network, planned(network), [(256, DataType.INT32)])
+    prediction = estimate(network, PlanWork(planned(network), [(256, DataType.INT32)]))
     assert prediction.seconds == pytest.approx(4e-3)
 
 
 def test_nothing_to_send() -> None:
     network = load_network("star:2", link_rate="1M")
-    prediction = predict(network, planned(network), [(0, DataType.FLOAT32)])
+    prediction = estimate(network, PlanWork(planned(network), [(0, DataType.FLOAT32)]))
     assert (prediction.links, prediction.seconds) == ({}, 0)

@@ -3,14 +3,19 @@ from __future__ import annotations
 import pytest
 
 from collectives.algorithms.catalogue import SCHEDULES, make_schedule
+from collectives.link_volumes import link_volumes
+from collectives.plan import DataType
 from collectives.schedule import ScheduleError
 from collectives.schedule_checker import check_schedule
 from network.loaders import load_network
 from network.paths import PlainRoutes
 from planning.model.placement import place
-from timing.schedule_bytes import link_volumes
-from timing.schedule_prediction import predict_schedule
+from planning.model.request import PlanRequest
+from planning.registry import make_plan
+from timing.estimate import Fidelity, estimate
+from timing.flow_simulator import TimingError
 from timing.tcp_segments import SEGMENT_BYTES, SEGMENT_HEADER_BYTES
+from timing.work import Background, PlanWork, ScheduleWork
 
 # Of the payload: its headers, and an acknowledgement the other way for every two segments.
 RING_OVERHEAD = 1 + 1.5 * SEGMENT_HEADER_BYTES / SEGMENT_BYTES
@@ -25,14 +30,14 @@ def test_ring_link_bytes(spec: str, workers: int, units: float) -> None:
     network = load_network(spec, link_rate="100M")
     elements = workers * 1000
     ranks = place(network, workers).workers
-    prediction = predict_schedule(network, make_schedule("ring", network, ranks, elements))
+    prediction = estimate(network, ScheduleWork([make_schedule("ring", network, ranks, elements)]))
     assert prediction.total_bytes / (4 * elements) == pytest.approx(units * RING_OVERHEAD, rel=1e-3)
 
 
 def test_ring_seconds() -> None:
     network = load_network("star:4", link_rate="8M", latency="1ms")
     schedule = make_schedule("ring", network, place(network).workers, 4000)
-    prediction = predict_schedule(network, schedule, rounds=2)
+    prediction = estimate(network, ScheduleWork([schedule], rounds=2))
     sent = 4000 * RING_OVERHEAD
     # A segment at a time goes round: over two links and, stored, through the switch.
     stored = SEGMENT_BYTES + SEGMENT_HEADER_BYTES
@@ -51,7 +56,7 @@ def test_every_algorithm_is_proved_and_predicted(algorithm: str, spec: str) -> N
     schedule = make_schedule(algorithm, network, ranks, 20_000)
     assert schedule.names == ranks
     check_schedule(schedule)
-    prediction = predict_schedule(network, schedule)
+    prediction = estimate(network, ScheduleWork([schedule]))
     volumes = link_volumes(schedule, PlainRoutes(network).path)
     # Headers on top, and acknowledgements of what goes the other way, by routes of their own.
     overhead = SEGMENT_HEADER_BYTES / SEGMENT_BYTES
@@ -60,7 +65,7 @@ def test_every_algorithm_is_proved_and_predicted(algorithm: str, spec: str) -> N
     for (u, v), volume in volumes.items():
         expected = 4 * volume * (1 + overhead) + 2 * answered.get((u, v), 0) * overhead
         assert prediction.links[u, v] == pytest.approx(expected, rel=1e-6, abs=1)
-    assert prediction.seconds >= 8 * prediction.busiest()[1] / 10e6 * 0.999
+    assert prediction.seconds >= 8 * prediction.hottest[1] / 10e6 * 0.999
 
 
 def test_what_cannot_be_made_is_said() -> None:
@@ -71,3 +76,38 @@ def test_what_cannot_be_made_is_said() -> None:
         make_schedule("ring", network, [], 4)
     with pytest.raises(ScheduleError, match=r"shares \[\]: expected"):
         make_schedule("multi-tree", network, list(network.hosts), 4)
+
+
+def test_what_limits_the_work_is_named() -> None:
+    network = load_network("leaf-spine:2x4x1", link_rate=1e8, uplink_rate=5e7)
+    ranks = place(network, 8).workers
+    uplink = estimate(network, ScheduleWork([make_schedule("ring", network, ranks, 500_000)]))
+    assert uplink.limit in {("l1", "s1"), ("s1", "l1"), ("l2", "s1"), ("s1", "l2")}
+    assert 0.9 < uplink.busy <= 1
+    far = load_network("star:4", link_rate=1e9, latency="10ms")
+    one = make_schedule("tree", far, place(far, 4).workers, 100)
+    assert estimate(far, ScheduleWork([one])).busy < 0.01
+    unlimited = load_network("star:4", latency="1ms")
+    assert estimate(unlimited, ScheduleWork([one])).limit is None
+
+
+def test_background_has_no_closed_form() -> None:
+    network = load_network("star:4", link_rate=1e8)
+    placement = place(network, None, 1)
+    plan = make_plan(network, PlanRequest(1, 1, placement.workers, placement.servers))
+    work = PlanWork(plan, [(1_000_000, DataType.INT32)])
+    crossing = [Background("ps", "h1")]
+    with pytest.raises(TimingError, match="no closed form"):
+        estimate(network, work, Fidelity.CLOSED_FORM, background=crossing)
+    alone = estimate(network, work)
+    assert estimate(network, work, background=crossing).seconds > 1.5 * alone.seconds
+    flows = estimate(network, work, Fidelity.FLOWS)
+    assert flows.links == alone.links
+    assert flows.seconds == pytest.approx(alone.seconds, rel=0.02)
+
+
+def test_packets_are_followed_by_who_can() -> None:
+    network = load_network("star:4", link_rate=1e6)
+    schedule = make_schedule("ring", network, place(network, 4).workers, 100)
+    found = estimate(network, ScheduleWork([schedule], 2), lambda *_: ({("h1", "s1"): 1000}, 5e-3))
+    assert (found.seconds, found.limit, found.busy) == (0.01, ("h1", "s1"), pytest.approx(0.8))

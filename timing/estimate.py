@@ -1,0 +1,151 @@
+"""How long work takes on a network, what it puts on every link, and what limits it.
+
+`estimate` answers at two fidelities: closed form, and max-min fair flows. The third, every packet
+through the P4 program and the agents, is in `simulation`, which stands on this room and on the
+agents that this room may not know; so `simulation.packets` is handed in where it is wanted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from collectives.algorithms.host_part import host_part_all_reduce
+from collectives.decomposition import decompose
+from collectives.schedule import Schedule
+from network.model import Network
+from timing.flow_simulator import TimingError
+from timing.pipeline import pipeline
+from timing.routes import LinkArrays
+from timing.scenario import Scenario
+from timing.schedules import add_schedule, agents_transport
+from timing.trees import add_plan
+from timing.work import Background, DirectedLink, PlanWork, ScheduleWork, Work
+
+
+class Fidelity(StrEnum):
+    """How closely work is followed."""
+
+    CLOSED_FORM = "closed form"
+    """Of the trees of a plan: bytes to the byte, unless packets are lost; `pipeline`'s seconds."""
+    FLOWS = "flows"
+    """Max-min fair rates between events. Over TCP full segments, an acknowledgement for every two:
+    bytes are an estimate, since TCP decides on both."""
+
+
+Packets = Callable[[Network, Work], tuple[dict[DirectedLink, int], float]]
+"""Follows every packet: bytes on each directed link in all rounds, and seconds of a round."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What work puts on links, and how long it takes.
+
+    `links`: bytes of Ethernet frames without FCS on each directed link; those without any are left
+    out. `seconds_a_round`: of each of the `rounds`. `limit`: the directed link that sends for
+    longest, None where none has a bandwidth. `busy`: for which part of the time; where that is not
+    near 1, latency, windows or what waits for what limit the work.
+    """
+
+    links: dict[DirectedLink, int]
+    seconds_a_round: float
+    rounds: int
+    limit: DirectedLink | None
+    busy: float
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of all rounds."""
+        return self.rounds * self.seconds_a_round
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes on all links together."""
+        return sum(self.links.values())
+
+    @property
+    def hottest(self) -> tuple[DirectedLink, int]:
+        """The directed link with most bytes, and how many; ("", "") and 0 if there is none."""
+        return max(self.links.items(), key=lambda item: (item[1], item[0]), default=(("", ""), 0))
+
+
+def estimate(
+    network: Network,
+    work: Work,
+    fidelity: Fidelity | Packets | None = None,
+    *,
+    background: Sequence[Background] = (),
+    resolution: float | None = None,
+) -> Estimate:
+    """Estimate the bytes, the time and the limit of some work.
+
+    `fidelity`: None for the closed form where there is one, else flows. Only flows know of
+    `background`, which is there for each schedule or tensor anew, and of `resolution`
+    (`Scenario.run`). At the level of flows the tensors of a round follow each other. Raises
+    NetworkError where a transfer has no way, TimingError for work that never ends or has no closed
+    form.
+    """
+    closed = isinstance(work, PlanWork) and not work.plan.host_parts and not background
+    if fidelity is None:
+        fidelity = Fidelity.CLOSED_FORM if closed else Fidelity.FLOWS
+    if not isinstance(fidelity, Fidelity):
+        links, seconds = fidelity(network, work)
+    elif fidelity is Fidelity.FLOWS:
+        links, seconds = _flows(network, work, background, resolution)
+    elif isinstance(work, PlanWork) and closed:
+        links, seconds = pipeline(network, work.plan, work.tensors)
+        links = {link: work.rounds * size for link, size in links.items()}
+    else:
+        raise TimingError(
+            "what hosts send each other, and background, have no closed form: expected a plan of "
+            f"trees alone, or {Fidelity.FLOWS!r}"
+        )
+    times = {
+        link: 8 * size / bandwidth
+        for link, size in links.items()
+        if (bandwidth := network.link(*link).bandwidth)
+    }
+    limit = max(times, key=lambda link: (times[link], link), default=None)
+    busy = times[limit] / (work.rounds * seconds) if limit and seconds else 0.0
+    return Estimate(links, seconds, work.rounds, limit, busy)
+
+
+def _flows(
+    network: Network, work: Work, background: Sequence[Background], resolution: float | None
+) -> tuple[dict[DirectedLink, int], float]:
+    """Return the bytes of all rounds, and the seconds of one."""
+    links: dict[DirectedLink, int] = {}
+    seconds = 0.0
+    for scenario in _scenarios(LinkArrays(network), work):
+        for traffic in background:
+            scenario.add_background(traffic)
+        timing = scenario.run(resolution)
+        seconds += timing.seconds
+        for link, size in timing.loads.items():
+            links[link] = links.get(link, 0) + round(size * work.rounds)
+    return {link: size for link, size in links.items() if size}, seconds
+
+
+def _scenarios(links: LinkArrays, work: Work) -> Iterator[Scenario]:
+    """A scenario for each schedule or tensor."""
+
+    def add(scenario: Scenario, schedule: Schedule, block: int | None, overhead: float) -> None:
+        transport = agents_transport(schedule, block=block, overhead=overhead)
+        add_schedule(scenario, schedule, schedule.names, transport)
+
+    if isinstance(work, ScheduleWork):
+        for schedule in work.schedules:
+            scenario = Scenario(links)
+            add(scenario, schedule, work.block, work.overhead)
+            yield scenario
+        return
+    for elements, data_type in work.tensors:
+        scenario = Scenario(links)
+        for part, start, stop in decompose(work.plan, elements):
+            if part is None:
+                add_plan(scenario, work.plan, stop - start, data_type)
+            else:
+                schedule = host_part_all_reduce(part, work.plan.workers, stop - start)
+                add(scenario, schedule, None, 0.0)
+        yield scenario

@@ -1,0 +1,59 @@
+"""The work that `timing.estimate` is asked about: a plan's tensors, or schedules among hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf
+
+from collectives.plan import DataType, JobPlan
+from collectives.schedule import Schedule
+
+DirectedLink = tuple[str, str]
+Tensor = tuple[int, DataType]
+"""Number of elements and what they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanWork:
+    """All-reduces by a job's plan: trees in switches, a parameter server, or an embedding.
+
+    `tensors`: of each round. The trees' tensors are handed in together; where hosts sum parts
+    beside the trees one tensor follows the other, its parts all at once. A round begins when the
+    one before is over.
+    """
+
+    plan: JobPlan
+    tensors: Sequence[Tensor]
+    rounds: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleWork:
+    """Schedules over TCP among the hosts that they name, one after the other in each round.
+
+    Rings, trees of hosts, and servers without slots are schedules. `block`: elements that a node
+    passes on at once, 0: whole transfers, None: as agents do. `overhead`: s, of every transfer.
+    """
+
+    schedules: Sequence[Schedule]
+    rounds: int = 1
+    block: int | None = None
+    overhead: float = 0.0
+
+
+Work = PlanWork | ScheduleWork
+
+
+@dataclass(frozen=True, slots=True)
+class Background:
+    """Other traffic from `source` to `target`: `size` bytes from `start` on, or without end.
+
+    `rate`: no faster than so many bits/s, None: as fast as sharing allows.
+    """
+
+    source: str
+    target: str
+    rate: float | None = None
+    size: float = inf
+    start: float = 0.0
