@@ -2,14 +2,14 @@
 
 The state machines are real, their messages modelled: one takes a process 1 us (o), and 5 us on the
 way (L). The model is coordination.virtual_group's; the formulas are those of
-coordination.latency: 2 (n - 1) o + 2 L, and for a full tree 2 d (f o + L).
+benchmarks.coordination_latency: 2 (n - 1) o + 2 L, and for a full tree 2 d (f o + L).
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from coordination.latency import (
+from benchmarks.coordination_latency import (
     Agreement,
     central_time,
     negotiation,

@@ -24,6 +24,7 @@ from typing import Any
 
 from rich.console import Console
 
+from benchmarks.job_mix import fluid_job, simulate_jobs
 from benchmarks.report import Rows, arguments, run_benchmarks
 from cli.experiment.cluster import with_running_cluster
 from cli.experiment.description import Engine
@@ -47,7 +48,6 @@ from planning.model.allocation import Allocator
 from planning.model.request import Algorithm, PlanRequest
 from planning.registry import make_plan
 from protocol import hopsum_pb2 as pb
-from simulation.job_mix import fluid_job, simulate_jobs
 from timing.routes import LinkArrays
 
 ELEMENT_BYTES = 4

@@ -8,10 +8,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from collectives.plan import JobPlan
-from controller.dataplane.rules import rules_for
-from coordination.events import GivenUp, Start
-from coordination.latency import (
+from benchmarks.coordination_latency import (
     central_time,
     negotiation,
     ring,
@@ -19,6 +16,9 @@ from coordination.latency import (
     steady_state,
     tree_time,
 )
+from collectives.plan import JobPlan
+from controller.dataplane.rules import rules_for
+from coordination.events import GivenUp, Start
 from coordination.messages import Frame
 from coordination.operators import Operator
 from coordination.participant import Participant

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarks.job_mix import fluid_job, simulate_jobs
 from controller.jobs.priorities import ONE_LEVEL, PriorityPolicy
 from network.loaders import load_network
 from planning.registry import make_plan
-from simulation.job_mix import fluid_job, simulate_jobs
 from tests.simulation.test_all_reduce import LANES
 from tests.simulation.test_priorities import RATE, both, requests
 from timing.routes import LinkArrays

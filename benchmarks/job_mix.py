@@ -15,12 +15,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from benchmarks.priority_rates import priority_rates
 from collectives.plan import JobPlan
 from controller.jobs.priorities import FeedbackQueue, PriorityPolicy
 from controller.telemetry.nodes import REPORT_SECONDS
 from protocol.errors import InputError
 from timing.max_min import Floats, Usage
-from timing.priority import priority_rates
 from timing.routes import LinkArrays
 from timing.trees import tree_routes
 
