@@ -21,7 +21,10 @@ from planning.registry import make_plan
 from simulation.all_reduce import SimulatedRun, simulate_plan, simulate_schedule
 from simulation.events import SimulationError
 from simulation.faults import Cut, Faults, Reboot
+from simulation.packets import packets
 from tests.support.paths import HOPSUM_P4
+from timing.estimate import estimate
+from timing.work import PlanWork, ScheduleWork
 
 LANES = 32
 OPTIONS = WorkerOptions(deadline=500.0, max_timeout=0.3)
@@ -211,3 +214,18 @@ def test_a_ring_through_the_switches_is_exact() -> None:
         seed=3,
     )
     check(done, 2000, 2)
+
+
+@pytest.mark.slow
+def test_packets_take_the_estimated_time_and_the_estimated_bytes() -> None:
+    network, plan = job("leaf-spine:2x2", 4, algorithm=Algorithm.IN_NETWORK)
+    work = PlanWork(plan, [(20_000, DataType.INT32)], rounds=2)
+    found, expected = estimate(network, work, packets(make_engine)), estimate(network, work)
+    assert found.links == expected.links
+    assert found.seconds == pytest.approx(expected.seconds, rel=0.05)
+    assert found.limit == expected.limit
+    ring = replace(ring_all_reduce(4, 100_000), names=plan.workers)
+    by_packets = estimate(network, ScheduleWork([ring]), packets(make_engine))
+    assert by_packets.seconds == pytest.approx(
+        estimate(network, ScheduleWork([ring])).seconds, rel=0.05
+    )
