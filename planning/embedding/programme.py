@@ -25,6 +25,7 @@ import numpy as np
 from planning.embedding.candidates import Candidates
 from planning.embedding.capacities import Vector
 from planning.embedding.choice import Columns, Group, Options, Units
+from planning.model.column_generation import generate_columns
 from planning.model.linear_program import INFINITY, LinearProgram, Status
 
 TOLERANCE = 1e-6
@@ -63,10 +64,10 @@ def relax(
     `scale`: seconds that an answer takes, about. `bound` and `excess` are in seconds of a whole.
     """
     bound = 0.0
-    while True:
-        columns = Columns(jobs, groups, options)
-        objective, weights, prices, worth, slot_prices = _relaxed(columns, scale)
-        cheapest = [candidates.price(prices) for candidates in jobs]
+
+    def price(solved: _Solved) -> bool:
+        nonlocal bound
+        cheapest = [candidates.price(solved.prices) for candidates in jobs]
         total = 0.0
         for group in groups:
             least = min(
@@ -74,20 +75,35 @@ def relax(
                 default=0.0,
             )
             total += group.units / options.units * least
-        bound = max(bound, total - float(slot_prices @ columns.free_slots))
-        whole = columns.times * options.units
-        excess = whole @ prices + columns.slots @ slot_prices - worth[columns.group]
-        complete = objective - bound <= TOLERANCE * objective
-        if (
+        bound = max(bound, total - float(solved.slot_prices @ solved.columns.free_slots))
+        complete = solved.objective - bound <= TOLERANCE * solved.objective
+        return not (
             complete
-            or len(Columns(jobs, groups, options)) == len(columns)
+            or len(Columns(jobs, groups, options)) == len(solved.columns)
             or time.monotonic() > deadline
-        ):
-            return columns, Relaxed(bound, weights, np.maximum(excess, 0.0), prices)
+        )
+
+    solved = generate_columns(lambda: _relaxed(Columns(jobs, groups, options), scale), price)
+    columns = solved.columns
+    excess = columns.times * options.units @ solved.prices + columns.slots @ solved.slot_prices
+    excess -= solved.worth[columns.group]
+    return columns, Relaxed(bound, solved.weights, np.maximum(excess, 0.0), solved.prices)
 
 
-def _relaxed(columns: Columns, scale: float) -> tuple[float, Vector, Vector, Vector, Vector]:
-    """Objective, weights, and duals: of rows (together 1), groups and the switches' slots."""
+@dataclass(frozen=True)
+class _Solved:
+    """Objective, weights (columns,), and duals: of rows (together 1), groups, switches' slots."""
+
+    columns: Columns
+    objective: float
+    weights: Vector
+    prices: Vector
+    worth: Vector
+    slot_prices: Vector
+
+
+def _relaxed(columns: Columns, scale: float) -> _Solved:
+    """The programme over these columns alone."""
     programme = LinearProgram(maximise=False)
     units = columns.options.units
     busiest = programme.add_variable(1.0)
@@ -119,7 +135,7 @@ def _relaxed(columns: Columns, scale: float) -> tuple[float, Vector, Vector, Vec
         worth = solution.duals[count[0] : count[1]] * scale
         slot_prices[limited] = np.maximum(-solution.duals[count[1] :], 0.0) * scale
     weights = np.zeros(len(columns)) if solution.values is None else solution.values[of_column]
-    return solution.objective * scale, weights, prices, worth, slot_prices
+    return _Solved(columns, solution.objective * scale, weights, prices, worth, slot_prices)
 
 
 def solve_integers(

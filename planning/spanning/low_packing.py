@@ -12,9 +12,9 @@ from time import monotonic
 
 import numpy as np
 
-from planning.model.linear_program import LinearProgram
+from planning.model.column_generation import Packed, Packing, generate_columns
 from planning.spanning.low_trees import LowTrees
-from planning.spanning.spanning_trees import Lengths, NumberedGraph, Tree
+from planning.spanning.spanning_trees import NumberedGraph, Tree
 from planning.spanning.tree_choice import exact_rates
 
 SHARPNESS = 30.0
@@ -33,16 +33,14 @@ class LowPacking:
         self.numbered = numbered
         self.low = low
         self.pool: dict[Tree, None] = {}
-        self._programme = LinearProgram(maximise=True)
-        for share in numbered.shares:
-            self._programme.add_constraint({}, upper=float(share))
+        self._packing = Packing(numbered.shares)
 
     def add(self, tree: Tree) -> bool:
         """Add a tree; whether it is new."""
         if tree in self.pool:
             return False
         self.pool[tree] = None
-        self._programme.add_variable(1.0, rows=dict.fromkeys(tree, 1.0))
+        self._packing.add(dict.fromkeys(tree, 1.0))
         return True
 
     def add_light_trees(self, deadline: float) -> None:
@@ -59,25 +57,22 @@ class LowPacking:
             load[list(tree)] += 1.0
             self.add(tree)
 
-    def generate(self, enough: Fraction, deadline: float) -> Lengths:
-        """Add trees that the programme wants, to `enough` throughput; returns its last duals."""
+    def generate(self, enough: Fraction, deadline: float) -> None:
+        """Add trees that the programme wants, to `enough` throughput."""
         goal = float(enough / max(self.numbered.capacity))
-        roots, first = self.low.roots, 0
-        duals: Lengths = np.zeros(len(self.numbered.ends))
-        for _ in range(ROUNDS):
-            solution = self._programme.solve()
-            assert solution.duals is not None
-            duals = np.maximum(solution.duals, 0.0)
-            if solution.objective >= goal or monotonic() > deadline:
-                break
+        roots, rounds = self.low.roots, iter(range(ROUNDS))
+
+        def price(packed: Packed | None) -> bool:
+            number = next(rounds, None)
+            if number is None or packed is None or packed.total >= goal or monotonic() > deadline:
+                return False
             added = False
-            for number in range(min(ROOTS, len(roots))):
-                tree = self.low.short_tree(duals, roots[(first + number) % len(roots)])
-                added |= float(duals[list(tree)].sum()) < 1.0 - 1e-9 and self.add(tree)
-            first = (first + ROOTS) % len(roots)
-            if not added:
-                break
-        return duals
+            for root in range(number * ROOTS, number * ROOTS + min(ROOTS, len(roots))):
+                tree = self.low.short_tree(packed.prices, roots[root % len(roots)])
+                added |= float(packed.prices[list(tree)].sum()) < 1.0 - 1e-9 and self.add(tree)
+            return added
+
+        generate_columns(self._packing.solve, price)
 
     def rates(self) -> Mapping[Tree, Fraction]:
         """The best rates of the trees in the pool, without those that get none."""

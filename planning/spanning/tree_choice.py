@@ -15,6 +15,7 @@ from fractions import Fraction
 from itertools import product
 from time import monotonic
 
+from planning.model.column_generation import Packing
 from planning.model.linear_program import LinearProgram, Status
 from planning.spanning.spanning_trees import NumberedEdges, Tree
 
@@ -56,13 +57,8 @@ def exact_rates(
     if min(left) < 0:
         return None
     largest = max(numbered.capacity)
-    programme = LinearProgram(maximise=True)
-    for capacity in left:
-        programme.add_constraint({}, upper=float(capacity / largest))
-    for tree in trees:
-        programme.add_variable(1.0, rows=dict.fromkeys(tree, 1.0))
-    values = programme.solve().values
-    found = [0.0] * len(trees) if values is None else [max(0.0, float(x)) for x in values]
+    packed = Packing((float(capacity / largest) for capacity in left), trees).solve()
+    found = [0.0] * len(trees) if packed is None else [max(0.0, float(x)) for x in packed.rates]
     extra = _exact(numbered, found, trees, left)
     rates = {tree: minimum + more for tree, more in zip(trees, extra, strict=True)}
     return {tree: rate for tree, rate in raised(numbered, rates).items() if rate}
@@ -127,14 +123,9 @@ def fractional_bound(numbered: NumberedEdges, trees: Sequence[Tree]) -> Fraction
     For lengths l >= 0 of the edges, a tree's rate takes l(T) times itself of the sum of c_e l_e, so
     that all rates are at most this sum / the shortest tree. The duals are lengths next to the best.
     """
-    programme = LinearProgram(maximise=True)
-    for share in numbered.shares:
-        programme.add_constraint({}, upper=float(share))
-    for tree in trees:
-        programme.add_variable(1.0, rows=dict.fromkeys(tree, 1.0))
-    duals = programme.solve().duals
-    assert duals is not None
-    lengths = [round(GRAIN * max(0.0, float(dual))) for dual in duals]
+    packed = Packing(numbered.shares, trees).solve()
+    assert packed is not None
+    lengths = [round(GRAIN * float(price)) for price in packed.prices]
     shortest = min(sum(lengths[edge] for edge in tree) for tree in trees)
     offered = sum(
         (capacity * length for capacity, length in zip(numbered.capacity, lengths, strict=True)),

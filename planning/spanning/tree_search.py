@@ -16,7 +16,7 @@ from time import monotonic
 
 import numpy as np
 
-from planning.model.linear_program import LinearProgram
+from planning.model.column_generation import Packing
 from planning.spanning.spanning_trees import Lengths, NumberedGraph, Tree
 
 COOLNESS = (400.0, 100.0)
@@ -93,19 +93,13 @@ class TreeSearch:
     def _state(self, trees: tuple[Tree, ...]) -> _State | None:
         """The best rates of a set of trees; None if they do not fit."""
         numbered = self.numbered
-        programme = LinearProgram(maximise=True)
-        for share in numbered.shares:
-            programme.add_constraint({}, upper=float(share))
-        for tree in trees:
-            programme.add_variable(1.0, lower=self.least, rows=dict.fromkeys(tree, 1.0))
-        solution = programme.solve()
-        if solution.values is None or solution.duals is None:
+        packed = Packing(numbered.shares, trees, self.least).solve()
+        if packed is None:
             return None
         room = numbered.shares.copy()
-        for tree, rate in zip(trees, solution.values, strict=True):
+        for tree, rate in zip(trees, packed.rates, strict=True):
             room[list(tree)] -= rate
-        duals = np.maximum(solution.duals, 0.0)
-        return _State(trees, solution.objective, solution.values, duals, room)
+        return _State(trees, packed.total, packed.rates, packed.prices, room)
 
     def _move(self, state: _State) -> tuple[Tree, ...] | None:
         """Another set of trees, None if this move leads nowhere."""

@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 
 from collectives.plan import PlanError
 from network.model import shorten
+from planning.model.column_generation import Packed, Packing, generate_columns
 from planning.model.forest import Certificate, Forest, ForestOptions, RatedTree, Verdict
-from planning.model.linear_program import INFINITY, LinearProgram
+from planning.model.linear_program import INFINITY
 from planning.steiner.candidate_trees import SwitchGraph, layered, nearest
 from planning.steiner.dual_ascent import paid_by_cuts
 from planning.steiner.packing_bounds import (
@@ -158,16 +159,13 @@ class _Pool:
 
     problem: PackingProblem
     trees: list[RatedTree] = field(default_factory=list)
-    loads: list[dict[int, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         capacity = self.problem.graph.capacity
         self.unit = max(capacity.values())
         self.shares = np.array([float(capacity[e] / self.unit) for e in self.problem.edges])
         self._known: set[tuple[str, tuple[tuple[str, str], ...]]] = set()
-        self._programme = LinearProgram(maximise=True)
-        for share in self.shares.tolist():
-            self._programme.add_constraint({}, upper=share)
+        self._packing = Packing(self.shares)
 
     def add(self, tree: RatedTree) -> bool:
         """Take a tree in; False if it is in already."""
@@ -175,17 +173,15 @@ class _Pool:
         if key in self._known:
             return False
         self._known.add(key)
-        loads = edge_loads(self.problem, tree)
         self.trees.append(tree)
-        self.loads.append(loads)
-        self._programme.add_variable(1.0, rows={edge: float(n) for edge, n in loads.items()})
+        self._packing.add(edge_loads(self.problem, tree))
         return True
 
-    def solve(self) -> tuple[list[float], NDArray[np.float64]]:
-        """The rates of the trees, in units of `unit`, and the edges' prices."""
-        solution = self._programme.solve()
-        assert solution.values is not None and solution.duals is not None
-        return solution.values.tolist(), np.maximum(solution.duals, 0.0)
+    def solve(self) -> Packed:
+        """Return the rates of the trees, in units of `unit`, and the edges' prices."""
+        packed = self._packing.solve()
+        assert packed is not None
+        return packed
 
 
 def pack_trees(problem: PackingProblem, options: ForestOptions) -> Forest:
@@ -205,9 +201,10 @@ def pack_trees(problem: PackingProblem, options: ForestOptions) -> Forest:
     end = start + options.time_limit
     proofs = [cut_bound(usable)]
     _warm_up(pool, pricing, proofs, options, end)
-    rates, prices = _generate(pool, pricing, proofs, options, end)
-    if pricing.exact or not _near(sum(rates), pool, proofs, options):
-        for lengths in _final_lengths(pool, prices, pricing):
+    packed = _generate(pool, pricing, proofs, options, end)
+    rates = packed.rates.tolist()
+    if pricing.exact or not _near(packed, pool, proofs, options):
+        for lengths in _final_lengths(pool, packed.prices, pricing):
             proofs += lengths_bound(usable, lengths, pricing.twice_at_least(lengths))
     proofs += few_trees_bound(usable, options.max_trees)
     certificate = min(proofs, key=lambda proof: proof.bound)
@@ -383,7 +380,7 @@ def _warm_up(
     for number in range(WARM_UP_ROUNDS):
         if time.monotonic() > end:
             return
-        if number % SOLVE_EVERY == 0 and _near(sum(pool.solve()[0]), pool, proofs, options):
+        if number % SOLVE_EVERY == 0 and _near(pool.solve(), pool, proofs, options):
             return
         lengths = whole_lengths(np.exp(exponents - exponents.max()) / pool.shares)
         priced = pricing.price(lengths)
@@ -404,33 +401,36 @@ def _generate(
     proofs: list[Certificate],
     options: ForestOptions,
     end: float,
-) -> tuple[list[float], NDArray[np.float64]]:
+) -> Packed:
     """Add trees until no tree is missing, the gap is closed, or the time is up.
 
     The rates, as parts of the largest capacity, and the prices of the edges.
     """
-    while True:
-        rates, prices = pool.solve()
-        if _near(sum(rates), pool, proofs, options) or time.monotonic() > end:
-            break
-        lengths = whole_lengths(prices)
+
+    def price(packed: Packed) -> bool:
+        if _near(packed, pool, proofs, options) or time.monotonic() > end:
+            return False
+        lengths = whole_lengths(packed.prices)
         priced = pricing.price(lengths)
-        proofs += lengths_bound(pool.problem, lengths, priced.twice_shortest)
+        proofs.extend(lengths_bound(pool.problem, lengths, priced.twice_shortest))
         added = [
             tree
             for tree in priced.trees
-            if sum(prices[e] * n for e, n in edge_loads(pool.problem, tree).items()) < 1 - BETTER
+            if sum(packed.prices[e] * n for e, n in edge_loads(pool.problem, tree).items())
+            < 1 - BETTER
             and pool.add(tree)
         ]
-        if not added:
-            break
-    return rates, prices
+        return bool(added)
+
+    return generate_columns(pool.solve, price)
 
 
-def _near(rate: float, pool: _Pool, proofs: Sequence[Certificate], options: ForestOptions) -> bool:
-    """Whether a rate is, with something to spare for rounding, within the gap of the bound."""
+def _near(
+    packed: Packed, pool: _Pool, proofs: Sequence[Certificate], options: ForestOptions
+) -> bool:
+    """Whether rates are, with something to spare for rounding, within the gap of the bound."""
     bound = min(float(proof.bound / pool.unit) for proof in proofs)
-    return rate >= bound * (1 - options.gap / 4)
+    return float(sum(packed.rates.tolist())) >= bound * (1 - options.gap / 4)
 
 
 def _final_lengths(pool: _Pool, prices: NDArray[np.float64], pricing: Pricing) -> Iterator[Lengths]:

@@ -1,0 +1,66 @@
+"""Column generation: a master programme over some columns, and prices that say which are missing.
+
+Every planner whose programme has more columns than can be listed generates them by this one loop.
+Most masters are fractional packings: columns, such as trees, share capacities.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planning.model.linear_program import LinearProgram
+
+Solved = TypeVar("Solved")
+
+
+def generate_columns(solve: Callable[[], Solved], price: Callable[[Solved], bool]) -> Solved:
+    """Solve the master and price columns until none is added; return the master's last solution.
+
+    `price`: adds columns to the master that are worth more than they cost at a solution's prices;
+    False if it added none, or if the solution is good enough.
+    """
+    while True:
+        solved = solve()
+        if not price(solved):
+            return solved
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """The best rates (columns,), their sum, and the prices (rows,) of capacity, 0 or more."""
+
+    rates: NDArray[np.float64]
+    total: float
+    prices: NDArray[np.float64]
+
+
+class Packing:
+    """The master of a packing: rates of columns, of the largest sum, that fit the capacities.
+
+    `trees`: columns of rate `least` or more that take their rate of each of their rows.
+    """
+
+    def __init__(
+        self, capacities: Iterable[float], trees: Iterable[Sequence[int]] = (), least: float = 0.0
+    ) -> None:
+        self._programme = LinearProgram(maximise=True)
+        for capacity in capacities:
+            self._programme.add_constraint({}, upper=float(capacity))
+        for tree in trees:
+            self.add(dict.fromkeys(tree, 1.0), least)
+
+    def add(self, loads: Mapping[int, float], least: float = 0.0) -> None:
+        """Add a column that takes so much of each row for a unit of its rate, `least` or more."""
+        self._programme.add_variable(1.0, lower=least, rows=loads)
+
+    def solve(self) -> Packed | None:
+        """Return the best rates; None where columns of their least rates do not fit."""
+        solution = self._programme.solve()
+        if solution.values is None or solution.duals is None:
+            return None
+        return Packed(solution.values, solution.objective, np.maximum(solution.duals, 0.0))
