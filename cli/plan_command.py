@@ -198,7 +198,10 @@ def plan(
         prediction = estimate(loaded, PlanWork(found.plan, [(elements, dtype)], rounds))
     if draw is not None:
         write_file(draw, network_svg(loaded, found.plan, trees=_drawn(found)))
-    reasons = explanation(graph, found.forest, request, rated) if explain else None
+    reasons = None
+    if explain:
+        size = 32 * elements if rated is loaded else None
+        reasons = explanation(graph, found.forest, request, rated, size)
     if as_json:
         unit = "bit/s" if rated is loaded else "links"
         values = forest_dict(loaded, found.forest, unit)

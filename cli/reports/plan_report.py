@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -13,9 +14,15 @@ from collectives.flows import tree_flows
 from collectives.plan import JobPlan, TreePlan
 from network.model import Network, shorten
 from network.units import format_rate, format_time
+from planning.bounds.bidirected_cut import bidirected_cut
+from planning.bounds.pipelining import PipelinedTree, least_seconds
+from planning.bounds.relay import relay_bound
+from planning.bounds.steiner_cut import steiner_cut
+from planning.bounds.strength import strength
 from planning.model.forest import Forest
 from planning.model.graph import Edge, PlanningGraph
 from planning.model.request import PlanRequest
+from protocol.wire import LANE_BYTES
 from timing.estimate import Estimate
 
 
@@ -138,11 +145,12 @@ def plan_dict(values: dict[str, Any], plan: JobPlan, prediction: Estimate) -> No
 
 
 def explanation(
-    graph: PlanningGraph, forest: Forest, request: PlanRequest, network: Network
+    graph: PlanningGraph, forest: Forest, request: PlanRequest, network: Network, size: int | None
 ) -> list[str]:
-    """Return what limits the rate.
+    """Return what limits the rate, and what other bounds there are.
 
-    The proof of the bound, links without room, switches without slots.
+    The proof of the bound, links without room, switches without slots. `size`: bits of a tensor,
+    for bounds on its time; None where links have no rates.
     """
     lines = [f"no plan is faster than {_number(forest.bound)}: {forest.certificate.text}"]
     if forest.throughput == forest.bound:
@@ -167,7 +175,46 @@ def explanation(
     ]
     if short:
         lines.append(f"switches without slots for one more tree: {shorten(short)}")
+    if len(graph.workers) > 1:
+        lines += _other_bounds(graph, request.forest.time_limit, network)
+        if size is not None and forest.trees:
+            lines.append(_pipelining(graph, forest, request.lanes, size))
     return lines
+
+
+def _other_bounds(graph: PlanningGraph, time_limit: float, network: Network) -> list[str]:
+    """Return the bounds for any trees, wherever their roots are (`planning.bounds`).
+
+    `time_limit`: seconds of each search; a bound holds whenever it ends.
+    """
+    if graph.every_node_works:
+        return [f"strength, for any number of trees: {_number(strength(graph).bound)}"]
+    cut, directed = steiner_cut(graph), bidirected_cut(graph, time_limit=time_limit)
+    lines = [f"Steiner cut {_number(cut.bound)}, bidirected cut {_number(directed.bound)}"]
+    if network.switches:
+        among_hosts = replace(graph, combines=frozenset(network.hosts))
+        relay = relay_bound(among_hosts, time_limit)
+        lines.append(f"relay, if switches only forwarded: {_number(relay.bound)}, {relay.text}")
+    return lines
+
+
+def _pipelining(graph: PlanningGraph, forest: Forest, lanes: int, size: int) -> str:
+    """Return how long trees take that are pipelined best, and how long any plan takes.
+
+    Trees share the data as they share the rate, so the highest one ends last.
+    """
+    bits = Fraction(size)
+    least = format_time(float(least_seconds(graph, bits, forest.bound)))
+    highest = max(forest.trees, key=lambda tree: tree.height)
+    edges = (graph.edge(node, parent) for node, parent in highest.parents.items())
+    hop = Fraction(str(max(graph.latency[edge] for edge in edges)))
+    tree = PipelinedTree(highest.height, hop, bits, forest.throughput)
+    chunks = tree.best_chunks(-(-size // (8 * LANE_BYTES * lanes)))
+    taken = format_time(float(tree.seconds(chunks)))
+    return (
+        f"pipelining: a tree of height {tree.height} takes {taken} in {chunks} chunks, and no "
+        f"plan less than {least}"
+    )
 
 
 def _limits(

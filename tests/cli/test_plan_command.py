@@ -183,6 +183,11 @@ def test_explanations_name_what_is_full() -> None:
     assert lines[0].startswith("no plan is faster than 8000000: every tree leaves {h1}")
     assert lines[1] == "the plan reaches that"
     assert "l1-s1" in lines[2]
+    assert lines[-3] == "Steiner cut 8000000, bidirected cut 8000000"
+    assert lines[-2].startswith("relay, if switches only forwarded: 4333333.333333333, ")
+    assert lines[-1].startswith(
+        "pipelining: a tree of height 4 takes 4.007 s in 3907 chunks, and no"
+    )
     text = plan("--planner", "multi-tree", "--explain", "--window", "1024", *OVERSUBSCRIBED)
     assert "switches without slots for one more tree: l1 (4096 slots, 1024 a tree)" in text
 
