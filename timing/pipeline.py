@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collectives.flows import Flow, TreeFlows, tree_flows
-from collectives.plan import DataType, JobPlan, TreePlan, fragment_count, tensor_ranges
+from collectives.plan import DataType, JobPlan, Results, TreePlan, fragment_count, tensor_ranges
 from network.model import Network
 from protocol.wire import frame_bytes
 from timing.work import DirectedLink, Tensor
@@ -62,6 +62,22 @@ def pipeline(
         packets = _Pipeline(network, plan, tree_plan, tree, shares)
         seconds = max(seconds, packets.run(fragments, prologues))
     return total, seconds
+
+
+def round_trips(
+    network: Network, plan: JobPlan, tree: TreePlan, flows: TreeFlows
+) -> tuple[float, float]:
+    """Return the seconds of a fragment's round trip on idle links, and until the next one's end.
+
+    A worker sends the next when it has the result, which may be earlier for some than for others.
+    """
+    whole = {(flow.u, flow.v): 1.0 for flow in flows.all()}
+    done = np.zeros((len(plan.workers), 1))
+    ends = []
+    for _ in range(2):
+        done = _Pipeline(network, plan, tree, flows, whole).send(done)
+        ends.append(float(done.max()))
+    return ends[0], ends[1]
 
 
 @dataclass(slots=True)
@@ -111,12 +127,12 @@ class _Pipeline:
         for count, prologue in zip(fragments, prologues, strict=True):
             if prologue and count:
                 slot = np.array([first % window])
-                done[:, slot] = self._pass(done[:, slot])
+                done[:, slot] = self.send(done[:, slot])
                 scale = done[:, slot[0]].copy()
                 head = min(window, count - 1)
                 if head:
                     slots = (first + 1 + np.arange(head)) % window
-                    done[:, slots] = self._pass(np.maximum(done[:, slots], scale[:, None]))
+                    done[:, slots] = self.send(np.maximum(done[:, slots], scale[:, None]))
                 self._many(done, first + 1 + head, count - 1 - head)
             else:
                 self._many(done, first, count)
@@ -130,7 +146,7 @@ class _Pipeline:
         step_before: Times | None = None
         while count >= window:
             before = done[:, slots]
-            done[:, slots] = self._pass(before)
+            done[:, slots] = self.send(before)
             count -= window
             step = done[:, slots] - before
             if step_before is not None and float(np.ptp([step, step_before])) <= _SAME * max(
@@ -144,9 +160,9 @@ class _Pipeline:
             step_before = step
         if count:
             rest = slots[:count]
-            done[:, rest] = self._pass(done[:, rest])
+            done[:, rest] = self.send(done[:, rest])
 
-    def _pass(self, ready: Times) -> Times:
+    def send(self, ready: Times) -> Times:
         """When each worker has the results (workers, n) of fragments it may send at `ready`."""
         arrived: dict[str, list[Times]] = {name: [] for name in self.flows.inputs}
         for node, flows in self.flows.up.items():
@@ -162,9 +178,10 @@ class _Pipeline:
         total = np.maximum.reduce(arrived[self.tree.server])
         results = np.empty_like(ready)
         here: dict[tuple[str, tuple[int, ...]], Times] = {}
+        copied = self.plan.results is Results.REPLICATED
         for node, flows in self.flows.down.items():
             leaving = [
-                total if node == self.tree.server else self._here(here, node, flow.workers)
+                total if node == self.tree.server else here[node, () if copied else flow.workers]
                 for flow in flows
             ]
             by_next: dict[str, list[int]] = {}
@@ -175,24 +192,10 @@ class _Pipeline:
                 for flow, sent in zip(
                     group, self._send(group, [leaving[i] for i in numbers]), strict=True
                 ):
-                    here[flow.v, flow.workers] = sent
+                    here[flow.v, () if copied else flow.workers] = sent
                     if flow.v not in self.tree.parts:
                         results[flow.workers[0]] = sent
         return results
-
-    def _here(
-        self,
-        here: dict[tuple[str, tuple[int, ...]], Times],
-        node: str,
-        workers: tuple[int, ...],
-    ) -> Times:
-        """When the packet for these workers came to a node: their own, or the one copied."""
-        own = here.get((node, workers))
-        if own is not None:
-            return own
-        return next(
-            times for (at, reached), times in here.items() if at == node and workers[0] in reached
-        )
 
     def _send(self, flows: Sequence[Flow], leaving: Sequence[Times]) -> list[Times]:
         """Send flows of one link, fragment by fragment in order of time."""

@@ -13,68 +13,18 @@ windows does not notice.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Sequence
-
 import numpy as np
 
-from collectives.flows import Flow, TreeFlows, tree_flows
-from collectives.plan import DataType, JobPlan, Results, TreePlan, fragment_count, tensor_ranges
-from network.model import Network
+from collectives.flows import tree_flows
+from collectives.plan import DataType, JobPlan, fragment_count, tensor_ranges
 from protocol.wire import LANE_BYTES, frame_bytes
 from timing.flows import Routes
 from timing.max_min import Usage
+from timing.pipeline import round_trips
 from timing.routes import LinkArrays
 from timing.scenario import Scenario
 
 _BULK, _REST, _FIRST_TRIP, _NEXT_TRIP, _KINDS = 0, 1, 2, 3, 4
-
-
-def round_trip(
-    network: Network,
-    plan: JobPlan,
-    tree: TreePlan,
-    flows: TreeFlows,
-    ready: Sequence[float] | None = None,
-) -> list[float]:
-    """When each worker has the result of a fragment, s, on idle links.
-
-    `ready[w]`: when worker w sends its contribution; 0 if left out. Packets of the fragment that
-    leave a node by the same link follow each other.
-    """
-
-    def send(leaving: Iterable[tuple[Flow, float]]) -> Iterator[tuple[Flow, float]]:
-        free: dict[str, float] = {}
-        for flow, time in sorted(leaving, key=lambda item: item[1]):
-            link = network.link(flow.u, flow.v)
-            bits = 8 * frame_bytes(plan.lanes, flow.hops)
-            free[flow.v] = max(time, free.get(flow.v, 0.0)) + bits / (link.bandwidth or math.inf)
-            yield flow, free[flow.v] + link.latency
-
-    there: dict[tuple[str, tuple[int, ...]], float] = {}
-    for node, outgoing in flows.up.items():
-        merged = set(flows.summed.get(node, ()))
-        incoming = [there[flow.u, flow.workers] for flow in flows.inputs.get(node, ())]
-        leaving = [max(incoming[i] for i in merged)] if merged else []
-        leaving += [time for i, time in enumerate(incoming) if i not in merged]
-        if node not in tree.parts:
-            leaving = [ready[flow.workers[0]] if ready else 0.0 for flow in outgoing]
-        for flow, time in send(zip(outgoing, leaving, strict=True)):
-            there[node, flow.workers] = time
-    total = max(there[flow.u, flow.workers] for flow in flows.inputs[tree.server])
-    results = [total] * len(plan.workers)
-    here: dict[tuple[str, tuple[int, ...]], float] = {}
-    copied = plan.results is Results.REPLICATED
-    for node, outgoing in flows.down.items():
-        departing = [
-            (flow, total if node == tree.server else here[node, () if copied else flow.workers])
-            for flow in outgoing
-        ]
-        for flow, time in send(departing):
-            here[flow.v, () if copied else flow.workers] = time
-            if flow.v not in tree.parts:
-                results[flow.workers[0]] = time
-    return results
 
 
 def tree_routes(links: LinkArrays, plan: JobPlan) -> Routes:
@@ -89,10 +39,8 @@ def tree_routes(links: LinkArrays, plan: JobPlan) -> Routes:
         for flow in flows.all():
             link = links.link[flow.u, flow.v]
             amounts[link] = amounts.get(link, 0.0) + frame_bytes(plan.lanes, flow.hops) / fragment
-        first = round_trip(links.network, plan, tree, flows)
-        # The next begins where the first ended, which may be earlier for some than for others.
-        trip = max(first)
-        period = max(round_trip(links.network, plan, tree, flows, first)) - trip
+        trip, both = round_trips(links.network, plan, tree, flows)
+        period = both - trip
         busiest = float(
             max(amount * fragment / links.capacities[link] for link, amount in amounts.items())
         )
