@@ -47,13 +47,13 @@ def wire_network() -> Network:
 
 
 def lone_plan() -> JobPlan:
-    """A job of one worker, on the link of its server."""
+    """Return a job of one worker, on the link of its server."""
     tree = TreePlan(0, "ps", {"h1": "ps"}, {}, ((Hop(),),), ((),), ((0,),))
     return JobPlan(1, 1, ("h1",), (tree,), LANES, WINDOW, Results.UNICAST)
 
 
 def result_header(network: Network, plan: JobPlan) -> Frames:
-    """The bytes before the lanes of a result to the worker."""
+    """Return the bytes before the lanes of a result to the worker."""
     ends = [Address(h.mac_bytes, h.ip_bytes) for h in network.hosts.values()]
     header = Header(Kind.RESULT, plan.job, 0, plan.epoch, 0, weight=1)
     return frame_template(ends[1], ends[0], header, (), plan.lanes)[: STACK_END - HOP_BYTES]
@@ -128,12 +128,12 @@ def _sum(
 
 
 def fast_port(interface: str) -> FramePort:
-    """The fast path's port."""
+    """Return the fast path's port."""
     return PacketPort(interface, udp_port=UDP_PORT)
 
 
 def scapy_port(interface: str) -> FramePort:
-    """The Scapy path's port."""
+    """Return the Scapy path's port."""
     from host_agent.io.scapy_io import ScapyPort
 
     return ScapyPort(interface)

@@ -78,7 +78,10 @@ def gloo_missing() -> str | None:
 
 
 def measure(case: Case, rounds: int = ROUNDS) -> list[dict[str, Any]]:
-    """A row for each size and way to sum. Raises what bringing a network up raises, RunFailed."""
+    """Return a row for each size and way to sum.
+
+    Raises what bringing a network up raises, RunFailed.
+    """
     base = Experiment(
         topology=case.topology,
         workers=case.workers,
@@ -141,7 +144,10 @@ def rows(case: Case, size: int, timed: dict[str, Timed]) -> list[dict[str, Any]]
 
 
 async def _gloo(prepared: Prepared, emulation: Emulation) -> Timed:
-    """The workload by gloo, a process on every worker's host; RunFailed if one does not finish."""
+    """Return the workload by gloo, a process on every worker's host.
+
+    RunFailed if one does not finish.
+    """
     network = prepared.network
     with tempfile.TemporaryDirectory(prefix="hopsum-gloo-") as folder:
         files = [Path(folder) / f"{rank}" for rank in range(len(prepared.placement.workers))]

@@ -30,7 +30,7 @@ SIMULATED_STARS = 1024
 
 
 def tree_of(processes: int, fan_out: int) -> CoordinationTree:
-    """A balanced tree of processes that are nowhere in particular."""
+    """Return a balanced tree of processes that are nowhere in particular."""
     return balanced_tree([f"p{rank}" for rank in range(processes)], fan_out=fan_out)
 
 

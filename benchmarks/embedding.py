@@ -43,7 +43,10 @@ def network_of(spec: str, uplink: float) -> Network:
 
 
 def resources_of(network: Network, seed: int) -> Resources:
-    """What others leave: of hosts' links 80 % or more, of the others' 40 % or more, at random."""
+    """Return what others leave.
+
+    Of hosts' links 80 % or more, of the others' 40 % or more, at random.
+    """
     resources = unused(network)
     if seed == EVEN:
         return resources
@@ -67,7 +70,7 @@ def interleaved(network: Network, jobs: int, models: frozenset[Model]) -> list[J
 def timed(
     resources: Resources, demands: Sequence[JobDemand], options: Options
 ) -> tuple[dict[str, Any], Embedding]:
-    """A row's figures on one plan, and the plan."""
+    """Return a row's figures on one plan, and the plan."""
     spent = process_time()
     answer = plan_embedding(resources, demands, options)
     row = {
@@ -110,7 +113,8 @@ def programme() -> Rows:
 
 
 def heuristic() -> Rows:
-    """The heuristic against the bound, and on 16 nodes the exact method: mean and worst of 3 cases.
+    """Return the heuristic against the bound, and on 16 nodes the exact method: mean and worst of 3
+    cases.
 
     1, 2 and 4 jobs. `over_bound`: an iteration's time over what no weights of the models can beat
     (of trees of switches: no candidates); `over_programme`: over that of the exact method's answer,
@@ -130,7 +134,7 @@ def heuristic() -> Rows:
 def _against(
     network: Network, jobs: int, seed: int, models: frozenset[Model], *, exact: bool
 ) -> dict[str, float]:
-    """The heuristic's answer against its bound and, if `exact`, the exact method's."""
+    """Return the heuristic's answer against its bound and, if `exact`, the exact method's."""
     resources, demands = resources_of(network, seed), interleaved(network, jobs, models)
     row, found = timed(resources, demands, QUICK)
     figures = {

@@ -60,7 +60,7 @@ CASES = (
 
 
 def simulated_seconds(prepared: Prepared) -> float:
-    """What the flow simulator says of one all-reduce of an experiment."""
+    """Return what the flow simulator says of one all-reduce of an experiment."""
     elements = prepared.experiment.elements
     if prepared.plan is None:
         return prepared.predicted.seconds / prepared.experiment.rounds
@@ -69,7 +69,10 @@ def simulated_seconds(prepared: Prepared) -> float:
 
 
 def measure(case: Case, rounds: int = ROUNDS) -> list[dict[str, Any]]:
-    """A row an algorithm, all in one network. Raises what bringing one up raises, RunFailed."""
+    """Return a row an algorithm, all in one network.
+
+    Raises what bringing one up raises, RunFailed.
+    """
     base = Experiment(
         topology=case.topology,
         workers=case.workers,

@@ -25,7 +25,7 @@ WARM_ROUNDS = 1
 
 
 def limit(report: Report) -> float:
-    """The most goodput that links and headers allow, bits per second of a worker's tensor.
+    """Return the most goodput that links and headers allow, bits per second of a worker's tensor.
 
     In-network: the worker's own link, frame by frame. Server: every worker's frames share the
     server's link. Ring: 2 (n - 1) / n of the tensor through the worker's link, with headers and,

@@ -121,7 +121,7 @@ class MixedJob:
 
 
 def make_mix(mix: Mix, network: Network, seed: int) -> list[MixedJob]:
-    """The jobs of a mix in order of their start: the sizes always the same, the rest random.
+    """Return the jobs of a mix in order of their start: the sizes always the same, the rest random.
 
     Sizes are quantiles of the distribution, so that the tail is there however few jobs there are.
     """
@@ -193,7 +193,7 @@ def _means(times: Mapping[Way, Sequence[float]]) -> dict[str, float]:
 
 
 def distribution_plot(times: Mapping[Way, Sequence[float]]) -> bytes:
-    """A PNG: which part of the jobs is done within a time, for each way."""
+    """Return a PNG: which part of the jobs is done within a time, for each way."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(6.5, 4), layout="constrained")
@@ -321,7 +321,7 @@ async def _until(true: Callable[[], bool], what: str) -> None:
 
 
 def _measured(info: pb.JobInfo, links: frozenset[tuple[str, str]]) -> Measured:
-    """A job that has ended well; RunFailed for one that has not."""
+    """Return a job that has ended well; RunFailed for one that has not."""
     if info.state != JobState.FINISHED:
         raise RunFailed(f"{info.name} {info.state}: {info.reason}")
     verdict = verdict_of(info)
@@ -340,7 +340,10 @@ def measured_rows(
     measured: Mapping[Way, Sequence[Measured]],
     fluid: Mapping[Way, Sequence[float]],
 ) -> Rows:
-    """A row for each job: its seconds each way, measured and as fluid; the last row has means."""
+    """Return a row for each job: its seconds each way, measured and as fluid.
+
+    The last row has means.
+    """
     rows: Rows = []
     for number, job in enumerate(jobs):
         each = {way: measured[way][number] for way in measured}

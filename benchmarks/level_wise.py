@@ -143,7 +143,7 @@ def row(tree: Tree, size: int) -> dict[str, Any]:
 
 
 def described(form: Form) -> str:
-    """A form in a few words."""
+    """Return a form in a few words."""
     if form.tree.heights[form.tree.root] == 1:
         return "one level"
     parts = "equal" if form.parts == equal_parts(form.tree) else "rated"
@@ -155,7 +155,7 @@ def _ms(duration: float) -> float:
 
 
 def seconds(network: Network, schedule: Schedule, hosts: Sequence[str]) -> float:
-    """A schedule's time at flow level; hosts[n] is its node n."""
+    """Return a schedule's time at flow level; hosts[n] is its node n."""
     named = replace(schedule, names=tuple(hosts))
     return estimate(network, ScheduleWork([named], block=schedule.block), resolution=0.0).seconds
 
@@ -202,7 +202,7 @@ class _Open:
 def worst_cut(
     tree: RootedTree, capacities: Mapping[str, Fraction | None], ranks: frozenset[str]
 ) -> Fraction:
-    """The most (k - 1) / (what k parts with ranks can send) over all ways to cut edges.
+    """Return the most (k - 1) / (what k parts with ranks can send) over all ways to cut edges.
 
     `capacities`: of the edge above a node, each way; None: unlimited. 0 where every way has one
     part or unlimited edges. Dinkelbach's method: each round finds the cut that beats the best so
@@ -222,7 +222,7 @@ def _best_cut(
     ranks: frozenset[str],
     price: Fraction,
 ) -> _Cut:
-    """The cut with the most parts, a part counting 1 and what is sent the price."""
+    """Return the cut with the most parts, a part counting 1 and what is sent the price."""
 
     def better(*cuts: _Cut | None) -> _Cut | None:
         there = [cut for cut in cuts if cut is not None]

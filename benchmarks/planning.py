@@ -41,7 +41,7 @@ PLANNERS: dict[str, Callable[[PlanningGraph, ForestOptions], Forest]] = {
 
 
 def network(spec: str, skewed: bool = False) -> PlanningGraph:
-    """A network of hosts, with its own bandwidths or, `skewed`, random ones of a heavy tail."""
+    """Return a network of hosts, with its bandwidths or, `skewed`, random ones of a heavy tail."""
     loaded = load_network(spec)
     if any(link.bandwidth is None for link in loaded.links):
         loaded = load_network(spec, link_rate=1e9)
@@ -89,7 +89,7 @@ def measure(graph: PlanningGraph, planner: str, options: ForestOptions) -> dict[
 
 
 def both(graph: PlanningGraph, options: ForestOptions) -> Iterator[dict[str, Any]]:
-    """A plan of each planner."""
+    """Yield a plan of each planner."""
     for planner in PLANNERS:
         yield measure(graph, planner, options)
 

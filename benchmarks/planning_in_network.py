@@ -36,7 +36,7 @@ SPEEDS = (10.0, 25.0, 40.0, 100.0)
 def job(
     network: Network, workers: int, aggregating: float, random: Random, fan_in: int = 32
 ) -> tuple[TreeTask, Limits]:
-    """A job of random workers; so many of the switches, at random, are able to sum."""
+    """Return a job of random workers; so many of the switches, at random, are able to sum."""
     server = place(network, 1).servers[0]
     hosts = [name for name in network.hosts if name != server]
     able = random.sample(list(network.switches), round(aggregating * len(network.switches)))
@@ -46,7 +46,7 @@ def job(
 
 
 def with_speeds(network: Network, random: Random) -> Network:
-    """The network with links between switches of random speeds, and hosts on the fastest."""
+    """Return the network with links between switches of random speeds, and hosts on the fastest."""
     links = tuple(
         replace(
             link,
@@ -60,7 +60,7 @@ def with_speeds(network: Network, random: Random) -> Network:
 
 
 def timed(solve: Callable[[], MultiHopAnswer]) -> tuple[dict[str, Any], MultiHopAnswer | None]:
-    """A row on one planning, and the answer (None where there are no trees)."""
+    """Return a row on one planning, and the answer (None where there are no trees)."""
     wall, spent = perf_counter(), process_time()
     try:
         answer = solve()
@@ -183,7 +183,7 @@ def heuristic(seeds: int = 4) -> Rows:
 
 
 def large() -> Rows:
-    """A fat-tree of 9,826 hosts and 1,445 switches by the heuristic."""
+    """Return a fat-tree of 9,826 hosts and 1,445 switches by the heuristic."""
     network = load_network("fat-tree:34")
     workers = len(network.hosts) - 1
     rows = []
@@ -254,7 +254,7 @@ def regular(workers: int, mixed: bool, seed: int) -> PlanningGraph:
 
 
 def cuts() -> Rows:
-    """The bidirected-cut bound of random regular networks with 256 nodes."""
+    """Return the bidirected-cut bound of random regular networks with 256 nodes."""
     rows = []
     for workers, mixed in ((16, False), (64, False), (64, True), (128, False), (200, False)):
         graph = regular(workers, mixed, 0)

@@ -14,7 +14,7 @@ from timing.max_min import Floats, Integers, Usage, max_min_rates
 def priority_rates(
     usage: Usage, capacities: Floats, levels: Integers, limits: Floats | None = None
 ) -> Floats:
-    """The rates of flows of these levels, (n,), 0 first; infinite where nothing limits them.
+    """Return the rates of flows of these levels, (n,), 0 first; infinite where nothing limits them.
 
     `capacities`, `limits`: as for `max_min_rates`, which is asked once a level.
     """

@@ -20,7 +20,7 @@ FILE_WIDTH = 200
 
 
 def arguments(description: str | None, names: Mapping[str, object]) -> argparse.ArgumentParser:
-    """The arguments that all benchmark commands have."""
+    """Return the arguments that all benchmark commands have."""
 
     def known(name: str) -> str:
         if name not in names:
@@ -59,7 +59,7 @@ def run_benchmarks(
 
 
 def machine() -> dict[str, Any]:
-    """What the figures were measured on."""
+    """Return what the figures were measured on."""
     model = next(
         (
             line.partition(":")[2].strip()
@@ -80,7 +80,9 @@ def _processor_time() -> tuple[int, int]:
 
 
 def _stolen(before: tuple[int, int]) -> float:
-    """The share of the processor time wanted since `before` that other machines on the host got."""
+    """Return the share of the processor time wanted since `before` that other machines on the host
+    got.
+    """
     now = _processor_time()
     return round((now[1] - before[1]) / max(1, now[0] - before[0]), 3)
 

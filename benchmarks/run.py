@@ -18,7 +18,7 @@ from mininet_topos.loader import why_unavailable
 
 
 def switch(seconds: float, folder: Path) -> Rows:
-    """The embedded switch, and BMv2 where it is, with both lane counts of the goals."""
+    """Return the embedded switch, and BMv2 where it is, with both lane counts of the goals."""
     from benchmarks.switch_rate import measure
     from cli.experiment.description import Engine
 
@@ -29,7 +29,7 @@ def switch(seconds: float, folder: Path) -> Rows:
 
 
 def agents(seconds: float, folder: Path) -> Rows:
-    """The agents' fast path, and Scapy for comparison."""
+    """Return the agents' fast path, and Scapy for comparison."""
     from benchmarks.agent_rate import fast_port, measure, scapy_port
 
     rows = [measure(dtype, seconds, fast_port, "fast") for dtype in DataType]
@@ -45,7 +45,7 @@ def goodput(seconds: float, folder: Path) -> Rows:
 
 
 def simulation(seconds: float, folder: Path) -> Rows:
-    """The simulator."""
+    """Return the simulator."""
     from benchmarks.simulation_rate import measure
 
     return [measure("star:8", 8, 500_000), measure("fat-tree:4", 8, 500_000)]
@@ -75,7 +75,7 @@ def collectives(seconds: float, folder: Path) -> Rows:
 
 
 def flow_level(seconds: float, folder: Path) -> Rows:
-    """The flow simulator's seconds against those of shaped Mininet, for every algorithm."""
+    """Return the flow simulator's seconds against those of shaped Mininet, for every algorithm."""
     from benchmarks.flow_level import CASES, measure
 
     return [row for case in CASES for row in measure(case)]

@@ -63,7 +63,7 @@ def free_ports(count: int) -> list[int]:
 
 @contextmanager
 def switch_process(engine: Engine, interfaces: list[str], log: Path) -> Iterator[RunningSwitch]:
-    """A switch on one core with ports 1, 2, ... on the interfaces."""
+    """Provide a switch on one core with ports 1, 2, ... on the interfaces."""
     ports = [f"-i{n}@{name}" for n, name in enumerate(interfaces, start=1)]
     grpc_port, thrift_port = free_ports(2)
     address = f"127.0.0.1:{grpc_port}"

@@ -138,7 +138,7 @@ def host_forest(graph: PlanningGraph, options: ForestOptions, planner: str) -> F
 
 
 def job_forest(network: Network, plan: JobPlan, found: MultiHopAnswer) -> Forest:
-    """The trees of a plan by the planner multi-hop, each with its share of the rate."""
+    """Return the trees of a plan by the planner multi-hop, each with its share of the rate."""
     whole = sum((_share(tree) for tree in plan.trees), Fraction(0))
     trees = []
     for tree in plan.trees:

@@ -128,7 +128,7 @@ def _flows(
 
 
 def _scenarios(links: LinkArrays, work: Work) -> Iterator[Scenario]:
-    """A scenario for each schedule or tensor."""
+    """Yield a scenario for each schedule or tensor."""
 
     def add(scenario: Scenario, schedule: Schedule, block: int | None, overhead: float) -> None:
         transport = agents_transport(schedule, block=block, overhead=overhead)

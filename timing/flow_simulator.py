@@ -94,7 +94,7 @@ class _Rates:
         np.add.at(self._active, routes, by)
 
     def of(self, routes: Integers) -> Floats:
-        """The rates of the active flows, that have these routes."""
+        """Return the rates of the active flows, that have these routes."""
         key = self._active.tobytes()
         rates = self._known.get(key)
         if rates is None:
@@ -110,7 +110,7 @@ class _Rates:
         return rates[routes]
 
     def coupled(self, routes: Integers, going: Integers, followers: Integers) -> Floats:
-        """The rates where only those at positions `going` send, and some follow others.
+        """Return the rates where only those at positions `going` send, and some follow others.
 
         `followers`: positions (leaders, followers), (2, pairs), all of them going.
         """
@@ -188,7 +188,7 @@ class _Simulation:
         return FlowTimes(self._started, self._sent, self._delivered, seconds, events)
 
     def _current_rates(self) -> tuple[Floats, float]:
-        """The rates of the active flows, and when a follower next meets its leader, s."""
+        """Return the rates of the active flows, and when a follower next meets its leader, s."""
         routes = self._route[self._active]
         over = np.isfinite(self._sent[self._follows[:2, self._live]]).any(axis=0)
         self._live = self._live[~over]

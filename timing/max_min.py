@@ -51,7 +51,7 @@ class Usage:
         return len(self.starts) - 1
 
     def take(self, flows: Integers) -> Usage:
-        """The usage of these flows, in this order."""
+        """Return the usage of these flows, in this order."""
         lengths = np.diff(self.starts)[flows]
         starts = np.zeros(len(flows) + 1, dtype=np.int64)
         np.cumsum(lengths, out=starts[1:])
@@ -59,7 +59,7 @@ class Usage:
         return Usage(starts, self.links[entries], self.amounts[entries])
 
     def loads(self, rates: Floats, links: int) -> Floats:
-        """What flows of these rates (n,) take of each of so many links, (links,)."""
+        """Return what flows of these rates (n,) take of each of so many links, (links,)."""
         spread = np.repeat(rates, np.diff(self.starts)) * self.amounts
         taken = np.zeros(links)
         np.add.at(taken, self.links, spread)
@@ -73,7 +73,8 @@ def max_min_rates(
     limits: Floats | None = None,
     followers: tuple[Integers, Integers] | None = None,
 ) -> Floats:
-    """The weighted max-min fair rates of the flows, (n,); infinite where nothing limits them.
+    """Return the weighted max-min fair rates of the flows, (n,); infinite where nothing limits
+    them.
 
     `capacities`: of each link, (links,), above 0, may be infinite. `weights`: above 0, (n,); a rate
     is the common level times the weight, so one entry of weight k stands for k equal flows.
@@ -134,7 +135,7 @@ def _stop_followers(
     leaders: Integers,
     followers: Integers,
 ) -> None:
-    """A follower stops with a leader that stops at, or has, its level."""
+    """Let a follower stop with a leader that stops at, or has, its level."""
     while True:
         settled = (stop | ~waiting)[leaders] & (level[leaders] <= level[followers])
         more = followers[settled & (waiting & ~stop)[followers]]

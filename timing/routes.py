@@ -93,14 +93,14 @@ class LinkArrays:
         self._searches: dict[int, _Ways] = {}
 
     def _root(self, destination: int) -> int:
-        """The node whose search serves a destination: itself, or the one it hangs below."""
+        """Return the node whose search serves a destination: itself, or the one it hangs below."""
         first, last = self._out_start[destination : destination + 2]
         if self._forwards[destination] or last - first != 1:
             return destination
         return int(self._heads[self._out[first]])
 
     def _search(self, root: int) -> _Ways:
-        """The ways from every node to `root`, by breadth-first search."""
+        """Return the ways from every node to `root`, by breadth-first search."""
         known = self._searches.get(root)
         if known is not None:
             return known
@@ -135,14 +135,14 @@ class LinkArrays:
         return ways
 
     def _leaving(self, nodes: Integers) -> Integers:
-        """The links from these nodes on, node by node."""
+        """Return the links from these nodes on, node by node."""
         first = self._out_start[nodes]
         lengths = self._out_start[nodes + 1] - first
         where = np.repeat(first - np.cumsum(lengths) + lengths, lengths)
         return self._out[where + np.arange(len(where))]
 
     def paths(self, sources: Integers, targets: Integers) -> tuple[Integers, Integers]:
-        """The links from each source to its target, by node number, (n,) each.
+        """Return the links from each source to its target, by node number, (n,) each.
 
         Returns (starts, links) as in `Usage`; a source that is its own target uses no link. Raises
         NetworkError if there is no way.

@@ -96,7 +96,7 @@ class _Transfers:
     tail: Integers
 
     def take(self, rows: Integers) -> _Transfers:
-        """These transfers."""
+        """Return these transfers."""
         return _Transfers(*(getattr(self, part.name)[rows] for part in fields(self)))
 
 
@@ -149,7 +149,7 @@ class _Builder:
     block: int
 
     def add_step(self, number: int, routes: Integers) -> list[_Transfers]:
-        """The flows of all turns of a step; turns are numbered by repetition."""
+        """Return the flows of all turns of a step; turns are numbered by repetition."""
         step = self.schedule.steps[number]
         if step.repeat <= 3 or step.repeat * len(step) <= self.transport.written_out:
             return [self._turn(number, k, routes) for k in range(step.repeat)]
@@ -255,7 +255,7 @@ class _Builder:
 
 
 def _follow_on_connections(scenario: Scenario, schedule: Schedule, transfers: _Transfers) -> None:
-    """A transfer between two nodes starts when the one before on that connection is sent."""
+    """Let a transfer between two nodes start when the one before on that connection is sent."""
     nodes = schedule.nodes
     chains = np.array(schedule.chains, dtype=np.int64)
     pair = (chains[transfers.steps] * nodes + transfers.sources) * nodes + transfers.targets
@@ -318,7 +318,7 @@ def _wait_for_data(
 
 
 def _gather(scenario: Scenario, transfers: _Transfers) -> _Transfers:
-    """The transfers, those to one node gathered where many bring the same range in one turn."""
+    """Return transfers, gathered by node where many bring one the same range in one turn."""
     keys = np.stack(
         [
             transfers.targets,

@@ -13,7 +13,7 @@ from planning.model.linear_program import INFINITY
 def bidirected_cut(
     graph: PlanningGraph, root: str | None = None, time_limit: float = INFINITY
 ) -> Certificate:
-    """The bidirected-cut relaxation of packing Steiner trees: at most the Steiner cut.
+    """Return the bidirected-cut relaxation of packing Steiner trees: at most the Steiner cut.
 
     In units of the graph's capacities. All trees have their root at `root`, or, without one, each
     at any node that combines. Nodes that do not combine, other than the root, send on every flow of

@@ -76,7 +76,7 @@ class CutProblem:
 
 
 def heaviest_cuts(problem: CutProblem) -> CutWeights:
-    """The weights that prove most, exact and as simple as they come.
+    """Return the weights that prove most, exact and as simple as they come.
 
     PlanError for an unknown root, or if there are no two nodes to join.
     """
@@ -189,7 +189,7 @@ class _CutProgramme:
         return self._add_cuts(self._starved(values))
 
     def _load(self, values: _Point) -> float:
-        """What is minimised."""
+        """Return what is minimised."""
         return float(self._costs @ values)
 
     def _full_links(self, width: Fraction) -> _Point:
@@ -208,7 +208,7 @@ class _CutProgramme:
         return values
 
     def _add_loads(self) -> None:
-        """A variable for each arc; the greatest load / capacity, or the sum, is to be small."""
+        """Add a variable for each arc; the greatest load / capacity, or the sum, is to be small."""
         for u, v in self._graph.capacity:
             for a, b in ((u, v), (v, u)):
                 arc = (self._index[a], self._index[b])
@@ -229,7 +229,7 @@ class _CutProgramme:
                 self._programme.add_constraint(terms, upper=0.0)
 
     def _add_roots(self) -> None:
-        """A variable for what starts at each root: 1 in all."""
+        """Add a variable for what starts at each root: 1 in all."""
         for name in self._problem.roots:
             self._roots[self._index[name]] = self._programme.add_variable()
         self._programme.add_constraint(dict.fromkeys(self._roots.values(), 1.0), upper=1.0)

@@ -79,11 +79,17 @@ class CutWeights:
         return self._offered(graph, graph.capacity) / self.least
 
     def hottest(self, graph: PlanningGraph) -> Fraction:
-        """Some link carries at least this much of the data in one direction: D / sum of l."""
+        """Return some link carries at least this much of the data in one direction.
+
+        D / sum of l.
+        """
         return self.least / self._offered(graph, dict.fromkeys(graph.capacity, Fraction(1)))
 
     def total(self, graph: PlanningGraph) -> Fraction:
-        """The links carry at least this much of the data on one of the ways: D / greatest l."""
+        """Return the links carry at least this much of the data on one of the ways.
+
+        D / greatest l.
+        """
         return self.least / max(self.lengths(graph).values())
 
     def _offered(self, graph: PlanningGraph, capacity: Mapping[Edge, Fraction]) -> Fraction:
@@ -103,7 +109,7 @@ class CutCertificate(Certificate):
 
 
 def rate_certificate(graph: PlanningGraph, weights: CutWeights) -> CutCertificate:
-    """What weighted cuts prove about the rate."""
+    """Return what weighted cuts prove about the rate."""
     bound = weights.rate(graph)
     count = len(weights.parts)
     sets = "one set" if count == 1 else f"{count} weighted sets"

@@ -25,7 +25,7 @@ _LARGEST = (1, 1, 1, 2, 3, 5, 9, 32, 56, 144, 320)
 
 
 def bound_of_few(graph: PlanningGraph, count: int, strength: Certificate) -> Certificate:
-    """The best bound known on at most `count` trees: `strength`, or one that says more.
+    """Return the best bound known on at most `count` trees: `strength`, or one that says more.
 
     `strength` as of the function of that name; the parts of another certificate are empty. Holds
     for trees of any height and any least rate.
@@ -58,14 +58,15 @@ def bound_of_few(graph: PlanningGraph, count: int, strength: Certificate) -> Cer
 
 
 def largest_determinant(size: int) -> int:
-    """A bound on the determinant of a matrix of 0 and 1, exact up to a size of 10."""
+    """Return a bound on the determinant of a matrix of 0 and 1, exact up to a size of 10."""
     if size < len(_LARGEST):
         return _LARGEST[size]
     return math.isqrt((size + 1) ** (size + 1)) >> size
 
 
 def fractions_below(value: Fraction, denominator: int) -> list[Fraction]:
-    """The largest fractions up to a value, for every limit on the denominator up to the one given.
+    """Return the largest fractions up to a value, for every limit on the denominator up to the one
+    given.
 
     Each once, the largest first. O(the smaller one of `denominator` and the value's own).
     """
@@ -78,7 +79,7 @@ def fractions_below(value: Fraction, denominator: int) -> list[Fraction]:
 
 
 def _bottleneck(graph: PlanningGraph) -> tuple[Fraction, tuple[str, str]]:
-    """The slowest edge of a maximum spanning tree, and its capacity (Kruskal 1956)."""
+    """Return the slowest edge of a maximum spanning tree, and its capacity (Kruskal 1956)."""
     above = {name: name for name in graph.nodes}
 
     def find(name: str) -> str:

@@ -47,7 +47,7 @@ class FlowNetwork:
         self._capacity += (capacity, back)
 
     def minimum_cut(self, sources: Iterable[int], sink: int, limit: int) -> Cut:
-        """The cut between a set of sources and a sink, if below `limit` (Dinic 1970)."""
+        """Return the cut between a set of sources and a sink, if below `limit` (Dinic 1970)."""
         uncut = Cut(limit, frozenset(), frozenset())
         return next(self.nested_cuts(sources, sink, limit), uncut)
 

@@ -45,7 +45,7 @@ class PipelinedTree:
         return (2 * self.height - 1 + chunks) * (self.hop + self.size / (chunks * self.rate))
 
     def best_chunks(self, at_most: int) -> int:
-        """The number of chunks, up to a limit, that is done first.
+        """Return the number of chunks, up to a limit, that is done first.
 
         Near sqrt((2h - 1) M / (a r)), where the time is
         t* = (2h - 1) a + M / r + 2 sqrt((2h - 1) a M / r); without it there is no such number, and

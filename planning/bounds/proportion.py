@@ -8,7 +8,7 @@ from math import gcd, lcm
 
 
 def whole_proportion(values: Iterable[float], unit: float, denominator: int) -> list[int]:
-    """The smallest whole numbers in whose proportion values are, but for rounding.
+    """Return the smallest whole numbers in whose proportion values are, but for rounding.
 
     Values are rounded to the nearest fraction of `unit` (above 0) with no larger denominator: a
     solver's are most often near simple ones, in its own unit or in that of the largest.

@@ -11,7 +11,8 @@ from planning.model.linear_program import INFINITY
 
 
 def relay_bound(graph: PlanningGraph, time_limit: float = INFINITY) -> Certificate:
-    """The best rate of trees where nodes that do not combine forward, and neither sum nor copy.
+    """Return the best rate of trees where nodes that do not combine forward, and neither sum nor
+    copy.
 
     In units of the graph's capacities. Trees may have their roots at all nodes that combine.
     Without helpers, nodes that combine and do not work, trees reach it (by splitting off the edges

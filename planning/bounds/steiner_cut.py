@@ -17,7 +17,7 @@ from planning.model.graph import PlanningGraph
 
 
 def steiner_cut(graph: PlanningGraph, root: str | None = None) -> Certificate:
-    """The least capacity that parts a worker from the root (or, without one, two workers).
+    """Return the least capacity that parts a worker from the root (or, without one, two workers).
 
     In units of the graph's capacities; exact. The first part is the side without the root. At most
     one maximum flow a worker: those that no smaller cut can part have merged by then.
@@ -55,7 +55,10 @@ def steiner_cut(graph: PlanningGraph, root: str | None = None) -> Certificate:
 
 
 def terminals(graph: PlanningGraph, root: str | None) -> list[int]:
-    """The nodes to join, by number: the root (or else the first worker), then the workers."""
+    """Return the nodes to join, by number.
+
+    The root (or else the first worker), then the workers.
+    """
     if root is not None and root not in graph.index:
         raise PlanError(
             f"root {root!r}: there is no such node in {graph.name}; nodes: {shorten(graph.nodes)}"

@@ -41,7 +41,8 @@ class _Partition:
 
 
 def strength(graph: PlanningGraph) -> Certificate:
-    """The strength of a network, min over partitions P of c(P) / (|P| - 1), with its partition.
+    """Return the strength of a network, min over partitions P of c(P) / (|P| - 1), with its
+    partition.
 
     In units of the graph's capacities; exact. The parts are the blocks of the partition. Zero for a
     network in pieces. At most n steps of n incremental maximum flows; a few steps in practice, each
@@ -77,7 +78,7 @@ def strength(graph: PlanningGraph) -> Certificate:
 
 
 def strength_of_whole(count: int, capacities: _Capacities) -> Fraction:
-    """The strength of `count` nodes, two or more, with whole capacities, without its proof.
+    """Return the strength of `count` nodes, two or more, with whole capacities, without its proof.
 
     `capacities`: (lower node, higher node) -> above 0.
     """
@@ -85,7 +86,8 @@ def strength_of_whole(count: int, capacities: _Capacities) -> Fraction:
 
 
 def weakest_blocks(count: int, capacities: _Capacities, rate: int) -> list[int]:
-    """A partition P that minimises c(P) - rate (|P| - 1): for each of `count` nodes, its block.
+    """Return a partition P that minimises c(P) - rate (|P| - 1): for each of `count` nodes, its
+    block.
 
     The strength is below the rate if and only if this is below 0. `capacities`: (lower node, higher
     node) -> above 0.
@@ -94,7 +96,7 @@ def weakest_blocks(count: int, capacities: _Capacities, rate: int) -> list[int]:
 
 
 def _weakest(count: int, capacities: _Capacities) -> _Partition:
-    """The partition of least ratio.
+    """Return the partition of least ratio.
 
     For a lower rate the minimising partitions are coarser, so that blocks never part again and each
     step may contract them.
@@ -127,7 +129,7 @@ def _obvious(count: int, capacities: _Capacities) -> list[_Partition]:
 
 
 def _partition(labels: list[int], capacities: _Capacities) -> _Partition:
-    """A partition from any labels of its blocks; blocks are numbered as they appear."""
+    """Return a partition from any labels of its blocks; blocks are numbered as they appear."""
     numbers: dict[int, int] = {}
     blocks = [numbers.setdefault(label, len(numbers)) for label in labels]
     crossing = sum(c for (u, v), c in capacities.items() if blocks[u] != blocks[v])

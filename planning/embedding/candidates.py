@@ -187,7 +187,10 @@ class Candidates:
         self.add(parameter_server(self._paths, self.demand.workers, server))
 
     def _trees_of_switches(self, units: Vector, most: int | None) -> Iterator[LogicalTopology]:
-        """The cheapest trees of switches, at most `most`; None: one for each meeting point."""
+        """Yield the cheapest trees of switches, at most `most`.
+
+        None: one for each meeting point.
+        """
         capacities, demand = self._capacities, self.demand
         slots = capacities.resources.slots
         prices = {
@@ -223,7 +226,7 @@ class Candidates:
         return csr_matrix((np.ones(len(columns)), columns, starts), shape=shape)
 
     def _distances(self, units: Vector) -> Prices:
-        """The price (n, n) of a unit from one host to another and back."""
+        """Return the price (n, n) of a unit from one host to another and back."""
         count = len(self._hosts)
         # What has no bandwidth is out of reach at any price.
         closed = np.where(np.isinf(self._capacities.seconds), np.inf, units)

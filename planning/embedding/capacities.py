@@ -42,7 +42,7 @@ class Capacities:
         return len(self.free)
 
     def rows_of(self, link: DirectedLink) -> list[int]:
-        """The rows that a unit on a directed link counts in."""
+        """Return the rows that a unit on a directed link counts in."""
         return self._rows[link]
 
     def loads(self, traffic: Mapping[DirectedLink, Fraction]) -> dict[int, Fraction]:

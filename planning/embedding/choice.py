@@ -160,7 +160,7 @@ class Columns:
         return most is None or bool((np.bincount(self.job[used]) <= most).all())
 
     def embeddings(self, units: Units) -> tuple[JobEmbedding, ...]:
-        """What the units stand for, heaviest topology of a job first."""
+        """Return what the units stand for, heaviest topology of a job first."""
         parts: list[list[Part]] = [[] for _ in self.jobs]
         for column in np.flatnonzero(units):
             job, place = self.names[column]

@@ -57,7 +57,7 @@ def _hang(region: Region, aggregator: str, turn: int, parents: dict[str, str]) -
 
 
 def cheapest_tree(whole: Region, distance: Prices) -> tuple[float, Tree]:
-    """The tree of least total distance between children and parents, and that total.
+    """Return the tree of least total distance between children and parents, and that total.
 
     `distance` (n, n): the price of exchanging a unit both ways between two of the hosts of `whole`,
     in their order; 0 from a host to itself, infinite where there is no way. By dynamic programming
@@ -124,7 +124,10 @@ class _Choice:
         self.number = {name: i for i, name in enumerate(self.names)}
 
     def collect(self, region: Region) -> Prices:
-        """The price (n,) of bringing a region's data to each host; infinite outside the region."""
+        """Return the price (n,) of bringing a region's data to each host.
+
+        Infinite outside the region.
+        """
         workers = [self.number[worker] for worker in region.workers]
         total = self.distance[workers].sum(axis=0)
         for part in region.parts:

@@ -83,7 +83,7 @@ class Embedding:
         return self.objective / self.programme_bound - 1 if self.programme_bound else 0.0
 
     def job(self, number: int) -> JobEmbedding:
-        """The embedding of a job by its number; PlanError if it is not there."""
+        """Return the embedding of a job by its number; PlanError if it is not there."""
         for embedding in self.jobs:
             if embedding.demand.job == number:
                 return embedding
@@ -101,7 +101,7 @@ def slots_taken(jobs: Sequence[JobEmbedding]) -> dict[str, int]:
 
 
 def what_is_left(resources: Resources, others: Sequence[JobEmbedding]) -> Resources:
-    """What other jobs, each at the pace of its own embedding, leave of some resources.
+    """Return what other jobs, each at the pace of its own embedding, leave of some resources.
 
     Of a link that they would fill a newcomer still gets its fair share with them: bandwidth over
     one more than the jobs that use it.

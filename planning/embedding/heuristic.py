@@ -40,7 +40,7 @@ ROUNDING = 1e-6
 def search(
     jobs: Sequence[Candidates], groups: Sequence[Group], options: Options, deadline: float
 ) -> tuple[Columns, Units | None]:
-    """The best units found, and the columns they are of; adds candidates to the jobs.
+    """Return the best units found, and the columns they are of; adds candidates to the jobs.
 
     None if no choice keeps within slots and numbers of topologies.
     """
@@ -66,7 +66,7 @@ def search(
 
 
 def bound_of(columns: Columns, units: Units | None) -> float:
-    """What the prices at a choice prove: no choice of any weights takes less, in seconds."""
+    """Return what the prices at a choice prove: no choice of any weights takes less, in seconds."""
     if units is None:
         return 0.0
     prices = prices_of(columns.loads(units))
@@ -80,7 +80,7 @@ def bound_of(columns: Columns, units: Units | None) -> float:
 
 
 def prices_of(loads: Vector) -> Vector:
-    """A price for a second of each row, together 1: exponential in the rows' loads."""
+    """Return a price for a second of each row, together 1: exponential in the rows' loads."""
     worst = float(loads.max(initial=0.0))
     if not worst:
         return np.full(len(loads), 1 / max(1, len(loads)))
@@ -187,7 +187,9 @@ def _most_now(columns: Columns, units: Units, most: int) -> NDArray[np.int64]:
 def _costs(
     columns: Columns, units: Units, options: Units, after: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """What it costs (options,) to go on with each, with the rows' loads `after` (options, rows)."""
+    """Return what it costs (options,) to go on with each, with the rows' loads `after` (options,
+    rows).
+    """
     worst = after.max(axis=1)
     scale = float(worst.max(initial=0.0)) or 1.0
     norm = ((after / scale) ** NORM).mean(axis=1) ** (1 / NORM) * scale

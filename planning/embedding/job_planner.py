@@ -58,7 +58,10 @@ def _embed(network: Network, request: PlanRequest, allocator: Allocator) -> JobE
 
 
 def demand_of(request: PlanRequest) -> JobDemand:
-    """A request as the embedding's programme has it; PlanError if it asks for something else."""
+    """Return a request as the embedding's programme has it.
+
+    PlanError if it asks for something else.
+    """
     _check(request)
     wanted = request.embedding
     return JobDemand(
@@ -74,7 +77,7 @@ def demand_of(request: PlanRequest) -> JobDemand:
 
 
 def resources_of(network: Network, request: PlanRequest, allocator: Allocator) -> Resources:
-    """What is free for a job: slots in whole windows, for no more trees than it may have.
+    """Return what is free for a job: slots in whole windows, for no more trees than it may have.
 
     PlanError for a link without bandwidth.
     """
@@ -103,7 +106,7 @@ def _check(request: PlanRequest) -> None:
 def _next_epoch(
     network: Network, request: PlanRequest, before: JobPlan, allocator: Allocator
 ) -> JobPlan:
-    """The trees of switches anew, with the same servers and shares; what hosts sum stays.
+    """Return the trees of switches anew, with the same servers and shares; what hosts sum stays.
 
     A server that is not among `request.servers`, if there are any, gives way to the first of these
     that has no tree yet.

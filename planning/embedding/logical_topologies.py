@@ -61,7 +61,7 @@ class LogicalTopology:
         return sum((load for (_, v), load in self.traffic.items() if v == node), Fraction(0))
 
     def describe(self) -> str:
-        """A line for people."""
+        """Return a line for people."""
         if self.order:
             return f"ring {' '.join(self.order)}"
         inner = [name for name in self.aggregators if name != self.root]
@@ -83,7 +83,7 @@ class Paths:
         self._routes = PlainRoutes(self.network)
 
     def links(self, source: str, target: str) -> tuple[DirectedLink, ...]:
-        """The directed links from one host to another; PlanError if there is no way."""
+        """Return the directed links from one host to another; PlanError if there is no way."""
         if (source, target) not in self._links:
             if target not in self._hops:
                 self._hops[target] = self._routes.next_hops(target)
@@ -103,7 +103,7 @@ def parameter_server(paths: Paths, workers: Sequence[str], server: str) -> Logic
 
 
 def aggregation_tree(paths: Paths, root: str, parents: Mapping[str, str]) -> LogicalTopology:
-    """A tree of hosts: each sums what its children send, and passes results back (002)."""
+    """Return a tree of hosts: each sums what its children send, and passes results back (002)."""
     return _tree(paths, Model.AGGREGATION_TREE, root, parents)
 
 
@@ -129,7 +129,8 @@ def ring(paths: Paths, order: Sequence[str]) -> LogicalTopology:
 
 
 def physical_order(network: Network, workers: Sequence[str]) -> tuple[str, ...]:
-    """The workers as they are wired: around a physical ring if there is one, else rack by rack.
+    """Return the workers as they are wired: around a physical ring if there is one, else rack by
+    rack.
 
     Rack by rack is the order in which a walk along the spanning tree of their paths meets them, so
     that no link of that tree is crossed more than once in each direction.
@@ -158,7 +159,7 @@ def in_network_tree(
     sums: Callable[[str], bool],
     max_hops: int = HOPS_DEFAULT,
 ) -> LogicalTopology | None:
-    """A tree of links to `server`, summed at the switches that `sums`; results are copied.
+    """Return a tree of links to `server`, summed at the switches that `sums`; results are copied.
 
     None where packets could not take it: too many flows at the server, or more than `max_hops`
     entries of a stack.
@@ -176,7 +177,7 @@ def in_network_tree(
 
 
 def summing(route: Route) -> list[str]:
-    """The switches of a route that hold slots."""
+    """Return the switches of a route that hold slots."""
     return [name for name, meeting in route.meetings.items() if meeting.merged]
 
 

@@ -15,7 +15,7 @@ from planning.model.routes import Route, make_route
 
 
 def host_part(part: Part) -> HostPart:
-    """A topology of hosts as agents run it; ValueError for a tree of switches."""
+    """Return a topology of hosts as agents run it; ValueError for a tree of switches."""
     topology = part.topology
     if topology.model is Model.IN_NETWORK:
         raise ValueError(f"{topology.describe()}: the switches sum it, not hosts")
@@ -25,7 +25,8 @@ def host_part(part: Part) -> HostPart:
 def realise(
     network: Network, request: PlanRequest, embedding: JobEmbedding, allocator: Allocator
 ) -> JobPlan:
-    """The job's plan that runs an embedding: of `request`, job, epoch, workers, lanes and window.
+    """Return the job's plan that runs an embedding: of `request`, job, epoch, workers, lanes and
+    window.
 
     Reserves slots and groups for the trees of switches, whose shares add up to 1. PlanError as
     `job_plan` where packets cannot take a tree, or if slots ran out since.
@@ -58,7 +59,7 @@ def in_switches(part: Part) -> bool:
 
 
 def route_of(network: Network, workers: tuple[str, ...], part: Part) -> Route:
-    """The route of a tree of switches."""
+    """Return the route of a tree of switches."""
     topology = part.topology
     # Slots are held where flows meet; a switch that passes one flow on sums nothing.
     return make_route(network, workers, topology.parents, topology.root, topology.slots_at)

@@ -72,7 +72,8 @@ def plan_beside(
     others: Sequence[JobEmbedding],
     options: Options | None = None,
 ) -> Embedding:
-    """New jobs against what others, which stay as they are, leave; `resources` count them not.
+    """Return new jobs against what others, which stay as they are, leave; `resources` count them
+    not.
 
     `seconds` is that of the new jobs with what is left. PlanError as `plan_embedding`.
     """

@@ -103,7 +103,7 @@ class _Solved:
 
 
 def _relaxed(columns: Columns, scale: float) -> _Solved:
-    """The programme over these columns alone."""
+    """Return the programme over these columns alone."""
     programme = LinearProgram(maximise=False)
     units = columns.options.units
     busiest = programme.add_variable(1.0)
@@ -141,7 +141,10 @@ def _relaxed(columns: Columns, scale: float) -> _Solved:
 def solve_integers(
     columns: Columns, relaxed: Relaxed, known: Units | None, scale: float, time_limit: float
 ) -> Chosen:
-    """The best units on the columns, from `known` on; it may be proved that there are no better."""
+    """Return the best units on the columns, from `known` on.
+
+    It may be proved that there are no better.
+    """
     options, units = columns.options, columns.options.units
     keep = np.arange(len(columns))
     if known is not None:

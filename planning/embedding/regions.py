@@ -41,7 +41,8 @@ class Region:
 def find_regions(
     resources: Resources, paths: Paths, workers: Sequence[str], auxiliary: Sequence[str]
 ) -> Region:
-    """The job's workers, with an inner region for every oversubscribed one of two or more workers.
+    """Return the job's workers, with an inner region for every oversubscribed one of two or more
+    workers.
 
     PlanError if workers cannot reach each other.
     """
@@ -57,7 +58,7 @@ def find_regions(
 
 
 def _pieces(network: Network, workers: Sequence[str], auxiliary: Sequence[str]) -> list[set[str]]:
-    """Sets of nodes, small layers first; those of one layer share no node."""
+    """Return sets of nodes, small layers first; those of one layer share no node."""
     if not network.switches:
         return []
     levels = _levels(network, workers)
@@ -89,7 +90,7 @@ def _levels(network: Network, workers: Sequence[str]) -> dict[str, int]:
 
 
 def _components(network: Network, nodes: set[str], inner: set[str]) -> list[set[str]]:
-    """What hangs together by the switches in `inner`."""
+    """Return what hangs together by the switches in `inner`."""
     pieces, seen = [], set[str]()
     for start in sorted(inner):
         if start in seen:
@@ -132,7 +133,10 @@ def _crossing(links: Sequence[DirectedLink], piece: set[str]) -> Iterator[Direct
 def _nest(
     piece: set[str], within: list[set[str]], workers: Sequence[str], hosts: Sequence[str]
 ) -> Region:
-    """A region with the outermost of the sets in it as parts; sets are nested or share nothing."""
+    """Return a region with the outermost of the sets in it as parts.
+
+    Sets are nested or share nothing.
+    """
     smaller = [other for other in within if other < piece]
     outermost = [one for one in smaller if not any(one < other for other in smaller)]
     for i, one in enumerate(outermost):

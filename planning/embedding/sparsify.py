@@ -30,7 +30,10 @@ def sparsify(columns: Columns, units: Units) -> Units:
 
 
 def _without(columns: Columns, units: Units, column: int, limit: float) -> Units | None:
-    """The units without a column, its own on others in use; None if a row would be over `limit`."""
+    """Return the units without a column, its own on others in use.
+
+    None if a row would be over `limit`.
+    """
     same = columns.group == columns.group[column]
     others = np.flatnonzero((units > 0) & same & (np.arange(len(columns)) != column))
     if not len(others):

@@ -104,7 +104,7 @@ class SwitchTrees:
     def _links(
         self, centre: str, before: Mapping[str, str | None], root: str
     ) -> frozenset[tuple[str, str]] | None:
-        """The links of the paths from the centre to all workers' switches and to `root`."""
+        """Return the links of the paths from the centre to all workers' switches and to `root`."""
         above: dict[str, str] = {}
         ends = {root, *(self._access[worker] for worker in self._workers)}
         for end in ends:

@@ -173,7 +173,7 @@ class Allocator:
                     del ranges[job, tree_number]
 
     def copy(self) -> Allocator:
-        """An allocator that holds the same, to try a plan with."""
+        """Return an allocator that holds the same, to try a plan with."""
         return Allocator(
             self.network,
             {switch: dict(ranges) for switch, ranges in self._ranges.items()},
@@ -181,5 +181,5 @@ class Allocator:
         )
 
     def in_use(self, switch: str) -> dict[tuple[int, int], tuple[int, int]]:
-        """The ranges at a switch: (job, tree) -> (first slot, number of slots)."""
+        """Return the ranges at a switch: (job, tree) -> (first slot, number of slots)."""
         return dict(self._ranges.get(switch, {}))

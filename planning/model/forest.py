@@ -87,7 +87,7 @@ class RatedTree:
         return delay
 
     def loads(self, graph: PlanningGraph) -> dict[Edge, Fraction]:
-        """What the tree takes of each edge's capacity in its busier direction."""
+        """Return what the tree takes of each edge's capacity in its busier direction."""
         return {
             graph.edge(node, parent): self.rate * self.flows.get(node, 1)
             for node, parent in self.parents.items()

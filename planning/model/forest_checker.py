@@ -34,7 +34,7 @@ def forest_faults(
     options: ForestOptions,
     slots: Mapping[str, int] | None = None,
 ) -> list[str]:
-    """What is wrong with a forest, a line a fault; empty if it holds.
+    """Return what is wrong with a forest, a line a fault; empty if it holds.
 
     Every tree must reach all workers over edges of the network, meet the limits of the options, sum
     only where nodes combine, and have an exact rate; together they must fit every edge in both
@@ -151,7 +151,7 @@ def _diameter(graph: PlanningGraph, tree: RatedTree) -> float:
 
 
 def _capacity_faults(graph: PlanningGraph, trees: Iterable[RatedTree]) -> Iterator[str]:
-    """Sums go up, each flow of its own; results come down once an edge."""
+    """Yield the edges that are overloaded: sums go up flow by flow, results down once an edge."""
     carried: dict[tuple[str, str], Fraction] = {}
     for tree in trees:
         for node, parent in tree.parents.items():

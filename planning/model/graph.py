@@ -60,12 +60,12 @@ class PlanningGraph:
         return len(self.workers) == len(self.nodes)
 
     def edge(self, u: str, v: str) -> Edge:
-        """The key of the edge between two nodes."""
+        """Return the key of the edge between two nodes."""
         return (u, v) if self.index[u] < self.index[v] else (v, u)
 
 
 def planning_graph(network: Network, workers: Iterable[str] | None = None) -> PlanningGraph:
-    """The planning graph of a network; `workers` None: all its hosts.
+    """Return the planning graph of a network; `workers` None: all its hosts.
 
     PlanError names a link without bandwidth, an unknown worker, or workers that are cut off.
     """

@@ -176,7 +176,7 @@ def _part(
 
 
 def _stacks(network: Network, route: Route, worker: str, w: int) -> tuple[list[Hop], list[Hop]]:
-    """The entries of a worker's switches on the way up, and on the way down."""
+    """Return the entries of a worker's switches on the way up, and on the way down."""
     up: list[Hop] = []
     down: list[Hop] = []
     before, node = worker, route.parents[worker]

@@ -87,7 +87,7 @@ def _check_arrivals(workers: tuple[str, ...], server: str, last: Meeting) -> Non
 
 
 def outgoing(meeting: Meeting) -> list[tuple[int, ...]]:
-    """The workers summed in each flow that leaves a switch."""
+    """Return the workers summed in each flow that leaves a switch."""
     kept = [flow.workers for flow in meeting.flows[meeting.merged :]]
     if not meeting.merged:
         return kept

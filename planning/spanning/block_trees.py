@@ -45,7 +45,10 @@ class BlockTrees:
     def choose(
         self, *, max_trees: int, min_rate: Fraction, gap: float, seed: int, deadline: float
     ) -> Choice:
-        """The best `max_trees` of them, by branch and bound; trees by the edges of the blocks."""
+        """Return the best `max_trees` of them, by branch and bound.
+
+        Trees by the edges of the blocks.
+        """
         return choose_trees(
             self.blocks,
             list(all_trees(self.blocks)),

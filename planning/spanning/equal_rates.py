@@ -27,7 +27,10 @@ def copies(numbered: NumberedGraph, rate: Fraction) -> list[int]:
 
 
 def largest_rate(numbered: NumberedGraph, count: int, bound: Fraction) -> Fraction:
-    """The largest rate of which there are `count` trees; `bound`: the strength of the network."""
+    """Return the largest rate of which there are `count` trees.
+
+    `bound`: the strength of the network.
+    """
     values = set(numbered.capacity)
     # At the least capacity's share every edge is good for all trees.
     least, most = min(values) / count, bound / count
@@ -63,7 +66,8 @@ def trees_of_rate(
 def unit_rates(
     numbered: NumberedGraph, bound: Fraction, gap: Fraction, *, seed: int, deadline: float
 ) -> dict[Tree, Fraction] | None:
-    """The fewest trees of a rate that divides the unit of all capacities, for (1 - gap) of `bound`.
+    """Return the fewest trees of a rate that divides the unit of all capacities, for (1 - gap) of
+    `bound`.
 
     `bound`: the strength. None if they are many, or not found before the deadline.
     """

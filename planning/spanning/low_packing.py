@@ -75,5 +75,5 @@ class LowPacking:
         generate_columns(self._packing.solve, price)
 
     def rates(self) -> Mapping[Tree, Fraction]:
-        """The best rates of the trees in the pool, without those that get none."""
+        """Return the best rates of the trees in the pool, without those that get none."""
         return exact_rates(self.numbered, list(self.pool)) or {}

@@ -46,7 +46,7 @@ class LowTrees:
         return list(self._ways)
 
     def short_tree(self, lengths: Lengths, root: int) -> Tree:
-        """A short tree within the limits, from one of `roots`; lengths are 0 or more."""
+        """Return a short tree within the limits, from one of `roots`; lengths are 0 or more."""
         blocked = float(lengths.sum()) + 1.0
         lengths = np.where(self._blocked, blocked, lengths)
         ways = self._ways[root]

@@ -194,7 +194,10 @@ def _chosen(
 
 
 def _measure(numbered: NumberedGraph, options: ForestOptions) -> tuple[list[int], int]:
-    """What an edge adds to a distance, and the limit H: picoseconds if limited so, else edges."""
+    """Return what an edge adds to a distance, and the limit H.
+
+    Picoseconds if limited so, else edges.
+    """
     limits = limits_of(options)
     if limits.delay is None:
         height = limits.height
@@ -263,7 +266,7 @@ class _Growth:
         return found
 
     def _rate(self, tree: Tree, residual: Whole) -> int:
-        """What a finished tree takes: b if its edges have it, or the least left anywhere."""
+        """Return what a finished tree takes: b if its edges have it, or the least left anywhere."""
         if self.share is None:
             return int(residual[residual >= self.least].min())
         return min(self.share, int(residual[list(tree)].min()))

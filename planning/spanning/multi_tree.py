@@ -144,7 +144,7 @@ class _Planning:
             self.best = rates
 
     def plan(self) -> tuple[Rates, Certificate]:
-        """The trees with rates, and why there is no faster plan."""
+        """Return the trees with rates, and why there is no faster plan."""
         free = self.limits.none and self.most is None
         if free:
             self._offer_many()
@@ -261,7 +261,7 @@ class _Planning:
         yield (sum(self.best.values(), Fraction(0)) + bound) / 2
 
     def _grow_within(self) -> Grow | None:
-        """What makes short trees within the limits, None if there are none."""
+        """Return what makes short trees within the limits, None if there are none."""
         if self.limits.none:
             return self._shortest
         low = self._low_trees()

@@ -44,7 +44,7 @@ class Limits:
 
 
 def limits_of(options: ForestOptions) -> Limits:
-    """The limits that the options set."""
+    """Return the limits that the options set."""
     delay = options.max_delay
     return Limits(options.max_height, None if delay is None else round(delay * TICKS))
 
@@ -109,7 +109,7 @@ class NumberedGraph(NumberedEdges):
         return self.adjacency(range(len(self.ends)))
 
     def adjacency(self, edges: Iterable[int]) -> list[list[tuple[int, int]]]:
-        """The (edge, neighbour) pairs of every node in a subgraph."""
+        """Return the (edge, neighbour) pairs of every node in a subgraph."""
         links: list[list[tuple[int, int]]] = [[] for _ in range(self.size)]
         for edge in edges:
             u, v = self.ends[edge]
@@ -118,7 +118,10 @@ class NumberedGraph(NumberedEdges):
         return links
 
     def minimum_tree(self, lengths: Lengths) -> NDArray[np.int64]:
-        """The edges of a minimum spanning tree; lengths are 0 or more, infinite ones last."""
+        """Return the edges of a minimum spanning tree.
+
+        Lengths are 0 or more, infinite ones last.
+        """
         # The routine reads 0 as 'no edge', and breaks ties by position: the shift keeps the order.
         shifted = lengths + (1e-12 + 1e-12 * float(lengths.max()))
         matrix = csr_matrix((shifted, self.heads, self._starts), shape=(self.size, self.size))
@@ -180,7 +183,8 @@ class NumberedGraph(NumberedEdges):
         return [1] * len(self.ends)
 
     def best_root(self, edges: Sequence[int], limits: Limits) -> int | None:
-        """The node that makes a tree lowest (the first of several), None if none meets the limits.
+        """Return the node that makes a tree lowest (the first of several), None if none meets the
+        limits.
 
         Lowest in picoseconds where these are limited, else in edges.
         """
@@ -197,7 +201,7 @@ class NumberedGraph(NumberedEdges):
         return min(fits, key=lambda node: (delays[node], heights[node], node), default=None)
 
     def rated(self, edges: Sequence[int], root: int, rate: Fraction) -> RatedTree:
-        """A tree by names, with its rate."""
+        """Return a tree by names, with its rate."""
         names = self.graph.nodes
         parents = {names[child]: names[parent] for _, parent, child in self.order(edges, root)}
         return RatedTree(names[root], parents, rate, {})
@@ -220,7 +224,8 @@ class NumberedGraph(NumberedEdges):
 
 
 def check_possible(numbered: NumberedGraph, options: ForestOptions) -> list[int]:
-    """The nodes that can be the root of a tree within the options; PlanError if there is none.
+    """Return the nodes that can be the root of a tree within the options; PlanError if there is
+    none.
 
     Of a tree that holds all workers. With both limits given, a node listed meets each of them,
     perhaps not both in one tree.

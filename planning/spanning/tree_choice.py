@@ -101,12 +101,12 @@ def _left_by(
 
 
 def residual(numbered: NumberedEdges, rates: Mapping[Tree, Fraction]) -> list[Fraction]:
-    """What trees leave of the capacity of every edge; negative where they do not fit."""
+    """Return what trees leave of the capacity of every edge; negative where they do not fit."""
     return _left_by(rates.values(), rates, numbered.capacity)
 
 
 def raised(numbered: NumberedEdges, rates: Mapping[Tree, Fraction]) -> dict[Tree, Fraction]:
-    """The rates of trees that fit, each raised in turn by what its edges have left."""
+    """Return the rates of trees that fit, each raised in turn by what its edges have left."""
     left = residual(numbered, rates)
     result = {}
     for tree, rate in rates.items():
@@ -118,7 +118,7 @@ def raised(numbered: NumberedEdges, rates: Mapping[Tree, Fraction]) -> dict[Tree
 
 
 def fractional_bound(numbered: NumberedEdges, trees: Sequence[Tree]) -> Fraction:
-    """What no rates of these trees add up to more than: exact, by the programme's duals.
+    """Return what no rates of these trees add up to more than: exact, by the programme's duals.
 
     For lengths l >= 0 of the edges, a tree's rate takes l(T) times itself of the sum of c_e l_e, so
     that all rates are at most this sum / the shortest tree. The duals are lengths next to the best.

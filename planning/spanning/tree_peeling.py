@@ -46,7 +46,7 @@ class Rest:
 
     @classmethod
     def of(cls, numbered: NumberedGraph, rate: Fraction) -> Rest:
-        """A network that is to carry a rate, at most its strength."""
+        """Return a network that is to carry a rate, at most its strength."""
         scale = math.lcm(rate.denominator, *(c.denominator for c in numbered.capacity))
         whole = [int(capacity * scale) for capacity in numbered.capacity]
         return cls(whole, int(rate * scale), Fraction(1, scale))
@@ -66,7 +66,8 @@ class Rest:
 def largest_share(
     numbered: NumberedGraph, rest: Rest, tree: Tree, above: Fraction = Fraction(0)
 ) -> tuple[Fraction, list[int]]:
-    """The largest rate, in units, that a tree may take, and the edges that a faster tree avoids.
+    """Return the largest rate, in units, that a tree may take, and the edges that a faster tree
+    avoids.
 
     These are the tree's slowest, or those across the partition that is short: the tree crosses it
     more often than it has to. If the rate is not above `above`, it is that of any step on the way.

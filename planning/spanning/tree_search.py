@@ -66,7 +66,8 @@ class TreeSearch:
     def improve(
         self, start: Iterable[Tree], *, enough: float, moves: int, deadline: float
     ) -> tuple[Tree, ...]:
-        """The best set found from a first one, after so many moves, or with `enough` throughput.
+        """Return the best set found from a first one, after so many moves, or with `enough`
+        throughput.
 
         The moves that a seed leads to are the same on every machine; a deadline may cut them off.
         """
@@ -91,7 +92,7 @@ class TreeSearch:
         return best.trees
 
     def _state(self, trees: tuple[Tree, ...]) -> _State | None:
-        """The best rates of a set of trees; None if they do not fit."""
+        """Return the best rates of a set of trees; None if they do not fit."""
         numbered = self.numbered
         packed = Packing(numbered.shares, trees, self.least).solve()
         if packed is None:
@@ -129,7 +130,7 @@ class TreeSearch:
         return np.exp([self._random.gauss(0.0, spread) for _ in self.numbered.ends])
 
     def _exchange(self, tree: Tree, room: Lengths) -> Tree | None:
-        """The tree with one full edge exchanged for another, rather one with room."""
+        """Return the tree with one full edge exchanged for another, rather one with room."""
         full = [edge for edge in tree if room[edge] < _ROOM]
         if not full:
             return None

@@ -50,7 +50,7 @@ def _reached(
     left: Sequence[int],
     roots: Collection[int],
 ) -> set[int] | None:
-    """The nodes that paid ways lead to from a terminal; None if a root is among them."""
+    """Return the nodes that paid ways lead to from a terminal; None if a root is among them."""
     reached = {start}
     queue = [start]
     for node in queue:

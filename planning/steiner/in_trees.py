@@ -156,7 +156,7 @@ class Problem:
         return done
 
     def used(self, task: NumberedTask, chosen: Chosen) -> frozenset[int]:
-        """The switches of a tree that have something to sum."""
+        """Return the switches of a tree that have something to sum."""
         meet = self.inflows(task, chosen)
         return frozenset(v for v in chosen.summing if meet.get(v, 0) > 1)
 
@@ -174,7 +174,7 @@ class Problem:
         return loads
 
     def time(self, chosen: Sequence[Chosen]) -> float:
-        """The time of the busiest link under trees, one a task."""
+        """Return the time of the busiest link under trees, one a task."""
         total: dict[int, float] = {}
         for task, one in zip(self.tasks, chosen, strict=True):
             for arc, load in self.loads(task, one).items():
@@ -194,7 +194,7 @@ class Problem:
         return levels
 
     def pruned(self, task: NumberedTask, parents: Tree) -> Tree:
-        """The part of a tree that leads from workers to the root."""
+        """Return the part of a tree that leads from workers to the root."""
         kept: Tree = {}
         for v, count in enumerate(task.local):
             if count:
@@ -341,7 +341,7 @@ def _numbered(
 def route_of(
     network: Network, problem: Problem, number: int, task: TreeTask, found: Chosen
 ) -> Route:
-    """The route of a tree that was found for task `number`."""
+    """Return the route of a tree that was found for task `number`."""
     names = problem.switches
     parents = {worker: network.access_switch(worker) for worker in task.workers}
     for v in sorted(found.parents):
@@ -354,7 +354,7 @@ def route_of(
 
 
 def exact_time(network: Network, pairs: Iterable[tuple[TreeTask, Route]]) -> Fraction:
-    """The time of the busiest link under routes, without rounding: frames over bit/s."""
+    """Return the time of the busiest link under routes, without rounding: frames over bit/s."""
     total: dict[tuple[str, str], Fraction] = {}
     for task, route in pairs:
         for link, load in link_loads(route, task.results).items():

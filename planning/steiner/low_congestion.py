@@ -90,7 +90,7 @@ def _trace(
     least: dict[int, Flows],
     merged: dict[int, list[Flows]],
 ) -> list[int]:
-    """The switches that the fewest flows at the root come from."""
+    """Return the switches that the fewest flows at the root come from."""
     task = problem.tasks[0]
     given = {task.root: len(least[task.root]) - 1}
     summing = []
@@ -107,7 +107,7 @@ def _trace(
 
 
 def min_plus(a: Flows, b: Flows, length: int) -> Flows:
-    """result[..., i] = the least a[..., j] + b[..., i - j], up to a length."""
+    """Return result[..., i] = the least a[..., j] + b[..., i - j], up to a length."""
     long, short = (a, b) if a.shape[-1] >= b.shape[-1] else (b, a)
     size = min(length, a.shape[-1] + b.shape[-1] - 1)
     result = np.full((*a.shape[:-1], size), math.inf)

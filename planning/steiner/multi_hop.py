@@ -90,7 +90,7 @@ def plan_multi_hop(network: Network, request: PlanRequest, allocator: Allocator)
 def plan_of_routes(
     network: Network, request: PlanRequest, answer: MultiHopAnswer, allocator: Allocator
 ) -> JobPlan:
-    """The job's plan on routes that were found; PlanError if slots or groups run out."""
+    """Return the job's plan on routes that were found; PlanError if slots or groups run out."""
     shares = request.shares or tuple(1 / len(request.servers) for _ in request.servers)
     return job_plan(network, request, answer.routes, shares, _results(request), allocator)
 

@@ -35,7 +35,7 @@ class TimeBound:
 
 
 def time_bound(problem: Problem, reached: float) -> TimeBound:
-    """A lower bound on the time of trees, of which some take `reached`.
+    """Return a lower bound on the time of trees, of which some take `reached`.
 
     Every task alone, among the loads that `problem` has already: the largest of their bounds.
     """
@@ -82,7 +82,7 @@ def _task_bound(problem: Problem, task: NumberedTask, reached: float) -> TimeBou
 
 
 def next_time(problem: Problem, time: float) -> float:
-    """The least time above another that some link takes for whole flows of the only task."""
+    """Return the least time above another that some link takes for whole flows of the only task."""
     share = problem.tasks[0].share
     capacity, load = np.array(problem.capacity), np.array(problem.load)
     limited = np.isfinite(capacity)

@@ -61,7 +61,7 @@ def _depth(problem: Problem, tree: Tree) -> int:
 
 
 def _fewest_hops(problem: Problem, root: int) -> Tree:
-    """A way to the root over the fewest switches, from wherever there is one."""
+    """Return a way to the root over the fewest switches, from wherever there is one."""
     tree: Tree = {}
     queue = [root]
     for v in queue:
@@ -129,5 +129,5 @@ def _score(problem: Problem, chosen: Chosen, latencies: _Latencies) -> tuple[flo
 
 
 def _rounded(value: float) -> float:
-    """A value without the noise of summation, so that equal candidates are equal."""
+    """Return a value without the noise of summation, so that equal candidates are equal."""
     return float(f"{value:.12g}")

@@ -111,7 +111,7 @@ class _Model:
                 )
 
     def _add_ranges(self) -> None:
-        """A switch sums for as many trees as it has slots for."""
+        """Let a switch sum for as many trees as it has slots for."""
         for v, ranges in enumerate(self.problem.ranges):
             terms = {task.sums[v]: 1.0 for task in self.tasks if v in task.sums}
             if len(terms) > ranges:
@@ -167,7 +167,7 @@ class _TaskModel:
             self._add_exit()
 
     def _hops(self) -> dict[int, int]:
-        """The fewest switches from each to the root, both counted, as far as allowed."""
+        """Return the fewest switches from each to the root, both counted, as far as allowed."""
         hops = {self.task.root: 1}
         queue = [self.task.root]
         for v in queue:
@@ -230,7 +230,7 @@ class _TaskModel:
                     self.program.set_bounds(self.next_hop[arc], 0.0, 0.0)
 
     def _add_flows(self) -> None:
-        """What meets at a switch leaves it, but for what is summed."""
+        """Require that what meets at a switch leaves it, but for what is summed."""
         for v, arcs in self.departures.items():
             terms, besides = self._taken_away(v)
             terms.update((self.flows[arc], 1.0) for arc in arcs)
@@ -243,7 +243,7 @@ class _TaskModel:
             self.program.add_constraint(terms, lower=local - besides)
 
     def _add_levels(self) -> None:
-        """A switch lies deeper than its next hop (Miller, Tucker and Zemlin 1960)."""
+        """Require that a switch lies deeper than its next hop (Miller, Tucker and Zemlin 1960)."""
         deepest = self.problem.limits.max_switches
         level = {
             v: self.program.add_variable(lower=hops, upper=1.0 if v == self.task.root else deepest)
@@ -270,7 +270,7 @@ class _TaskModel:
             self.program.add_constraint(terms, lower=self.task.local[v], upper=self.task.local[v])
 
     def _add_exit(self) -> None:
-        """What leaves the root for the server."""
+        """Add what leaves the root for the server."""
         root, task = self.task.root, self.task
         terms, besides = self._taken_away(root)
         leaving = self.program.add_variable(
@@ -286,7 +286,7 @@ class _TaskModel:
         self.model.carried[task.exit][leaving] = task.share
 
     def read(self, value: _Values) -> Chosen:
-        """The tree of a solution."""
+        """Return the tree of a solution."""
         task = self.task
         parents: Tree = {
             self.problem.tail[arc]: self.problem.head[arc]

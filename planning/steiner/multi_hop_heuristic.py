@@ -115,13 +115,13 @@ def improve(
 
 
 def _rank(problem: Problem, chosen: Chosen) -> tuple[bool, float, int]:
-    """What makes a tree good to start from."""
+    """Return what makes a tree good to start from."""
     frames = sum(problem.outflows(problem.tasks[0], chosen).values())
     return (not problem.fits([chosen]), problem.time([chosen]), frames)
 
 
 def _with_few(problem: Problem, start: Chosen) -> Iterable[Chosen]:
-    """A tree with the switches that sum chosen, where few may."""
+    """Return a tree with the switches that sum chosen, where few may."""
     task, most = problem.tasks[0], problem.limits.max_summing
     if most is None:
         yield start
@@ -139,7 +139,7 @@ def _with_few(problem: Problem, start: Chosen) -> Iterable[Chosen]:
 
 
 def least_busy(problem: Problem, parents: Tree, most: int) -> frozenset[int]:
-    """The switches of a tree that keep its links busy for the least time (SOAR)."""
+    """Return the switches of a tree that keep its links busy for the least time (SOAR)."""
     task = problem.tasks[0]
     names = [task.root, *parents]
     number = {v: i for i, v in enumerate(names)}
@@ -195,7 +195,7 @@ def _settle(tree: HangingTree, trials: int, random: Random) -> HangingTree:
 
 
 def _rebuilt(tree: HangingTree, v: int, random: Random) -> HangingTree:
-    """The tree with some of its ends hung anew, among them one below a switch."""
+    """Return the tree with some of its ends hung anew, among them one below a switch."""
     ends = tree.ends()
     if not ends:
         return tree
@@ -242,14 +242,14 @@ class _Few:
         return None
 
     def _placed(self, tree: HangingTree) -> HangingTree:
-        """A tree, or one of the same shape without excess, if other switches make one of it."""
+        """Return a tree, or one of its shape without excess, if other switches make one of it."""
         if not tree.excess:
             return tree
         placed = place_within(self.problem, tree.chosen().parents, self.most, self.time)
         return tree if placed is None else min(tree, self._with(placed), key=_excess)
 
     def _with(self, chosen: Chosen) -> HangingTree:
-        """A tree, or a new one for the same set, in which those sum that must."""
+        """Return a tree, or a new one for the same set, in which those sum that must."""
         tree = HangingTree(self.problem, chosen, self.time)
         others = sorted(tree.summing - self.bound_to, key=lambda v: (tree.out[v] - tree.meet[v], v))
         summing = self.bound_to.union(others[: self.most - len(self.bound_to)])

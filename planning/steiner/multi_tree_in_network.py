@@ -40,7 +40,10 @@ def plan_multi_tree(network: Network, request: PlanRequest, allocator: Allocator
 def plan_of(
     network: Network, request: PlanRequest, forest: Forest, allocator: Allocator
 ) -> JobPlan:
-    """The job's plan that runs the trees of a packing; PlanError for what agents cannot do."""
+    """Return the job's plan that runs the trees of a packing.
+
+    PlanError for what agents cannot do.
+    """
     if request.algorithm is not Algorithm.IN_NETWORK or request.results is Results.UNICAST:
         raise PlanError(
             "planner multi-tree sums in the switches and copies results there; use --algorithm "
@@ -80,7 +83,7 @@ def _check_links_of_hosts(
 def pack_in_network(
     network: Network, request: PlanRequest, allocator: Allocator | None = None
 ) -> Forest:
-    """The trees for a job and their rates, in the units of the links' bandwidths.
+    """Return the trees for a job and their rates, in the units of the links' bandwidths.
 
     Hosts with several links forward as well, as `hopsum plan` allows; a job's agents do not.
     PlanError if no tree meets the request, saying why.
@@ -97,7 +100,7 @@ def pack_in_network(
 def packing_problem(
     network: Network, request: PlanRequest, allocator: Allocator | None = None
 ) -> PackingProblem:
-    """What there is to pack trees in: the slots that other jobs leave are limits."""
+    """Return what there is to pack trees in: the slots that other jobs leave are limits."""
     allocator = allocator or Allocator(network)
     return PackingProblem(
         planning_graph(network, request.workers),

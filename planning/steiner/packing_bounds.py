@@ -32,7 +32,9 @@ def whole_lengths(prices: NDArray[np.float64]) -> Lengths:
 
 
 def simple_lengths(prices: NDArray[np.float64]) -> Lengths | None:
-    """The whole lengths, from 0, in whose proportion prices are but for rounding, if they are."""
+    """Return the whole lengths, from 0, in whose proportion prices are but for rounding, if they
+    are.
+    """
     largest = float(prices.max())
     if not largest > 0:
         return None
@@ -43,7 +45,7 @@ def simple_lengths(prices: NDArray[np.float64]) -> Lengths | None:
 def lengths_bound(
     problem: PackingProblem, lengths: Lengths, twice_shortest: int | None
 ) -> list[Certificate]:
-    """The bound that lengths of the edges prove, if there is one.
+    """Return the bound that lengths of the edges prove, if there is one.
 
     `twice_shortest`: twice the length that no tree is below, an edge counted half for each flow
     upwards and half for its result. The trees take rate times length of sum(length * capacity).
@@ -79,7 +81,7 @@ def lengths_bound(
 
 
 def cut_bound(problem: PackingProblem) -> Certificate:
-    """The least bound that the links around a worker, or a node with its leaves, are.
+    """Return the least bound that the links around a worker, or a node with its leaves, are.
 
     A node sends on by itself what it does not add, or what meets there beyond the fan-in.
     """
@@ -103,7 +105,7 @@ def cut_bound(problem: PackingProblem) -> Certificate:
 
 
 def few_trees_bound(problem: PackingProblem, max_trees: int | None) -> list[Certificate]:
-    """The bound of K trees: K times the largest rate at which some tree joins all workers.
+    """Return the bound of K trees: K times the largest rate at which some tree joins all workers.
 
     There are also no more of them than `most_trees`.
     """
@@ -158,7 +160,7 @@ def _least_flows(problem: PackingProblem, inside: tuple[str, ...]) -> int:
 
 
 def _neighbourhoods(problem: PackingProblem) -> Iterator[tuple[str, ...]]:
-    """Sets with a worker and without a root."""
+    """Return sets with a worker and without a root."""
     graph = problem.graph
     for worker in sorted(graph.workers, key=graph.index.__getitem__):
         yield (worker,)
@@ -173,7 +175,7 @@ def _neighbourhoods(problem: PackingProblem) -> Iterator[tuple[str, ...]]:
 
 
 def _parts(problem: PackingProblem, cut: list[Edge]) -> tuple[tuple[str, ...], ...]:
-    """The pieces that hold workers or roots once the edges are cut, where there are several."""
+    """Return the pieces that hold workers or roots once edges are cut, where there are several."""
     index = problem.index
     left: nx.Graph[str] = nx.Graph()
     left.add_nodes_from(problem.graph.nodes)

@@ -108,7 +108,7 @@ class PackingProblem:
         return self.crossing == self.merging
 
     def tree(self, union: set[Edge], root: str) -> RatedTree | None:
-        """The tree, of rate 0, that hangs the workers up at `root` by the edges given.
+        """Return the tree, of rate 0, that hangs the workers up at `root` by the edges given.
 
         As low as the edges allow; None if they do not join all workers to the root.
         """
@@ -134,7 +134,7 @@ class PackingProblem:
         return RatedTree(root, parents, Fraction(0), self.flows(root, parents))
 
     def flows(self, root: str, parents: Mapping[str, str]) -> dict[str, int]:
-        """The flows that leave each node upwards, where they are not one."""
+        """Return the flows that leave each node upwards, where they are not one."""
         order = [root]
         children: dict[str, list[str]] = {}
         for node, parent in parents.items():

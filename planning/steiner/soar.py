@@ -71,7 +71,7 @@ def soar(
 
 
 def _ordered(parents: Sequence[int]) -> tuple[list[int], list[int], list[list[int]]]:
-    """The switches from the root on, their depths (of the root 0), and their children."""
+    """Return the switches from the root on, their depths (of the root 0), and their children."""
     children: list[list[int]] = [[] for _ in parents]
     order = []
     for v, parent in enumerate(parents):
@@ -104,7 +104,7 @@ def _ways_up(
 
 
 def _either(plain: Costs, sums: Costs, length: int) -> Costs:
-    """The better of not summing with j switches below, and summing with j - 1."""
+    """Return the better of not summing with j switches below, and summing with j - 1."""
     size = min(length, max(plain.shape[1], sums.shape[1] + 1))
     result = np.empty((plain.shape[0], size))
     result[:, : plain.shape[1]] = plain

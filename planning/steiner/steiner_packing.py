@@ -236,7 +236,7 @@ def _check_slots(problem: PackingProblem) -> None:
 
 
 def _thick_enough(problem: PackingProblem, options: ForestOptions) -> PackingProblem:
-    """The problem without the edges that no tree of the least rate can use."""
+    """Return the problem without the edges that no tree of the least rate can use."""
     graph = problem.graph
     thin = [edge for edge, capacity in graph.capacity.items() if capacity < options.min_rate]
     if not thin:
@@ -252,7 +252,7 @@ def _thick_enough(problem: PackingProblem, options: ForestOptions) -> PackingPro
 
 
 def _near_enough(problem: PackingProblem, max_delay: float | None) -> PackingProblem:
-    """The problem without the edges that no worker can use within a delay, in seconds."""
+    """Return the problem without the edges that no worker can use within a delay, in seconds."""
     if max_delay is None:
         return problem
     graph = problem.graph
@@ -309,7 +309,7 @@ def _quickest(
 
 
 def _quickest_tree(problem: PackingProblem, root: str) -> RatedTree | None:
-    """The tree in which every worker is as near to the root as can be, in seconds."""
+    """Return the tree in which every worker is as near to the root as can be, in seconds."""
     union = {
         problem.graph.edge(node, before)
         for node, (_, before) in _quickest(problem, (root,)).items()
@@ -319,7 +319,7 @@ def _quickest_tree(problem: PackingProblem, root: str) -> RatedTree | None:
 
 
 def _shallowest(problem: PackingProblem, options: ForestOptions) -> list[RatedTree]:
-    """The lowest tree for each root that reaches the workers within `max_height`.
+    """Return the lowest tree for each root that reaches the workers within `max_height`.
 
     With `max_delay` also the quickest one; none that is beyond either.
     """

@@ -104,7 +104,8 @@ class SteinerTables:
                 table[mask, at] = np.minimum(table[mask, at], both.min(axis=0))
 
     def length(self, root: int) -> int | None:
-        """The length of a minimum tree that gathers all terminals at `root`; None: there is none.
+        """Return the length of a minimum tree that gathers all terminals at `root`; None: there is
+        none.
 
         Where some nodes do not add, an arc counts once for each flow on it.
         """
@@ -112,7 +113,7 @@ class SteinerTables:
         return None if found >= _FAR else found
 
     def arcs(self, root: int) -> set[tuple[int, int]]:
-        """The arcs (tail, head) of a minimum tree; LookupError if there is none."""
+        """Return the arcs (tail, head) of a minimum tree; LookupError if there is none."""
         if self.length(root) is None:
             raise LookupError(f"no tree gathers all terminals at node {root}")
         return set(self._walk(len(self._levels) - 1, len(self._levels[-1]) - 1, root))
@@ -156,7 +157,7 @@ class SteinerTables:
 
 @cache
 def _parts(mask: int) -> NDArray[np.intp]:
-    """The proper subsets of a set of bits that hold its lowest bit."""
+    """Return the proper subsets of a set of bits that hold its lowest bit."""
     lowest = mask & -mask
     rest = mask ^ lowest
     subsets = []

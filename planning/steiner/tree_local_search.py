@@ -77,12 +77,12 @@ class HangingTree:
             self._count(v, 1)
 
     def chosen(self) -> Chosen:
-        """The tree as it is."""
+        """Return the tree as it is."""
         parents = {v: parent for v, parent in enumerate(self.parent) if parent >= 0}
         return Chosen(parents, frozenset(self.summing))
 
     def copy(self) -> HangingTree:
-        """The same tree, to be changed apart from this one."""
+        """Return the same tree, to be changed apart from this one."""
         twin = copy(self)
         for name in ("parent", "meet", "out", "below"):
             setattr(twin, name, list(getattr(self, name)))
@@ -111,15 +111,15 @@ class HangingTree:
         return True
 
     def ends(self) -> list[int]:
-        """The switches that no other hangs under."""
+        """Return the switches that no other hangs under."""
         return [v for v, near in enumerate(self.children) if not near and self.parent[v] >= 0]
 
     def overloaded(self) -> list[int]:
-        """The switches whose link towards the root has excess."""
+        """Return the switches whose link towards the root has excess."""
         return [v for v, out in enumerate(self.out) if out and self._over(v, out, self.below[v])]
 
     def bound_to_sum(self) -> frozenset[int]:
-        """The switches where more flows begin than any of their links can take."""
+        """Return the switches where more flows begin than any of their links can take."""
         widest = {
             v: max((self.room[arc] for arc in arcs), default=0)
             for v, arcs in enumerate(self.problem.leaving)
@@ -132,7 +132,7 @@ class HangingTree:
         return v == self.root or self.parent[v] >= 0
 
     def under(self, v: int) -> list[int]:
-        """The switches at and below one."""
+        """Return the switches at and below one."""
         found = [v]
         for node in found:
             found += self.children[node]
@@ -263,7 +263,7 @@ class HangingTree:
         return self._excess(self._arc(v), flows, below) if flows else 0
 
     def _price_above(self, v: int, flows: int, below: int) -> float:
-        """What it costs from a switch of the tree to the server if more flows come in."""
+        """Return what it costs from a switch of the tree to the server if more flows come in."""
         price = 0.0
         while flows or self.task.unicast:
             before = self.out[v]

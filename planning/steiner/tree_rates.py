@@ -24,7 +24,7 @@ DUST = 1e-7
 
 
 def edge_loads(problem: PackingProblem, tree: RatedTree) -> dict[int, int]:
-    """The flows of a tree on each edge, by the edge's number."""
+    """Return the flows of a tree on each edge, by the edge's number."""
     return {
         problem.position[problem.graph.edge(node, parent)]: tree.flows.get(node, 1)
         for node, parent in tree.parents.items()
@@ -37,7 +37,7 @@ def choose_rates(
     options: ForestOptions,
     seconds: float,
 ) -> tuple[list[float], bool]:
-    """The rates, as parts of the largest capacity, of a best choice of at most K trees.
+    """Return the rates, as parts of the largest capacity, of a best choice of at most K trees.
 
     Keeps to `max_trees`, `min_rate` and the problem's `limits`; whether it was proved best in so
     many seconds. All rates are 0 if no choice meets them.
@@ -82,7 +82,7 @@ def choose_rates(
 
 
 def summing(problem: PackingProblem, tree: RatedTree) -> list[str]:
-    """The nodes at which two flows of a tree or more become one."""
+    """Return the nodes at which two flows of a tree or more become one."""
     meeting = Counter(tree.parents.values())
     for node, flows in tree.flows.items():
         meeting[tree.parents[node]] += flows - 1
