@@ -56,7 +56,8 @@ class Digests:
 
     def _kind(self, digest_id: int) -> DigestType:
         if digest_id not in self._types:
-            raise ControlError("INVALID_ARGUMENT", f"no digest has id {digest_id:#010x}")
+            # BMv2's code; ids of other kinds are INVALID_ARGUMENT there too.
+            raise ControlError("NOT_FOUND", f"no digest has id {digest_id:#010x}")
         return self._types[digest_id]
 
     def insert(self, entry: p4r.DigestEntry) -> None:

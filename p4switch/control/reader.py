@@ -64,6 +64,9 @@ class Reader:
             raise bad("a match or priority needs a table id")
         if request.HasField("meter_counter_data"):
             raise ControlError("UNIMPLEMENTED", "meters have no counters for each colour")
+        timed = request.HasField("time_since_last_hit")
+        if timed and request.table_id and not self._tables(request.table_id)[0].support_timeout:
+            raise bad(f"table {self._tables(request.table_id)[0].name!r} has no support_timeout")
         for table in self._tables(request.table_id):
             if request.is_default_action:
                 yield p4r.Entity(table_entry=self._default_entry(table))
@@ -102,12 +105,9 @@ class Reader:
             config = self._engine.direct_meter(table.name, entry)
             if config is not None:
                 message.meter_config.CopyFrom(meter_message(config))
-        if request.HasField("time_since_last_hit"):
-            if table.support_timeout:
-                last = self._engine.last_hit_us(table.name, entry)
-                message.time_since_last_hit.elapsed_ns = (self._now_us() - last) * 1000
-            elif request.table_id:
-                raise bad(f"table {table.name!r} has no support_timeout")
+        if request.HasField("time_since_last_hit") and table.support_timeout:
+            last = self._engine.last_hit_us(table.name, entry)
+            message.time_since_last_hit.elapsed_ns = (self._now_us() - last) * 1000
         return message
 
     def _default_entry(self, table: Table) -> p4r.TableEntry:

@@ -239,7 +239,7 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
             fail(context, error)
         self._timers.wake()
         if any(error is not None for error in outcome):
-            fail_parts(context, outcome, "updates")
+            fail_parts(context, outcome)
         return p4r.WriteResponse()
 
     def _write(self, current: Running, request: p4r.WriteRequest) -> batch.Outcome:
@@ -255,21 +255,25 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
     def Read(
         self, request: p4r.ReadRequest, context: grpc.ServicerContext
     ) -> Iterator[p4r.ReadResponse]:
-        """See the specification, chapter 11."""
+        """See the specification, chapter 11.
+
+        What stands before an entity that cannot be read is sent, then the call ends with that
+        one's code, as BMv2's does (only writes have an error for each part, section 10.4).
+        """
         found: list[p4r.Entity] = []
-        outcome: batch.Outcome = []
+        problem: ControlError | None = None
         try:
             self._check_device(request.device_id)
             with self._state_lock:
                 reader = self._current().reader
                 for entity in request.entities:
-                    outcome.append(_read_part(reader, entity, found))
+                    found.extend(reader.read(entity))
         except ControlError as error:
-            fail(context, error)
+            problem = error
         for start in range(0, len(found), ENTITIES_A_MESSAGE):
             yield p4r.ReadResponse(entities=found[start : start + ENTITIES_A_MESSAGE])
-        if any(error is not None for error in outcome):
-            fail_parts(context, outcome, "requests")
+        if problem is not None:
+            fail(context, problem)
 
     # --- the stream
 
@@ -415,14 +419,6 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
                 idle.timestamp = self._timers.date_ns()
                 self._offer(p4r.StreamMessageResponse(idle_timeout_notification=idle))
         return self._send_digests(running)
-
-
-def _read_part(reader: Reader, entity: p4r.Entity, found: list[p4r.Entity]) -> ControlError | None:
-    try:
-        found.extend(reader.read(entity))
-    except ControlError as error:
-        return error
-    return None
 
 
 def _stream_error(

@@ -1,4 +1,4 @@
-"""gRPC statuses: one error for a whole request, or one p4.v1.Error for each part of it."""
+"""gRPC statuses: one error for a whole request, or one p4.v1.Error for each update."""
 
 from __future__ import annotations
 
@@ -21,13 +21,11 @@ def fail(context: grpc.ServicerContext, error: ControlError) -> NoReturn:
     raise AssertionError("abort does not return")
 
 
-def fail_parts(
-    context: grpc.ServicerContext, outcome: Sequence[ControlError | None], parts: str
-) -> NoReturn:
-    """End a call some of whose parts failed: UNKNOWN, and an error (or OK) for each part."""
+def fail_parts(context: grpc.ServicerContext, outcome: Sequence[ControlError | None]) -> NoReturn:
+    """End a write some of whose updates failed: UNKNOWN, and an error (or OK) for each."""
     failed = [(position, error) for position, error in enumerate(outcome) if error is not None]
     position, first = failed[0]
-    message = f"{len(failed)} of {len(outcome)} {parts} failed; number {position}: {first}"
+    message = f"{len(failed)} of {len(outcome)} updates failed; number {position}: {first}"
     status = rpc_status.Status(code=rpc_code.UNKNOWN, message=message)
     left = MESSAGE_BUDGET
     for error in outcome:

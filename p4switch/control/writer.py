@@ -77,6 +77,8 @@ class Writer:
     def _check_entry(table: Table, message: p4r.TableEntry) -> None:
         if message.is_const:
             raise bad("is_const is for replies: leave it out")
+        if message.idle_timeout_ns < 0:
+            raise bad(f"idle_timeout_ns {message.idle_timeout_ns}: expected 0 (none) or more")
         if message.HasField("time_since_last_hit"):
             raise bad("time_since_last_hit is for replies: leave it out")
         if message.HasField("meter_counter_data"):
@@ -122,29 +124,13 @@ class Writer:
             self._remember(table, entry, note)
             self._profiles.drop_one_shot(before)
         else:
-            key = self._entities.key(table, message)
-            entry = self._installed(table, key)
+            entry = self._installed(table, self._entities.key(table, message))
             if not entry.constant:
-                self._modify_rest(table, entry, message)
+                raise bad(
+                    f"table {table.name!r}: a MODIFY needs the entry's action; only direct "
+                    "counters and meters of const entries go without"
+                )
         self._set_direct(table, entry, meter, count, modify=True)
-
-    def _modify_rest(self, table: Table, entry: TableEntry, message: p4r.TableEntry) -> None:
-        """A MODIFY without an action changes what else the entry has."""
-        self._engine.modify_entry(
-            table.name,
-            TableEntry(
-                entry.matches,
-                entry.action,
-                entry.priority,
-                entry.member,
-                entry.group,
-                idle_timeout_ns=message.idle_timeout_ns,
-            ),
-        )
-        before = self._pipeline.notes.entries.get(self._pipeline.entry_key(table, entry))
-        one_shot = before.one_shot if before is not None else None
-        note = EntryNote(message.metadata, message.controller_metadata, one_shot)
-        self._remember(table, entry, note)
 
     def _delete_entry(self, table: Table, message: p4r.TableEntry) -> None:
         entry = self._entities.key(table, message)

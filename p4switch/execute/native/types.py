@@ -102,7 +102,7 @@ class Leaf:
 
 
 def leaves(kind: Type) -> list[Leaf]:
-    """All leaves of a header or struct (or of a plain value, with an empty path)."""
+    """All leaves of a header, struct or stack (or of a plain value, with an empty path)."""
     found: list[Leaf] = []
     offset = 0
     seen_varbit = False
@@ -112,6 +112,10 @@ def leaves(kind: Type) -> list[Leaf]:
         if isinstance(inner, Header | Struct):
             for member in inner.fields:
                 visit(member.type, f"{path}.f_{member.name}", path)
+        elif isinstance(inner, Stack):
+            for index in range(inner.size):
+                element = f"{path}.e[{index}]"
+                visit(inner.element, element, element)
         elif isinstance(inner, Bits | Bool | Varbit):
             found.append(Leaf(path, inner, offset, parent, seen_varbit))
             if isinstance(inner, Varbit):
@@ -123,6 +127,13 @@ def leaves(kind: Type) -> list[Leaf]:
 
     visit(kind, "", "")
     return found
+
+
+def has_stack(kind: Type) -> bool:
+    """Whether the type is a stack or has one inside."""
+    if isinstance(kind, Header | Struct | Union):
+        return any(has_stack(member.type) for member in kind.fields)
+    return isinstance(kind, Stack)
 
 
 def wire_width(kind: Type) -> int:

@@ -9,6 +9,7 @@ from p4switch import ir
 from p4switch.execute.native.types import (
     NARROW,
     Leaf,
+    has_stack,
     is_composite,
     is_scalar,
     leaves,
@@ -160,6 +161,9 @@ class Wire(Wide):
 
     def place_items(self, place: str, kind: ir.Type) -> list[Item]:
         """Items for all leaves of a place of header or struct type."""
+        if has_stack(kind):
+            # Only its valid elements count, and which these are the packet says.
+            raise self.unsupported("a stack as data")
         found = []
         for leaf in leaves(kind):
             text = f"{place}{leaf.path}"
@@ -299,6 +303,9 @@ def header_paths(kind: ir.Type, prefix: str = "") -> Iterator[str]:
     if isinstance(kind, ir.Header | ir.Struct):
         for member in kind.fields:
             yield from header_paths(member.type, f"{prefix}.f_{member.name}")
+    elif isinstance(kind, ir.Stack):
+        for index in range(kind.size):
+            yield from header_paths(kind.element, f"{prefix}.e[{index}]")
 
 
 def run_length(found: Sequence[Leaf], start: int) -> int:

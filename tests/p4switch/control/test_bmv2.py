@@ -112,8 +112,11 @@ def tables(client: Client) -> Script:
     def ternary(**matches: Any) -> p4r.Entity:
         return client.entry("ternary_table", drop, priority=1, **matches)
 
-    def lpm(value: int, length: int) -> p4r.Entity:
-        return client.entry("lpm_table", drop, lpm={"destination": (value, length)})
+    def lpm(value: int, length: int, **rest: Any) -> p4r.Entity:
+        return client.entry("lpm_table", drop, lpm={"destination": (value, length)}, **rest)
+
+    def without_action(value: int, length: int) -> p4r.Entity:
+        return client.entry("lpm_table", lpm={"destination": (value, length)})
 
     def default(table: str, action: p4r.Action | None) -> p4r.Entity:
         return client.entry(table, action, is_default_action=True)
@@ -170,6 +173,8 @@ def tables(client: Client) -> Script:
         ("an empty range", INSERT, ternary(range_={"ether_type": (9, 5)})),
         ("a range of everything", INSERT, ternary(range_={"ether_type": (0, 0xFFFF)})),
         ("prefix", INSERT, lpm(0xAB << 40, 8)),
+        ("negative timeout", INSERT, lpm(0xAC << 40, 8, idle_timeout_ns=-1)),
+        ("modify without action", MODIFY, without_action(0xAB << 40, 8)),
         ("bits beyond the prefix", INSERT, lpm(1, 8)),
         ("prefix of 0", INSERT, lpm(0, 0)),
         ("prefix too long", INSERT, lpm(0, 49)),
@@ -318,6 +323,27 @@ def test_reads_reply_alike(bmv2: Client, ours: Client) -> None:
     ]
     for request in requests:
         assert comparable(read(ours, request)) == comparable(read(bmv2, request))
+
+
+def test_failing_reads_end_alike(bmv2: Client, ours: Client) -> None:
+    table = p4r.TableEntry(table_id=0x02FFFFFF)
+    timed = ours.entry("exact_table", time_since_last_hit=p4r.TableEntry.IdleTimeout())
+    requests = [
+        p4r.Entity(table_entry=table),
+        p4r.Entity(direct_counter_entry=p4r.DirectCounterEntry(table_entry=table)),
+        p4r.Entity(counter_entry=p4r.CounterEntry(counter_id=0x12345678)),
+        p4r.Entity(action_profile_member=p4r.ActionProfileMember(action_profile_id=1)),
+        p4r.Entity(digest_entry=p4r.DigestEntry(digest_id=1)),
+        timed,
+    ]
+    for request in requests:
+        codes = []
+        for client in (bmv2, ours):
+            with pytest.raises(CallError) as caught:
+                client.read(request)
+            assert not caught.value.parts
+            codes.append(caught.value.code)
+        assert codes[0] == codes[1], request
 
 
 def comparable(entities: list[p4r.Entity]) -> list[p4r.Entity]:

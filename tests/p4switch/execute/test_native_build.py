@@ -167,10 +167,11 @@ def test_a_failed_compile_leaves_no_object(tmp_path: Path, cache: Path) -> None:
 
 
 def test_what_is_not_supported_is_refused_with_its_place() -> None:
-    stack = """
+    ahead = """
     headers_t ahead; ahead = p.lookahead<headers_t>();
     """
-    text = text_with(stack).replace("struct headers_t { h_t h; }", "struct headers_t { h_t[2] h; }")
-    with pytest.raises(UnsupportedError, match="a stack on the wire") as caught:
+    union = "header_union u_t { h_t a; } struct headers_t { u_t h; }"
+    text = text_with(ahead).replace("struct headers_t { h_t h; }", union)
+    with pytest.raises(UnsupportedError, match="a union on the wire") as caught:
         generate(compile_program(parse_text(text, "program.p4")))
     assert caught.value.position.line == 12
