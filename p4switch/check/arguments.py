@@ -253,9 +253,12 @@ def compile_time(
         if isinstance(kind, types.Extern):
             found[name] = extern_object(body, bound, kind)
         elif isinstance(kind, types.Int):
-            found[name] = ConstantEntity(
-                convert.to_type(body, bound.operand, kind, f"'{name}' of {what}")
-            )
+            value = convert.to_type(body, bound.operand, kind, f"'{name}' of {what}")
+            if value.constant is None:
+                raise body.error(
+                    bound.operand.position, f"'{name}' of {what} must be known when compiling"
+                )
+            found[name] = ConstantEntity(value)
     return found
 
 
@@ -269,5 +272,10 @@ def parameter_types(
             raise body.error(
                 parameter.position,
                 f"a parameter of the extern type '{kind}' cannot have a direction",
+            )
+        if kind is types.STRING and parameter.direction is not ast.Direction.NONE:
+            raise body.error(
+                parameter.position,
+                f"'{parameter.name}' becomes a string here, which cannot have a direction",
             )
     return kinds

@@ -270,10 +270,22 @@ def cast(body: Body, value: Value, target: types.Type) -> Value | None:
             return Value(value.position, target, None, int(value.constant))
         return constants.convert(value.constant, target, value.position)
     assert value.expression is not None
+    if isinstance(bare_target, types.Int):
+        assert isinstance(bare_source, types.Bits)
+        width = bare_source.width + (not bare_source.signed)
+        return Value(value.position, target, widened(value.expression, width))
     kind = body.lower(target, value.position)
+    if isinstance(bare_source, types.Int):
+        return Value(value.position, target, ir.Cast(kind, value.expression))
     if body.lower(source, value.position) == kind:
         return retyped(value, target)
     return Value(value.position, target, ir.Cast(kind, value.expression))
+
+
+def widened(expression: ir.Expression, width: int) -> ir.Expression:
+    """Hold an integer's value in `int<width>`, which is wide enough for it."""
+    kind = ir.Bits(width, True)
+    return expression if expression.type == kind else ir.Cast(kind, expression)
 
 
 def _castable(
@@ -284,6 +296,8 @@ def _castable(
     value: Value,
 ) -> bool:
     if isinstance(bare_source, types.Int):
+        if value.constant is None:
+            return isinstance(bare_target, types.Bits)
         if bare_target is types.BOOL:
             return value.constant in (0, 1)
         return isinstance(bare_target, types.Bits)
@@ -293,7 +307,7 @@ def _castable(
         return False
     if isinstance(bare_source, types.Bits):
         if isinstance(bare_target, types.Int):
-            return value.constant is not None
+            return True
         if bare_target is types.BOOL:
             return bare_source == types.BIT1
         if isinstance(target, types.Enum) and not isinstance(source, types.Enum):

@@ -98,6 +98,11 @@ def _priorities(
         if priority is None:
             if previous is not None:
                 priority = previous + step
+            elif any(p is not None for p in written):
+                raise body.error(
+                    item.position,
+                    "the first entry needs a priority, since others have one",
+                )
             else:
                 priority = 1 if step > 0 else (len(written) - 1) * -step + 1
         if priority < 0:

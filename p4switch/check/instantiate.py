@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import TYPE_CHECKING
 
 from p4switch import ir
@@ -134,7 +135,7 @@ def _constructed_type(
     if types.contains(kind, types.Unknown) and isinstance(reference, ast.SpecializedType):
         entity = body.scope.find(reference.base.name)
         if isinstance(entity, scope.GenericEntity):
-            return _inferred(body, entity, given, position)
+            return _inferred(body, entity, given, position, leave_open=True)
     return kind
 
 
@@ -171,8 +172,18 @@ def _constructor_parameters(
 
 
 def _inferred(
-    body: Body, entity: scope.GenericEntity, given: Sequence[ast.Argument], position: Position
+    body: Body,
+    entity: scope.GenericEntity,
+    given: Sequence[ast.Argument],
+    position: Position,
+    *,
+    leave_open: bool = False,
 ) -> types.Type:
+    """Infer the type arguments of a constructor call.
+
+    Those of a package may stay open where `leave_open` (the source writes `_`) or where optional
+    parameters are left out.
+    """
     declaration = entity.declaration
     parameters = _constructor_parameters(body, declaration, given, position)
     what = f"'{declaration.name}'"
@@ -180,6 +191,7 @@ def _inferred(
         # Only looked at here; the real evaluation comes when the type is known.
         scratch = Body(body.compiler, Unit(body.unit.name), body.scope, "constant")
         bounds = arguments.evaluate(scratch, parameters, given, what, position)
+    present = {bound.parameter.name for bound in bounds}
     unknowns = [types.Unknown(name) for name in declaration.type_parameters]
     inner = resolve.bind(entity.scope, declaration.type_parameters, unknowns)
     pairs: list[tuple[types.Type, Operand]] = []
@@ -196,7 +208,8 @@ def _inferred(
         unknowns,
         what,
         position,
-        leave_open=isinstance(declaration, ast.PackageDeclaration),
+        leave_open=isinstance(declaration, ast.PackageDeclaration)
+        and (leave_open or any(p.default is None for p in parameters if p.name not in present)),
     )
     return resolve.specialise(body.compiler, entity, found, position)
 
@@ -255,6 +268,13 @@ def _extern(
     position: Position,
 ) -> scope.ExternEntity:
     what = f"the constructor of '{kind.name}'"
+    for method in kind.declaration.methods:
+        if method.abstract:
+            raise body.error(
+                position,
+                f"'{kind.name}' has the abstract method '{method.name}': a declaration with a body "
+                "must give it",
+            )
     if kind.name in PACKETS:
         raise body.error(position, f"a '{kind.name}' cannot be made")
     parameters = _constructor_parameters(body, kind.declaration, given, position)
@@ -440,6 +460,8 @@ def _block(
     unit = Unit(entity.name)
     names = scope.Scope(entity.scope)
     for name, bound in entity.bindings.items():
+        bound = copy(bound)
+        bound.parameter = True
         declare(compiler, names, name, bound)
     is_parser = isinstance(declaration, ast.ParserDeclaration)
     body = Body(compiler, unit, names, "parser" if is_parser else "control", entity.name)

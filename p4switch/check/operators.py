@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 _EQUALITY = ("==", "!=")
 _ORDER = ("<", "<=", ">", ">=")
 _NEED_WIDTH = ("|+|", "|-|")
+WIDEST = 4096
+"""Bits of an `int` at run time."""
 
 
 def unary(body: Body, operator: str, operand: Value, position: Position) -> Value:
@@ -56,6 +58,8 @@ def binary(
     left, right = _numeric(body, operator, left, right, position)
     kind = left.type
     _limits(body, operator, left, right, position)
+    if isinstance(kind, types.Int) and (left.constant is None or right.constant is None):
+        return _of_integers(body, operator, left, right, position)
     result: types.Type = types.BOOL if operator in _ORDER else kind
     return _make(body, operator, left, right, result, position)
 
@@ -122,12 +126,52 @@ def _make(
     return Value(position, result, expression)
 
 
+def _of_integers(body: Body, operator: str, left: Value, right: Value, position: Position) -> Value:
+    """Make an operation on `int` values of which one is known only at run time.
+
+    Casts from `bit<>` and `int<>` make such values; each is held in as many bits as it may need,
+    so that no operation loses any.
+    """
+    widths = [_bits_needed(left), _bits_needed(right)]
+    if operator in ("+", "-"):
+        width = max(widths) + 1
+    elif operator == "*":
+        width = sum(widths)
+    elif operator in _ORDER or operator in (*_EQUALITY, "&", "|", "^"):
+        width = max(widths)
+    else:
+        raise body.error(position, f"'{operator}' needs operands with a width, not 'int'")
+    if width > WIDEST:
+        raise body.error(position, f"this integer may need {width} bits; write casts to 'int<>'")
+    kind = ir.Bits(width, True)
+    operands = [
+        ir.Const(kind, int(operand.constant))
+        if operand.constant is not None
+        else convert.widened(convert.lowered(body, operand), width)
+        for operand in (left, right)
+    ]
+    if operator in _ORDER or operator in _EQUALITY:
+        return Value(position, types.BOOL, ir.Binary(ir.BOOL, operator, *operands))
+    return Value(position, types.INT, ir.Binary(kind, operator, *operands))
+
+
+def _bits_needed(operand: Value) -> int:
+    if operand.constant is not None:
+        number = int(operand.constant)
+        return (number if number >= 0 else ~number).bit_length() + 1
+    assert operand.expression is not None and isinstance(operand.expression.type, ir.Bits)
+    return operand.expression.type.width
+
+
 def _shift(body: Body, operator: str, left: Value, right: Value, position: Position) -> Value:
     if not types.is_numeric(left.type) or not types.is_numeric(right.type):
         raise body.error(
             position, f"'{operator}' needs numbers, not '{left.type}' and '{right.type}'"
         )
-    if isinstance(right.type, types.Bits) and right.type.signed and right.constant is None:
+    signed = isinstance(right.type, types.Int) or (
+        isinstance(right.type, types.Bits) and right.type.signed
+    )
+    if signed and right.constant is None:
         raise body.error(position, f"the amount of a shift must be unsigned, not '{right.type}'")
     if right.constant is not None and int(right.constant) < 0:
         raise body.error(position, "a shift by a negative number is not defined")
@@ -214,6 +258,8 @@ def _equality(
         types.STRING,
     ):
         raise body.error(position, f"values of type '{kind}' cannot be compared")
+    if isinstance(kind, types.Int):
+        return _of_integers(body, operator, left, right, position)
     expression = ir.Binary(
         ir.BOOL, operator, convert.lowered(body, left), convert.lowered(body, right)
     )

@@ -32,7 +32,34 @@ def states(body: Body, declaration: ast.ParserDeclaration) -> dict[str, ir.State
         names.add(state.name)
     if "start" not in names:
         raise body.error(declaration.position, f"parser '{declaration.name}' has no state 'start'")
-    return {state.name: _state(body, state, names) for state in declaration.states}
+    made = {state.name: _state(body, state, names) for state in declaration.states}
+    if not _ends(made):
+        raise body.error(
+            declaration.position,
+            f"parser '{declaration.name}' never ends: no transition leads to accept or reject",
+        )
+    return made
+
+
+def _ends(states: dict[str, ir.State]) -> bool:
+    """Tell whether a way leads from `start` out of the parser; a select may match nothing."""
+    seen: set[str] = set()
+    waiting = ["start"]
+    while waiting:
+        name = waiting.pop()
+        if name in _FINAL:
+            return True
+        if name in seen:
+            continue
+        seen.add(name)
+        transition = states[name].transition
+        if isinstance(transition, ir.Goto):
+            waiting.append(transition.state)
+            continue
+        if not all(isinstance(keyset, ir.Anything) for keyset in transition.cases[-1][0]):
+            return True
+        waiting += [target for _, target in transition.cases]
+    return False
 
 
 def _state(body: Body, state: ast.ParserState, names: set[str]) -> ir.State:
@@ -63,6 +90,11 @@ def _select(body: Body, node: ast.Select, names: set[str]) -> ir.Select | ir.Got
     subjects = [convert.plain(body, operand) for operand in operands]
     kinds = [s.type for s in subjects]
     for subject in subjects:
+        if types.is_struct(types.resolved(subject.type)):
+            raise body.error(
+                subject.position,
+                f"a select cannot match a struct ('{subject.type}'); list its fields instead",
+            )
         if isinstance(subject.type, types.Int):
             raise body.error(subject.position, "this integer has no width; write one, as in '8w5'")
     flat = [e for subject in subjects for e in _flatten(body, subject)]
@@ -183,9 +215,17 @@ def _pair(
         first, second = key.value, key.mask
     else:
         first, second = key.low, key.high
-    low = convert.lowered(body, _constant_code(body, first, kind))
-    high = convert.lowered(body, _constant_code(body, second, kind))
+    low = convert.lowered(body, _known(body, first, kind))
+    high = convert.lowered(body, _known(body, second, kind))
     return ir.Masked(low, high) if isinstance(key, ast.MaskKeyset) else ir.Between(low, high)
+
+
+def _known(body: Body, key: ast.Expression, kind: types.Type) -> Value:
+    """Evaluate a bound of a range, or a value or mask: they must be known when compiling."""
+    value = _constant_code(body, key, kind)
+    if not folding.is_known(value):
+        raise body.error(key.position, "masks and ranges must be known when compiling")
+    return value
 
 
 def _constant_code(body: Body, key: ast.Expression, kind: types.Type) -> Value:
@@ -201,8 +241,11 @@ def _constant_code(body: Body, key: ast.Expression, kind: types.Type) -> Value:
     if isinstance(operand, Value):
         bare = types.underlying(kind)
         # A number stands for itself in a key set of a newtype or of a serialisable enum.
-        if isinstance(operand.type, types.Int) and isinstance(bare, types.Bits):
-            assert operand.constant is not None
+        if (
+            isinstance(operand.type, types.Int)
+            and isinstance(bare, types.Bits)
+            and operand.constant is not None
+        ):
             return folding.convert(operand.constant, kind, operand.position)
         if not types.same(operand.type, kind) and types.same(types.underlying(operand.type), bare):
             return convert.retyped(operand, kind)

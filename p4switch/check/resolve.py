@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from p4switch import ir
 from p4switch.check import constants, expressions, scope, types
 from p4switch.check.unit import Body, Compiler, suggestion
-from p4switch.source import ast
+from p4switch.source import ast, walk
 from p4switch.source.position import P4Error
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ _SIMPLE = {
     "match_kind": types.MATCH_KIND,
 }
 MAX_WIDTH = 2048
+_TRANSLATION = re.compile(r'".*" , (string|[0-9]\w*|bit < [0-9]\w* >)')
 _HEADER_FIELDS = (types.Bits, types.Varbit, types.NewType, types.Parameter, types.Unknown)
 
 
@@ -105,6 +107,13 @@ def _stack(compiler: Compiler, reference: ast.StackType, names: Scope) -> types.
 def _size(compiler: Compiler, expression: ast.Expression, names: Scope, what: str) -> int:
     if isinstance(expression, ast.IntLiteral):
         return expression.value
+    for node in walk.nodes(expression):
+        if isinstance(node, ast.Name):
+            entity = (names.top if node.absolute else names).find(node.name)
+            if entity is not None and entity.parameter:
+                raise compiler.error(
+                    node.position, f"{what} must be a constant, not the parameter '{node.name}'"
+                )
     body = Body(compiler, compiler.top, names, "constant")
     value = constants.integer(body, expression, what)
     if value < 0:
@@ -236,6 +245,13 @@ def folded_annotations(
             and isinstance(_argument(compiler, item.arguments[0], names), str)
         ):
             raise compiler.error(item.position, "'@name' takes one string")
+        if item.name == "p4runtime_translation" and not _TRANSLATION.fullmatch(
+            " ".join(item.tokens)
+        ):
+            raise compiler.error(
+                item.position,
+                "'@p4runtime_translation' takes a string and 'bit<N>', 'string' or a number",
+            )
     return tuple(
         ir.Annotation(
             item.name,

@@ -23,6 +23,8 @@ class Entity:
     """What a name stands for."""
 
     position: Position = NOWHERE
+    parameter: bool = False
+    """A parameter, of a call or of a constructor."""
 
 
 @dataclass(slots=True, eq=False)

@@ -20,7 +20,7 @@ from p4switch.check import (
 )
 from p4switch.check.operands import EntityOperand, Operand, Value, describe
 from p4switch.check.unit import Body, given_name, suggestion
-from p4switch.source import ast
+from p4switch.source import ast, walk
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,6 +43,8 @@ class Listed:
     entity: scope.ActionEntity
     bound: int
     """How many directional parameters it has; those arguments are given in the list."""
+    given: dict[str, ast.Expression] = field(default_factory=dict)
+    """What is given there, by parameter."""
     forbidden: str = ""
     """What an annotation forbids to use it for."""
 
@@ -216,7 +218,15 @@ def _actions(body: Body, node: ast.TableDeclaration) -> tuple[list[ir.TableActio
         actions.append(_bind(body, item, entity))
         directed = sum(p.direction is not ast.Direction.NONE for p in entity.declaration.parameters)
         forbidden = [_ONLY[a.name] for a in item.annotations if a.name in _ONLY]
-        listed.append(Listed(item.name, entity, directed, "".join(forbidden)))
+        pairs = arguments.match(
+            body,
+            entity.declaration.parameters[:directed],
+            item.arguments or [],
+            f"action '{item.name}'",
+            item.position,
+        )
+        given = {parameter.name: argument.value for parameter, argument in pairs}
+        listed.append(Listed(item.name, entity, directed, given, "".join(forbidden)))
     return actions, listed
 
 
@@ -259,6 +269,9 @@ def _bind(body: Body, item: ast.ActionRef, entity: scope.ActionEntity) -> ir.Tab
             f"{what} takes {len(directed)} argument{'s' * (len(directed) != 1)} here; those "
             "without a direction come from the control plane",
         )
+    for node in walk.nodes(given):
+        if isinstance(node, ast.Member) and node.name == "apply":
+            raise body.error(node.position, f"{what}: its arguments cannot apply a table")
     with body.capture() as code:
         bounds = arguments.evaluate(body, directed, given, what, item.position)
         variables = [p.variable for p in entity.callable.parameters[: len(directed)]]
@@ -316,9 +329,13 @@ def choose(
     }
     values: dict[str, int] = {}
     for parameter, argument in pairs:
-        if parameter.direction is not ast.Direction.NONE:
-            continue
         label = f"'{parameter.name}' of {what}"
+        if parameter.direction is not ast.Direction.NONE:
+            if not walk.same(argument.value, item.given.get(parameter.name)):
+                raise body.error(
+                    argument.position, f"{label} must be what stands in the list of actions"
+                )
+            continue
         value = expressions.value(body, argument.value, kinds[parameter.name], label)
         if value.constant is None or isinstance(value.constant, str):
             raise body.error(argument.position, f"{label} must be a number known when compiling")

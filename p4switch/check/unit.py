@@ -203,12 +203,22 @@ def given_name(annotations: tuple[ir.Annotation, ...]) -> str | None:
 
 
 def declare(compiler: Compiler, scope: Scope, name: str, entity: Entity) -> None:
-    """Enter a name into a scope; it must be new there."""
+    """Enter a name into a scope; it must be new there.
+
+    Inside blocks of statements it may not hide a parameter either, as in p4c; the locals of a
+    parser or control (whose parameters are in the very next scope) may.
+    """
     known = scope.names.get(name)
     if known is not None:
         raise compiler.error(
             entity.position, f"'{name}' is declared twice; first at {known.position}"
         )
+    if not entity.parameter and scope.parent is not None:
+        known = scope.parent.find(name)
+        if known is not None and known.parameter and name not in scope.parent.names:
+            raise compiler.error(
+                entity.position, f"'{name}' would hide the parameter at {known.position}"
+            )
     scope.names[name] = entity
 
 

@@ -1,4 +1,4 @@
-"""Checks of declarations that `main` does not reach.
+"""Checks of declarations that `main` does not reach, and of generic functions for any types.
 
 They are lowered like the others, with opaque types for their type parameters and made-up
 values for their constructor parameters, and the result is thrown away.
@@ -63,8 +63,8 @@ def _types(
 
 def _function(compiler: Compiler, candidate: scope.Candidate) -> None:
     declaration = candidate.declaration
-    if declaration in compiler.used_declarations:
-        return
+    if declaration in compiler.used_declarations and not declaration.type_parameters:
+        return  # a generic one has been lowered for certain types only
     kinds = _signature(compiler, declaration, candidate.scope)
     if not isinstance(declaration, ast.FunctionDeclaration):
         return

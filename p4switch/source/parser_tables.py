@@ -43,6 +43,10 @@ class TableParser(StatementParser):
             case "entries":
                 table.entries_constant = constant
                 table.entries = self._entries()
+                if table.entries and table.keys is None:
+                    raise self.error(
+                        f"the entries of table '{table.name}' must stand after its key", index
+                    )
             case _:
                 value = self.expression()
                 self.expect(";", f" after property '{name}'")
