@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -21,11 +20,9 @@ from p4switch.check import (
 )
 from p4switch.check.unit import Body, Compiler, declare
 from p4switch.source import ast
+from p4switch.source.nesting import deep_recursion
 from p4switch.source.parser import parse_program
 from p4switch.source.position import NOWHERE
-
-# Deeply nested source (long chains of else-if, of operators) is walked recursively.
-_RECURSION = 20_000
 
 
 def compile_file(
@@ -41,12 +38,8 @@ def compile_program(source: ast.SourceProgram, *, by_reference: bool = True) -> 
     Without `by_reference` every parameter is copied in and out (see `references`): the same
     results, slower, and nearer to the source.
     """
-    limit = sys.getrecursionlimit()
-    sys.setrecursionlimit(max(limit, _RECURSION))
-    try:
+    with deep_recursion():
         return _Program(source).compile(by_reference)
-    finally:
-        sys.setrecursionlimit(limit)
 
 
 class _Program:

@@ -25,6 +25,9 @@ _SIMPLE = {
     "match_kind": types.MATCH_KIND,
 }
 MAX_WIDTH = 2048
+MAX_PACKET_BITS = 8 * 65536
+MAX_STACK = 65536
+"""Of headers of one byte in the largest packet."""
 _TRANSLATION = re.compile(r'".*" , (string|[0-9]\w*|bit < [0-9]\w* >)')
 _HEADER_FIELDS = (types.Bits, types.Varbit, types.NewType, types.Parameter, types.Unknown)
 
@@ -47,7 +50,14 @@ def type_of(compiler: Compiler, reference: ast.TypeRef, names: Scope) -> types.T
     if isinstance(reference, ast.SimpleType):
         return _SIMPLE[reference.name]
     if isinstance(reference, ast.VarbitType):
-        return types.Varbit(_size(compiler, reference.width, names, "the width"))
+        width = _size(compiler, reference.width, names, "the width")
+        if width > MAX_PACKET_BITS:
+            raise compiler.error(
+                reference.position,
+                f"varbit<{width}> is larger than any packet, which has at most "
+                f"{MAX_PACKET_BITS} bits",
+            )
+        return types.Varbit(width)
     if isinstance(reference, ast.StackType):
         return _stack(compiler, reference, names)
     if isinstance(reference, ast.TupleType):
@@ -101,6 +111,12 @@ def _stack(compiler: Compiler, reference: ast.StackType, names: Scope) -> types.
     size = _size(compiler, reference.size, names, "the size")
     if size == 0:
         raise compiler.error(reference.position, "a stack of size 0 is not allowed")
+    if size > MAX_STACK:
+        raise compiler.error(
+            reference.position,
+            f"a stack of {size} elements is larger than any packet; at most {MAX_STACK} are "
+            "supported",
+        )
     return types.Stack(element, size)
 
 

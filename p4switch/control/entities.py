@@ -78,6 +78,7 @@ class Entities:
         self.externs = {names.extern_id(e): e for e in names.externs}
         self.value_sets = {names.id(IdKind.VALUE_SET, v.name): v for v in names.value_sets}
         self.digests = {names.id(IdKind.DIGEST, d.name): d for d in names.digests}
+        self._data_ids = {a.name: field_ids(a.data) for a in names.actions}
         self._table_fields = {table.name: _table_fields(table) for table in names.tables}
         self._value_set_fields = {v.name: _value_set_fields(v) for v in names.value_sets}
 
@@ -163,11 +164,10 @@ class Entities:
                 return ActionChoice(index, self._arguments(wanted, action))
         raise bad(f"{owner} does not list action {wanted.name!r}")
 
-    @staticmethod
-    def _arguments(action: Callable, message: p4r.Action) -> tuple[int, ...]:
+    def _arguments(self, action: Callable, message: p4r.Action) -> tuple[int, ...]:
         data = action.data
         given = {parameter.param_id: parameter.value for parameter in message.params}
-        ids = field_ids(data)
+        ids = self._data_ids[action.name]
         if len(given) != len(message.params) or set(given) != set(ids):
             raise bad(
                 f"action {action.name!r}: parameters {sorted(p.param_id for p in message.params)} "

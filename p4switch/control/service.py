@@ -237,7 +237,8 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
                 outcome = self._write(self._current(), request)
         except ControlError as error:
             fail(context, error)
-        self._timers.wake()
+        if any(update.entity.HasField("digest_entry") for update in request.updates):
+            self._timers.wake()
         if any(error is not None for error in outcome):
             fail_parts(context, outcome)
         return p4r.WriteResponse()

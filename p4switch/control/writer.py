@@ -135,8 +135,10 @@ class Writer:
     def _delete_entry(self, table: Table, message: p4r.TableEntry) -> None:
         entry = self._entities.key(table, message)
         self._engine.delete_entry(table.name, entry)
-        key = self._pipeline.entry_key(table, entry)
-        self._profiles.drop_one_shot(self._pipeline.notes.entries.pop(key, None))
+        notes = self._pipeline.notes.entries
+        if notes:
+            key = self._pipeline.entry_key(table, entry)
+            self._profiles.drop_one_shot(notes.pop(key, None))
 
     def _entry(self, table: Table, message: p4r.TableEntry) -> tuple[TableEntry, EntryNote]:
         """The engine's entry and what to remember; a one-shot's members and group exist then."""
@@ -167,11 +169,11 @@ class Writer:
         )
 
     def _remember(self, table: Table, entry: TableEntry, note: EntryNote) -> None:
-        key = self._pipeline.entry_key(table, entry)
+        notes = self._pipeline.notes.entries
         if note.metadata or note.controller_metadata or note.one_shot is not None:
-            self._pipeline.notes.entries[key] = note
-        else:
-            self._pipeline.notes.entries.pop(key, None)
+            notes[self._pipeline.entry_key(table, entry)] = note
+        elif notes:
+            notes.pop(self._pipeline.entry_key(table, entry), None)
 
     def _installed(self, table: Table, entry: TableEntry) -> TableEntry:
         found = self._pipeline.find(table, entry)

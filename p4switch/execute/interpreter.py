@@ -15,6 +15,7 @@ from p4switch.execute.packets import PacketIn, PacketOut
 from p4switch.execute.translate import BoundExtern, ExitSignal, RejectSignal, Translator
 from p4switch.execute.values import ParserFault, new_namespace
 from p4switch.ir import ActionChoice, ExternInstance, Program, Struct
+from p4switch.source.nesting import deep_recursion
 from p4switch.source.position import NOWHERE, UnsupportedError
 from p4switch.v1model.engine import (
     CloneSession,
@@ -45,7 +46,8 @@ class Interpreter(ControlState):
     def __init__(self, program: Program, options: EngineOptions | None = None) -> None:
         super().__init__(program, options)
         self._externs = Externs(program, self.options)
-        self._externs.counts_steps = multiplies(program)
+        with deep_recursion():
+            self._externs.counts_steps = multiplies(program)
         self._profiles = [
             ProfileRuntime(
                 hash=self._externs.selector_hash(state.instance)
@@ -60,7 +62,8 @@ class Interpreter(ControlState):
         self._value_sets = [
             ValueSetRuntime(v.match_kinds, value_set_widths(v)) for v in program.value_sets
         ]
-        self._blocks = _Blocks(program, self)
+        with deep_recursion():
+            self._blocks = _Blocks(program, self)
         self._pipeline = Pipeline(self._blocks, self, self._externs, self.options)
         self._load_program()
 

@@ -11,7 +11,6 @@ source can be read with `Translator.source`.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable as Function
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -36,9 +35,6 @@ from p4switch.ir import Bits, Union
 
 PARSER_STATES_LIMIT = 100_000
 """State transitions of one parser before it counts as endless and rejects with ParserTimeout."""
-
-RECURSION = 20_000
-"""Python's recursion limit while it walks deeply nested programs."""
 
 
 class ExitSignal(Exception):
@@ -162,13 +158,8 @@ class Translator:
 
     def finish(self) -> str:
         """Write what is still wanted, compile it all into the namespace, return the source."""
-        limit = sys.getrecursionlimit()
-        sys.setrecursionlimit(max(limit, RECURSION))
-        try:
-            while self._queue:
-                self._queue.pop()()
-        finally:
-            sys.setrecursionlimit(limit)
+        while self._queue:
+            self._queue.pop()()
         source = "\n\n".join(self._sources)
         exec(compile(source, "<translated P4>", "exec"), self.namespace)
         return source

@@ -12,6 +12,9 @@ from typing import Protocol
 from p4switch.source.lexer import IDENTIFIER, OTHER, STRING, Token, describe, scan
 from p4switch.source.position import P4Error
 
+LARGEST_EXPANSION = 1 << 20
+"""Tokens that one use of a macro may come to, with what it expands to on the way."""
+
 PAINTED = "PAINTED"
 """Kind of an identifier that must not expand any more."""
 
@@ -205,9 +208,14 @@ class MacroTable:
         """`error` makes an error at the use being expanded."""
         self.macros: dict[str, Macro] = {}
         self._error = error
+        self._work = 0
 
     def expand_use(self, name: Token, source: Source) -> list[Token]:
-        """Expand the use that begins with `name` and goes on in `source`."""
+        """Expand the use that begins with `name` and goes on in `source`.
+
+        P4Error beyond LARGEST_EXPANSION.
+        """
+        self._work = 0
         return self._expand([Stream([name], None)], source)
 
     def expand_list(self, tokens: list[Token]) -> list[Token]:
@@ -229,6 +237,9 @@ class MacroTable:
             stream.index = index + 1
             if token[0] == IDENTIFIER and token[1] in macros:
                 macro = macros[token[1]]
+                self._work += 1 + len(macro.body)
+                if self._work > LARGEST_EXPANSION:
+                    raise self._error(f"the macro expands to more than {LARGEST_EXPANSION} tokens")
                 if macro.disabled:
                     token = (PAINTED, token[1], token[2], token[3])
                 elif macro.special is not None:
@@ -329,6 +340,7 @@ class MacroTable:
                 elif kind == _RAW:
                     new = argument
                 else:
+                    self._work += len(argument)
                     known = expanded.get(place)
                     if known is None:
                         known = self.expand_list(argument)

@@ -11,6 +11,7 @@ from p4switch.source.lexer import (
     decode_integer,
     decode_string,
 )
+from p4switch.source.nesting import MOST_TERMS
 
 # The grammar's precedences. Unlike in C, bitwise operators bind more tightly than comparisons.
 _PRECEDENCE = {
@@ -174,7 +175,7 @@ class ExpressionParser(Cursor):
 
     def _binary(self, left: ast.Expression, minimum: int, table: dict[str, int]) -> ast.Expression:
         kinds = self.kinds
-        while True:
+        for _ in range(MOST_TERMS):
             operator = kinds[self.index]
             level = table.get(operator, 0)
             if level < minimum:
@@ -188,6 +189,7 @@ class ExpressionParser(Cursor):
             if table.get(kinds[self.index], 0) > level:
                 right = self._binary(right, level + 1, table)
             left = ast.Binary(left.position, operator, left, right)
+        raise self.error(f"more than {MOST_TERMS} operators in a row: take the expression apart")
 
     def _unary(self) -> ast.Expression:
         kind = self.kinds[self.index]

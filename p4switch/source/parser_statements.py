@@ -5,6 +5,7 @@ from __future__ import annotations
 from p4switch.source import ast
 from p4switch.source.cursor import NAME_KINDS
 from p4switch.source.lexer import END
+from p4switch.source.nesting import MOST_BRANCHES
 from p4switch.source.parser_annotations import AnnotationParser
 from p4switch.source.position import Position
 
@@ -157,6 +158,8 @@ class StatementParser(AnnotationParser):
         while True:
             position = self.position()
             chain.append((position, self._condition("if"), self.statement()))
+            if len(chain) > MOST_BRANCHES:
+                raise self.error(f"more than {MOST_BRANCHES} 'else if' in a row: use a table")
             if not self.take("else"):
                 break
             if self.kinds[self.index] != "if":

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from p4switch import ir
 from p4switch.execute.translate import BoundExtern
@@ -84,6 +84,22 @@ class BudgetSpent(Exception):
     """The packet in hand has no steps left."""
 
 
+Cell = TypeVar("Cell")
+
+
+class Cells(dict[int, Cell]):
+    """An array of `size` cells that takes memory only for those that were touched."""
+
+    def __init__(self, size: int, fresh: Callable[[], Cell]) -> None:
+        super().__init__()
+        self.size = size
+        self._fresh = fresh
+
+    def __missing__(self, index: int) -> Cell:
+        cell = self[index] = self._fresh()
+        return cell
+
+
 class Externs:
     """Registers, counters, meters and the rest of one engine's externs."""
 
@@ -96,9 +112,9 @@ class Externs:
         self.statistics = EngineStatistics()
         self.packet: PacketState
         """The packet in hand; the pipeline sets it."""
-        self.registers: dict[str, list[Any]] = {}
-        self.counters: dict[str, list[list[int]]] = {}
-        self.meters: dict[str, list[Meter]] = {}
+        self.registers: dict[str, Cells[Any]] = {}
+        self.counters: dict[str, Cells[list[int]]] = {}
+        self.meters: dict[str, Cells[Meter]] = {}
         self.tables: dict[str, TableRuntime] = {}
         """Table runtimes by table name; the engine fills it."""
         self.digests: list[Digest] = []
@@ -114,16 +130,17 @@ class Externs:
             self._make(instance)
 
     def _make(self, instance: ExternInstance) -> None:
+        if instance.extern not in ("register", "counter", "meter"):
+            return
+        size = int(instance.arguments[0])
         if instance.extern == "register":
             zero = False if isinstance(instance.type_arguments[0], Bool) else 0
-            self.registers[instance.name] = [zero] * int(instance.arguments[0])
+            self.registers[instance.name] = Cells(size, lambda: zero)
         elif instance.extern == "counter":
-            self.counters[instance.name] = [[0, 0] for _ in range(int(instance.arguments[0]))]
+            self.counters[instance.name] = Cells(size, lambda: [0, 0])
         elif instance.extern == "meter":
             unit_bytes = self.meters_bytes(instance)
-            self.meters[instance.name] = [
-                Meter(unit_bytes) for _ in range(int(instance.arguments[0]))
-            ]
+            self.meters[instance.name] = Cells(size, lambda: Meter(unit_bytes))
 
     def meters_bytes(self, instance: ExternInstance) -> bool:
         """Whether a meter or direct meter counts bytes."""
@@ -156,7 +173,7 @@ class Externs:
         assert call.instance is not None
         cells = self.registers[call.instance.name]
         zero = False if isinstance(call.instance.type_arguments[0], Bool) else 0
-        size = len(cells)
+        size = cells.size
 
         def read(index: int) -> Any:
             return cells[index] if 0 <= index < size else zero
@@ -166,7 +183,7 @@ class Externs:
     def _bind_register_write(self, call: ir.CallExtern) -> BoundExtern:
         assert call.instance is not None
         cells = self.registers[call.instance.name]
-        size = len(cells)
+        size = cells.size
 
         def write(index: int, value: Any) -> None:
             if 0 <= index < size:
@@ -179,7 +196,7 @@ class Externs:
         cells = self.counters[call.instance.name]
 
         def count(index: int) -> None:
-            if 0 <= index < len(cells):
+            if 0 <= index < cells.size:
                 cells[index][0] += 1
                 cells[index][1] += self.packet.ingress_length
 
@@ -194,7 +211,7 @@ class Externs:
         cells = self.meters[call.instance.name]
 
         def execute(index: int) -> int:
-            if not 0 <= index < len(cells):
+            if not 0 <= index < cells.size:
                 return 0
             return cells[index].execute(self.packet.ingress_length, self.packet.now_us)
 

@@ -13,7 +13,8 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 
-from p4switch.ir import ExternInstance, Program, ValueSet
+from p4switch.ir import ExternInstance, Header, Program, Struct, Type, ValueSet
+from p4switch.source.position import UnsupportedError
 from p4switch.v1model.engine import (
     ControlError,
     CounterValue,
@@ -25,6 +26,11 @@ from p4switch.v1model.engine import (
 from p4switch.v1model.matches import canonical_match, scalar_width
 from p4switch.v1model.table_state import PROFILE_EXTERNS, EntryKey, TablesState
 
+LARGEST_ARRAY = 1 << 30
+"""Bytes of one register, counter or meter."""
+CELL_BYTES = 16
+"""Of a counter or meter, at least."""
+
 __all__ = ["PROFILE_EXTERNS", "ControlState", "EntryKey", "value_set_widths"]
 
 
@@ -33,6 +39,8 @@ class ControlState(TablesState):
 
     def __init__(self, program: Program, options: EngineOptions | None = None) -> None:
         super().__init__(program, options)
+        for instance in program.externs:
+            _check_size(instance)
         self.value_set_members: list[tuple[tuple[KeyMatch, ...], ...]] = [
             () for _ in program.value_sets
         ]
@@ -184,6 +192,28 @@ class ControlState(TablesState):
             checked = tuple(_checked_member(value_set, widths, member) for member in members)
             self._on_value_set(index, checked)
             self.value_set_members[index] = checked
+
+
+def _check_size(instance: ExternInstance) -> None:
+    """Raise UnsupportedError for a register, counter or meter that takes too much memory."""
+    if instance.extern not in ("register", "counter", "meter"):
+        return
+    cells = int(instance.arguments[0])
+    size = CELL_BYTES
+    if instance.extern == "register":
+        size = max(1, (_bits(instance.type_arguments[0]) + 7) // 8)
+    if cells * size > LARGEST_ARRAY:
+        raise UnsupportedError(
+            instance.position,
+            f"{instance.extern} {instance.name!r} has {cells} cells of {size} bytes; an array "
+            f"may take at most {LARGEST_ARRAY} bytes",
+        )
+
+
+def _bits(kind: Type) -> int:
+    if isinstance(kind, Struct | Header):
+        return sum(_bits(member.type) for member in kind.fields)
+    return scalar_width(kind)
 
 
 def value_set_widths(value_set: ValueSet) -> tuple[int, ...]:

@@ -273,7 +273,8 @@ class TablesState(ReplicationState):
                 )
         else:
             self._check_indirect(table, entry)
-        return replace(canonical_entry(table, entry), constant=False)
+        canonical = canonical_entry(table, entry)
+        return replace(canonical, constant=False) if canonical.constant else canonical
 
     def _check_indirect(self, table: Table, entry: TableEntry) -> None:
         if table.implementation is None:

@@ -12,6 +12,7 @@ from p4switch.execute.native.layout import Layout, TableLayout
 from p4switch.execute.native.statements import Statements
 from p4switch.execute.native.types import is_composite, mask_of, scalar_width, words
 from p4switch.execute.native.unit import V1MODEL_BLOCKS, Unit
+from p4switch.source.nesting import deep_recursion
 
 STANDARD_FIELDS = (
     "ingress_port",
@@ -46,6 +47,11 @@ class Generated:
 
 def generate(program: ir.Program) -> Generated:
     """Translate a program. UnsupportedError if it has what the native engine cannot run."""
+    with deep_recursion():
+        return _generate(program)
+
+
+def _generate(program: ir.Program) -> Generated:
     unit = Unit(program)
     for kind in (unit.headers, unit.metadata, unit.standard):
         unit.types.name(kind)
