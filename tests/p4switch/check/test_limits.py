@@ -55,7 +55,7 @@ def test_too_large_to_compile(body: str, line: str, top: str, message: str) -> N
     ],
 )
 def test_arrays_too_large_to_run(line: str, body: str) -> None:
-    with pytest.raises(UnsupportedError, match=r"'C.r' has 4294967295 cells of \d+ bytes"):
+    with pytest.raises(UnsupportedError, match=r"'C\.r' has 4294967295 cells of \d+ bytes"):
         Interpreter(program_of(body, line))
 
 

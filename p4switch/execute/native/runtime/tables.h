@@ -1,5 +1,6 @@
 /* Match-action tables: exact by hash, lpm by a hash with the prefix length in the key, all
-   others by a scan in order of priority; tables with a key of few bits by a directly indexed array.
+   others by a scan in order of priority, over those rows only that an index of a few well chosen
+   key bits leaves; tables with a key of few bits by a directly indexed array.
 
    A key is an array of 64-bit words; where each field lies in it is the generator's choice
    (KeyLayout), and the Python side packs entries the same way. An entry is known by its handle, a small
@@ -44,6 +45,24 @@ typedef struct { u32 hash, handle; } hash_slot;
 typedef struct { u64 rank; u32 handle; } scan_row;
 typedef struct { u32 length, users; u64 *mask; } prefix;
 
+#define INDEX_BITS 12
+/* Tables of fewer rows are scanned without an index. */
+#define INDEX_FROM 16
+/* Row slots that an index may have for each row. */
+#define INDEX_SLOTS 32
+/* Scans whose work pays for making an index anew: whoever changes a table for every packet gets
+   plain scans, and seldom an index in vain. */
+#define INDEX_SCANS 256
+
+/* For each value of some bits of the key the rows that can match, in order of rank. */
+typedef struct {
+    u8 valid, bits;
+    u16 bit[INDEX_BITS];       /* 64 * word + shift */
+    u32 *starts;               /* 1 << bits, and the end */
+    u32 *rows;
+    u32 scans;                 /* without the index, since it was last made */
+} row_index;
+
 typedef struct {
     const table_spec *spec;
     u32 stride;                /* bytes of an entry */
@@ -59,6 +78,7 @@ typedef struct {
     scan_row *rows;            /* largest rank first */
     u64 *row_values, *row_masks; /* as `values`, in the order of the rows */
     u32 sequence;
+    row_index index;
     u32 *direct;               /* handle + 1 */
     u8 direct_stale;
     entry *miss;               /* the default action */
@@ -119,7 +139,116 @@ INLINE int ranges_hold(const table_spec *spec, const u64 *key, const u64 *low, c
     return 1;
 }
 
-INLINE u32 table_find_scan(const table *t, const u64 *key, u32 words, u32 masked, int ranges) {
+/* Whether a row's entry can match keys with bit `bit` zero (1), one (2), or both (3). */
+INLINE u32 row_bit(const table *t, u32 row, u32 bit) {
+    size_t at = (size_t)row * t->key_words + bit / 64;
+    if (!(t->row_masks[at] >> bit % 64 & 1)) return 3;
+    return t->row_values[at] >> bit % 64 & 1 ? 2 : 1;
+}
+
+/* Choose bits that divide the rows well: the more rows have either value of a bit, the better. */
+UNUSED static void index_choose(table *t) {
+    row_index *x = &t->index;
+    u32 bits = (u32)t->spec->range_word * 64, score[INDEX_BITS];
+    x->bits = 0;
+    for (u32 bit = 0; bit < bits; bit++) {
+        u32 zeros = 0, ones = 0;
+        for (u32 row = 0; row < t->count; row++) {
+            u32 can = row_bit(t, row, bit);
+            zeros += can == 1;
+            ones += can == 2;
+        }
+        u32 good = 4 * (zeros < ones ? zeros : ones) + (zeros < ones ? ones : zeros) / 4, at;
+        if (!(zeros && ones)) continue;
+        if (x->bits == INDEX_BITS && good <= score[INDEX_BITS - 1]) continue;
+        if (x->bits < INDEX_BITS) x->bits++;
+        for (at = x->bits - 1u; at > 0 && score[at - 1] < good; at--) {
+            score[at] = score[at - 1];
+            x->bit[at] = x->bit[at - 1];
+        }
+        score[at] = good;
+        x->bit[at] = (u16)bit;
+    }
+    /* As many of them as there is room for the rows that do not care. */
+    u64 room = (u64)INDEX_SLOTS * t->count;
+    while (x->bits) {
+        u64 slots = 0;
+        for (u32 row = 0; row < t->count; row++) {
+            u32 open = 0;
+            for (u32 i = 0; i < x->bits; i++) open += row_bit(t, row, x->bit[i]) == 3;
+            slots += 1ull << open;
+        }
+        if (slots <= room && 1u << x->bits <= 4 * t->count) break;
+        x->bits--;
+    }
+}
+
+/* Visit the places of the index where a row belongs: count them, or fill them. */
+INLINE void index_place(const table *t, u32 row, u32 *counts, u32 *rows) {
+    const row_index *x = &t->index;
+    u32 fixed = 0, open = 0;
+    for (u32 i = 0; i < x->bits; i++) {
+        u32 can = row_bit(t, row, x->bit[i]);
+        if (can == 3) open |= 1u << i;
+        else fixed |= (can >> 1) << i;
+    }
+    for (u32 choice = open;; choice = (choice - 1) & open) {
+        u32 at = counts[fixed | choice]++;
+        if (rows) rows[at] = row;
+        if (!choice) break;
+    }
+}
+
+/* Make the index anew. Without memory, or bits to choose, it stays invalid: rows are scanned. */
+UNUSED static void __attribute__((noinline)) index_make(table *t) {
+    row_index *x = &t->index;
+    x->scans = 0;
+    index_choose(t);
+    if (!x->bits) return;
+    u32 size = 1u << x->bits;
+    u32 *starts = calloc(2 * (size_t)size + 1, sizeof *starts);
+    if (!starts) return;
+    u32 *next = starts + size + 1;
+    for (u32 row = 0; row < t->count; row++) index_place(t, row, next, NULL);
+    for (u32 i = 0; i < size; i++) {
+        starts[i + 1] = starts[i] + next[i];
+        next[i] = starts[i];
+    }
+    u32 *rows = malloc(((size_t)starts[size] | 1) * sizeof *rows);
+    if (!rows) {
+        free(starts);
+        return;
+    }
+    for (u32 row = 0; row < t->count; row++) index_place(t, row, next, rows);
+    free(x->starts);
+    free(x->rows);
+    x->starts = starts;
+    x->rows = rows;
+    x->valid = 1;
+}
+
+INLINE int row_holds(const table *t, u32 row, const u64 *key, u32 words, u32 masked, int ranges) {
+    const u64 *value = t->row_values + (size_t)row * words;
+    const u64 *mask = t->row_masks + (size_t)row * words;
+    u64 differs = 0;
+    for (u32 i = 0; i < masked; i++) differs |= (key[i] & mask[i]) ^ value[i];
+    return !differs && (!ranges || ranges_hold(t->spec, key, value, mask));
+}
+
+INLINE u32 table_find_scan(table *t, const u64 *key, u32 words, u32 masked, int ranges) {
+    row_index *x = &t->index;
+    if (t->count >= INDEX_FROM) {
+        if (UNLIKELY(!x->valid) && ++x->scans >= INDEX_SCANS) index_make(t);
+        if (LIKELY(x->valid)) {
+            u32 at = 0;
+            for (u32 i = 0; i < x->bits; i++)
+                at |= (u32)(key[x->bit[i] / 64] >> x->bit[i] % 64 & 1) << i;
+            for (u32 i = x->starts[at]; i < x->starts[at + 1]; i++)
+                if (row_holds(t, x->rows[i], key, words, masked, ranges))
+                    return t->rows[x->rows[i]].handle;
+            return NO_ENTRY;
+        }
+    }
     const u64 *value = t->row_values, *mask = t->row_masks;
     for (u32 row = 0; row < t->count; row++, value += words, mask += words) {
         u64 differs = 0;
@@ -130,7 +259,7 @@ INLINE u32 table_find_scan(const table *t, const u64 *key, u32 words, u32 masked
     return NO_ENTRY;
 }
 
-UNUSED static u32 table_search(const table *t, const u64 *key) {
+UNUSED static u32 table_search(table *t, const u64 *key) {
     const table_spec *s = t->spec;
     switch (s->kind) {
     case TABLE_EXACT: return table_find_exact(t, key, s->words);
@@ -300,6 +429,7 @@ UNUSED static int table_insert(table *t, u32 handle, const u64 *key, const u64 *
     }
     t->count++;
     t->direct_stale = 1;
+    t->index.valid = 0;
     return 0;
 }
 
@@ -316,6 +446,7 @@ UNUSED static void table_delete(table *t, u32 handle) {
     table_entry(t, handle)->used = 0;
     t->count--;
     t->direct_stale = 1;
+    t->index.valid = 0;
 }
 
 UNUSED static int table_create(table *t, const table_spec *spec) {
@@ -333,6 +464,7 @@ UNUSED static void table_destroy(table *t) {
     for (u32 i = 0; i < t->prefix_count; i++) free(t->prefixes[i].mask);
     free(t->prefixes);
     free(t->entries); free(t->values); free(t->masks); free(t->slots);
+    free(t->index.starts); free(t->index.rows);
     free(t->rows); free(t->row_values); free(t->row_masks); free(t->direct); free(t->miss);
 }
 
