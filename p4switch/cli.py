@@ -15,6 +15,8 @@ import typer
 
 if TYPE_CHECKING:
     from p4switch.control.loading import Loader
+    from p4switch.v1model.engine import EngineOptions
+    from p4switch.v1model.trace import Tracer
 
 app = typer.Typer(
     help="A P4_16 switch: v1model programs in, packets and P4Runtime out.",
@@ -53,6 +55,32 @@ Executor = Annotated[
     typer.Option(
         help="`native` (C, needs a compiler) or `interpreter`; default: native if it can."
     ),
+]
+
+
+TraceForm = Annotated[
+    str | None,
+    typer.Option(
+        "--trace",
+        metavar="text|json",
+        help="Say what happens to each packet, as text or as a line of JSON. Packets then go "
+        "through the interpreter, one by one.",
+    ),
+]
+TraceFile = Annotated[
+    Path | None, typer.Option(help="Where to write the trace; default: standard output.")
+]
+TracePorts = Annotated[
+    list[int] | None,
+    typer.Option("--trace-port", min=0, max=MOST_PORT, help="Only packets that came in here."),
+]
+TraceTables = Annotated[
+    list[str] | None,
+    typer.Option("--trace-table", help="Only packets that were looked up in this table."),
+]
+TraceHeaders = Annotated[
+    list[str] | None,
+    typer.Option("--trace-header", help="Only packets with this header, such as hdr.ipv4."),
 ]
 
 
@@ -133,6 +161,11 @@ def run(
     p4info_out: Annotated[
         Path | None, typer.Option(help="Write the program's P4Info here (protobuf text).")
     ] = None,
+    trace: TraceForm = None,
+    trace_file: TraceFile = None,
+    trace_ports: TracePorts = None,
+    trace_tables: TraceTables = None,
+    trace_headers: TraceHeaders = None,
     thrift_port: Annotated[
         int | None, typer.Option(help="Ignored: there is no Thrift, only P4Runtime.")
     ] = None,
@@ -145,24 +178,40 @@ def run(
         fail(f"{program} and --no-p4: give one of the two")
     if program is None and grpc_server_addr is None:
         fail("--no-p4 needs --grpc-server-addr: the program comes over P4Runtime")
+    tracer = _tracer(
+        trace, trace_file, log_level, executor, trace_ports, trace_tables, trace_headers
+    )
     if thrift_port is not None:
         logging.getLogger("p4switch").info("--thrift-port is ignored: p4switch has no Thrift")
 
     from p4switch.control.device import Device, PortError, PortName
     from p4switch.control.server import AddressError
     from p4switch.source.position import P4Error
+    from p4switch.v1model.engine import EngineOptions
     from packet_io.private_files import UnsafePathError
 
     try:
         ports = [PortName.parse(text) for text in interfaces or []]
         config = _read_program(program, includes, defines) if program is not None else None
+        if config is not None and trace_tables:
+            _check_tables(config, trace_tables)
         if p4info_out is not None and config is not None:
             _write_p4info(config, p4info_out)
         # Whoever finds the switch answering may end it at once.
         wait_for_end = _note_signals()
         with Device(
             ports,
-            _loader(executor, cpu_port, drop_port, priority_queues, send_buffer, packet_budget),
+            _loader(
+                executor,
+                tracer,
+                EngineOptions(
+                    drop_port=drop_port,
+                    cpu_port=cpu_port,
+                    priority_queues=priority_queues,
+                    send_buffer=send_buffer,
+                    packet_budget=packet_budget,
+                ),
+            ),
             device_id=device_id,
             address=grpc_server_addr,
             device_config=config,
@@ -244,25 +293,70 @@ def _chosen_executor(executor: str | None) -> str:
     return executor
 
 
-def _loader(
-    executor: str | None,
-    cpu_port: int | None,
-    drop_port: int,
-    priority_queues: int,
-    send_buffer: int,
-    packet_budget: int,
-) -> Loader:
+def _loader(executor: str | None, tracer: Tracer | None, options: EngineOptions) -> Loader:
     from p4switch.control.loading import Loader
-    from p4switch.v1model.engine import EngineOptions
 
-    options = EngineOptions(
-        drop_port=drop_port,
-        cpu_port=cpu_port,
-        priority_queues=priority_queues,
-        send_buffer=send_buffer,
-        packet_budget=packet_budget,
-    )
+    if tracer is not None:
+        return Loader("interpreter", options, tracer)
     return Loader(_chosen_executor(executor), options)
+
+
+def _tracer(
+    form: str | None,
+    file: Path | None,
+    log_level: str,
+    executor: str | None,
+    ports: list[int] | None,
+    tables: list[str] | None,
+    headers: list[str] | None,
+) -> Tracer | None:
+    """What `--trace` asks for; `--log-level trace` asks for text in the log, as BMv2's does."""
+    if form is None and log_level != "trace":
+        if file is not None or ports or tables or headers:
+            fail("--trace-file, -port, -table and -header need --trace text or --trace json")
+        return None
+    if executor == "native":
+        fail("packets are traced by the interpreter: leave --executor native out")
+    from p4switch.v1model.trace import FORMS, TraceFilter, Tracer, sink_of
+
+    if form is not None and form not in FORMS:
+        fail(f"--trace {form}: expected one of {', '.join(FORMS)}")
+    write: Callable[[str], None] = logging.getLogger("p4switch.trace").debug
+    if form is not None and file is None:
+        write = _print_line
+    elif file is not None:
+        write = _line_writer(file)
+    chosen = TraceFilter(frozenset(ports or ()), frozenset(tables or ()), frozenset(headers or ()))
+    logging.getLogger("p4switch").info("packets are traced: they go through the interpreter")
+    return Tracer(sink_of(form or "text", write), chosen)
+
+
+def _print_line(text: str) -> None:
+    typer.echo(text)
+    sys.stdout.flush()
+
+
+def _line_writer(path: Path) -> Callable[[str], None]:
+    """What appends lines to a file, each at once."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path.open("w", encoding="utf-8", buffering=1)
+    except OSError as error:
+        fail(f"--trace-file {path}: cannot be written: {error.strerror}")
+
+    def write(text: str) -> None:
+        file.write(text + "\n")
+
+    return write
+
+
+def _check_tables(config: bytes, names: list[str]) -> None:
+    from p4switch.control.loading import checked_program
+
+    known = [table.name for table in checked_program(config).tables]
+    for name in names:
+        if not any(table == name or table.endswith(f".{name}") for table in known):
+            fail(f"--trace-table {name}: no such table; there are {', '.join(known) or 'none'}")
 
 
 def _read_program(path: Path, includes: list[Path] | None, defines: list[str] | None) -> bytes:
@@ -346,6 +440,49 @@ def stf(
     if failures:
         fail("\n".join(failures))
     typer.echo(f"{script}: passed")
+
+
+@app.command()
+def explain(
+    program: Annotated[Path, typer.Argument(help="P4 source.")],
+    packet: Annotated[str, typer.Option(help="The frame, in hexadecimal digits.")],
+    port: Annotated[int, typer.Option(min=0, max=MOST_PORT, help="Port at which it comes in.")] = 0,
+    entries: Annotated[
+        Path | None,
+        typer.Option(
+            help="Table entries, clone sessions and so on, in STF: `add TABLE KEY:VALUE "
+            "ACTION(NAME:VALUE)`, `setdefault`, `mirroring_add`, ... (packets in it are left out)."
+        ),
+    ] = None,
+    form: Annotated[str, typer.Option("--format", metavar="text|json")] = "text",
+    defines: Defines = None,
+    includes: Includes = None,
+) -> None:
+    """Say what a program does with one packet, step by step."""
+    from p4switch.check import compile_file
+    from p4switch.execute.interpreter import Interpreter
+    from p4switch.source.position import P4Error
+    from p4switch.stf import StfError, prepare
+    from p4switch.v1model.trace import Tracer, sink_of
+
+    try:
+        frame = bytes.fromhex(packet.removeprefix("0x"))
+    except ValueError as error:
+        fail(f"--packet: expected pairs of hexadecimal digits: {error}")
+    try:
+        sink = sink_of(form, typer.echo)
+    except ValueError as error:
+        fail(f"--format: {error}")
+    try:
+        compiled = compile_file(
+            program, include_paths=includes or [], defines=parse_defines(defines)
+        )
+        engine = Interpreter(compiled, None, Tracer(sink))
+        if entries is not None:
+            prepare(engine, entries)
+    except (P4Error, StfError) as error:
+        fail(str(error))
+    engine.process([(port, frame)])
 
 
 if __name__ == "__main__":

@@ -5,11 +5,15 @@ from __future__ import annotations
 import hashlib
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from p4switch.control import bundle
 from p4switch.ir import Program
 from p4switch.source.position import P4Error, Position
 from p4switch.v1model.engine import Engine, EngineOptions
+
+if TYPE_CHECKING:
+    from p4switch.v1model.trace import Tracer
 
 EXECUTORS = ("native", "interpreter")
 
@@ -26,18 +30,22 @@ def default_executor() -> tuple[str, str]:
 
 
 class Loader:
-    """Makes engines of bundles; switches of one process that run one program share its code."""
+    """Makes engines of bundles; switches of one process that run one program share its code.
 
-    def __init__(self, executor: str, options: EngineOptions) -> None:
-        self.executor = executor
+    With a `tracer` the executor is the interpreter, whatever is asked for: it alone can trace.
+    """
+
+    def __init__(self, executor: str, options: EngineOptions, tracer: Tracer | None = None) -> None:
+        self.executor = executor if tracer is None else "interpreter"
         self.options = options
+        self.tracer = tracer
 
     def __call__(self, device_config: bytes) -> Engine:
         """An engine for a bundle (`bundle.make_bundle`). Raises P4Error."""
         if self.executor == "interpreter":
             from p4switch.execute.interpreter import Interpreter
 
-            return Interpreter(_checked_program(device_config), self.options)
+            return Interpreter(checked_program(device_config), self.options, self.tracer)
         from p4switch.execute.native.engine import NativeEngine
 
         program, compiled = _native_program(device_config)
@@ -45,7 +53,8 @@ class Loader:
 
 
 @lru_cache(maxsize=4)
-def _checked_program(device_config: bytes) -> Program:
+def checked_program(device_config: bytes) -> Program:
+    """The program of a bundle. Raises P4Error."""
     from p4switch.check import compile_program
     from p4switch.source.parser import parse_text
 

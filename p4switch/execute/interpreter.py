@@ -12,6 +12,7 @@ from typing import Any
 from p4switch import ir
 from p4switch.execute.cycles import multiplies
 from p4switch.execute.packets import PacketIn, PacketOut
+from p4switch.execute.tracing import TracingTranslator
 from p4switch.execute.translate import BoundExtern, ExitSignal, RejectSignal, Translator
 from p4switch.execute.values import ParserFault, new_namespace
 from p4switch.ir import ActionChoice, ExternInstance, Program, Struct
@@ -34,6 +35,7 @@ from p4switch.v1model.packet import PacketState
 from p4switch.v1model.pipeline import Pipeline
 from p4switch.v1model.state import ControlState, value_set_widths
 from p4switch.v1model.tables import ProfileRuntime, TableRuntime
+from p4switch.v1model.trace import TracedPipeline, TracedTable, Tracer
 from p4switch.v1model.value_sets import ValueSetRuntime
 
 BLOCKS = ("parser", "verify", "ingress", "egress", "compute", "deparser")
@@ -43,8 +45,15 @@ BLOCKS = ("parser", "verify", "ingress", "egress", "compute", "deparser")
 class Interpreter(ControlState):
     """An `Engine` in plain Python."""
 
-    def __init__(self, program: Program, options: EngineOptions | None = None) -> None:
+    def __init__(
+        self,
+        program: Program,
+        options: EngineOptions | None = None,
+        tracer: Tracer | None = None,
+    ) -> None:
+        """Translate the program; with a `tracer`, into functions that tell it what they do."""
         super().__init__(program, options)
+        self.tracer = tracer
         self._externs = Externs(program, self.options)
         with deep_recursion():
             self._externs.counts_steps = multiplies(program)
@@ -64,7 +73,11 @@ class Interpreter(ControlState):
         ]
         with deep_recursion():
             self._blocks = _Blocks(program, self)
-        self._pipeline = Pipeline(self._blocks, self, self._externs, self.options)
+        kind = Pipeline if tracer is None else TracedPipeline
+        self._pipeline = kind(self._blocks, self, self._externs, self.options)
+        if tracer is not None and isinstance(self._pipeline, TracedPipeline):
+            self._pipeline.tracer = tracer
+            self._pipeline.errors = program.errors
         self._load_program()
 
     @property
@@ -76,7 +89,19 @@ class Interpreter(ControlState):
         """See `Engine`."""
         with self.lock:
             self.now_us = now_us
+            if self.tracer is not None:
+                return self._traced(self.tracer, packets, now_us)
             return self._pipeline.run(packets, now_us)
+
+    def _traced(self, tracer: Tracer, packets: Sequence[Packet], now_us: int) -> list[Packet]:
+        """One packet after the other, so that each has its own events."""
+        sent: list[Packet] = []
+        for port, frame in packets:
+            tracer.begin(port, frame, now_us)
+            out = self._pipeline.run([(port, frame)], now_us)
+            tracer.end(out)
+            sent += out
+        return sent
 
     def interrupt(self) -> None:
         """See `Engine`."""
@@ -123,7 +148,10 @@ class Interpreter(ControlState):
         if table.implementation is not None:
             profile = self._profiles[self._profile(table.implementation.name)[0]]
         unit_bytes = bool(table.meters) and self._externs.meters_bytes(table.meters[0])
-        return TableRuntime(table, profile, unit_bytes, lambda: self._externs.packet)
+        rest = (profile, unit_bytes, lambda: self._externs.packet)
+        if self.tracer is not None:
+            return TracedTable(self.tracer, table, *rest)
+        return TableRuntime(table, *rest)
 
     # --- hooks of ControlState
 
@@ -204,7 +232,11 @@ class _Blocks:
     def __init__(self, program: Program, host: Interpreter) -> None:
         self._errors = {name: index for index, name in enumerate(program.errors)}
         self._names: dict[str, Any] = new_namespace()
-        translator = Translator(program, self._names, host)
+        translator = (
+            Translator(program, self._names, host)
+            if host.tracer is None
+            else TracingTranslator(program, self._names, host, host.tracer)
+        )
         blocks = list(program.package.blocks.values())
         if len(blocks) != len(BLOCKS):
             raise UnsupportedError(

@@ -104,11 +104,23 @@ class Pipeline:
                     try:
                         again = self._ingress(again)
                     except BudgetSpent:
-                        self._externs.count_over_budget()
+                        self._over_budget()
                         again = None
             self._drain(out)
             batch, self._recirculated = self._recirculated, []
         return out
+
+    def _over_budget(self) -> None:
+        self._externs.count_over_budget()
+        self._dropped("the packet and its copies have used up their steps (--packet-budget)")
+
+    # --- for a pipeline that is traced
+
+    def _rejected(self, error: int) -> None:
+        """The parser ended with an error."""
+
+    def _dropped(self, reason: str) -> None:
+        """The packet in hand, or a copy that was to be made of it, goes no further."""
 
     # --- standard metadata
 
@@ -140,6 +152,7 @@ class Pipeline:
         error = self._blocks.parse(packet)
         if error:
             self._externs.statistics.parser_errors += 1
+            self._rejected(error)
         self._set(packet, "parser_error", error)
         self._blocks.verify(packet)
         self._set(packet, "checksum_error", packet.checksum_error)
@@ -154,18 +167,24 @@ class Pipeline:
         group = self._get(packet, "mcast_grp")
         if group:
             self._set(packet, "instance_type", INSTANCE_REPLICATION)
-            self._replicate(packet, self._state.multicast.get(group, ()))
+            replicas = self._state.multicast.get(group, ())
+            if not replicas:
+                self._dropped(f"multicast group {group} has no replicas")
+            self._replicate(packet, replicas)
         else:
             port = self._get(packet, "egress_spec")
             if port != self._options.drop_port:
                 self._set(packet, "instance_type", INSTANCE_NORMAL)
                 self._enqueue(port, packet)
+            else:
+                self._dropped(f"after ingress egress_spec is the drop port {port}")
         return None
 
     def _clone_ingress(self, packet: PacketState, request: CloneRequest, ingress_port: int) -> None:
         """The clone is the packet as it came to ingress, parsed again."""
         session = self._state.sessions.get(request.session)
         if session is None:
+            self._dropped(f"the clone: there is no session {request.session}")
             return
         copy = self._blocks.fresh(packet.data)
         copy.now_us = self._now_us
@@ -177,7 +196,7 @@ class Pipeline:
         try:
             self._blocks.parse(copy)
         except BudgetSpent:
-            self._externs.count_over_budget()
+            self._over_budget()
             return
         clean = self._blocks.fresh(packet.data)
         copy.metadata, copy.standard = clean.metadata, clean.standard
@@ -209,6 +228,7 @@ class Pipeline:
         """
         if packet.turns >= TURNS_LIMIT:
             self._externs.count("endless_turns")
+            self._dropped(f"resubmitted or recirculated {TURNS_LIMIT} times")
             return None
         copy = self._blocks.fresh(data)
         copy.now_us = self._now_us
@@ -228,7 +248,7 @@ class Pipeline:
             try:
                 self._externs.step()
             except BudgetSpent:
-                self._externs.count_over_budget()
+                self._over_budget()
                 return
             copy = self._blocks.twin(packet, with_metadata=True)
             self._set(copy, "egress_rid", replica.instance)
@@ -242,10 +262,12 @@ class Pipeline:
             queue = self._queues[port] = Queue(self._options.priority_queues)
         if priority >= len(queue.by_priority):
             self._externs.statistics.queue_drops += 1
+            self._dropped(f"port {port} has no queue of priority {priority}")
             return
         waiting = queue.by_priority[priority]
         if len(waiting) >= self._options.queue_depth:
             self._externs.statistics.queue_drops += 1
+            self._dropped(f"the queue of port {port} is full")
             return
         self._set(packet, "enq_timestamp", self._now_us & 0xFFFFFFFF)
         self._set(packet, "enq_qdepth", len(waiting))
@@ -263,7 +285,7 @@ class Pipeline:
                     try:
                         self._egress(port, *taken, out)
                     except BudgetSpent:
-                        self._externs.count_over_budget()
+                        self._over_budget()
 
     # --- egress
 
@@ -283,6 +305,7 @@ class Pipeline:
             self._clone_egress(packet, request)
             self._externs.packet = packet
         if self._get(packet, "egress_spec") == self._options.drop_port:
+            self._dropped(f"after egress egress_spec is the drop port {self._options.drop_port}")
             return
         self._blocks.compute(packet)
         frame = self._blocks.deparse(packet)
@@ -298,10 +321,12 @@ class Pipeline:
     def _clone_egress(self, packet: PacketState, request: CloneRequest) -> None:
         """The clone is the packet as it is at the end of egress; it goes through egress anew."""
         if request.session not in self._state.sessions:
+            self._dropped(f"the clone: there is no session {request.session}")
             return
         copy = self._blocks.twin(packet, with_metadata=False)
         copy.turns = packet.turns + 1
         if copy.turns > TURNS_LIMIT:
             self._externs.count("endless_turns")
+            self._dropped(f"cloned at egress {TURNS_LIMIT} times")
             return
         self._enqueue_clones(packet, copy, request, INSTANCE_EGRESS_CLONE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import shutil
@@ -19,8 +20,10 @@ from finsy.proto import p4i, p4r, p4r_grpc
 from google.protobuf import text_format
 from typer.testing import CliRunner
 
-from p4switch.cli import _note_signals, app, parse_defines
-from p4switch.control.bundle import is_bundle
+from p4switch.cli import _loader, _note_signals, _tracer, app, parse_defines
+from p4switch.control.bundle import is_bundle, make_bundle
+from p4switch.v1model.engine import EngineOptions
+from p4switch.v1model.trace import Tracer
 from packet_io.port import open_packet_socket
 from tests.support.machine import PATIENCE
 from tests.support.paths import EVERYTHING_P4, PROGRAMS
@@ -268,3 +271,76 @@ def test_without_a_compiler_the_interpreter_runs_and_says_so(tmp_path: Path) -> 
     assert len(notices) == 1
     assert "no C compiler" in notices[0]
     assert "running the interpreter" in notices[0]
+
+
+# --- traces ------------------------------------------------------------------------------------
+
+FRAME = "0200000000aa0200000000bb08004500001800014000401124d00a0000010a010203cafef00d"
+
+
+def test_explain_tells_the_way_of_a_packet(tmp_path: Path) -> None:
+    entries = tmp_path / "entries.stf"
+    entries.write_text("add routes hdr.ipv4.dst:0x0a010000/16 forward(next_hop:1, port:7)\n")
+    code, output = invoke("explain", ROUTER, "--packet", FRAME, "--port", "5", "--entries", entries)
+    assert code == 0
+    assert "hit hdr.ipv4.dst=0xa010000/16 -> RouterIngress.forward(next_hop=1, port=7)" in output
+    assert "sent: port 7, 38 bytes" in output
+
+
+def test_explain_as_json() -> None:
+    code, output = invoke("explain", ROUTER, "--packet", f"0x{FRAME}", "--format", "json")
+    assert code == 0
+    assert json.loads(output)["frame"] == FRAME
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--packet", "123"), "--packet: expected pairs of hexadecimal digits"),
+        (("--packet", "12", "--format", "xml"), "--format: 'xml' is no form of a trace"),
+        (("--packet", "12", "--entries", "/nowhere.stf"), "/nowhere.stf: cannot be read"),
+    ],
+)
+def test_explain_refuses(arguments: tuple[str, ...], message: str) -> None:
+    code, output = invoke("explain", ROUTER, *arguments)
+    assert code == 1
+    assert output.startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--trace", "xml"), "--trace xml: expected one of text, json"),
+        (("--trace-port", "3"), "--trace-file, -port, -table and -header need --trace"),
+        (("--trace", "text", "--executor", "native"), "packets are traced by the interpreter"),
+        (("--trace", "text", "--trace-table", "none"), "--trace-table none: no such table"),
+    ],
+)
+def test_traces_that_cannot_be(arguments: tuple[str, ...], message: str) -> None:
+    code, output = invoke("run", ROUTER, *arguments)
+    assert code == 1
+    assert message in output
+
+
+def _send(tracer: Tracer | None) -> None:
+    """Let a packet through a router that is loaded as `run` loads it."""
+    loader = _loader(None, tracer, EngineOptions())
+    assert loader.executor == "interpreter"
+    loader(make_bundle(ROUTER)).process([(5, bytes.fromhex(FRAME))])
+
+
+def test_a_trace_goes_to_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "out" / "trace.jsonl"
+    _send(_tracer("json", file, "info", None, [5], ["routes"], ["hdr.ipv4"]))
+    [line] = file.read_text().splitlines()
+    assert json.loads(line)["port"] == 5
+
+
+def test_log_level_trace_logs_what_happens_to_packets(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "p4switch")
+    _send(_tracer(None, None, "trace", None, None, None, None))
+    assert "table RouterIngress.routes" in caplog.text
+
+
+def test_nothing_is_traced_unless_asked_for() -> None:
+    assert _tracer(None, None, "debug", None, None, None, None) is None
