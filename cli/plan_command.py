@@ -50,6 +50,7 @@ from cli.reports.network_drawing import network_svg
 from cli.reports.plan_report import explanation, forest_dict, forest_trees, plan_dict, plan_tree
 from collectives.choices import DataType
 from collectives.plan import WINDOW_EMBEDDED, JobPlan, PlanError
+from collectives.workload import MOST_ELEMENTS, MOST_TENSORS
 from controller.jobs.sharing import fitting_window
 from files.output import write_file
 from network.loaders import load_network
@@ -121,6 +122,12 @@ def plan(
     as_json: JsonOption = False,
 ) -> None:
     """Plan a job: trees, rates and their bound, what each switch does, bytes on each link."""
+    for name, number, most in (
+        ("elements", elements, MOST_ELEMENTS),
+        ("rounds", rounds, MOST_TENSORS),
+    ):
+        if number > most:
+            raise PlanError(f"{name} {number}: expected at most {most}")
     named_workers = None if workers is None else hosts("workers", workers)
     named_servers = hosts("servers", servers)
     loaded = load_network(

@@ -63,6 +63,7 @@ BASES: dict[str, list[str]] = {
     "p4switch run": ["program.p4"],
     "p4switch compile": ["program.p4"],
     "p4switch stf": ["program.p4", "script.stf"],
+    "p4switch explain": ["program.p4", "--packet", "00"],
 }
 PROGRAM = """
 #include <core.p4>
@@ -102,9 +103,12 @@ ALLOWED = {
     "p4switch run -D": [LONG],
     "p4switch compile -D": [LONG],
     "p4switch stf -D": [LONG],
+    "p4switch explain --packet": [""],
+    "p4switch explain -D": [LONG],
     "p4switch run -I": ["folder", "file/below"],
     "p4switch compile -I": ["folder", "file/below"],
     "p4switch stf -I": ["folder", "file/below"],
+    "p4switch explain -I": ["folder", "file/below"],
     # Whether one can listen there is for who listens.
     "hopsum controller serve --listen": ["", "\N{SNOWMAN}", LONG],
 }

@@ -336,8 +336,14 @@ def test_a_trace_goes_to_a_file(tmp_path: Path) -> None:
     assert json.loads(line)["port"] == 5
 
 
-def test_log_level_trace_logs_what_happens_to_packets(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.DEBUG, "p4switch")
+def test_log_level_trace_logs_what_happens_to_packets(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Whatever other tests of this process have done to the loggers.
+    for name in ("p4switch", "p4switch.trace"):
+        caplog.set_level(logging.DEBUG, name)
+        monkeypatch.setattr(logging.getLogger(name), "disabled", False)
+        monkeypatch.setattr(logging.getLogger(name), "propagate", True)
     _send(_tracer(None, None, "trace", None, None, None, None))
     assert "table RouterIngress.routes" in caplog.text
 

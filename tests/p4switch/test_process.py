@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import json
 import os
 import shutil
 import signal
@@ -28,7 +29,7 @@ from p4switch.control.p4info import p4info_text
 from p4switch.source.parser import parse_text
 from packet_io.pcap import read_pcap
 from packet_io.port import open_packet_socket
-from tests.support.machine import PATIENCE, interface_names, unique
+from tests.support.machine import PATIENCE, interface_names, unique, until
 from tests.support.paths import PROGRAMS
 
 pytestmark = [
@@ -236,6 +237,42 @@ def test_a_program_from_the_command_line_and_capture_files(
         path = tmp_path / "pcap" / f"{host.interface}_{direction}.pcap"
         captured = [frame for _, frame in read_pcap(path) if frame in frames]
         assert captured == frames
+
+
+def test_a_traced_process_says_what_becomes_of_each_frame(
+    hosts: list[Host], tmp_path: Path
+) -> None:
+    program, trace = tmp_path / "wire.p4", tmp_path / "trace"
+    program.write_text(WIRE)
+    address = f"unix:{tmp_path}/p4rt"
+    command = [sys.executable, "-m", "p4switch.cli", "run", str(program)]
+    command += ["--grpc-server-addr", address, "--trace", "json", "--trace-file", str(trace)]
+    for host in hosts:
+        command += ["-i", f"{host.port}@{host.interface}"]
+    process = subprocess.Popen(command, start_new_session=True)
+    try:
+        wait_for(address)
+        sender, receiver = (in_namespace(host) for host in hosts)
+        with sender, receiver:
+            receiver.settimeout(1.0)
+
+            def arrives() -> bool:
+                sender.send(bytes([9]) * 60)
+                with suppress(TimeoutError):
+                    return receiver.recv(2000) == bytes([9]) * 60
+                return False
+
+            until(arrives, "the frame")
+        process.terminate()
+        assert process.wait(PATIENCE) == 0
+    finally:
+        process.kill()
+        process.wait()
+    traced = [json.loads(line) for line in trace.read_text().splitlines()]
+    ours = [each for each in traced if each["frame"] == "09" * 60]
+    assert ours
+    for each in ours:
+        assert (each["port"], each["out"]) == (1, [{"port": 2, "frame": "09" * 60}])
 
 
 WIRE = """
