@@ -75,6 +75,7 @@ def test_a_certificate_is_of_one_host(tmp_path: Path) -> None:
             assert client.register().plan.workers == ("h1", "h2")
 
 
+@pytest.mark.slow
 def test_an_agent_whose_tls_files_are_replaced_tries_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

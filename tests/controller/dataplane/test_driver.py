@@ -264,6 +264,7 @@ def test_a_switch_that_hangs_counts_as_lost_until_it_answers() -> None:
     run(test)
 
 
+@pytest.mark.slow
 def test_a_switch_that_hangs_while_it_is_written_counts_as_lost() -> None:
     async def test(fake: FakeSwitch, target: SwitchTarget) -> None:
         silent = Heard("no answer for 0.5 s")

@@ -185,6 +185,7 @@ def test_cancelling_does_not_wait_for_switches_that_do_not_answer(
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_rules_of_a_cancelled_job_go_when_the_switch_is_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

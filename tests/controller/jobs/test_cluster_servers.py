@@ -10,6 +10,7 @@ from tests.support.cluster_world import World, in_network
 from tests.support.machine import until
 
 
+@pytest.mark.slow
 def test_another_host_serves_where_a_server_is_lost_for_good(tmp_path: Path) -> None:
     with contextlib.closing(World(tmp_path, grace=0.5)) as world:
         world.agents("h1", "h2", "h3", "h4")
