@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
+import pytest
+
 from protocol import hopsum_pb2 as pb
 from tests.support.cluster_world import World, in_network
 from tests.support.machine import until
