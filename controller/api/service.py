@@ -311,20 +311,14 @@ class ControllerService(pb_grpc.ControllerServicer):
         self, request: pb.JobQuery, context: grpc.aio.ServicerContext[pb.JobQuery, pb.JobInfo]
     ) -> pb.JobInfo:
         """End a job."""
-        try:
-            job = self._cluster.jobs.find(request.job, request.name)
-        except JobError as error:
-            await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
+        job = await self._find(request, context)
         return self._info(await self._cluster.cancel(job))
 
     async def JobDetails(
         self, request: pb.JobQuery, context: grpc.aio.ServicerContext[pb.JobQuery, pb.JobInfo]
     ) -> pb.JobInfo:
         """Tell how far a job is, with its reports."""
-        try:
-            job = self._cluster.jobs.find(request.job, request.name)
-        except JobError as error:
-            await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
+        job = await self._find(request, context)
         info = self._info(job)
         for host, report in job.reports.items():
             info.reports[host].CopyFrom(report)
@@ -378,6 +372,15 @@ class ControllerService(pb_grpc.ControllerServicer):
                 quota = cluster.settings.sharing.slots(cluster.network, name)
                 reply.slots.add(switch=name, slots=switch.slots, held=held, quota=quota)
         return reply
+
+    async def _find(
+        self, query: pb.JobQuery, context: grpc.aio.ServicerContext[pb.JobQuery, pb.JobInfo]
+    ) -> Job:
+        """Return the job that a query is about; a call about none ends with NOT_FOUND."""
+        try:
+            return self._cluster.jobs.find(query.job, query.name)
+        except JobError as error:
+            await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
 
     def _info(self, job: Job) -> pb.JobInfo:
         return pb.JobInfo(
