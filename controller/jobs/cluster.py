@@ -30,7 +30,6 @@ from controller.jobs.job_request import (
 from controller.jobs.job_spec import JobSpec
 from controller.jobs.job_state import JobState
 from controller.jobs.job_table import JobTable
-from controller.jobs.journal import Unrecorded
 from controller.jobs.manager import Manager, next_request
 from controller.jobs.priorities import FeedbackQueue, suitable_policy
 from controller.jobs.reoptimizer import Reoptimizer, free_network
@@ -131,12 +130,19 @@ class Cluster:
         try:
             await self._try(job)
             if job.state is JobState.QUEUED:
-                await asyncio.to_thread(self._check_possible, job)
-                self.jobs.keep(job)
-        except (PlanError, Unrecorded):
-            self.jobs.drop(job)
+                await self._keep_queued(job)
+        except BaseException:
+            # It may have found room meanwhile, and have failed: then it stays known.
+            if job.state is JobState.QUEUED:
+                self.jobs.drop(job)
             raise
         return job
+
+    async def _keep_queued(self, job: Job) -> None:
+        """Record a job that has to wait. Raises PlanError if it could not even run alone."""
+        await asyncio.to_thread(self._check_possible, job)
+        if job.state is JobState.QUEUED:
+            self.jobs.keep(job)
 
     def _check_possible(self, job: Job) -> None:
         """Raise PlanError for a queued job that could not even run alone."""

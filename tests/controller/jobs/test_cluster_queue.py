@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import threading
 from collections.abc import Mapping
 
 import pytest
@@ -88,6 +89,32 @@ def test_others_are_served_while_a_job_is_planned(
 
     asyncio.run(main())
     assert calls
+
+
+def test_a_submission_given_up_while_it_is_checked_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    checked, go = threading.Event(), threading.Event()
+
+    def check(*arguments: object) -> None:
+        checked.set()
+        assert go.wait(PATIENCE)
+
+    async def main() -> None:
+        cluster = Cluster(Manager(load_network("star:6"), Switches().install))
+        specs = [JobSpec(name, ("h1", "h2"), ("h3",), window=2048) for name in ("a", "b", "c")]
+        for spec in specs[:2]:
+            await cluster.submit(spec)
+        monkeypatch.setattr("controller.jobs.cluster.make_plan", check)
+        submitting = asyncio.create_task(cluster.submit(specs[2]))
+        assert await asyncio.to_thread(checked.wait, PATIENCE)
+        submitting.cancel()
+        await asyncio.gather(submitting, return_exceptions=True)
+        go.set()
+        assert [job.spec.name for job in cluster.jobs] == ["a", "b"]
+        await cluster.close()
+
+    asyncio.run(main())
 
 
 def test_a_job_whose_plan_changes_goes_on_as_it_was_or_has_become() -> None:
