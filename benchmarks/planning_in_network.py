@@ -36,7 +36,7 @@ SPEEDS = (10.0, 25.0, 40.0, 100.0)
 def job(
     network: Network, workers: int, aggregating: float, random: Random, fan_in: int = 32
 ) -> tuple[TreeTask, Limits]:
-    """Return a job of random workers; so many of the switches, at random, are able to sum."""
+    """Return a job of random workers, and which randomly chosen switches can sum."""
     server = place(network, 1).servers[0]
     hosts = [name for name in network.hosts if name != server]
     able = random.sample(list(network.switches), round(aggregating * len(network.switches)))

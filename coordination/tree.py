@@ -93,7 +93,7 @@ def capacity(fan_out: int, height: int) -> int:
 
 
 def least_height(processes: int, fan_out: int) -> int:
-    """Return the least height of a tree with this fan-out over so many processes."""
+    """Return the least height of a tree with this fan-out that holds all processes."""
     height = 0
     while capacity(fan_out, height) < processes:
         height += 1

@@ -46,7 +46,7 @@ def free_network(network: Network, shares: Mapping[DirectedLink, float]) -> Netw
 
 
 def trees_alone(plan: JobPlan, elements: int) -> PlanWork:
-    """Return what a plan's trees sum of a tensor, without the parts of hosts beside them."""
+    """Return the work of a plan's trees on one tensor, without its parts of hosts."""
     tensor = tree_elements(plan, elements), DataType.INT32
     return PlanWork(replace(plan, host_parts=()), [tensor])
 

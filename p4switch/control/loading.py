@@ -32,7 +32,7 @@ def default_executor() -> tuple[str, str]:
 class Loader:
     """Makes engines of bundles; switches of one process that run one program share its code.
 
-    With a `tracer` the executor is the interpreter, whatever is asked for: it alone can trace.
+    With a `tracer` the executor is always the interpreter: the native one cannot trace.
     """
 
     def __init__(self, executor: str, options: EngineOptions, tracer: Tracer | None = None) -> None:

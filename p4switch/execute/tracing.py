@@ -19,7 +19,7 @@ EXTERN_KINDS = ("clone", "resubmit", "recirculate", "digest")
 
 
 class TracingTranslator(Translator):
-    """Writes calls of the tracer beside the statements."""
+    """Add calls of the tracer to the generated statements."""
 
     def __init__(
         self, program: ir.Program, namespace: dict[str, Object], host: Host, tracer: Tracer

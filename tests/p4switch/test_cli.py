@@ -339,7 +339,7 @@ def test_a_trace_goes_to_a_file(tmp_path: Path) -> None:
 def test_log_level_trace_logs_what_happens_to_packets(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Whatever other tests of this process have done to the loggers.
+    # Other tests in this process may have changed the loggers.
     for name in ("p4switch", "p4switch.trace"):
         caplog.set_level(logging.DEBUG, name)
         monkeypatch.setattr(logging.getLogger(name), "disabled", False)

@@ -225,7 +225,9 @@ def test_a_running_job_says_which_switch_it_waits_for() -> None:
         await switches.fail("l2")
         assert cluster.why_waiting(job) == "switch l2 unreachable for 12 s"
         assert cluster.why_waiting(ring) == "h3 cut off: switch l2 unreachable for 12 s"
-        assert all(cluster.manager.waits(each.number) for each in (job, ring)), "agents are told"
+        assert all(cluster.manager.waits(each.number) for each in (job, ring)), (
+            "agents are notified"
+        )
         await cluster.manager.recover(["l2"])
         assert not any(cluster.manager.waits(each.number) for each in (job, ring))
         await switches.fail("l2")
