@@ -17,14 +17,22 @@ unexport PYTHONDONTWRITEBYTECODE
 help:  ## print this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' Makefile
 
+# hopsum's tests, then p4switch's: two distributions, two runs. One may have none that match TEST
+# (pytest's status 5).
+PYTEST = $(BIN)/python -m pytest --dist loadgroup --no-loadscope-reorder $(if $(TEST),-k '$(TEST)')
+define pytest
+$(PYTEST) $(1) || $(if $(TEST),test $$? -eq 5,exit $$?)
+$(PYTEST) $(1) -c p4switch/pyproject.toml p4switch/tests || $(if $(TEST),test $$? -eq 5,exit $$?)
+endef
+
 setup: $(READY) system  ## virtual environment, locked dependencies, Mininet where possible
 
-$(READY): requirements.lock pyproject.toml protocol/hopsum.proto
+$(READY): requirements.lock pyproject.toml p4switch/pyproject.toml protocol/hopsum.proto
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "hopsum needs Python 3.11 or newer; set PYTHON=")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { \
 		echo "cannot make a virtual environment; on Debian: apt-get install python3-venv"; exit 1; }
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e ./p4switch -e .
 	$(BIN)/python -m protocol.generate
 	@touch $(READY)
 
@@ -44,13 +52,13 @@ run: setup  ## train a classifier on digits with gradients summed in the switche
 	$(BIN)/hopsum demo --output out/run
 
 test: setup  ## all tests this machine allows; TEST=name runs those that match
-	$(BIN)/python -m pytest -n 3 --dist loadgroup --no-loadscope-reorder $(if $(TEST),-k '$(TEST)')
+	$(call pytest,-n 3)
 
 test-fast: setup  ## those that are neither slow nor start Mininet: a minute
-	$(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder -m 'not slow and not network' $(if $(TEST),-k '$(TEST)')
+	$(call pytest,-n 2 -m 'not slow and not network')
 
 test-slow: setup  ## the slow ones with all examples of their random searches
-	$(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder -m 'slow and not network' --all-examples $(if $(TEST),-k '$(TEST)')
+	$(call pytest,-n 2 -m 'slow and not network' --all-examples)
 
 fuzz: setup  ## agents against mutated frames; FRAMES of each kind of agent and job
 	$(BIN)/python -m pytest -n 2 tests/host_agent/test_frame_fuzz.py --fuzz-frames $(FRAMES)

@@ -17,10 +17,10 @@ import numpy as np
 
 from benchmarks.veth import veth_pairs
 from collectives.plan import DataType, JobPlan, Results, TreePlan
+from host_agent.io.port import FramePort, Frames, PacketPort
 from host_agent.stream import WorkerOptions
 from host_agent.worker import Worker
 from network.model import Host, Link, Network
-from packet_io.port import FramePort, Frames, PacketPort
 from protocol.wire import (
     HOP_BYTES,
     UDP_PORT,

@@ -29,9 +29,9 @@ from cli.experiment.pipelines import compile_pipeline, slots_of
 from collectives.plan import JobPlan
 from controller.dataplane.driver import Driver, SwitchTarget
 from controller.dataplane.rules import rules_for
+from host_agent.io.port import Frames, PacketPort
 from network.loaders import load_network
 from network.model import Network
-from packet_io.port import Frames, PacketPort
 from planning.model.placement import place
 from planning.model.request import PlanRequest
 from planning.registry import make_plan

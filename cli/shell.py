@@ -11,7 +11,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from packet_io.compile import cache_folder
+from p4switch.packet_io.compile import cache_folder
+
 from protocol.errors import OperationError
 
 PACKAGE = "p4runtime-shell==0.0.6"

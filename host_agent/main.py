@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from packet_io.port import FramePort
+    from host_agent.io.port import FramePort
 
 app = typer.Typer(
     name="hopsum-agent",
@@ -51,10 +51,11 @@ def serve(
     tls_key: Annotated[Path | None, typer.Option(help="The key of that certificate.")] = None,
 ) -> None:
     """Take this host's part in every job of a cluster, until interrupted (needs root)."""
+    from p4switch.packet_io.private_files import UnsafePathError
+    from p4switch.packet_io.sockets import InterfaceError
+
     from host_agent.node.client import NodeClient
     from host_agent.node.serve import NodeServer, counters_of
-    from packet_io.port import InterfaceError
-    from packet_io.private_files import UnsafePathError
     from protocol.channel import ControllerError, Tls
 
     log = logging.getLogger("hopsum-agent")
@@ -74,7 +75,7 @@ def serve(
 
 def _open_port(interface: str, packet_io: str) -> FramePort:
     """Open a port. Raises InterfaceError, UnsafePathError; BadParameter for an unknown way."""
-    from packet_io.port import PacketPort
+    from host_agent.io.port import PacketPort
     from protocol.wire import UDP_PORT
 
     if packet_io == "scapy":
@@ -115,8 +116,9 @@ def send(
     show: Annotated[bool, typer.Option("--show", help="Print every field.")] = False,
 ) -> None:
     """Send a packet made by hand (needs root)."""
+    from p4switch.packet_io.sockets import InterfaceError
+
     from host_agent.io import scapy_commands as packets
-    from packet_io.port import InterfaceError
     from protocol.wire import Header, Kind, Reduction
 
     try:
@@ -162,9 +164,10 @@ def sniff(
     """Print the hopsum packets on an interface (needs root), or of a capture."""
     if timeout is not None and math.isnan(timeout):
         raise typer.BadParameter("nan: expected seconds, from 0 on", param_hint="--timeout")
+    from p4switch.packet_io.pcap import PcapError
+    from p4switch.packet_io.sockets import InterfaceError
+
     from host_agent.io import scapy_commands as packets
-    from packet_io.pcap import PcapError
-    from packet_io.port import InterfaceError
 
     if (interface is None) == (read is None):
         raise typer.BadParameter("expected either --interface or --read")

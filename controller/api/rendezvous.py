@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from packet_io.private_files import private_folder, read_private, write_private
+from p4switch.packet_io.private_files import private_folder, read_private, write_private
 
 
 def address_file() -> Path:

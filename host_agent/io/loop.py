@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
+from host_agent.io.port import FramePort, Frames
 from host_agent.segment import Tensor
 from host_agent.worker import Worker
-from packet_io.port import FramePort, Frames
 
 RETRY_SECONDS = 0.002
 """Pause before frames that a full queue refused are offered again."""

@@ -7,16 +7,17 @@ import socket
 import struct
 
 import numpy as np
+from p4switch.packet_io.sockets import InterfaceError, attach_filter
 
+from host_agent.io.port import Frames
 from host_agent.io.scapy_layer import Hopsum, build, open_socket, parse
-from packet_io.port import Frames, InterfaceError, attach_filter
 from protocol.wire import UDP_PORT
 
 _DROP_ALL = struct.pack("HBBI", 0x06, 0, 0, 0)
 
 
 class ScapyPort:
-    """A `packet_io.FramePort` that builds each frame with the Scapy layer, and parses each one.
+    """A `FramePort` that builds each frame with the Scapy layer, and parses each one.
 
     About 1,000 frames a second. Frames of others than hopsum are left out.
     """

@@ -14,6 +14,7 @@ from coordination.tree import CoordinationTree
 from host_agent.io.controller_client import AgentStream
 from host_agent.io.coordination import Coordinator
 from host_agent.io.loop import Loop
+from host_agent.io.port import FramePort
 from host_agent.io.tcp_collective import BASE_PORT
 from host_agent.io.tcp_transport import TcpTransport
 from host_agent.memory import too_much
@@ -27,7 +28,6 @@ from host_agent.node.work import Work
 from host_agent.session import Assignment
 from host_agent.task import task_from
 from network.model import Network
-from packet_io.port import FramePort
 from protocol.channel import Tls
 
 PORTS = 8192

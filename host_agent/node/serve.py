@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from host_agent.io.port import FramePort
 from host_agent.node.bandwidth import read_counters
 from host_agent.node.client import NodeClient
 from host_agent.node.host import HostAgent
 from host_agent.node.real import Counters, HostLoop
-from packet_io.port import FramePort
 from protocol.channel import Tls
 
 

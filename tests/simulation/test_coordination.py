@@ -7,6 +7,8 @@ from random import Random
 
 import numpy as np
 import pytest
+from p4switch.execute.choose import engine_maker
+from p4switch.v1model.engine import Engine
 
 from benchmarks.coordination_latency import (
     central_time,
@@ -31,8 +33,6 @@ from host_agent.server_set import ServerSet
 from host_agent.stream import WorkerOptions
 from host_agent.worker import Worker
 from network.loaders import load_network
-from p4switch.execute.choose import engine_maker
-from p4switch.v1model.engine import Engine
 from planning.model.placement import place
 from planning.model.request import PlanRequest
 from planning.registry import make_plan

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from host_agent.io.controller_client import AgentStream
+from host_agent.io.port import FramePort
 from host_agent.node.real import HostLoop
-from packet_io.port import FramePort
 
 
 def attend(client: AgentStream, port: FramePort) -> None:

@@ -19,12 +19,12 @@ from controller.jobs.cluster import Cluster
 from controller.jobs.manager import Manager
 from controller.jobs.replanning import ReplanningPolicy
 from controller.jobs.settings import ClusterSettings
+from host_agent.io.port import MemoryPort
 from host_agent.node.bandwidth import Counted
 from host_agent.node.client import NodeClient
 from host_agent.node.serve import NodeServer
 from network.loaders import load_network
 from network.model import Network
-from packet_io.port import MemoryPort
 from protocol import hopsum_pb2 as pb
 from protocol.channel import ControllerError, Tls, server_credentials
 from tests.support.jobs import GOING

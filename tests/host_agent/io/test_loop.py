@@ -11,16 +11,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from p4switch.packet_io.sockets import InterfaceError
 
 from collectives.plan import JobPlan
 from host_agent.failure import JobFailed
 from host_agent.io.loop import Loop, run_server, run_worker
+from host_agent.io.port import FramePort, Frames, MemoryPort, PacketPort
 from host_agent.io.scapy_io import ScapyPort
 from host_agent.server import Server
 from host_agent.stream import WorkerOptions
 from host_agent.worker import Worker
 from network.model import Network
-from packet_io.port import FramePort, Frames, InterfaceError, MemoryPort, PacketPort
 from protocol.wire import Hop
 from tests.support.machine import PATIENCE
 from tests.support.protocol_world import star_plan

@@ -11,6 +11,7 @@ from collectives.plan import DataType
 from coordination.failure import ProcessLost
 from coordination.physical import plan_coordination
 from host_agent.io.controller_client import AgentStream
+from host_agent.io.port import MemoryPort
 from host_agent.node.real import RealCoordination
 from host_agent.node.source import AgreedOrder
 from host_agent.operator_training import NAMES, OperatorTraining
@@ -19,7 +20,6 @@ from host_agent.task import Task, task_from, task_message
 from host_agent.workload import WorkloadSpec
 from network.loaders import load_network
 from network.model import Network
-from packet_io.port import MemoryPort
 from tests.host_agent.node.test_schedule_member import RANKS, Client, Controller
 from tests.support.attending import attend
 from tests.support.machine import PATIENCE, on_loopback, until

@@ -15,6 +15,7 @@ from collectives.algorithms.trees import SharedTree
 from collectives.plan import DataType, HostPart, JobPlan
 from coordination.tree import CoordinationTree
 from host_agent.io.controller_client import AgentStream
+from host_agent.io.port import MemoryPort
 from host_agent.io.tcp_transport import TcpTransport
 from host_agent.session import AllDone, Assignment, Event, JobWaits
 from host_agent.stream import WorkerOptions
@@ -22,7 +23,6 @@ from host_agent.task import Task, TaskError, task_from, task_message
 from host_agent.workload import WorkloadSpec
 from network.loaders import load_network
 from network.model import Network
-from packet_io.port import MemoryPort
 from protocol import hopsum_pb2 as pb
 from tests.support.attending import attend
 from tests.support.machine import PATIENCE, on_loopback

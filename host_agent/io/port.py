@@ -1,0 +1,231 @@
+"""A network interface as a source and sink of whole frames, in batches."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import socket
+import struct
+from functools import cache
+from importlib import resources
+from typing import Protocol, cast
+
+import numpy as np
+from numpy.typing import NDArray
+from p4switch.packet_io.compile import NoCompilerError, compile_shared
+from p4switch.packet_io.sockets import attach_filter, open_packet_socket
+
+STRIDE = 2048
+"""Bytes kept of a frame: above the 1514 of a full Ethernet frame."""
+
+Frames = NDArray[np.uint8]
+
+
+class FramePort(Protocol):
+    """What an agent needs of its way to the network."""
+
+    def send(self, frames: Frames) -> int:
+        """Send frames (n, length); return how many were taken (fewer when a queue is full)."""
+
+    def receive(self, limit: int = 256) -> list[Frames]:
+        """Frames that wait, at most `limit`, without blocking.
+
+        In order of arrival; neighbours of one length form one array (n, length).
+        """
+
+    def fileno(self) -> int:
+        """Return a descriptor that becomes readable when frames wait."""
+
+    def close(self) -> None:
+        """Give the port back."""
+
+
+def group_by_length(rows: Frames, lengths: NDArray[np.uint32]) -> list[Frames]:
+    """Split received rows into runs of equal length, each (n, length)."""
+    if not len(rows):
+        return []
+    if (lengths == lengths[0]).all():
+        return [rows[:, : int(lengths[0])]]
+    starts = np.flatnonzero(np.diff(lengths)) + 1
+    return [
+        run[:, : int(run_lengths[0])]
+        for run, run_lengths in zip(np.split(rows, starts), np.split(lengths, starts), strict=True)
+    ]
+
+
+VLAN_TAG_PRESENT = 0xFFFFF000 + 48
+"""SKF_AD_OFF + SKF_AD_VLAN_TAG_PRESENT: a frame's outer tag is taken off before filters run."""
+
+
+def udp_filter(port: int) -> bytes:
+    """Return a classic BPF program that keeps untagged IPv4 UDP frames to a port.
+
+    They have no IPv4 options, say Don't Fragment and are no fragments.
+    """
+    code = [
+        (0x20, 0, 0, VLAN_TAG_PRESENT),
+        (0x15, 0, 11, 0),
+        (0x28, 0, 0, 12),  # ether type
+        (0x15, 0, 9, 0x0800),
+        (0x28, 0, 0, 14),  # version, header length, type of service
+        (0x54, 0, 0, 0xFF00),
+        (0x15, 0, 6, 0x4500),
+        (0x28, 0, 0, 20),  # IPv4 flags and fragment offset
+        (0x15, 0, 4, 0x4000),
+        (0x30, 0, 0, 23),  # protocol
+        (0x15, 0, 2, 17),
+        (0x28, 0, 0, 36),  # UDP destination port
+        (0x15, 1, 0, port),
+        (0x06, 0, 0, 0),
+        (0x06, 0, 0, 0x40000),
+    ]
+    return b"".join(struct.pack("HBBI", *instruction) for instruction in code)
+
+
+@cache
+def _native() -> ctypes.CDLL | None:
+    """Return the batched system calls, or None without a compiler."""
+    try:
+        text = resources.files("host_agent.io").joinpath("mmsg.c").read_text()
+        library = ctypes.CDLL(str(compile_shared("mmsg", text)))
+    except NoCompilerError:
+        return None
+    pointer = ctypes.c_void_p
+    number = ctypes.c_uint32
+    library.packet_send.argtypes = (ctypes.c_int, pointer, number, number, number)
+    library.packet_receive.argtypes = (ctypes.c_int, pointer, number, number, pointer)
+    return library
+
+
+class PacketPort:
+    """A FramePort on an interface, over AF_PACKET.
+
+    `udp_port`: receive only what `udp_filter` keeps for that port, and keep the kernel from
+    answering with ICMP port unreachable (a UDP socket is bound there that drops everything).
+    """
+
+    def __init__(self, interface: str, *, udp_port: int | None = None) -> None:
+        self._library = _native()
+        program = None if udp_port is None else udp_filter(udp_port)
+        self._socket = open_packet_socket(interface, program)
+        self._sink: socket.socket | None = None
+        self._rows = np.empty((256, STRIDE), dtype=np.uint8)
+        self._lengths = np.empty(256, dtype=np.uint32)
+        if udp_port is not None:
+            self._sink = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            self._sink.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            attach_filter(self._sink, struct.pack("HBBI", 0x06, 0, 0, 0))
+            self._sink.bind(("", udp_port))
+
+    def send(self, frames: Frames) -> int:
+        """Send frames (n, length); return how many the kernel took."""
+        if not len(frames):
+            return 0
+        if self._library is None:
+            return self._send_plain(frames)
+        if frames.strides[1] != 1:
+            frames = np.ascontiguousarray(frames)
+        n, length = frames.shape
+        done: int = self._library.packet_send(
+            self._socket.fileno(), frames.ctypes.data, n, length, frames.strides[0]
+        )
+        if done < 0:
+            raise OSError(-done, f"sending frames: {os.strerror(-done)}")
+        return done
+
+    def receive(self, limit: int = 256) -> list[Frames]:
+        """Frames that wait, at most `limit`; the arrays are the caller's."""
+        if limit > len(self._rows):
+            self._rows = np.empty((limit, STRIDE), dtype=np.uint8)
+            self._lengths = np.empty(limit, dtype=np.uint32)
+        if self._library is None:
+            n = self._receive_plain(limit)
+        else:
+            n = self._library.packet_receive(
+                self._socket.fileno(),
+                self._rows.ctypes.data,
+                limit,
+                STRIDE,
+                self._lengths.ctypes.data,
+            )
+            if n < 0:
+                raise OSError(-n, f"receiving frames: {os.strerror(-n)}")
+        lengths = self._lengths[:n]
+        groups = group_by_length(self._rows[:n], np.minimum(lengths, STRIDE))
+        return [group.copy() for group in groups]
+
+    def _send_plain(self, frames: Frames) -> int:
+        for number, frame in enumerate(frames):
+            try:
+                self._socket.send(frame.tobytes())
+            except OSError as error:
+                if error.errno in (errno.EAGAIN, errno.ENOBUFS):
+                    return number
+                raise
+        return len(frames)
+
+    def _receive_plain(self, limit: int) -> int:
+        for number in range(limit):
+            try:
+                self._lengths[number] = self._socket.recv_into(memoryview(self._rows[number]))
+            except BlockingIOError:
+                return number
+        return limit
+
+    def fileno(self) -> int:
+        """Return the packet socket."""
+        return self._socket.fileno()
+
+    def close(self) -> None:
+        """Close the sockets."""
+        self._socket.close()
+        if self._sink is not None:
+            self._sink.close()
+
+
+class MemoryPort:
+    """One end of an in-process link; `pair()` makes both."""
+
+    def __init__(self) -> None:
+        self._queue: list[Frames] = []
+        self._peer: MemoryPort | None = None
+        self._read, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+
+    @classmethod
+    def pair(cls) -> tuple[MemoryPort, MemoryPort]:
+        """Two ports: what one sends, the other receives."""
+        a, b = cls(), cls()
+        a._peer, b._peer = b, a
+        return a, b
+
+    def send(self, frames: Frames) -> int:
+        """Hand frames (n, length) to the other end; all are taken."""
+        peer = cast(MemoryPort, self._peer)
+        if len(frames):
+            peer._queue.append(np.array(frames))
+            if len(peer._queue) == 1:
+                os.write(peer._write, b"x")
+        return len(frames)
+
+    def receive(self, limit: int = 256) -> list[Frames]:
+        """Frames that wait, at most `limit`."""
+        taken: list[Frames] = []
+        while self._queue and limit > 0:
+            frames = self._queue.pop(0)
+            taken.append(frames[:limit])
+            if len(frames) > limit:
+                self._queue.insert(0, frames[limit:])
+            limit -= len(taken[-1])
+        if taken and not self._queue:
+            os.read(self._read, 1)
+        return taken
+
+    def fileno(self) -> int:
+        """Readable when frames wait."""
+        return self._read
+
+    def close(self) -> None:
+        """Close this end's pipe."""
+        os.close(self._read)
+        os.close(self._write)

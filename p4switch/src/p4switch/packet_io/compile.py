@@ -1,0 +1,118 @@
+"""From C text to a shared object, once, in a cache that many processes share.
+
+An entry of the cache is a folder named by the hash of all that went into it. A file lock an entry
+lets one process build while others wait, so twenty switches start from one compile. The cache
+stands in $XDG_CACHE_HOME/p4switch, or ~/.cache/p4switch. What is there is run:
+only its owner may write there.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from p4switch.packet_io.private_files import private_folder
+
+FLAGS = ("-O2", "-shared", "-fPIC", "-std=gnu11")
+
+
+class NoCompilerError(RuntimeError):
+    """There is no C compiler on PATH; callers have a slower way and say so."""
+
+
+class CompileError(RuntimeError):
+    """The compiler refused the C text; the message holds what it printed."""
+
+
+def compiler() -> str:
+    """Return the C compiler: $CC, or `cc` on the path. NoCompilerError if there is none."""
+    wanted = os.environ.get("CC") or "cc"
+    found = shutil.which(wanted)
+    if found is None:
+        raise NoCompilerError(
+            f"no C compiler: {wanted!r} is not on PATH; install gcc or clang, or name one by $CC"
+        )
+    return found
+
+
+@functools.cache
+def _version(path: str) -> str:
+    """Return what a compiler says of itself, in one line."""
+    said = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
+    return said.stdout.partition("\n")[0]
+
+
+def cache_folder() -> Path:
+    """Where compiled objects are kept; made if it is not there. Raises UnsafePathError."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return private_folder((Path(base) if base else Path.home() / ".cache") / "p4switch")
+
+
+def cache_entry(*parts: str) -> Path:
+    """Return the folder of what the parts determine; it need not be there yet."""
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part.encode())
+        digest.update(b"\0")
+    return cache_folder() / digest.hexdigest()[:40]
+
+
+@contextmanager
+def locked(entry: Path) -> Iterator[None]:
+    """Hold an entry's lock; makes the entry."""
+    entry.mkdir(parents=True, exist_ok=True)
+    with (entry / "lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def compile_shared(
+    name: str,
+    text: str,
+    flags: Sequence[str] = FLAGS,
+    *,
+    include_paths: Sequence[Path] = (),
+    depends: Sequence[str] = (),
+    beside: Mapping[str, bytes] | None = None,
+) -> Path:
+    """Return the shared object of a C text, compiling it unless the cache has it.
+
+    `include_paths` are no part of the entry's name; `depends` is: what else the object depends on,
+    such as the text of headers there. `beside`: files that belong to it, by name, kept in its
+    folder. Raises NoCompilerError, CompileError, UnsafePathError.
+    """
+    path = compiler()
+    beside = beside or {}
+    kept = [part for file, data in sorted(beside.items()) for part in (file, data.hex())]
+    entry = cache_entry(name, text, _version(path), *flags, "", *depends, "", *kept)
+    target = entry / f"{name}.so"
+    if target.exists():
+        return target
+    with locked(entry):
+        if not target.exists():
+            for file, data in beside.items():
+                (entry / file).write_bytes(data)
+            includes = [f"-I{folder}" for folder in include_paths]
+            _compile(path, [*flags, *includes], text, target)
+    return target
+
+
+def _compile(path: str, flags: Sequence[str], text: str, target: Path) -> None:
+    """Compile next to the target and rename, so that nobody sees half a file."""
+    source = target.with_suffix(".c")
+    source.write_text(text)
+    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+        made = Path(folder) / target.name
+        command = [path, *flags, "-o", str(made), str(source)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise CompileError(f"{path} failed on {source}:\n{done.stderr[-2000:]}")
+        made.replace(target)

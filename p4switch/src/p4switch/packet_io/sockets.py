@@ -1,0 +1,61 @@
+"""Packet sockets: whole frames in and out of a network interface (packet(7))."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import socket
+import struct
+
+ETH_P_ALL = 3
+PACKET_IGNORE_OUTGOING = 23
+SO_ATTACH_FILTER = 26
+SO_SNDBUFFORCE = 32
+SO_RCVBUFFORCE = 33
+SOL_PACKET = 263
+BUFFER_BYTES = 8 << 20
+"""Socket buffers: they hold the frames of a burst while the receiver computes."""
+
+
+class InterfaceError(OSError):
+    """An interface cannot be opened; the message says which and why."""
+
+
+def attach_filter(sock: socket.socket, program: bytes) -> None:
+    """Attach a classic BPF program to a socket."""
+    holder = ctypes.create_string_buffer(program)
+    header = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(holder))
+    sock.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, header)
+
+
+def open_packet_socket(interface: str, program: bytes | None = None) -> socket.socket:
+    """Return a non-blocking packet socket that sees what arrives at an interface, not what leaves
+    it.
+
+    `program`: a classic BPF program that is attached before the first frame can come. Raises
+    InterfaceError without the right to open one, or without the interface.
+    """
+    try:
+        sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+    except PermissionError as error:
+        raise InterfaceError(
+            errno.EPERM,
+            f"packet socket on {interface}: not permitted; run as root (or with CAP_NET_RAW)",
+        ) from error
+    try:
+        sock.setblocking(False)
+        sock.setsockopt(SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)
+        for option in (SO_RCVBUFFORCE, SO_SNDBUFFORCE):
+            sock.setsockopt(socket.SOL_SOCKET, option, BUFFER_BYTES)
+        if program is not None:
+            attach_filter(sock, program)
+        sock.bind((interface, ETH_P_ALL))
+    except OSError as error:
+        sock.close()
+        raise InterfaceError(
+            error.errno or errno.ENODEV,
+            f"interface {interface!r}: {os.strerror(error.errno or errno.ENODEV)}; "
+            "`ip link` lists the interfaces there are",
+        ) from error
+    return sock

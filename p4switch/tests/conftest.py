@@ -1,0 +1,73 @@
+"""Fixtures that several rooms share."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+from tests.support.machine import interface_names, wait_until_up
+from tests.support.search import search_all
+
+# Nothing is timed in tests: a busy machine must not fail them.
+settings.register_profile("p4switch", deadline=None)
+settings.load_profile("p4switch")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option of long runs."""
+    parser.addoption(
+        "--all-examples",
+        action="store_true",
+        help="as many examples as each random search has, not the few that are enough day by day",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Say how far to search, before modules are collected that ask."""
+    if config.getoption("--all-examples"):
+        search_all()
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Let one worker run all tests of a module, which share what is compiled for it."""
+    if item.get_closest_marker("xdist_group") is None:
+        network = item.get_closest_marker("network") is not None
+        item.add_marker(pytest.mark.xdist_group("network" if network else item.location[0]))
+
+
+@contextmanager
+def _veth_pair() -> Iterator[tuple[str, str]]:
+    if os.geteuid() != 0 or shutil.which("ip") is None:
+        pytest.skip("needs root and iproute2 for a veth pair")
+    a, b = interface_names("a", "b")
+    subprocess.run(["ip", "link", "add", a, "type", "veth", "peer", "name", b], check=True)
+    try:
+        for name in (a, b):
+            subprocess.run(["sysctl", "-qw", f"net.ipv6.conf.{name}.disable_ipv6=1"], check=True)
+            subprocess.run(["ip", "link", "set", name, "up"], check=True)
+        wait_until_up(a, b)
+        yield a, b
+    finally:
+        if Path("/sys/class/net", a).exists():
+            subprocess.run(["ip", "link", "delete", a], check=True)
+
+
+@pytest.fixture
+def veth() -> Iterator[tuple[str, str]]:
+    """A veth pair, up, IPv6 off, gone afterwards; needs root."""
+    with _veth_pair() as pair:
+        yield pair
+
+
+@pytest.fixture
+def other_veth() -> Iterator[tuple[str, str]]:
+    """A second one."""
+    with _veth_pair() as pair:
+        yield pair

@@ -1,0 +1,174 @@
+"""Batches of updates: what each became, and all or nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from finsy.proto import p4d, p4r
+from tests.support.p4runtime_world import (
+    DELETE,
+    INSERT,
+    MODIFY,
+    CallError,
+    Client,
+    World,
+    clone_session,
+    multicast,
+    running,
+)
+
+started = pytest.fixture(running)
+Started = tuple[World, Client]
+
+
+def state(client: Client) -> list[p4r.Entity]:
+    """Everything that can be read."""
+    requests: list[Any] = [
+        p4r.TableEntry(counter_data=p4r.CounterData(), meter_config=p4r.MeterConfig()),
+        p4r.TableEntry(is_default_action=True),
+        p4r.ActionProfileMember(),
+        p4r.ActionProfileGroup(),
+        p4r.PacketReplicationEngineEntry(),
+        p4r.CounterEntry(),
+        p4r.MeterEntry(),
+        p4r.RegisterEntry(),
+        p4r.ValueSetEntry(),
+        p4r.DigestEntry(),
+    ]
+    entities = []
+    for request in requests:
+        entity = p4r.Entity()
+        for field in p4r.Entity.DESCRIPTOR.fields:
+            if field.message_type is request.DESCRIPTOR:
+                getattr(entity, field.name).CopyFrom(request)
+        entities.append(entity)
+    return sorted(client.read(*entities), key=lambda e: e.SerializeToString(deterministic=True))
+
+
+def test_a_batch_goes_on_after_an_error(started: Started) -> None:
+    _, client = started
+    message = "UNKNOWN: 4 of 6 updates failed; number 1: there is no multicast group 7"
+    with pytest.raises(CallError, match=message) as caught:
+        client.write(
+            (INSERT, multicast(1, (1, 0))),
+            (MODIFY, multicast(7, (1, 0))),
+            (INSERT, multicast(2, (1, 0))),
+            (0, multicast(3)),
+            (INSERT, p4r.Entity()),
+            (INSERT, p4r.Entity(extern_entry=p4r.ExternEntry())),
+        )
+    assert caught.value.codes() == [
+        "OK",
+        "NOT_FOUND",
+        "OK",
+        "INVALID_ARGUMENT",
+        "INVALID_ARGUMENT",
+        "UNIMPLEMENTED",
+    ]
+    assert [part.message for part in caught.value.parts[:3]] == [
+        "",
+        "there is no multicast group 7",
+        "",
+    ]
+    assert client.read(multicast(0)) == [multicast(1, (1, 0)), multicast(2, (1, 0))]
+
+
+def test_messages_stop_where_grpc_would_not_carry_them(started: Started) -> None:
+    _, client = started
+    with pytest.raises(CallError) as caught:
+        client.delete(*(multicast(number) for number in range(1, 101)))
+    assert caught.value.codes() == ["NOT_FOUND"] * 100
+    assert caught.value.parts[0].message
+    assert sum(len(part.message) for part in caught.value.parts) < 5000
+
+
+def filled(client: Client) -> dict[str, p4r.Entity]:
+    """Entities of every kind, installed."""
+    entities = {
+        "entry": client.entry(
+            "lpm_table",
+            client.action("counted_forward", port=1),
+            lpm={"destination": (0xAB << 40, 8)},
+            metadata=b"x",
+        ),
+        "everything": client.entry("lpm_table", client.action("drop")),
+        "metered": client.entry(
+            "metered_table",
+            client.action("metered_forward", port=1),
+            exact={"source": 1},
+            meter_config=p4r.MeterConfig(cir=1, cburst=2, pir=3, pburst=4),
+        ),
+        "member": p4r.Entity(
+            action_profile_member=p4r.ActionProfileMember(
+                action_profile_id=client.id("next_hops"),
+                member_id=1,
+                action=client.action("forward", port=1),
+            )
+        ),
+        "group": multicast(1, (1, 0)),
+        "session": clone_session(5, (1, 0)),
+        "digest": p4r.Entity(digest_entry=p4r.DigestEntry(digest_id=client.id("learn_t"))),
+    }
+    client.insert(*entities.values())
+    key = entities["entry"].table_entry
+    client.modify(
+        p4r.Entity(
+            direct_counter_entry=p4r.DirectCounterEntry(
+                table_entry=key, data=p4r.CounterData(packet_count=9)
+            )
+        )
+    )
+    return entities
+
+
+FAILING = (MODIFY, multicast(99, (1, 0)))
+
+
+def test_a_failed_batch_leaves_the_state_as_it_was(started: Started) -> None:
+    _, client = started
+    entities = filled(client)
+    before = state(client)
+    register = p4r.RegisterEntry(
+        register_id=client.id("totals"), data=p4d.P4Data(bitstring=b"\x09")
+    )
+    counter = p4r.CounterEntry(counter_id=client.id("seen"), data=p4r.CounterData(packet_count=3))
+    changed = client.entry("lpm_table", client.action("drop"), lpm={"destination": (0xAB << 40, 8)})
+    default = client.entry("exact_table", client.action("drop"), is_default_action=True)
+    const = client.entry("const_table")
+    with pytest.raises(CallError) as caught:
+        client.write(
+            *((DELETE, entity) for name, entity in entities.items() if name != "entry"),
+            (MODIFY, changed),
+            (DELETE, changed),
+            (MODIFY, default),
+            (INSERT, multicast(2, (1, 0))),
+            (MODIFY, p4r.Entity(register_entry=register)),
+            (MODIFY, p4r.Entity(counter_entry=counter)),
+            FAILING,
+            (INSERT, const),
+            atomicity="ROLLBACK_ON_ERROR",
+        )
+    codes = caught.value.codes()
+    assert codes[-2] == "NOT_FOUND"
+    assert {*codes[:-2], codes[-1]} == {"ABORTED"}
+    assert state(client) == before
+
+
+def test_a_batch_without_an_error_stays(started: Started) -> None:
+    _, client = started
+    client.write(
+        (INSERT, multicast(1, (1, 0))), (INSERT, multicast(2)), atomicity="ROLLBACK_ON_ERROR"
+    )
+    assert client.read(multicast(0)) == [multicast(1, (1, 0)), multicast(2)]
+
+
+def test_atomic_batches_are_not_supported(started: Started) -> None:
+    _, client = started
+    with pytest.raises(CallError, match="UNIMPLEMENTED: DATAPLANE_ATOMIC"):
+        client.write((INSERT, multicast(1)), atomicity="DATAPLANE_ATOMIC")
+
+
+def test_an_empty_batch_is_fine(started: Started) -> None:
+    _, client = started
+    client.write()

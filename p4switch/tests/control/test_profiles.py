@@ -1,0 +1,183 @@
+"""Action profiles and selectors: members, groups, one-shot entries."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from finsy.proto import p4r
+from tests.support.p4runtime_world import CallError, Client, World, frame, running
+
+started = pytest.fixture(running)
+Started = tuple[World, Client]
+
+
+def member(client: Client, profile: str, number: int, port: int | None = None) -> p4r.Entity:
+    message = p4r.ActionProfileMember(action_profile_id=client.id(profile), member_id=number)
+    if port is not None:
+        message.action.CopyFrom(client.action("forward", port=port))
+    return p4r.Entity(action_profile_member=message)
+
+
+def group(
+    client: Client, number: int, *members: tuple[int, int], profile: str = "paths", size: int = 0
+) -> p4r.Entity:
+    """A group; members are (id, weight)."""
+    message = p4r.ActionProfileGroup(
+        action_profile_id=client.id(profile), group_id=number, max_size=size
+    )
+    for member_id, weight in members:
+        message.members.add(member_id=member_id, weight=weight)
+    return p4r.Entity(action_profile_group=message)
+
+
+def indirect(client: Client, table: str, destination: int, **reference: Any) -> p4r.Entity:
+    entity = client.entry(table, exact={"destination": destination})
+    for name, value in reference.items():
+        setattr(entity.table_entry.action, f"action_profile_{name}_id", value)
+    return entity
+
+
+def one_shot(client: Client, destination: int, *ports: tuple[int, int]) -> p4r.Entity:
+    """An entry of `path_table` with an action set of (port, weight)."""
+    entity = client.entry("path_table", exact={"destination": destination})
+    actions = entity.table_entry.action.action_profile_action_set
+    for port, weight in ports:
+        action = actions.action_profile_actions.add(weight=weight)
+        action.action.CopyFrom(client.action("forward", port=port))
+    return entity
+
+
+def refused(client: Client, entity: p4r.Entity, how: str = "insert") -> str:
+    with pytest.raises(CallError, match="UNKNOWN") as caught:
+        getattr(client, how)(entity)
+    return caught.value.codes()[0]
+
+
+def test_members_of_a_profile(started: Started) -> None:
+    world, client = started
+    one, two = member(client, "next_hops", 1, 4), member(client, "next_hops", 2, 5)
+    client.insert(one, two)
+    entry = indirect(client, "hop_table", 1, member=1)
+    client.insert(entry)
+    assert client.read(client.entry("hop_table")) == [entry]
+    packet = frame(1, 2, 3)
+    assert world.plane.process([(1, packet)]) == [(4, packet)]
+    client.modify(member(client, "next_hops", 1, 6))
+    assert world.plane.process([(1, packet)]) == [(6, packet)]
+    client.modify(indirect(client, "hop_table", 1, member=2))
+    assert world.plane.process([(1, packet)]) == [(5, packet)]
+    client.delete(member(client, "next_hops", 1))
+    assert client.read(member(client, "next_hops", 0)) == [two]
+    assert client.read(p4r.Entity(action_profile_member=p4r.ActionProfileMember())) == [two]
+
+
+def test_bad_members_are_refused(started: Started) -> None:
+    _, client = started
+    client.insert(member(client, "next_hops", 1, 4))
+    client.insert(indirect(client, "hop_table", 1, member=1))
+    assert refused(client, member(client, "next_hops", 1, 4)) == "ALREADY_EXISTS"
+    assert refused(client, member(client, "next_hops", 2, 4), "modify") == "NOT_FOUND"
+    assert refused(client, member(client, "next_hops", 2), "delete") == "NOT_FOUND"
+    assert refused(client, member(client, "next_hops", 0, 4)) == "INVALID_ARGUMENT"
+    assert refused(client, member(client, "next_hops", 2)) == "INVALID_ARGUMENT"
+    assert refused(client, member(client, "next_hops", 1), "delete") == "FAILED_PRECONDITION"
+    wrong = member(client, "next_hops", 3, 4)
+    wrong.action_profile_member.action.CopyFrom(client.action("drop"))
+    assert refused(client, wrong) == "INVALID_ARGUMENT"
+    assert refused(client, indirect(client, "hop_table", 2, member=9)) == "NOT_FOUND"
+    direct = client.entry("hop_table", client.action("forward", port=1), exact={"destination": 3})
+    assert refused(client, direct) == "INVALID_ARGUMENT"
+    for number in range(2, 9):
+        client.insert(member(client, "next_hops", number, 1))
+    assert refused(client, member(client, "next_hops", 9, 1)) == "RESOURCE_EXHAUSTED"
+
+
+def test_groups_share_packets_by_weight(started: Started) -> None:
+    world, client = started
+    client.insert(*(member(client, "paths", number, number) for number in (1, 2, 3)))
+    whole = group(client, 1, (1, 1), (2, 2))
+    client.insert(whole, indirect(client, "path_table", 1, group=1))
+    ports = {
+        port for source in range(40) for port, _ in world.plane.process([(1, frame(1, source, 3))])
+    }
+    assert ports == {1, 2}
+    assert client.read(group(client, 1)) == [whole]
+    client.modify(group(client, 1, (3, 1)))
+    assert world.plane.process([(1, frame(1, 7, 3))])[0][0] == 3
+    assert refused(client, group(client, 1), "delete") == "FAILED_PRECONDITION"
+    client.delete(indirect(client, "path_table", 1))
+    client.delete(group(client, 1))
+    assert client.read(p4r.Entity(action_profile_group=p4r.ActionProfileGroup())) == []
+
+
+def test_bad_groups_are_refused(started: Started) -> None:
+    _, client = started
+    client.insert(member(client, "paths", 1, 1), group(client, 1, (1, 1), size=4))
+    assert refused(client, group(client, 1, (1, 1))) == "ALREADY_EXISTS"
+    assert refused(client, group(client, 2, (1, 1)), "modify") == "NOT_FOUND"
+    assert refused(client, group(client, 2), "delete") == "NOT_FOUND"
+    assert refused(client, group(client, 2, (7, 1))) == "NOT_FOUND"
+    assert refused(client, group(client, 0, (1, 1))) == "INVALID_ARGUMENT"
+    assert refused(client, group(client, 2, (1, 0))) == "INVALID_ARGUMENT"
+    assert refused(client, group(client, 2, (1, 1), (1, 2))) == "INVALID_ARGUMENT"
+    assert refused(client, group(client, 1, (1, 1), size=5), "modify") == "INVALID_ARGUMENT"
+    assert refused(client, group(client, 1, (1, 5), size=4), "modify") == "RESOURCE_EXHAUSTED"
+    client.insert(member(client, "next_hops", 1, 1))
+    wrong = group(client, 1, (1, 1), profile="next_hops")
+    assert refused(client, wrong) == "INVALID_ARGUMENT"
+
+
+def test_one_shot_entries(started: Started) -> None:
+    world, client = started
+    entry = one_shot(client, 1, (4, 1), (5, 1))
+    client.insert(entry)
+    assert client.read(client.entry("path_table")) == [entry]
+    assert client.read(p4r.Entity(action_profile_member=p4r.ActionProfileMember())) == []
+    ports = {
+        port for source in range(40) for port, _ in world.plane.process([(1, frame(1, source, 3))])
+    }
+    assert ports == {4, 5}
+    client.modify(one_shot(client, 1, (6, 3)))
+    assert world.plane.process([(1, frame(1, 2, 3))])[0][0] == 6
+    client.delete(one_shot(client, 1))
+    assert world.plane.engine is not None
+    assert world.plane.engine.members("TestIngress.paths") == {}
+    assert world.plane.engine.groups("TestIngress.paths") == {}
+
+
+def test_a_refused_one_shot_entry_leaves_nothing_behind(started: Started) -> None:
+    world, client = started
+    client.insert(one_shot(client, 1, (4, 1)))
+    assert world.plane.engine is not None
+    before = world.plane.engine.members("TestIngress.paths")
+    assert refused(client, one_shot(client, 1, (5, 1))) == "ALREADY_EXISTS"
+    assert refused(client, one_shot(client, 2, (5, 1)), "modify") == "NOT_FOUND"
+    assert refused(client, one_shot(client, 2, (5, 0))) == "INVALID_ARGUMENT"
+    many = one_shot(client, 2, *((port, 1) for port in range(16)))
+    assert refused(client, many) == "RESOURCE_EXHAUSTED"
+    assert world.plane.engine.members("TestIngress.paths") == before
+
+
+def test_the_two_styles_do_not_mix(started: Started) -> None:
+    _, client = started
+    client.insert(one_shot(client, 1, (4, 1)))
+    assert refused(client, member(client, "paths", 1, 1)) == "INVALID_ARGUMENT"
+    client.delete(one_shot(client, 1))
+    client.insert(member(client, "paths", 1, 1))
+    assert refused(client, one_shot(client, 1, (4, 1))) == "INVALID_ARGUMENT"
+
+
+def test_one_shot_needs_a_selector(started: Started) -> None:
+    _, client = started
+    entry = one_shot(client, 1, (4, 1))
+    entry.table_entry.table_id = client.id("hop_table")
+    assert refused(client, entry) == "INVALID_ARGUMENT"
+
+
+def test_watch_ports_are_not_supported(started: Started) -> None:
+    _, client = started
+    entry = one_shot(client, 1, (4, 1))
+    actions = entry.table_entry.action.action_profile_action_set.action_profile_actions
+    actions[0].watch_port = b"\1"
+    assert refused(client, entry) == "UNIMPLEMENTED"

@@ -1,0 +1,84 @@
+"""The cache of compiled C."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from pathlib import Path
+
+import pytest
+from p4switch.packet_io import compile as cache
+from p4switch.packet_io.compile import CompileError, NoCompilerError, compile_shared
+
+TEXT = "int answer(void) { return 42; }\n"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "p4switch"
+
+
+def test_a_text_is_compiled_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = compile_shared("answer", TEXT)
+    assert path.is_relative_to(folder)
+    assert ctypes.CDLL(str(path)).answer() == 42
+    monkeypatch.delattr(cache, "_compile")
+    assert compile_shared("answer", TEXT) == path
+
+
+def test_whatever_an_object_depends_on_is_part_of_its_name() -> None:
+    paths = [
+        compile_shared("answer", TEXT),
+        compile_shared("reply", TEXT),
+        compile_shared("answer", TEXT + "\n"),
+        compile_shared("answer", TEXT, [*cache.FLAGS, "-g"]),
+        compile_shared("answer", TEXT, depends=["a"]),
+        compile_shared("answer", TEXT, depends=["a", ""]),
+        compile_shared("answer", TEXT, beside={"a": b""}),
+        compile_shared("answer", TEXT, beside={"a": b"1"}),
+    ]
+    assert len(set(paths)) == len(paths)
+
+
+def test_files_that_belong_to_an_object_lie_beside_it() -> None:
+    path = compile_shared("answer", TEXT, beside={"note": b"hello"})
+    assert path.with_name("note").read_bytes() == b"hello"
+    assert path.with_suffix(".c").read_text() == TEXT
+
+
+def test_included_text_is_named_by_depends_alone(tmp_path: Path) -> None:
+    folders = [tmp_path / "a", tmp_path / "b"]
+    for folder in folders:
+        folder.mkdir()
+        (folder / "answer.h").write_text(TEXT)
+    text = '#include "answer.h"\n'
+    paths = {
+        compile_shared("answer", text, include_paths=[folder], depends=[TEXT]) for folder in folders
+    }
+    assert len(paths) == 1
+
+
+def test_refused_text_leaves_no_object(folder: Path) -> None:
+    with pytest.raises(CompileError, match=r"answer\.c:1"):
+        compile_shared("answer", "int answer(void) { return }\n")
+    assert list(folder.rglob("*.so")) == []
+
+
+def test_another_compiler_is_another_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = compile_shared("answer", TEXT)
+    script = tmp_path / "othercc"
+    script.write_text('#!/bin/sh\n[ "$1" = --version ] && echo other 1.0 && exit\nexec cc "$@"\n')
+    script.chmod(0o755)
+    monkeypatch.setenv("CC", str(script))
+    assert compile_shared("answer", TEXT) != first
+
+
+def test_no_compiler_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", "nosuchcc")
+    with pytest.raises(NoCompilerError, match=r"'nosuchcc' is not on PATH; install"):
+        compile_shared("answer", TEXT)
+    monkeypatch.delenv("CC")
+    monkeypatch.setenv("PATH", os.fspath(tmp_path))
+    with pytest.raises(NoCompilerError, match="'cc' is not on PATH"):
+        compile_shared("answer", TEXT)

@@ -1,0 +1,102 @@
+"""What tests take of the machine they share with other tests, and with other runs of them.
+
+Addresses, ports and names come from here, so that nothing is used twice at the same moment: not by
+the workers of pytest-xdist, and not by a second run beside this one. A name in the abstract
+namespace of Unix sockets reserves each: the kernel frees it with the process, however that ends.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import secrets
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+
+PATIENCE = 900.0
+"""Seconds until a wait is given up. Only a hung process takes as long, however busy the machine."""
+
+_reserved: list[socket.socket] = []
+_free_addresses: list[str] = []
+
+
+def until(true: Callable[[], bool], what: str) -> None:
+    """Return when something is true, which is asked again and again."""
+    deadline = time.monotonic() + PATIENCE
+    while not true():
+        assert time.monotonic() < deadline, f"waited {PATIENCE:g} s for {what}"
+        threading.Event().wait(0.02)
+
+
+def wait_until_up(*interfaces: str) -> None:
+    """Return when interfaces have a carrier and a queue: until then the kernel drops frames.
+
+    Asked over netlink: an interface is up in sysfs a moment before its queue takes frames.
+    """
+    for interface in interfaces:
+        until(lambda name=interface: _takes_frames(name), f"{interface} to come up")  # type: ignore[misc]
+
+
+def _takes_frames(interface: str) -> bool:
+    command = ["ip", "-json", "link", "show", "dev", interface]
+    shown = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    [state] = json.loads(shown)
+    return bool(state["operstate"] == "UP" and state["qdisc"] != "noop")
+
+
+def unique(stem: str) -> str:
+    """Return a name that nobody else has."""
+    return f"{stem}-{secrets.token_hex(6)}"
+
+
+def interface_names(*stems: str) -> list[str]:
+    """Return names of interfaces that nobody else has; a stem has at most five characters."""
+    token = secrets.token_hex(5)
+    return [f"{token}{stem}" for stem in stems]
+
+
+def loopback(count: int) -> list[str]:
+    """Return IPv4 addresses of this machine that nobody else uses: every port there is free."""
+    while len(_free_addresses) < count:
+        # 127.0.0.0/16 is what programs that are no tests choose.
+        net = f"127.{1 + secrets.randbelow(254)}.{secrets.randbelow(256)}"
+        if _reserve(net):
+            _free_addresses.extend(f"{net}.{host}" for host in range(1, 255))
+    taken = _free_addresses[:count]
+    del _free_addresses[:count]
+    return taken
+
+
+def own_port() -> int:
+    """Return a TCP port that nobody else uses, at any address: for programs that choose that.
+
+    It is below those that Linux gives to connections and to who binds port 0.
+    """
+    while True:
+        port = 10_000 + secrets.randbelow(9_000)
+        if _reserve(f"port {port}"):
+            with socket.socket() as probe:
+                try:
+                    probe.bind(("0.0.0.0", port))
+                except OSError as error:
+                    if error.errno != errno.EADDRINUSE:
+                        raise
+                else:
+                    return port
+
+
+def _reserve(what: str) -> bool:
+    """Whether something was free and is this process's now, until it ends."""
+    guard = socket.socket(socket.AF_UNIX)
+    try:
+        guard.bind(f"\0hopsum-tests/{what}")
+    except OSError as error:
+        guard.close()
+        if error.errno != errno.EADDRINUSE:
+            raise
+        return False
+    _reserved.append(guard)
+    return True

@@ -1,0 +1,16 @@
+"""How far the tests search that draw their cases at random: a little way, or all of it."""
+
+from __future__ import annotations
+
+_long = False
+
+
+def search_all() -> None:
+    """Let `examples` be all of them; before the tests are collected."""
+    global _long
+    _long = True
+
+
+def examples(few: int, of: int) -> int:
+    """The number of examples of a property: `few`, or all `of` them in `make test-slow`."""
+    return of if _long else few

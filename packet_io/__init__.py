@@ -1,1 +1,0 @@
-"""Frames in batches: AF_PACKET sockets, in-process links (`port`), pcap files."""

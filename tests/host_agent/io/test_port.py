@@ -1,0 +1,172 @@
+from __future__ import annotations
+
+import select
+import socket
+
+import numpy as np
+import pytest
+from p4switch.packet_io.sockets import InterfaceError
+
+from host_agent.io import port as port_module
+from host_agent.io.port import (
+    FramePort,
+    Frames,
+    MemoryPort,
+    PacketPort,
+    group_by_length,
+    udp_filter,
+)
+from protocol.wire import (
+    UDP_PORT,
+    Address,
+    Header,
+    Kind,
+    frame_template,
+)
+from tests.support.machine import PATIENCE
+
+HERE = Address(bytes.fromhex("020000000001"), bytes([10, 0, 0, 1]))
+THERE = Address(bytes.fromhex("020000000002"), bytes([10, 0, 0, 2]))
+
+
+def hopsum_frames(count: int, lanes: int = 32) -> Frames:
+    header = Header(Kind.REPLICATED, job=1, tree=0, epoch=1, fragment=0)
+    frames = np.tile(frame_template(HERE, THERE, header, (), lanes), (count, 1))
+    frames[:, -1] = np.arange(count) % 256
+    return frames
+
+
+def receive_all(port: FramePort, expected: int) -> list[Frames]:
+    received: list[Frames] = []
+    while sum(map(len, received)) < expected:
+        assert select.select([port], [], [], PATIENCE)[0], "frames did not arrive"
+        received += port.receive()
+    return received
+
+
+def send_and_receive(a: str, b: str) -> None:
+    sender, receiver = PacketPort(a), PacketPort(b, udp_port=UDP_PORT)
+    try:
+        # The kernel's queue between the ends is shared with all of the machine: small bursts.
+        frames = hopsum_frames(300)
+        noise = np.zeros((3, 60), dtype=np.uint8)
+        short = np.ascontiguousarray(hopsum_frames(5)[:, :100])
+        assert sender.send(noise) == 3
+        assert sender.send(frames[:260]) == 260
+        received = receive_all(receiver, 260)
+        assert sender.send(short) == 5
+        assert sender.send(frames[260:]) == 40
+        received += receive_all(receiver, 45)
+        assert [row.tobytes() for group in received for row in group] == [
+            row.tobytes() for row in (*frames[:260], *short, *frames[260:])
+        ]
+        assert sender.receive() == []
+    finally:
+        sender.close()
+        receiver.close()
+
+
+def test_frames_cross_a_veth_and_noise_is_filtered(veth: tuple[str, str]) -> None:
+    send_and_receive(*veth)
+
+
+def look_alike(offset: int, value: int, size: int = 2) -> Frames:
+    """A hopsum frame with other bytes at one place."""
+    frames = hopsum_frames(1)
+    frames[0, offset : offset + size] = np.frombuffer(value.to_bytes(size, "big"), np.uint8)
+    return frames
+
+
+def tagged(*tags: int) -> Frames:
+    """A hopsum frame behind tags, each an EtherType (upper 16 bits) and its tag (lower)."""
+    frame = hopsum_frames(1)[0].tobytes()
+    between = b"".join(tag.to_bytes(4, "big") for tag in tags)
+    return np.frombuffer(frame[:12] + between + frame[12:], np.uint8)[None, :]
+
+
+NOT_ADMITTED = {
+    "a later fragment": look_alike(20, 0x0001),
+    "a first fragment": look_alike(20, 0x2000),
+    "fragmentation allowed": look_alike(20, 0x0000),
+    "the reserved flag": look_alike(20, 0xC000),
+    "a later fragment, Don't Fragment": look_alike(20, 0x4001),
+    "IPv4 options": look_alike(14, 0x46, 1),
+    "UDP-Lite": look_alike(23, 136, 1),
+    "TCP": look_alike(23, 6, 1),
+    "another port": look_alike(36, UDP_PORT + 1),
+    "IPv6": look_alike(12, 0x86DD),
+    "802.1Q": tagged(0x81000005),
+    "802.1Q, priority only": tagged(0x81000000),
+    "802.1ad": tagged(0x88A80005),
+    "802.1ad and 802.1Q": tagged(0x88A80005, 0x81000005),
+    "802.1Q twice": tagged(0x81000005, 0x81000005),
+}
+
+
+def test_what_no_switch_would_have_admitted_is_filtered(veth: tuple[str, str]) -> None:
+    sender, receiver = PacketPort(veth[0]), PacketPort(veth[1], udp_port=UDP_PORT)
+    try:
+        for frames in NOT_ADMITTED.values():
+            assert sender.send(frames) == 1
+        good = hopsum_frames(1)
+        sender.send(good)
+        received = receive_all(receiver, 1)
+        assert [row.tobytes() for group in received for row in group] == [good[0].tobytes()]
+    finally:
+        sender.close()
+        receiver.close()
+
+
+def test_the_filter_is_there_before_frames_are(
+    veth: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attach = port_module.attach_filter
+    bound: list[tuple[str, int]] = []
+
+    def watched(sock: socket.socket, program: bytes) -> None:
+        if sock.family == socket.AF_PACKET:
+            bound.append(sock.getsockname()[:2])
+        attach(sock, program)
+
+    monkeypatch.setattr(port_module, "attach_filter", watched)
+    PacketPort(veth[0], udp_port=UDP_PORT).close()
+    assert bound == [("", 0)], "neither an interface nor a protocol yet"
+
+
+def test_plain_sockets_do_the_same_without_a_compiler(
+    veth: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(port_module, "_native", lambda: None)
+    send_and_receive(*veth)
+
+
+def test_an_unknown_interface_is_named(veth: tuple[str, str]) -> None:
+    with pytest.raises(InterfaceError, match=r"'nosuch0'.*ip link"):
+        PacketPort("nosuch0")
+
+
+def test_memory_ports_are_a_link() -> None:
+    a, b = MemoryPort.pair()
+    try:
+        assert a.receive() == []
+        a.send(hopsum_frames(10))
+        a.send(hopsum_frames(3))
+        assert select.select([b], [], [], 0)[0]
+        assert [len(group) for group in b.receive(12)] == [10, 2]
+        assert select.select([b], [], [], 0)[0]
+        assert [len(group) for group in b.receive()] == [1]
+        assert not select.select([b], [], [], 0)[0]
+    finally:
+        a.close()
+        b.close()
+
+
+def test_runs_of_equal_length_are_grouped() -> None:
+    rows = np.arange(40, dtype=np.uint8).reshape(5, 8)
+    groups = group_by_length(rows, np.array([4, 4, 8, 4, 4], dtype=np.uint32))
+    assert [group.shape for group in groups] == [(2, 4), (1, 8), (2, 4)]
+    assert group_by_length(rows[:0], np.array([], dtype=np.uint32)) == []
+
+
+def test_the_filter_is_a_list_of_instructions() -> None:
+    assert len(udp_filter(UDP_PORT)) % 8 == 0
