@@ -310,7 +310,10 @@ def _tracer(
     tables: list[str] | None,
     headers: list[str] | None,
 ) -> Tracer | None:
-    """What `--trace` asks for; `--log-level trace` asks for text in the log, as BMv2's does."""
+    """Return the tracer that `--trace` asks for.
+
+    `--log-level trace` asks for text in the log, as BMv2's does.
+    """
     if form is None and log_level != "trace":
         if file is not None or ports or tables or headers:
             fail("--trace-file, -port, -table and -header need --trace text or --trace json")
@@ -337,7 +340,7 @@ def _print_line(text: str) -> None:
 
 
 def _line_writer(path: Path) -> Callable[[str], None]:
-    """What appends lines to a file, each at once."""
+    """Return what appends lines to a file, each at once."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         file = path.open("w", encoding="utf-8", buffering=1)

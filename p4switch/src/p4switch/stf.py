@@ -93,7 +93,7 @@ _CELL = re.compile(
 
 
 def parse_lines(text: str, name: str) -> list[Line]:
-    """The commands of an STF file; `name` goes into messages."""
+    """Return the commands of an STF file; `name` goes into messages."""
     lines = []
     for number, raw in enumerate(text.splitlines(), 1):
         words = raw.split("#", 1)[0].strip().split(None, 1)
@@ -104,7 +104,7 @@ def parse_lines(text: str, name: str) -> list[Line]:
 
 
 def parse_number(text: str) -> int:
-    """A number without don't-care digits."""
+    """Return a number without don't-care digits."""
     lowered = text.lower()
     for prefix, base in (("0x", 16), ("0b", 2), ("0o", 8)):
         if lowered.startswith(prefix):
@@ -130,7 +130,7 @@ def _starred(text: str) -> tuple[int, int, int]:
 
 
 def parse_match(text: str, key: Key) -> KeyMatch:
-    """What an entry says of a key; StfError if the match kind does not allow it."""
+    """Return what an entry says of a key; StfError if the match kind does not allow it."""
     full = (1 << key.width) - 1
     kind = key.match_kind
     text = "".join(text.split())
@@ -165,7 +165,7 @@ def parse_match(text: str, key: Key) -> KeyMatch:
 
 
 def parse_call(text: str) -> tuple[ActionCall, str | None]:
-    """An action call and the entry's id, if it has one."""
+    """Return an action call and the entry's id, if it has one."""
     found = _CALL.match(text)
     if found is None:
         raise StfError(f"expected ACTION(ARG:VALUE, ...), found {text!r}")
@@ -184,7 +184,10 @@ def _unquoted(name: str) -> str:
 
 
 def by_suffix(name: str, names: Iterable[str], what: str) -> str:
-    """The one name that is `name` or ends in it; StfError if there is none or more than one."""
+    """Return the one name that is `name` or ends in it.
+
+    StfError if there is none or more than one.
+    """
     known = list(names)
     if name in known:
         return name
@@ -198,7 +201,7 @@ def by_suffix(name: str, names: Iterable[str], what: str) -> str:
 
 
 def _match_names(key: Key) -> set[str]:
-    """The names an STF file may use for a key."""
+    """Return the names an STF file may use for a key."""
     name = key.name
     names = {name, name.removesuffix("$")}
     for ending in (".isValid()", ".$valid$"):
@@ -228,7 +231,10 @@ def find_key(name: str, table: Table) -> int:
 
 
 def compare_packet(expected: str, received: bytes) -> str | None:
-    """What differs, or None. `expected` is hexadecimal with `*` and perhaps a trailing `$`."""
+    """Return what differs, or None.
+
+    `expected` is hexadecimal with `*` and perhaps a trailing `$`.
+    """
     exact = expected.endswith("$")
     wanted = expected.removesuffix("$").lower()
     got = received.hex()
@@ -536,7 +542,7 @@ def prepare(engine: Engine, stf_path: Path) -> list[Packet]:
 
 
 def engine_factory(executor: str) -> EngineFactory:
-    """The factory of `interpreter` or `native`; StfError for another name."""
+    """Return the factory of `interpreter` or `native`; StfError for another name."""
     if executor == "interpreter":
         from p4switch.execute.interpreter import Interpreter
 

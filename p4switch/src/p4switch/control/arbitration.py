@@ -41,7 +41,7 @@ class _Role:
     config: p4r.Role = field(default_factory=p4r.Role)
 
     def elect(self) -> Client | None:
-        """The client with the highest id above 0."""
+        """Return the client with the highest id above 0."""
         candidates = [c for c in self.clients if c.election_id]
         return max(candidates, key=lambda c: c.election_id or 0, default=None)
 
@@ -121,7 +121,7 @@ class Arbitration:
         return client.role is not None and self._roles[client.role].primary is client
 
     def primaries(self) -> list[Client]:
-        """The primary of each role that has one."""
+        """Return the primary of each role that has one."""
         return [role.primary for role in self._roles.values() if role.primary is not None]
 
     def _notify(self, role: _Role, clients: list[Client]) -> None:

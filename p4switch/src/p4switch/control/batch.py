@@ -48,7 +48,7 @@ def write_or_roll_back(
 
 
 def _inverse(pipeline: Pipeline, reader: Reader, update: p4r.Update) -> list[p4r.Update]:
-    """The updates that undo one, to be made from the state before it."""
+    """Return the updates that undo one, to be made from the state before it."""
     if update.type == INSERT:
         return [p4r.Update(type=DELETE, entity=update.entity)]
     request = p4r.Entity()
@@ -81,7 +81,7 @@ def _same_entry(pipeline: Pipeline, entity: p4r.Entity, request: p4r.Entity) -> 
 
 
 def _writable(entity: p4r.Entity) -> p4r.Entity:
-    """An entity that was read, in the form in which it can be written."""
+    """Return an entity that was read, in the form in which it can be written."""
     if entity.HasField("table_entry") and entity.table_entry.is_const:
         entity.table_entry.ClearField("is_const")
         entity.table_entry.ClearField("action")
@@ -89,7 +89,7 @@ def _writable(entity: p4r.Entity) -> p4r.Entity:
 
 
 def state_updates(pipeline: Pipeline, reader: Reader) -> list[p4r.Update]:
-    """Updates that make a fresh pipeline's forwarding state like this one's.
+    """Return updates that make a fresh pipeline's forwarding state like this one's.
 
     Counters, registers and direct counters start anew; what they hold belongs to the old program.
     """

@@ -28,7 +28,7 @@ MERGE = re.compile(r"\w\w|[^\w\s()\[\];,:?]{2}")
 def make_bundle(
     path: Path, include_paths: Sequence[Path] = (), defines: Mapping[str, str] | None = None
 ) -> bytes:
-    """The bundle of a source file. Raises P4Error."""
+    """Return the bundle of a source file. Raises P4Error."""
     return to_text(
         preprocess(path, include_paths=include_paths, defines=dict(defines or {}))
     ).encode()
@@ -40,7 +40,7 @@ def is_bundle(data: bytes) -> bool:
 
 
 def to_text(tokens: Preprocessed) -> str:
-    """The text of preprocessed tokens."""
+    """Return the text of preprocessed tokens."""
     parts = [HEADER]
     file, line, column, last = "", 0, 1, ""
     for kind, text, mark in zip(tokens.kinds, tokens.texts, tokens.marks, strict=True):
@@ -67,14 +67,14 @@ def to_text(tokens: Preprocessed) -> str:
 
 
 def _shown(file: str) -> str:
-    """A file's name as line markers have it; p4switch's own files without their folder."""
+    """Return a file's name as line markers have it; p4switch's own files without their folder."""
     path = Path(file)
     name = path.name if path.parent == SYSTEM_INCLUDES else file
     return name.replace("\\", "\\\\").replace('"', '\\"')
 
 
 def from_text(text: str) -> Preprocessed:
-    """The tokens of a bundle. Raises P4Error for anything that is none."""
+    """Return the tokens of a bundle. Raises P4Error for anything that is none."""
     tokens = Preprocessed()
     base, text = tokens.sources.add_file("<device config>", text)
     in_pragma = False

@@ -8,12 +8,15 @@ class ByteStringError(ValueError):
 
 
 def encode(value: int) -> bytes:
-    """The canonical byte string of a `bit<W>` number."""
+    """Return the canonical byte string of a `bit<W>` number."""
     return value.to_bytes(max(1, (value.bit_length() + 7) // 8), "big")
 
 
 def decode(data: bytes, width: int, what: str = "value") -> int:
-    """The number in a byte string, which need not be canonical; ByteStringError if too large."""
+    """Return the number in a byte string, which need not be canonical.
+
+    ByteStringError if too large.
+    """
     if not data:
         raise ByteStringError(f"{what}: an empty byte string; expected at least one byte")
     value = int.from_bytes(data, "big")
@@ -23,13 +26,13 @@ def decode(data: bytes, width: int, what: str = "value") -> int:
 
 
 def encode_signed(value: int) -> bytes:
-    """The canonical byte string of an `int<W>` number: two's complement."""
+    """Return the canonical byte string of an `int<W>` number: two's complement."""
     magnitude = value if value >= 0 else ~value
     return value.to_bytes(magnitude.bit_length() // 8 + 1, "big", signed=True)
 
 
 def decode_signed(data: bytes, width: int, what: str = "value") -> int:
-    """The `int<width>` number in a byte string; ByteStringError if it does not fit."""
+    """Return the `int<width>` number in a byte string; ByteStringError if it does not fit."""
     if not data:
         raise ByteStringError(f"{what}: an empty byte string; expected at least one byte")
     value = int.from_bytes(data, "big", signed=True)

@@ -77,7 +77,7 @@ class Digests:
         del self._streams[entry.digest_id]
 
     def read(self, digest_id: int) -> list[p4r.DigestEntry]:
-        """The configured entry of an id, or all with 0."""
+        """Return the configured entry of an id, or all with 0."""
         if digest_id:
             self._kind(digest_id)
         return [
@@ -111,7 +111,7 @@ class Digests:
         stream.buffer[values] = None
 
     def due(self, now_ns: int) -> list[p4r.DigestList]:
-        """The lists to send now; forgets what was not acknowledged in time."""
+        """Return the lists to send now; forgets what was not acknowledged in time."""
         lists = []
         for digest_id, stream in self._streams.items():
             for number, sent in list(stream.unacknowledged.items()):

@@ -30,12 +30,12 @@ UpdateKind = int
 
 
 def bad(message: str) -> ControlError:
-    """An INVALID_ARGUMENT error."""
+    """Make an INVALID_ARGUMENT error."""
     return ControlError("INVALID_ARGUMENT", message)
 
 
 def number(data: bytes, width: int, what: str) -> int:
-    """The number in a byte string; INVALID_ARGUMENT if it is none that fits.
+    """Return the number in a byte string; INVALID_ARGUMENT if it is none that fits.
 
     (Section 8.4 of the specification says OUT_OF_RANGE; the sections on matches and parameters, and
     BMv2, INVALID_ARGUMENT.)
@@ -85,14 +85,14 @@ class Entities:
     # --- look-ups by id
 
     def table(self, table_id: int) -> Table:
-        """The table of an id; INVALID_ARGUMENT if there is none."""
+        """Return the table of an id; INVALID_ARGUMENT if there is none."""
         try:
             return self.tables[table_id]
         except KeyError:
             raise bad(f"no table has id {table_id:#010x}") from None
 
     def extern(self, extern_id: int, kind: IdKind) -> ExternInstance:
-        """The extern instance of an id; INVALID_ARGUMENT if there is none of that kind."""
+        """Return the extern instance of an id; INVALID_ARGUMENT if there is none of that kind."""
         instance = self.externs.get(extern_id)
         if instance is None or EXTERN_KINDS[instance.extern] != kind:
             what = kind.name.lower().replace("_", " ")
@@ -100,28 +100,28 @@ class Entities:
         return instance
 
     def of_kind(self, kind: IdKind, wanted: int = 0) -> list[ExternInstance]:
-        """The instances of a kind; the one of id `wanted` unless that is 0 (a wildcard)."""
+        """Return the instances of a kind; the one of id `wanted` unless that is 0 (a wildcard)."""
         if wanted:
             return [self.extern(wanted, kind)]
         return [e for e in self.externs.values() if EXTERN_KINDS[e.extern] == kind]
 
     def table_id(self, table: Table) -> int:
-        """The id of a table."""
+        """Return the id of a table."""
         return self.names.id(IdKind.TABLE, table.name)
 
     def extern_id(self, instance: ExternInstance) -> int:
-        """The id of an extern instance."""
+        """Return the id of an extern instance."""
         return self.names.extern_id(instance)
 
     def value_set(self, value_set_id: int) -> ValueSet:
-        """The parser value set of an id; INVALID_ARGUMENT if there is none."""
+        """Return the parser value set of an id; INVALID_ARGUMENT if there is none."""
         try:
             return self.value_sets[value_set_id]
         except KeyError:
             raise bad(f"no value set has id {value_set_id:#010x}") from None
 
     def profile_actions(self, profile: ExternInstance) -> tuple[TableAction, ...]:
-        """The actions of the tables that use an action profile (they all list the same)."""
+        """Return the actions of the tables that use an action profile (they all list the same)."""
         for table in self.tables.values():
             if table.implementation is profile:
                 return table.actions
@@ -130,24 +130,24 @@ class Entities:
     # --- matches
 
     def matches(self, table: Table, fields: Iterable[p4r.FieldMatch]) -> tuple[KeyMatch, ...]:
-        """The engine's matches of a message's fields; an absent field is don't-care."""
+        """Return the engine's matches of a message's fields; an absent field is don't-care."""
         return _matches(f"table {table.name!r}", self._table_fields[table.name], fields)
 
     def match_messages(self, table: Table, matches: Sequence[KeyMatch]) -> list[p4r.FieldMatch]:
-        """The message form of an entry's matches; don't-care fields are left out."""
+        """Return the message form of an entry's matches; don't-care fields are left out."""
         return _match_messages(self._table_fields[table.name], matches)
 
     def value_set_member(
         self, value_set: ValueSet, fields: Iterable[p4r.FieldMatch]
     ) -> tuple[KeyMatch, ...]:
-        """The engine's form of a value set's member."""
+        """Return the engine's form of a value set's member."""
         owner = f"value set {value_set.name!r}"
         return _matches(owner, self._value_set_fields[value_set.name], fields)
 
     def value_set_messages(
         self, value_set: ValueSet, member: Sequence[KeyMatch]
     ) -> list[p4r.FieldMatch]:
-        """The message form of a value set's member."""
+        """Return the message form of a value set's member."""
         return _match_messages(self._value_set_fields[value_set.name], member)
 
     # --- actions
@@ -155,7 +155,7 @@ class Entities:
     def choice(
         self, owner: str, actions: Sequence[TableAction], action: p4r.Action
     ) -> ActionChoice:
-        """The engine's form of an action with its parameters."""
+        """Return the engine's form of an action with its parameters."""
         wanted = self.actions.get(action.action_id)
         if wanted is None:
             raise bad(f"no action has id {action.action_id:#010x}")
@@ -183,7 +183,7 @@ class Entities:
         )
 
     def action_message(self, actions: Sequence[TableAction], choice: ActionChoice) -> p4r.Action:
-        """The message form of an action with its parameters."""
+        """Return the message form of an action with its parameters."""
         action = actions[choice.index].action
         message = p4r.Action(action_id=self.names.id(IdKind.ACTION, action.name))
         for param_id, value in zip(field_ids(action.data), choice.arguments, strict=True):
@@ -193,11 +193,11 @@ class Entities:
     # --- entries
 
     def key(self, table: Table, message: p4r.TableEntry) -> TableEntry:
-        """The engine's form of what names a table entry: matches and priority."""
+        """Return the engine's form of what names a table entry: matches and priority."""
         return TableEntry(self.matches(table, message.match), None, message.priority)
 
     def entry(self, table: Table, message: p4r.TableEntry) -> TableEntry:
-        """The engine's form of a table entry with an action, a member or a group."""
+        """Return the engine's form of a table entry with an action, a member or a group."""
         owner = f"table {table.name!r}"
         action, member, group = None, None, None
         kind = message.action.WhichOneof("type")
@@ -221,7 +221,7 @@ class Entities:
         )
 
     def entry_message(self, table: Table, entry: TableEntry) -> p4r.TableEntry:
-        """The message form of a table entry."""
+        """Return the message form of a table entry."""
         message = p4r.TableEntry(
             table_id=self.table_id(table),
             match=self.match_messages(table, entry.matches),

@@ -23,7 +23,7 @@ class IdleEntries:
         self._told_us: dict[Key, int] = {}
 
     def due(self, now_us: int) -> p4r.IdleTimeoutNotification | None:
-        """A notice of the entries that are idle now; None if there are none to tell of."""
+        """Return a notice of the entries that are idle now; None if there are none to tell of."""
         notice = p4r.IdleTimeoutNotification()
         told: dict[Key, int] = {}
         for key in self._engine.idle_entries(now_us):

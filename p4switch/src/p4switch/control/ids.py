@@ -42,7 +42,10 @@ def one_at_a_time(name: str) -> int:
 
 
 def given_id(kind: IdKind, annotations: Iterable[Annotation]) -> int | None:
-    """The id that `@id` gives, with the kind's prefix put in if it was left out; None if none."""
+    """Return the id that `@id` gives, with the kind's prefix put in if it was left out.
+
+    None if none.
+    """
     for annotation in annotations:
         if annotation.name != "id" or not annotation.arguments:
             continue
@@ -84,7 +87,7 @@ def assign_ids(kind: IdKind, names: Mapping[str, Iterable[Annotation]]) -> dict[
 
 
 def aliases(names: Iterable[str]) -> dict[str, str]:
-    """The shortest suffix of each dotted name that no other name has."""
+    """Return the shortest suffix of each dotted name that no other name has."""
     parts = {name: name.split(".") for name in names}
     counts: dict[tuple[str, ...], int] = {}
     for components in parts.values():

@@ -41,7 +41,7 @@ class Loader:
         self.tracer = tracer
 
     def __call__(self, device_config: bytes) -> Engine:
-        """An engine for a bundle (`bundle.make_bundle`). Raises P4Error."""
+        """Return an engine for a bundle (`bundle.make_bundle`). Raises P4Error."""
         if self.executor == "interpreter":
             from p4switch.execute.interpreter import Interpreter
 
@@ -54,7 +54,7 @@ class Loader:
 
 @lru_cache(maxsize=4)
 def checked_program(device_config: bytes) -> Program:
-    """The program of a bundle. Raises P4Error."""
+    """Return the program of a bundle. Raises P4Error."""
     from p4switch.check import compile_program
     from p4switch.source.parser import parse_text
 
@@ -63,7 +63,7 @@ def checked_program(device_config: bytes) -> Program:
 
 @lru_cache(maxsize=4)
 def _native_program(device_config: bytes) -> tuple[Program, Path]:
-    """A bundle's program and its shared object."""
+    """Return a bundle's program and its shared object."""
     from p4switch.execute.native.build import load
     from p4switch.packet_io.compile import cache_folder
     from p4switch.packet_io.private_files import write_private
@@ -79,7 +79,7 @@ def _native_program(device_config: bytes) -> tuple[Program, Path]:
 
 
 def _checked_text(device_config: bytes) -> str:
-    """The text of a bundle, known to hold no preprocessor directives."""
+    """Return the text of a bundle, known to hold no preprocessor directives."""
     if not bundle.is_bundle(device_config):
         position = Position("<device config>", 1, 1)
         if device_config.lstrip()[:1] == b"{":
@@ -95,7 +95,7 @@ def _checked_text(device_config: bytes) -> str:
 
 
 def read_program(path: Path, include_paths: list[Path], defines: dict[str, str]) -> bytes:
-    """The bundle of a file that is one, or of P4 source. Raises P4Error."""
+    """Return the bundle of a file that is one, or of P4 source. Raises P4Error."""
     try:
         data = path.read_bytes()
     except OSError as error:

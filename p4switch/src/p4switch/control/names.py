@@ -45,7 +45,7 @@ class Annotated(Protocol):
 
 
 def annotation(item: Annotated, name: str) -> Annotation | None:
-    """The annotation of that name; None if there is none."""
+    """Return the annotation of that name; None if there is none."""
     return next((a for a in item.annotations if a.name == name), None)
 
 
@@ -55,7 +55,7 @@ def hidden(item: Annotated) -> bool:
 
 
 def shown_name(item: Annotated) -> str:
-    """The control plane's name of a parameter or field: what `@name` says, else its own."""
+    """Return the control plane's name of a parameter or field: what `@name` says, else its own."""
     found = annotation(item, "name")
     return str(found.arguments[0]) if found is not None else item.name
 
@@ -92,7 +92,7 @@ def value_set_ids(value_set: ValueSet) -> list[int]:
 
 
 def controller_headers(program: Program) -> list[Header]:
-    """The types of packet_in and packet_out headers."""
+    """Return the types of packet_in and packet_out headers."""
     return [
         kind
         for kind in program.types.values()
@@ -117,7 +117,7 @@ class HeaderField:
 
 
 def header_fields(header: Header) -> list[HeaderField]:
-    """The fields of a controller header, those of structs inside it as `outer.inner`."""
+    """Return the fields of a controller header, those of structs inside it as `outer.inner`."""
     fields = list(_flat(header.fields))
     return [
         HeaderField(field, None if hidden(field) else number)
@@ -151,7 +151,7 @@ class DigestType:
 
 
 def digest_types(program: Program) -> list[DigestType]:
-    """The types of digests, in order of first use."""
+    """Return the types of digests, in order of first use."""
     found: dict[str, DigestType] = {}
     tuples = 0
     for call in extern_calls(program):
@@ -198,15 +198,15 @@ class Names:
         self._aliases = aliases(dict.fromkeys(chain.from_iterable(by_kind.values())))
 
     def id(self, kind: IdKind, name: str) -> int:
-        """The id of an object."""
+        """Return the id of an object."""
         return self._ids[kind][name]
 
     def alias(self, name: str) -> str:
-        """The shortest unique suffix of a name."""
+        """Return the shortest unique suffix of a name."""
         return self._aliases[name]
 
     def extern_id(self, instance: ExternInstance) -> int:
-        """The id of an extern instance."""
+        """Return the id of an extern instance."""
         return self.id(EXTERN_KINDS[instance.extern], instance.name)
 
 

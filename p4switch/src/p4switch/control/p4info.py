@@ -55,12 +55,12 @@ PACKAGE_KEYS = frozenset({"name", "version", "organization", "contact", "url", "
 
 
 def p4info(program: Program) -> p4i.P4Info:
-    """The P4Info of a program."""
+    """Return the P4Info of a program."""
     return _Builder(program).build()
 
 
 def p4info_text(program: Program) -> str:
-    """The P4Info in protobuf text form, headed as p4c's files are."""
+    """Return the P4Info in protobuf text form, headed as p4c's files are."""
     return (
         "# proto-file: p4/config/v1/p4info.proto\n"
         "# proto-message: p4.config.v1.P4Info\n\n" + text_format.MessageToString(p4info(program))
@@ -68,7 +68,7 @@ def p4info_text(program: Program) -> str:
 
 
 def annotation_text(item: Annotation) -> str:
-    """An annotation as P4Info has it: `@name(text)`."""
+    """Return an annotation as P4Info has it: `@name(text)`."""
     if item.tokens:
         return f"@{item.name}({_joined(item.tokens)})"
     if item.arguments:
@@ -241,7 +241,7 @@ class _Builder:
             self._cells(kind, extern)
 
     def _direct(self, kind: IdKind, extern: ExternInstance) -> None:
-        """A direct counter or meter; one that no table has is not shown."""
+        """Return a direct counter or meter; one that no table has is not shown."""
         for table in self._names.tables:
             if extern not in table.counters and extern not in table.meters:
                 continue
@@ -256,7 +256,7 @@ class _Builder:
             message.direct_table_id = self._names.id(IdKind.TABLE, table.name)
 
     def _cells(self, kind: IdKind, extern: ExternInstance) -> None:
-        """A counter, meter or register: an array."""
+        """Return a counter, meter or register: an array."""
         message: Any
         if kind == IdKind.COUNTER:
             message = self._info.counters.add()
@@ -324,7 +324,7 @@ class _Builder:
 
 
 def _group_sizes(message: p4i.ActionProfile, extern: ExternInstance) -> None:
-    """What annotations say of the size of a selector's groups."""
+    """Return what annotations say of the size of a selector's groups."""
     group_size = annotation(extern, "max_group_size")
     if group_size is not None:
         message.max_group_size = int(group_size.arguments[0])

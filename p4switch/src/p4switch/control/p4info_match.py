@@ -23,7 +23,7 @@ COSMETIC = frozenset(
 
 
 def difference(given: p4i.P4Info, ours: p4i.P4Info) -> str | None:
-    """What first sets a P4Info apart from the program's own; None if they agree."""
+    """Return what first sets a P4Info apart from the program's own; None if they agree."""
     left, right = p4i.P4Info(), p4i.P4Info()
     left.CopyFrom(given)
     right.CopyFrom(ours)

@@ -22,7 +22,7 @@ PLAIN = TypeName()
 
 
 def padded(value: int, width: int) -> bytes:
-    """A value in all the bytes of its width: p4c writes constants so, not in canonical form."""
+    """Return a value in all the bytes of its width, not in canonical form, as p4c writes it."""
     return (value & (1 << width) - 1).to_bytes((width + 7) // 8, "big")
 
 

@@ -36,7 +36,10 @@ class ControllerHeader:
         self.size = (self.width + 7) // 8
 
     def pack(self, metadata: Sequence[p4r.PacketMetadata]) -> bytes:
-        """The header from packet-out metadata; INVALID_ARGUMENT unless each field comes once."""
+        """Return the header from packet-out metadata.
+
+        INVALID_ARGUMENT unless each field comes once.
+        """
         given = {item.metadata_id: item.value for item in metadata}
         expected = [f.metadata_id for f in self._fields if f.metadata_id is not None]
         if sorted(item.metadata_id for item in metadata) != sorted(expected):
@@ -55,7 +58,7 @@ class ControllerHeader:
         return (bits << (self.size * 8 - self.width)).to_bytes(self.size, "big")
 
     def unpack(self, frame: bytes) -> p4r.PacketIn | None:
-        """A frame that left at the CPU port as a packet-in; None if it is too short."""
+        """Return a frame that left at the CPU port as a packet-in; None if it is too short."""
         if len(frame) < self.size:
             return None
         message = p4r.PacketIn(payload=frame[self.size :])

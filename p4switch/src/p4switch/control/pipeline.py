@@ -68,12 +68,12 @@ class Pipeline:
         self.has_timeouts = any(table.support_timeout for table in program.tables)
 
     def entry_key(self, table: Table, entry: TableEntry) -> tuple[str, EntryKey]:
-        """What names an entry in `notes`."""
+        """Return what names an entry in `notes`."""
         canonical = canonical_entry(table, entry)
         return table.name, (canonical.matches, canonical.priority)
 
     def entry_message(self, table: Table, entry: TableEntry) -> p4r.TableEntry:
-        """The message of an installed entry, without its direct resources."""
+        """Return the message of an installed entry, without its direct resources."""
         message = self.entities.entry_message(table, entry)
         note = self.notes.entries.get(self.entry_key(table, entry))
         if note is not None:
@@ -84,7 +84,7 @@ class Pipeline:
         return message
 
     def find(self, table: Table, entry: TableEntry) -> TableEntry | None:
-        """The installed entry with the matches and priority of `entry`."""
+        """Return the installed entry with the matches and priority of `entry`."""
         canonical = canonical_entry(table, entry)
         for installed in self.engine.entries(table.name):
             if (installed.matches, installed.priority) == (canonical.matches, canonical.priority):

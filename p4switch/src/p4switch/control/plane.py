@@ -54,7 +54,7 @@ class Plane(ABC):
 
     @abstractmethod
     def now_us(self) -> int:
-        """The data plane's clock, microseconds."""
+        """Return the data plane's clock, microseconds."""
 
     @abstractmethod
     def use(self, engine: Engine) -> None:
@@ -66,7 +66,7 @@ class Plane(ABC):
 
     @abstractmethod
     def statistics(self) -> EngineStatistics:
-        """Counts of what happened inside the engine in use."""
+        """Return counts of what happened inside the engine in use."""
 
     @abstractmethod
     def inject(self, frame: bytes) -> None:

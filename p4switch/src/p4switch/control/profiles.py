@@ -154,6 +154,6 @@ class ProfileWriter:
 
 
 def max_group_size(profile: ExternInstance) -> int:
-    """What `@max_group_size` says, or 0."""
+    """Return what `@max_group_size` says, or 0."""
     found = annotation(profile, "max_group_size")
     return int(found.arguments[0]) if found is not None and found.arguments else 0

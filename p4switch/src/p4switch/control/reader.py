@@ -43,7 +43,7 @@ class Reader:
         }
 
     def read(self, request: p4r.Entity) -> Entities:
-        """The entities that a request selects. Raises ControlError."""
+        """Return the entities that a request selects. Raises ControlError."""
         kind = request.WhichOneof("entity")
         if kind is None:
             raise bad("a read request must name a kind of entity")
@@ -89,7 +89,10 @@ class Reader:
     def _entry_message(
         self, table: Table, entry: TableEntry, request: p4r.TableEntry
     ) -> p4r.TableEntry | None:
-        """An entry with the direct resources asked for; None if the request filters it out."""
+        """Return an entry with the direct resources asked for.
+
+        None if the request filters it out.
+        """
         message = self._pipeline.entry_message(table, entry)
         wanted = request.action.action.action_id
         if (
@@ -261,12 +264,12 @@ _Cell = tuple[ExternInstance, int, int]
 
 
 def counter_message(value: CounterValue) -> p4r.CounterData:
-    """The message form of a counter's value."""
+    """Return the message form of a counter's value."""
     return p4r.CounterData(byte_count=value.bytes, packet_count=value.packets)
 
 
 def meter_message(config: MeterConfig) -> p4r.MeterConfig:
-    """The message form of a meter's configuration."""
+    """Return the message form of a meter's configuration."""
     return p4r.MeterConfig(
         cir=config.cir, cburst=config.cburst, pir=config.pir, pburst=config.pburst
     )

@@ -80,7 +80,7 @@ def _replicas(where: str, messages: Iterable[p4r.Replica]) -> tuple[Replica, ...
 
 
 def _canonical(message: Any) -> Any:
-    """A copy with ports in canonical form."""
+    """Return a copy with ports in canonical form."""
     kept = type(message)()
     kept.CopyFrom(message)
     for replica in kept.replicas:

@@ -38,7 +38,7 @@ class DataPlane(Protocol):
     """What carries packets through the engine of the pipeline in use."""
 
     def now_us(self) -> int:
-        """The data plane's clock, microseconds."""
+        """Return the data plane's clock, microseconds."""
 
     def use(self, engine: Engine) -> None:
         """Run packets through another engine from now on."""
@@ -100,7 +100,7 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
         return Running(pipeline, Writer(pipeline), Reader(pipeline, self._data_plane.now_us))
 
     def _verified(self, config: p4r.ForwardingPipelineConfig) -> Running:
-        """A pipeline of a client's configuration; INVALID_ARGUMENT if it cannot be."""
+        """Return a pipeline of a client's configuration; INVALID_ARGUMENT if it cannot be."""
         try:
             engine = self._load(config.p4_device_config)
         except P4Error as error:
@@ -121,7 +121,7 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
         self._timers.configure(sweep=made.pipeline.has_timeouts)
 
     def _current(self) -> Running:
-        """The pipeline that requests refer to; FAILED_PRECONDITION if there is none."""
+        """Return the pipeline that requests refer to; FAILED_PRECONDITION if there is none."""
         current = self._saved or self._running
         if current is None:
             # finsy knows this case by BMv2's wording.
@@ -409,7 +409,7 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
             return running.pipeline.digests.deadline()
 
     def _send_due(self, sweep: bool) -> int | None:
-        """The timers' work: digest lists, and with `sweep` idle entries."""
+        """Do the timers' work: digest lists, and with `sweep` idle entries."""
         running = self._running
         if running is None:
             return None

@@ -41,5 +41,5 @@ def fail_parts(context: grpc.ServicerContext, outcome: Sequence[ControlError | N
 
 
 def code_of(error: ControlError | None) -> int:
-    """The canonical code of an error; OK for none."""
+    """Return the canonical code of an error; OK for none."""
     return rpc_code.OK if error is None else rpc_code.Code.Value(error.code)

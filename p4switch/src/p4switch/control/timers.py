@@ -18,7 +18,7 @@ class Clockwork(Protocol):
     """Does work at its deadlines, and for programs with idle timeouts at every sweep."""
 
     def now_ns(self) -> int:
-        """The clock that deadlines are of, nanoseconds."""
+        """Return the clock that deadlines are of, nanoseconds."""
 
     def date_ns(self) -> int:
         """Nanoseconds since 1970."""
@@ -46,11 +46,11 @@ class Timers:
         self._thread.start()
 
     def now_ns(self) -> int:
-        """The machine's monotonic clock."""
+        """Return the machine's monotonic clock."""
         return time.monotonic_ns()
 
     def date_ns(self) -> int:
-        """The machine's date."""
+        """Return the machine's date."""
         return time.time_ns()
 
     def configure(self, *, sweep: bool) -> None:

@@ -141,7 +141,10 @@ class Writer:
             self._profiles.drop_one_shot(notes.pop(key, None))
 
     def _entry(self, table: Table, message: p4r.TableEntry) -> tuple[TableEntry, EntryNote]:
-        """The engine's entry and what to remember; a one-shot's members and group exist then."""
+        """Return the engine's entry and what to remember.
+
+        A one-shot's members and group exist then.
+        """
         note = EntryNote(message.metadata, message.controller_metadata)
         if message.action.WhichOneof("type") != "action_profile_action_set":
             entry = self._entities.entry(table, message)
@@ -233,7 +236,7 @@ class Writer:
     # --- counters, meters, registers
 
     def _cells(self, kind: UpdateKind, wanted: IdKind, number: int, message: Any) -> _Cells:
-        """The instance and the cells a message names; only MODIFY is legal."""
+        """Return the instance and the cells a message names; only MODIFY is legal."""
         instance = self._entities.extern(number, wanted)
         if kind != MODIFY:
             raise bad(f"{instance.extern} {instance.name!r} can only be modified")
@@ -332,7 +335,7 @@ def check_index(instance: ExternInstance, index: int) -> None:
 
 
 def counter_value(message: Any, field: str) -> CounterValue | None:
-    """The counter data in a field of a message; None if it is not set."""
+    """Return the counter data in a field of a message; None if it is not set."""
     if not message.HasField(field):
         return None
     data: p4r.CounterData = getattr(message, field)
@@ -342,7 +345,10 @@ def counter_value(message: Any, field: str) -> CounterValue | None:
 
 
 def meter_config(message: Any, field: str) -> MeterConfig | None:
-    """The meter configuration in a field of a message; None (always green) if it is not set."""
+    """Return the meter configuration in a field of a message.
+
+    None (always green) if it is not set.
+    """
     if not message.HasField(field):
         return None
     config: p4r.MeterConfig = getattr(message, field)

@@ -19,7 +19,7 @@ def engine_maker(
     executor: str | None = None,
     options: EngineOptions | None = None,
 ) -> Callable[[], Engine]:
-    """A maker of engines for one program, which is compiled once, now.
+    """Return a maker of engines for one program, which is compiled once, now.
 
     `executor`: `native`, `interpreter`, or None for native where a C compiler is, else the
     interpreter with a line of notice. Raises P4Error; NoCompilerError if native is asked for.

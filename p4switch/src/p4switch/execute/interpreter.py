@@ -123,15 +123,15 @@ class Interpreter(ControlState):
     # --- for the translated code (`translate.Host`)
 
     def bind_extern(self, call: ir.CallExtern) -> BoundExtern:
-        """The function behind a call of an extern."""
+        """Return the function behind a call of an extern."""
         return self._externs.bind(call)
 
     def table_runtime(self, table: ir.Table) -> TableRuntime:
-        """A table's runtime."""
+        """Return a table's runtime."""
         return self._externs.tables[table.name]
 
     def value_set_runtime(self, value_set: ir.ValueSet) -> ValueSetRuntime:
-        """A value set's runtime."""
+        """Return a value set's runtime."""
         number = next(i for i, v in enumerate(self.program.value_sets) if v is value_set)
         return self._value_sets[number]
 
@@ -140,7 +140,7 @@ class Interpreter(ControlState):
         self._externs.step()
 
     def length_changed(self, bits: int) -> None:
-        """A header became valid or invalid: BMv2's packet length register follows."""
+        """Let BMv2's packet length register follow a header that became valid or invalid."""
         self._externs.packet.length += bits // 8
 
     def _make_table(self, table: ir.Table) -> TableRuntime:
@@ -174,10 +174,10 @@ class Interpreter(ControlState):
         _put(self._profiles[profile].groups, group, members)
 
     def _on_multicast_group(self, group: int, replicas: tuple[Replica, ...] | None) -> None:
-        """The pipeline reads `multicast`."""
+        """Do nothing: the pipeline reads `multicast`."""
 
     def _on_clone_session(self, session: int, value: CloneSession | None) -> None:
-        """The pipeline reads `sessions`."""
+        """Do nothing: the pipeline reads `sessions`."""
 
     def _on_value_set(self, index: int, members: tuple[tuple[KeyMatch, ...], ...]) -> None:
         self._value_sets[index].members = members

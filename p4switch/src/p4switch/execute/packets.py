@@ -16,7 +16,7 @@ class PacketIn:
         self.end = len(data) * 8
 
     def take(self, width: int) -> int:
-        """The bit the next `width` bits start at, having moved beyond them."""
+        """Return the bit the next `width` bits start at, having moved beyond them."""
         start = self.cursor
         if start + width > self.end:
             raise ParserFault("PacketTooShort")
@@ -57,7 +57,7 @@ class PacketIn:
         header.unpack_bits(self.bits(self.take(width), width), varbit_width)
 
     def peek(self, width: int) -> int:
-        """The next `width` bits, the cursor left where it is."""
+        """Return the next `width` bits, the cursor left where it is."""
         if self.cursor + width > self.end:
             raise ParserFault("PacketTooShort")
         return self.bits(self.cursor, width)
@@ -77,12 +77,12 @@ class PacketIn:
         return self.end >> 3
 
     def payload(self) -> tuple[int, int]:
-        """What is left: (value, width in bits)."""
+        """Return what is left: (value, width in bits)."""
         width = self.end - self.cursor
         return self.bits(self.cursor, width), width
 
     def payload_bytes(self) -> bytes:
-        """What is left, from the next whole byte on."""
+        """Return what is left, from the next whole byte on."""
         return self.data[(self.cursor + 7) >> 3 :]
 
 
@@ -112,7 +112,7 @@ class PacketOut:
         self._parts.append((value >> self._pending_width).to_bytes(width // 8, "big"))
 
     def finish(self, rest: PacketIn) -> bytes:
-        """The frame: what was emitted, then what the parser left, zero bits to a whole byte."""
+        """Return what was emitted, then what the parser left, padded to a whole byte."""
         if self._pending_width or rest.cursor & 7:
             self.append(*rest.payload())
             self.append(0, -self._pending_width % 8)

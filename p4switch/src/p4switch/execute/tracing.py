@@ -41,7 +41,7 @@ class TracingTranslator(Translator):
         body.add(f"{name}({arguments})")
 
     def _shown(self, expression: ir.Expression) -> str:
-        """An l-value as the source has it, more or less."""
+        """Return an l-value as the source has it, more or less."""
         match expression:
             case ir.Read(variable=variable):
                 return self._parameters.get(id(variable), variable.name)
@@ -165,7 +165,7 @@ class TracingTranslator(Translator):
 
 
 def _plain(value: Any) -> Any:
-    """A scalar as it is; a varbit's value; what is left as text."""
+    """Return a scalar as it is; a varbit's value; what is left as text."""
     if isinstance(value, (int, str)):
         return value
     if isinstance(value, tuple) and value:

@@ -66,19 +66,19 @@ class Host(Protocol):
     """What the translated code runs in."""
 
     def bind_extern(self, call: ir.CallExtern) -> BoundExtern:
-        """The function behind a call."""
+        """Return the function behind a call."""
 
     def table_runtime(self, table: ir.Table) -> Object:
-        """The table's look-up and state: has `apply(key, selector)` and `actions`."""
+        """Return the table's look-up and state: has `apply(key, selector)` and `actions`."""
 
     def value_set_runtime(self, value_set: ir.ValueSet) -> Object:
-        """The value set: has `contains(values)`."""
+        """Return the value set: has `contains(values)`."""
 
     def step(self) -> None:
         """Count a step of the packet in hand; raises BudgetSpent when it has none left."""
 
     def length_changed(self, bits: int) -> None:
-        """A header became valid (positive) or invalid by setValid or setInvalid."""
+        """Note that a header became valid (positive) or invalid by setValid or setInvalid."""
 
 
 class Body:
@@ -96,7 +96,7 @@ class Body:
         self.lines.append("    " * self.depth + line)
 
     def temporary(self) -> str:
-        """A fresh local name."""
+        """Make a fresh local name."""
         self.temporaries += 1
         return f"_{self.temporaries}"
 
@@ -179,7 +179,7 @@ class Translator:
     # --- parsers
 
     def _parser(self, name: str, block: ir.Block) -> None:
-        """A parser runs its locals, then state after state: each returns the next one."""
+        """Write a parser: its locals, then its states, each of which returns the next one."""
         body = Body()
         self.statements(body, block.body)
         start = self._state(block, "start")
@@ -262,7 +262,7 @@ class Translator:
             self._statement(body, statement)
 
     def _block_of(self, body: Body, statements: Sequence[ir.Statement]) -> None:
-        """An indented run of statements."""
+        """Write an indented run of statements."""
         body.depth += 1
         before = len(body.lines)
         self.statements(body, statements)
@@ -471,7 +471,7 @@ class Translator:
         self._sources.append(f"{runtime}.actions = [{', '.join(actions)}]")
 
     def _table_action(self, name: str, table_action: ir.TableAction) -> None:
-        """A function of the action's data: as the control plane gives it, unsigned."""
+        """Return a function of the action's data: as the control plane gives it, unsigned."""
         body = Body()
         data = table_action.action.data
         for number, parameter in enumerate(data):
@@ -513,10 +513,7 @@ class Translator:
     # --- packets
 
     def _extract(self, body: Body, statement: ir.Extract) -> None:
-        """Extracting into `stack.next` then advances nextIndex; into a union's member, it is
-
-        the valid one.
-        """
+        """Extract; advance nextIndex of a stack, make a union's member the valid one."""
         text = self.expressions.text
         target = statement.target
         name = body.temporary()

@@ -77,7 +77,7 @@ class HeaderStack:
         self.next_index = other.next_index
 
     def copy(self) -> HeaderStack:
-        """A stack of its own with the same contents."""
+        """Return a stack of its own with the same contents."""
         twin = HeaderStack(self.element, len(self.elements))
         twin.assign(self)
         return twin
@@ -186,7 +186,7 @@ def flat_fields(fields: Sequence[FieldType], prefix: str = "") -> Iterator[tuple
 
 
 def _parts(path: str, kind: Type) -> Iterator[tuple[str, Type]]:
-    """A field itself, or the elements of a stack."""
+    """Return a field itself, or the elements of a stack."""
     if isinstance(kind, Stack):
         for index in range(kind.size):
             yield f"{path}.elements[{index}]", kind.element
@@ -212,7 +212,7 @@ class ClassWriter:
         return zero_text(kind)
 
     def maker(self, kind: Type) -> Callable[[], Object]:
-        """A function that makes a fresh object of a header, struct or union type."""
+        """Return a function that makes a fresh object of a header, struct or union type."""
         made: Callable[[], Object] = self.namespace[self.class_name(kind)]
         return made
 
@@ -365,7 +365,7 @@ class ClassWriter:
 
 
 def _chunks(leaves: list[tuple[str, Type]]) -> Iterator[tuple[list[tuple[str, Type]], int, int]]:
-    """Runs of fields from one byte boundary to the next: (fields, bytes, bits of padding)."""
+    """Return runs of fields between byte boundaries: (fields, bytes, bits of padding)."""
     run: list[tuple[str, Type]] = []
     bits = 0
     for leaf in leaves:
@@ -455,5 +455,5 @@ def _varbit_lines(leaves: list[tuple[str, Type]]) -> Iterator[str]:
 
 
 def new_namespace() -> dict[str, Object]:
-    """A namespace that generated classes can live in."""
+    """Return a namespace that generated classes can live in."""
     return {"Struct": struct.Struct}

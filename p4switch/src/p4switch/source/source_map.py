@@ -50,7 +50,7 @@ class SourceMap:
         return base, spliced
 
     def set_line(self, mark: int, number: int, name: str | None) -> None:
-        """Number the line after the one of `mark` as `number` (of file `name` if given)."""
+        """Call the line after the one of `mark` `number` (of file `name` if given)."""
         index = bisect_right(self._line_marks, mark)
         file = name if name is not None else self._origin(index - 1)[1]
         insort(self._origins, (index, file, number))

@@ -199,7 +199,7 @@ class Engine(ABC):
 
     @abstractmethod
     def default(self, table: str) -> ActionChoice:
-        """The default action."""
+        """Return the default action."""
 
     @abstractmethod
     def idle_entries(self, now_us: int) -> Iterator[tuple[str, TableEntry]]:
@@ -207,7 +207,7 @@ class Engine(ABC):
 
     @abstractmethod
     def last_hit_us(self, table: str, entry: TableEntry) -> int:
-        """The clock when an entry last matched, or else was inserted."""
+        """Return the clock when an entry last matched, or else was inserted."""
 
     # --- action profiles
 
@@ -268,7 +268,7 @@ class Engine(ABC):
 
     @abstractmethod
     def read_direct_counter(self, table: str, entry: TableEntry) -> CounterValue:
-        """The direct counter of an entry (of any counter of the table: they count alike)."""
+        """Return the direct counter of an entry (of any counter of the table: they count alike)."""
 
     @abstractmethod
     def write_direct_counter(self, table: str, entry: TableEntry, value: CounterValue) -> None:
@@ -280,7 +280,7 @@ class Engine(ABC):
 
     @abstractmethod
     def meter(self, name: str, index: int) -> MeterConfig | None:
-        """The configuration of a cell."""
+        """Return the configuration of a cell."""
 
     @abstractmethod
     def set_direct_meter(self, table: str, entry: TableEntry, config: MeterConfig | None) -> None:
@@ -288,7 +288,7 @@ class Engine(ABC):
 
     @abstractmethod
     def direct_meter(self, table: str, entry: TableEntry) -> MeterConfig | None:
-        """The configuration of an entry's direct meter."""
+        """Return the configuration of an entry's direct meter."""
 
     @abstractmethod
     def set_value_set(self, name: str, members: Sequence[tuple[KeyMatch, ...]]) -> None:
@@ -296,19 +296,19 @@ class Engine(ABC):
 
     @abstractmethod
     def statistics(self) -> EngineStatistics:
-        """Counts of what happened inside."""
+        """Return counts of what happened inside."""
 
     # --- look-ups
 
     def table(self, name: str) -> Table:
-        """The table of that fully qualified name."""
+        """Return the table of that fully qualified name."""
         for table in self.program.tables:
             if table.name == name:
                 return table
         raise ControlError("NOT_FOUND", f"no table {name!r} in the program")
 
     def extern(self, name: str) -> ExternInstance:
-        """The extern instance of that fully qualified name."""
+        """Return the extern instance of that fully qualified name."""
         for instance in self.program.externs:
             if instance.name == name:
                 return instance

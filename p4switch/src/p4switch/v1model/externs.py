@@ -37,7 +37,7 @@ class SplitMix64:
         self._state = seed & mask_of(64)
 
     def next(self) -> int:
-        """The next 64-bit number."""
+        """Return the next 64-bit number."""
         self._state = self._state + 0x9E3779B97F4A7C15 & mask_of(64)
         number = self._state
         number = (number ^ number >> 30) * 0xBF58476D1CE4E5B9 & mask_of(64)
@@ -45,12 +45,12 @@ class SplitMix64:
         return number ^ number >> 31
 
     def between(self, low: int, high: int) -> int:
-        """A number in low..high; `low` if the range is empty."""
+        """Return a number in low..high; `low` if the range is empty."""
         return low + self.next() % (high - low + 1) if low <= high else low
 
 
 def bits_of(kind: Type) -> Callable[[Any], BitString]:
-    """A function from a value of the type to its bits, headers that are not valid left out."""
+    """Return a function from a value to its bits, headers that are not valid left out."""
     if is_object(kind):
         return lambda value: value.bits()
     if isinstance(kind, Varbit):
@@ -64,7 +64,7 @@ def bits_of(kind: Type) -> Callable[[Any], BitString]:
 
 
 def leaves_of(kind: Type) -> Callable[[Any], tuple[int, ...]]:
-    """A function from a value of the type to its scalar fields' values, unsigned."""
+    """Return a function from a value of the type to its scalar fields' values, unsigned."""
     if is_object(kind):
         return lambda value: tuple(value.leaves())
     bits = bits_of(kind)
@@ -72,7 +72,7 @@ def leaves_of(kind: Type) -> Callable[[Any], tuple[int, ...]]:
 
 
 def signed_from(kind: Type, value: int) -> int | bool:
-    """A scalar from its unsigned bits."""
+    """Return a scalar from its unsigned bits."""
     if isinstance(kind, Bool):
         return value != 0
     if isinstance(kind, Bits) and kind.signed and value >> max(kind.width - 1, 0):
@@ -148,7 +148,7 @@ class Externs:
         return int(instance.arguments[-1]) == kinds.get("bytes", 1)
 
     def selector_hash(self, instance: ExternInstance) -> Hash:
-        """The hash of an action selector."""
+        """Return the hash of an action selector."""
         return self._hashes[int(instance.arguments[0])]
 
     def _random_hash(self, value: int, width: int) -> int:
@@ -157,7 +157,10 @@ class Externs:
     # --- binding
 
     def bind(self, call: ir.CallExtern) -> BoundExtern:
-        """The function of a call; UnsupportedError for an extern that v1model does not have."""
+        """Return the function of a call.
+
+        UnsupportedError for an extern that v1model does not have.
+        """
         owner = f"{call.instance.extern}." if call.instance is not None else ""
         name = owner.replace(".", "_") + call.method
         builder: Callable[[ir.CallExtern], BoundExtern] | None = getattr(
@@ -363,7 +366,7 @@ class Externs:
     # --- for the programmer
 
     def _bind_assert(self, call: ir.CallExtern) -> BoundExtern:
-        """A false one is logged and counted; the packet goes on (BMv2 aborts the switch)."""
+        """Log and count a false one; the packet goes on (BMv2 aborts the switch)."""
 
         def check(condition: bool) -> None:
             if not condition:
@@ -399,7 +402,7 @@ class Externs:
         work.steps += 1
 
     def count_over_budget(self) -> None:
-        """A packet, or a copy that was to be made, is dropped for want of steps."""
+        """Drop a packet, or a copy that was to be made, for want of steps."""
         if not self.interrupted:
             self.count("over_budget")
 

@@ -37,12 +37,12 @@ CRC32 = CrcConfig(32, 0x04C11DB7, 0xFFFFFFFF, 0xFFFFFFFF, True, True)
 
 
 def reflect(value: int, width: int) -> int:
-    """The bits of a number the other way round."""
+    """Return the bits of a number the other way round."""
     return int(f"{value:0{width}b}"[::-1], 2)
 
 
 def make_crc(config: CrcConfig) -> Callable[[bytes], int]:
-    """A CRC, a table entry a byte."""
+    """Return a CRC, a table entry a byte."""
     top = 1 << (config.width - 1)
     mask = (top << 1) - 1
     table = []
@@ -66,7 +66,7 @@ def make_crc(config: CrcConfig) -> Callable[[bytes], int]:
 
 
 def csum16(data: bytes) -> int:
-    """The ones' complement checksum of RFC 1071."""
+    """Return the ones' complement checksum of RFC 1071."""
     if len(data) % 2:
         data += b"\0"
     # 65536 = 1 modulo 65535, so the number modulo 65535 is the ones' complement sum of its words
@@ -88,7 +88,7 @@ def xor16(data: bytes) -> int:
 
 
 def identity(data: bytes) -> int:
-    """The first eight bytes as a number."""
+    """Return the first eight bytes as a number."""
     return int.from_bytes(data[:8], "big")
 
 
@@ -110,7 +110,7 @@ ALGORITHMS: dict[str, Callable[[bytes], int]] = {
 
 
 def hash_of(algorithm: str) -> Hash:
-    """The algorithm as a function of packed bits; KeyError if there is no such function."""
+    """Return the algorithm as a function of packed bits; KeyError if there is no such function."""
     function = ALGORITHMS[algorithm]
 
     def digest(value: int, width: int) -> int:

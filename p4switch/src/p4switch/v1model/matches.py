@@ -32,7 +32,7 @@ def table_size(table: Table) -> int:
 
 
 def prefix_mask(prefix_length: int, width: int) -> int:
-    """The mask of a prefix in a key of `width` bits."""
+    """Return the mask of a prefix in a key of `width` bits."""
     return ((1 << prefix_length) - 1) << (width - prefix_length)
 
 
@@ -48,7 +48,7 @@ def ternary_form(match: KeyMatch, match_kind: str, width: int) -> tuple[int, int
 
 
 def canonical_match(match: KeyMatch, match_kind: str, width: int, where: str) -> KeyMatch:
-    """The one form of a match, unused parts zero; INVALID_ARGUMENT if it is not legal."""
+    """Return the one form of a match, unused parts zero; INVALID_ARGUMENT if it is not legal."""
 
     def bad(text: str) -> ControlError:
         return ControlError("INVALID_ARGUMENT", f"{where}: {text}")
@@ -89,7 +89,10 @@ def canonical_match(match: KeyMatch, match_kind: str, width: int, where: str) ->
 
 
 def canonical_matches(table: Table, matches: Sequence[KeyMatch]) -> tuple[KeyMatch, ...]:
-    """An entry's matches in canonical form; INVALID_ARGUMENT if they do not fit the table."""
+    """Return an entry's matches in canonical form.
+
+    INVALID_ARGUMENT if they do not fit the table.
+    """
     keys = match_keys(table)
     if len(matches) != len(keys):
         raise ControlError(
@@ -103,7 +106,10 @@ def canonical_matches(table: Table, matches: Sequence[KeyMatch]) -> tuple[KeyMat
 
 
 def canonical_entry(table: Table, entry: TableEntry) -> TableEntry:
-    """The entry with canonical matches; INVALID_ARGUMENT if these or the priority are wrong."""
+    """Return the entry with canonical matches.
+
+    INVALID_ARGUMENT if these or the priority are wrong.
+    """
     matches = canonical_matches(table, entry.matches)
     if needs_priority(table):
         if entry.priority <= 0:
@@ -165,7 +171,7 @@ def scalar_width(kind: ir.Type) -> int:
 
 
 def program_entries(table: Table) -> list[TableEntry]:
-    """The entries that stand in the source, with priorities where larger wins."""
+    """Return the entries that stand in the source, with priorities where larger wins."""
     priorities = _program_priorities(table)
     return [
         TableEntry(
@@ -199,7 +205,7 @@ def _program_priorities(table: Table) -> list[int]:
 
 
 def _from_constant(constant: ir.ConstKey, key: Key) -> KeyMatch:
-    """A constant key set as a canonical match."""
+    """Return a constant key set as a canonical match."""
     full = (1 << key.width) - 1
     value = int(constant.value) & full
     where = f"entry key {key.name!r}"

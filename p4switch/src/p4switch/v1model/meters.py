@@ -47,7 +47,7 @@ class Meter:
             self._committed = _Bucket(config.cir, config.cburst)
 
     def execute(self, length: int, now_us: int) -> int:
-        """The colour of a packet of `length` bytes: 0 green, 1 yellow, 2 red.
+        """Return the colour of a packet of `length` bytes: 0 green, 1 yellow, 2 red.
 
         The peak rate is asked first; a red packet takes nothing from the committed one.
         """

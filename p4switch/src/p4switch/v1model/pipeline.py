@@ -36,10 +36,10 @@ class Blocks(Protocol):
     """Names of the declared fields of standard_metadata."""
 
     def fresh(self, data: bytes) -> PacketState:
-        """A packet with invalid headers and zero metadata."""
+        """Return a packet with invalid headers and zero metadata."""
 
     def twin(self, packet: PacketState, with_metadata: bool) -> PacketState:
-        """A copy of the packet; its metadata zero if not `with_metadata`."""
+        """Return a copy of the packet; its metadata zero if not `with_metadata`."""
 
     def preserve(self, source: PacketState, target: PacketState, field_list: int) -> None:
         """Copy the user metadata fields of a @field_list."""
@@ -70,7 +70,7 @@ class Queue:
         self.by_priority: list[deque[PacketState]] = [deque() for _ in range(priorities)]
 
     def take(self) -> tuple[PacketState, int] | None:
-        """The next packet, of the highest priority, and how many that queue still holds."""
+        """Return the next packet, of the highest priority, and how many that queue still holds."""
         for waiting in reversed(self.by_priority):
             if waiting:
                 return waiting.popleft(), len(waiting)
@@ -117,10 +117,10 @@ class Pipeline:
     # --- for a pipeline that is traced
 
     def _rejected(self, error: int) -> None:
-        """The parser ended with an error."""
+        """Note that the parser ended with an error."""
 
     def _dropped(self, reason: str) -> None:
-        """The packet in hand, or a copy that was to be made of it, goes no further."""
+        """Note that the packet in hand, or a copy that was to be made of it, goes no further."""
 
     # --- standard metadata
 
@@ -181,7 +181,7 @@ class Pipeline:
         return None
 
     def _clone_ingress(self, packet: PacketState, request: CloneRequest, ingress_port: int) -> None:
-        """The clone is the packet as it came to ingress, parsed again."""
+        """Clone the packet as it came to ingress, to be parsed again."""
         session = self._state.sessions.get(request.session)
         if session is None:
             self._dropped(f"the clone: there is no session {request.session}")
@@ -222,7 +222,7 @@ class Pipeline:
     def _again(
         self, packet: PacketState, data: bytes, request: FieldListRequest, instance_type: int
     ) -> PacketState | None:
-        """The packet for another turn from the parser on, its metadata new but for the list.
+        """Return the packet for another turn from the parser on, its metadata new but for the list.
 
         As in BMv2 the ingress port is not preserved.
         """
@@ -319,7 +319,7 @@ class Pipeline:
             out.append((port, frame))
 
     def _clone_egress(self, packet: PacketState, request: CloneRequest) -> None:
-        """The clone is the packet as it is at the end of egress; it goes through egress anew."""
+        """Clone the packet as it is at the end of egress; the clone goes through egress anew."""
         if request.session not in self._state.sessions:
             self._dropped(f"the clone: there is no session {request.session}")
             return

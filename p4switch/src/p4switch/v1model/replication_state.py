@@ -33,11 +33,11 @@ class ReplicationState(Engine):
 
     @abstractmethod
     def _on_multicast_group(self, group: int, replicas: tuple[Replica, ...] | None) -> None:
-        """A multicast group comes, changes or (None) goes."""
+        """Take note that a multicast group comes, changes or (None) goes."""
 
     @abstractmethod
     def _on_clone_session(self, session: int, value: CloneSession | None) -> None:
-        """A clone session comes, changes or (None) goes."""
+        """Take note that a clone session comes, changes or (None) goes."""
 
     def set_multicast_group(self, group: int, replicas: Sequence[Replica] | None) -> None:
         """See `Engine`."""

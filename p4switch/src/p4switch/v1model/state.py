@@ -50,7 +50,7 @@ class ControlState(TablesState):
 
     @abstractmethod
     def _on_value_set(self, index: int, members: tuple[tuple[KeyMatch, ...], ...]) -> None:
-        """A parser value set has new members."""
+        """Take note that a parser value set has new members."""
 
     # --- hooks: cells that live in the derived class. Names and indices are checked.
 
@@ -86,7 +86,7 @@ class ControlState(TablesState):
     # --- cells
 
     def _cell(self, name: str, extern: str, index: int) -> ExternInstance:
-        """The instance, of the wanted extern, with `index` inside it."""
+        """Return the instance, of the wanted extern, with `index` inside it."""
         instance = self._extern_by_name.get(name)
         if instance is None or instance.extern != extern:
             raise ControlError("NOT_FOUND", f"no {extern} {name!r} in the program")

@@ -48,12 +48,18 @@ class TableState:
     free_handles: list[int] = field(default_factory=list)
 
     def key(self, entry: TableEntry) -> EntryKey:
-        """The identity of an entry given by the control plane; INVALID_ARGUMENT if not legal."""
+        """Return the identity of an entry given by the control plane.
+
+        INVALID_ARGUMENT if not legal.
+        """
         canonical = canonical_entry(self.table, entry)
         return canonical.matches, canonical.priority
 
     def stored(self, entry: TableEntry) -> StoredEntry:
-        """The installed entry with these matches and priority; NOT_FOUND if there is none."""
+        """Return the installed entry with these matches and priority.
+
+        NOT_FOUND if there is none.
+        """
         found = self.entries.get(self.key(entry))
         if found is None:
             raise ControlError("NOT_FOUND", f"table {self.table.name!r} has no such entry")
@@ -92,34 +98,34 @@ class TablesState(ReplicationState):
 
     @abstractmethod
     def _on_insert(self, table: int, handle: int, entry: TableEntry) -> None:
-        """An entry comes; its counters and meters start anew."""
+        """Take note that an entry comes; its counters and meters start anew."""
 
     @abstractmethod
     def _on_modify(self, table: int, handle: int, entry: TableEntry) -> None:
-        """An entry's action changes; counters and meters stay."""
+        """Take note that an entry's action changes; counters and meters stay."""
 
     @abstractmethod
     def _on_delete(self, table: int, handle: int, entry: TableEntry) -> None:
-        """An entry goes."""
+        """Take note that an entry goes."""
 
     @abstractmethod
     def _on_default(self, table: int, choice: ActionChoice) -> None:
-        """A table has a new default action."""
+        """Take note that a table has a new default action."""
 
     @abstractmethod
     def _on_member(self, profile: int, member: int, choice: ActionChoice | None) -> None:
-        """A member of `profile_states[profile]` comes, changes or (None) goes."""
+        """Take note that a member of `profile_states[profile]` comes, changes or (None) goes."""
 
     @abstractmethod
     def _on_group(self, profile: int, group: int, members: tuple[int, ...] | None) -> None:
-        """A group comes, changes or (None) goes."""
+        """Take note that a group comes, changes or (None) goes."""
 
     @abstractmethod
     def _last_hit_us(self, table: int, handle: int) -> int:
-        """The clock when the entry last matched, or else was inserted (`now_us` then)."""
+        """Return the clock when the entry last matched, or else was inserted (`now_us` then)."""
 
     def _on_forget(self, table: int, handle: int) -> None:
-        """An entry is gone; drop what hangs on its handle."""
+        """Drop what hangs on the handle of an entry that is gone."""
 
     # --- tables
 
@@ -247,7 +253,10 @@ class TablesState(ReplicationState):
         return stored
 
     def _checked_entry(self, state: TableState, entry: TableEntry) -> TableEntry:
-        """The canonical entry, its action or member or group checked; never a constant one."""
+        """Return the canonical entry, its action or member or group checked.
+
+        Never a constant one.
+        """
         table = state.table
         owner = f"table {table.name!r}"
         if entry.idle_timeout_ns and not table.support_timeout:

@@ -45,7 +45,7 @@ class Lookup(Protocol):
         """Remove the entry with these matches and priority."""
 
     def find(self, key: KeyValues) -> InstalledEntry | None:
-        """The entry that matches and wins, or None."""
+        """Return the entry that matches and wins, or None."""
 
 
 class ExactLookup:
@@ -90,7 +90,7 @@ class PrefixLookup:
             self._lengths.remove(-length)
 
     def find(self, key: KeyValues) -> InstalledEntry | None:
-        """The entry with the longest prefix that matches."""
+        """Return the entry with the longest prefix that matches."""
         place = self._place
         for negative in self._lengths:
             mask = prefix_mask(-negative, self._width)
@@ -129,7 +129,7 @@ class PriorityLookup:
         del self._items[rank]
 
     def find(self, key: KeyValues) -> InstalledEntry | None:
-        """The matching entry of the largest priority."""
+        """Return the matching entry of the largest priority."""
         for rank in self._order:
             test, item = self._items[rank]
             if test(key):
@@ -157,7 +157,7 @@ class PriorityLookup:
 
 
 def make_lookup(table: Table) -> Lookup:
-    """The structure for a table's match kinds."""
+    """Return the structure for a table's match kinds."""
     keys = match_keys(table)
     kinds = tuple(key.match_kind for key in keys)
     if any(kind in PRIORITY_KINDS for kind in kinds) or kinds.count("lpm") > 1:
@@ -177,7 +177,7 @@ class ProfileRuntime:
     hash: Hash | None = None
 
     def choose(self, entry: TableEntry, selector: SelectorBits) -> ActionChoice | None:
-        """The action of an entry's member or group; None of an empty group.
+        """Return the action of an entry's member or group; None of an empty group.
 
         BMv2 takes the selector's hash modulo the group's size (action_profile.cpp,
         get_from_hash).

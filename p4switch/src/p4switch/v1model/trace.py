@@ -40,7 +40,7 @@ class Event:
     position: Position = NOWHERE
 
     def as_json(self) -> dict[str, Any]:
-        """The event as JSON values; integers stay integers."""
+        """Return the event as JSON values; integers stay integers."""
         found: dict[str, Any] = {"kind": self.kind, "name": self.name, **self.details}
         if self.position != NOWHERE:
             found["at"] = place(self.position)
@@ -110,7 +110,7 @@ def _any(trace: PacketTrace, kind: str, wanted: frozenset[str]) -> bool:
 
 
 def sink_of(form: str, write: Callable[[str], None]) -> Callable[[PacketTrace], None]:
-    """What writes traces in one of FORMS; ValueError for another."""
+    """Return what writes traces in one of FORMS; ValueError for another."""
     if form == "text":
         return lambda trace: write(trace.text())
     if form == "json":
@@ -132,7 +132,7 @@ class Tracer:
         """Where the program last set the port or the multicast group."""
 
     def begin(self, port: int, frame: bytes, now_us: int) -> None:
-        """A packet comes in."""
+        """Begin the trace of a packet that comes in."""
         self._count += 1
         self.port_set = NOWHERE
         self._current = PacketTrace(self._count, port, frame, now_us)
@@ -143,7 +143,7 @@ class Tracer:
             self._current.events.append(Event(kind, name, details, position))
 
     def end(self, out: Sequence[Packet]) -> None:
-        """The packet and its copies are gone."""
+        """Finish the trace: the packet and its copies are gone."""
         trace, self._current = self._current, None
         if trace is not None:
             trace.out = list(out)
@@ -196,7 +196,7 @@ class TracedTable(TableRuntime):
 
 
 def match_text(match: KeyMatch, match_kind: str) -> str:
-    """A match as P4 writes key sets, prefixes with a slash."""
+    """Return a match as P4 writes key sets, prefixes with a slash."""
     if match.any:
         return "_"
     value = f"{match.value:#x}"

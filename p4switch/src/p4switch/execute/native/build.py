@@ -41,7 +41,7 @@ SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined",
 
 @functools.cache
 def machine() -> str:
-    """The processor's features, on which `-march=native` depends."""
+    """Return the processor's features, on which `-march=native` depends."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -53,13 +53,13 @@ def machine() -> str:
 
 @functools.cache
 def runtime_text() -> str:
-    """The C runtime, as part of an entry's name."""
+    """Return the C runtime, as part of an entry's name."""
     return "".join(path.read_text() for path in sorted(RUNTIME.iterdir()))
 
 
 @functools.cache
 def package_hash() -> str:
-    """A hash of p4switch's own source: the version that cached programs belong to."""
+    """Return a hash of p4switch's own source: the version that cached programs belong to."""
     digest = hashlib.sha256()
     for path in sorted(PACKAGE.rglob("*.py")):
         digest.update(str(path.relative_to(PACKAGE)).encode())
@@ -68,7 +68,7 @@ def package_hash() -> str:
 
 
 def compile_generated(generated: Generated, extra_flags: Sequence[str] = ()) -> Path:
-    """The shared object for a C text, compiled or from the cache; its layout lies beside it.
+    """Return the shared object for a C text, compiled or from the cache; its layout lies beside it.
 
     Raises NoCompilerError; CompileError for a defect of p4switch.
     """
@@ -86,7 +86,7 @@ def compile_generated(generated: Generated, extra_flags: Sequence[str] = ()) -> 
 
 
 def read_layout(path: Path) -> Layout:
-    """The layout that belongs to a shared object."""
+    """Return the layout that belongs to a shared object."""
     layout: Layout = pickle.loads(path.with_name(LAYOUT).read_bytes())
     return layout
 
@@ -102,11 +102,11 @@ def load(
     include_paths: Sequence[Path] = (),
     defines: Mapping[str, str] | None = None,
 ) -> tuple[ir.Program, Path]:
-    """A program from its source and its shared object, both from the cache if they are there.
+    """Return the program of a source file and its shared object.
 
-    The entry is named by the preprocessed source, the defines and p4switch's own source, so a
-    second start needs no front end. Errors are those of the front end, of `generate`, and
-    NoCompilerError.
+    Both come from the cache if they are there. The entry is named by the preprocessed source, the
+    defines and p4switch's own source, so a second start needs no front end. Errors are those of the
+    front end, of `generate`, and NoCompilerError.
     """
     from p4switch.check.program import compile_file
     from p4switch.source.preprocessor import preprocess

@@ -47,7 +47,7 @@ class Slots:
         self._free: list[int] = []
 
     def take(self, number: int) -> int:
-        """The slot of an id, a new one if it has none."""
+        """Return the slot of an id, a new one if it has none."""
         if number not in self._slots:
             self._slots[number] = self._free.pop() if self._free else len(self._slots)
         return self._slots[number]
@@ -349,7 +349,7 @@ class NativeEngine(ControlState):
 
 
 def fill_in(text: str, values: Sequence[int]) -> str:
-    """A message with its values in place of each `{}`."""
+    """Return a message with its values in place of each `{}`."""
     pieces = text.split("{}")
     filled = [str(value) for value in values] + ["{}"] * len(pieces)
     return "".join(map("".join, zip(pieces, [*filled[: len(pieces) - 1], ""], strict=True)))
@@ -380,7 +380,7 @@ def _pairs(
 
 
 def packets_of(result: BatchResult) -> list[Packet]:
-    """A copy of frames that lie in the switch, as single packets."""
+    """Return a copy of frames that lie in the switch, as single packets."""
     count = result.count
     if not count:
         return []

@@ -181,7 +181,7 @@ class Externs(Wire):
         return self.temporary("u64", f"{function}({array}, {length})")
 
     def _hash_function(self, algorithm: ir.Expression) -> str:
-        """The C function of an algorithm; empty for `random`, which hashes nothing."""
+        """Return the C function of an algorithm; empty for `random`, which hashes nothing."""
         if not isinstance(algorithm, ir.Const):
             raise self.unsupported("a hash algorithm that is not constant")
         members = dict(self.unit.program.enums.get("HashAlgorithm", ()))
@@ -201,7 +201,7 @@ class Externs(Wire):
         return self.temporary("u64", f"{function}({array}, {length})")
 
     def packed(self, data: ir.Expression) -> tuple[str, str]:
-        """A C array of the data's bits, the last byte padded with zeros, and its length in bytes.
+        """Return a C array of the data's bits, padded to whole bytes, and its length in bytes.
 
         Headers that are not valid are left out.
         """

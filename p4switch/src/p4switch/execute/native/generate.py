@@ -141,7 +141,7 @@ def _standard_metadata(unit: Unit) -> Iterator[str]:
 
 
 def _field_lists(unit: Unit) -> Iterator[str]:
-    """Copies the metadata fields that carry @field_list(index)."""
+    """Yield the lines of a function that copies what carries @field_list(index)."""
     lists: dict[int, list[str]] = {}
 
     def visit(kind: ir.Type, path: str) -> None:

@@ -71,7 +71,7 @@ class TableLayout:
         return values, masks
 
     def pack_arguments(self, choice: ir.ActionChoice) -> list[int]:
-        """An action's data as words."""
+        """Return an action's data as words."""
         places = self.arguments[choice.index]
         packed = [0] * max(self.argument_words, 1)
         for place, end, value in zip(places, places[1:], choice.arguments, strict=False):
@@ -104,7 +104,7 @@ def place_fields(widths: list[int], first_word: int = 0) -> tuple[list[tuple[int
 
 
 def table_layout(table: ir.Table) -> TableLayout:
-    """The layout of a table."""
+    """Return the layout of a table."""
     keys = match_keys(table)
     kinds = [key.match_kind for key in keys]
     if any(kind in PRIORITY_KINDS for kind in kinds) or kinds.count("lpm") > 1:
@@ -142,7 +142,7 @@ class RecordLayout:
     position: str = ""
 
     def values(self, record: list[int]) -> tuple[int, ...]:
-        """The values in a record's words."""
+        """Return the values in a record's words."""
         found = []
         at = 0
         for width in self.widths:

@@ -90,7 +90,7 @@ class PacketLoop:
         self._library.loop_remove_port(self._loop, port)
 
     def ports(self) -> list[int]:
-        """Connected ports."""
+        """Return connected ports."""
         return sorted(self._sockets)
 
     def start(self) -> None:
@@ -132,7 +132,7 @@ class PacketLoop:
             raise OSError(errno.ENOMEM, "no memory for a packet-out")
 
     def cpu_event(self) -> int:
-        """A descriptor that is readable when frames for the CPU wait."""
+        """Return a descriptor that is readable when frames for the CPU wait."""
         return int(self._library.loop_cpu_event(self._loop))
 
     def take_cpu_frames(self) -> list[bytes]:
@@ -142,11 +142,11 @@ class PacketLoop:
         return [data for _, data in packets_of(result)]
 
     def now_us(self) -> int:
-        """The loop's clock, which stamps packets and entries: microseconds."""
+        """Return the loop's clock, which stamps packets and entries: microseconds."""
         return int(self._library.loop_clock(self._loop))
 
     def counts(self, port: int) -> PortCounts:
-        """Counts of a port, the CPU port included."""
+        """Return counts of a port, the CPU port included."""
         values = (ctypes.c_uint64 * 6)()
         self._library.loop_counts(self._loop, port, values)
         return PortCounts(*values)

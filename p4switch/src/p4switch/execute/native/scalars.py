@@ -25,11 +25,11 @@ class Scalars(Writer):
     # Given by the classes for wide integers and for statements.
 
     def wide_operand(self, expression: ir.Expression) -> str:
-        """A C array that holds a wide value (or a narrow one, in one word)."""
+        """Return a C array that holds a wide value (or a narrow one, in one word)."""
         raise NotImplementedError
 
     def wide_compare(self, operator: str, left: ir.Expression, right: ir.Expression) -> str:
-        """A comparison of wide integers."""
+        """Return a comparison of wide integers."""
         raise NotImplementedError
 
     def build_into(self, place: str, expression: ir.Expression) -> None:
@@ -43,7 +43,10 @@ class Scalars(Writer):
     # --- places
 
     def place(self, expression: ir.Expression, *, write: bool = False) -> str:
-        """The C l-value of an l-value; where there is none, a place for writes to be lost in."""
+        """Return the C l-value of an l-value.
+
+        Where there is none, a place for writes to be lost in.
+        """
         match expression:
             case ir.Read():
                 return self.unit.place(expression.variable)
@@ -63,7 +66,7 @@ class Scalars(Writer):
         raise self.unsupported(f"{type(expression).__name__} as an l-value")
 
     def value_place(self, expression: ir.Expression, write: bool = False) -> str:
-        """A place that holds a composite, wide or varbit value: its own, or a temporary."""
+        """Return a place that holds a composite, wide or varbit value: its own, or a temporary."""
         if isinstance(expression, ir.Read | ir.Field | ir.Element | ir.StackNext | ir.StackLast):
             return self.place(expression, write=write)
         name = self.name()
@@ -97,7 +100,7 @@ class Scalars(Writer):
         return f"(*{name})"
 
     def index(self, expression: ir.Expression) -> str:
-        """An unsigned number as u64; a wide one saturated, a negative one huge."""
+        """Return an unsigned number as u64; a wide one saturated, a negative one huge."""
         if is_wide(expression.type):
             assert isinstance(expression.type, ir.Bits)
             array = self.wide_operand(expression)
@@ -150,7 +153,7 @@ class Scalars(Writer):
         return "0"
 
     def masked(self, text: str, width: int) -> str:
-        """The low bits of a computed value."""
+        """Return the low bits of a computed value."""
         if width in (32, 64):
             return f"({value_type(width)})({text})"
         return f"(({text}) & {literal(mask_of(width), width)})"

@@ -34,7 +34,7 @@ class Statements(Tables):
         self._counts_states = False
 
     def statements(self, body: Sequence[ir.Statement]) -> None:
-        """A list of statements."""
+        """Write a list of statements."""
         for statement in body:
             self.position = statement.position
             try:
@@ -142,7 +142,7 @@ class Statements(Tables):
             self.build_into(place, value)
 
     def _assign_member(self, target: ir.Field, value: ir.Expression) -> None:
-        """A valid header becomes the union's only one; an invalid one leaves none."""
+        """Make a valid header the union's only one; an invalid one leaves none."""
         union = self.place(target.base, write=True)
         name = self.name()
         self.line(f"{self.unit.types.name(value.type)} {name};")
@@ -187,7 +187,7 @@ class Statements(Tables):
                     self.statements(statement.other)
 
     def _switch(self, statement: ir.Switch) -> None:
-        """A chain of tests: a C switch would take the `break` of a loop around it."""
+        """Write a chain of tests: a C switch would take the `break` of a loop around it."""
         kind = statement.subject.type
         with self.block(""):
             if is_wide(kind):
@@ -286,7 +286,7 @@ class Statements(Tables):
     # --- parsers
 
     def parser(self, block: ir.Block) -> None:
-        """The locals, then the states as labels."""
+        """Write the locals, then the states as labels."""
         self._counts_states = has_cycle(block)
         if self._counts_states:
             self.line("u32 states = 0;")
@@ -398,7 +398,7 @@ class Statements(Tables):
     # --- functions
 
     def function(self, function: Function) -> str:
-        """The whole C function."""
+        """Return the whole C function."""
         arguments = "p4_switch *restrict sw, packet *restrict p, frame *restrict f"
         if isinstance(function, ir.Table):
             arguments += ", u32 *hit, u32 *run"

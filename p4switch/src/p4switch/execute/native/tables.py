@@ -20,11 +20,11 @@ class Tables(Externs):
     """Translates tables."""
 
     def statements(self, body: list[ir.Statement] | list[ir.Assign]) -> None:
-        """A list of statements; given by the class for statements."""
+        """Write a list of statements; the class for statements has it."""
         raise NotImplementedError
 
     def table(self, table: ir.Table, number: int) -> None:
-        """The body of the table's function: sets *hit and *run, 1 if the action stopped."""
+        """Write the body of the table's function: sets *hit and *run, 1 if the action stopped."""
         self.position = table.position
         layout = self.unit.layout.tables[number]
         self.statements(table.key_code)
@@ -98,7 +98,7 @@ class Tables(Externs):
             self.line(f"sw->colors[{number}] = meter_execute(&e->meter, {amount}, sw->now);")
 
     def _choose(self, table: ir.Table, selector: list[Item]) -> None:
-        """An entry's own action, or its member's, or that of a member of its group.
+        """Choose an entry's own action, or its member's, or that of a member of its group.
 
         Of an empty group the default action is run, and it is a hit.
         """

@@ -57,7 +57,7 @@ def scalar_width(kind: Type) -> int:
 
 
 def storage(width: int) -> str:
-    """The C integer type that stores so many bits."""
+    """Return the C integer type that stores so many bits."""
     for size in (8, 16, 32, 64):
         if width <= size:
             return f"u{size}"
@@ -65,12 +65,12 @@ def storage(width: int) -> str:
 
 
 def value_type(width: int) -> str:
-    """The C type that values of so many bits are computed in."""
+    """Return the C type that values of so many bits are computed in."""
     return "u32" if width <= 32 else "u64"
 
 
 def literal(value: int, width: int) -> str:
-    """A C constant."""
+    """Return a C constant."""
     value &= mask_of(width)
     text = str(value) if value < 10 else hex(value)
     return f"{text}u" if width <= 32 else f"{text}ull"
@@ -142,7 +142,7 @@ def wire_width(kind: Type) -> int:
 
 
 def varbit_of(kind: Type) -> Leaf | None:
-    """The varbit of a header, if it has one."""
+    """Return the varbit of a header, if it has one."""
     found = [leaf for leaf in leaves(kind) if isinstance(leaf.type, Varbit)]
     if len(found) > 1:
         raise UnsupportedError(NOWHERE, "a header with more than one varbit")
@@ -163,7 +163,7 @@ class CTypes:
         self.zeros: dict[str, str] = {}
 
     def name(self, kind: Type) -> str:
-        """The C type that stores a value of the type."""
+        """Return the C type that stores a value of the type."""
         match kind:
             case Bool():
                 return "u8"

@@ -16,7 +16,7 @@ V1MODEL_BLOCKS = ("parser", "verify", "ingress", "egress", "compute", "deparser"
 
 
 def clean(name: str) -> str:
-    """A name as part of a C identifier."""
+    """Return a name as part of a C identifier."""
     return "".join(c if c.isalnum() else "_" for c in name)
 
 
@@ -67,11 +67,11 @@ class Unit:
                 self._places[parameter.variable] = place
 
     def function_name(self, function: Function) -> str:
-        """The C function of a callable, block or table."""
+        """Return the C function of a callable, block or table."""
         return self._names[id(function)]
 
     def place(self, variable: ir.Variable) -> str:
-        """The C l-value of a variable."""
+        """Return the C l-value of a variable."""
         known = self._places.get(variable)
         if known is None:
             name = f"v_{variable.name}"
@@ -88,7 +88,7 @@ class Unit:
         return not self.place(variable).startswith(("f->", "p->"))
 
     def trash(self, kind: ir.Type) -> str:
-        """A place for writes that go nowhere."""
+        """Return a place for writes that go nowhere."""
         name = f"trash_{self.types.name(kind)}"
         self.frame[name] = self.types.name(kind)
         return f"f->{name}"
@@ -99,11 +99,11 @@ class Unit:
         return self.constants.setdefault(key, f"constant{len(self.constants)}")
 
     def error(self, name: str) -> int:
-        """The value of an error of core.p4."""
+        """Return the value of an error of core.p4."""
         return self.program.errors.index(name)
 
     def register(self, instance: ir.ExternInstance) -> tuple[int, str]:
-        """The group of a register, and its name in the group's row."""
+        """Return the group of a register, and its name in the group's row."""
         size = int(instance.arguments[0])
         group = list(self.register_groups).index(size)
         return group, f"r{self.register_groups[size].index(instance)}"
@@ -114,7 +114,7 @@ class Unit:
         return int(instance.arguments[-1]) == kinds.get("bytes", 1)
 
     def scratch(self, kind: ir.Type) -> ir.Variable:
-        """A variable of a type, for a value on its way."""
+        """Return a variable of a type, for a value on its way."""
         name = self.types.name(kind)
         if name not in self._scratch:
             self._scratch[name] = ir.Variable(f"scratch_{name}", kind)
@@ -123,7 +123,7 @@ class Unit:
         return self._scratch[name]
 
     def named(self, name: str, kind: ir.Type) -> ir.Read:
-        """What the generator itself declared under a C name, as an expression."""
+        """Return what the generator itself declared under a C name, as an expression."""
         variable = ir.Variable(name, kind)
         self._places[variable] = name
         return ir.Read(kind, variable)

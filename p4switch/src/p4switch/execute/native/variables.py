@@ -18,7 +18,7 @@ Function = ir.Callable | ir.Block | ir.Table
 
 
 def callees(function: Function) -> Iterator[Function]:
-    """The functions that a function calls directly."""
+    """Return the functions that a function calls directly."""
     for body in bodies(function):
         for statement in visit.statements(body):
             if isinstance(statement, ir.Call):
@@ -31,7 +31,7 @@ def callees(function: Function) -> Iterator[Function]:
 
 
 def bodies(function: Function) -> Iterator[Sequence[ir.Statement]]:
-    """The statement lists of a function."""
+    """Return the statement lists of a function."""
     if isinstance(function, ir.Table):
         yield from visit.table_bodies(function)
     elif isinstance(function, ir.Block):

@@ -9,7 +9,7 @@ from p4switch import ir
 
 
 def children(expression: ir.Expression) -> Iterator[ir.Expression]:
-    """The direct operands of an expression."""
+    """Return the direct operands of an expression."""
     match expression:
         case ir.Field() | ir.StackNext() | ir.StackLast() | ir.StackLastIndex() | ir.Slice():
             yield expression.base
@@ -42,7 +42,7 @@ def reads(expression: ir.Expression) -> Iterator[ir.Variable]:
 
 
 def root(expression: ir.Expression) -> ir.Variable:
-    """The variable an l-value is part of."""
+    """Return the variable an l-value is part of."""
     while not isinstance(expression, ir.Read):
         assert isinstance(
             expression, ir.Field | ir.Element | ir.StackNext | ir.StackLast | ir.Slice
@@ -52,7 +52,7 @@ def root(expression: ir.Expression) -> ir.Variable:
 
 
 def nested(statement: ir.Statement) -> Iterator[Sequence[ir.Statement]]:
-    """The statement lists inside a statement, in order of execution."""
+    """Return the statement lists inside a statement, in order of execution."""
     match statement:
         case ir.If():
             yield statement.then
@@ -78,7 +78,7 @@ def statements(body: Sequence[ir.Statement]) -> Iterator[ir.Statement]:
 
 
 def operands(statement: ir.Statement) -> Iterator[ir.Expression]:
-    """The expressions that stand directly in a statement, l-values included."""
+    """Return the expressions that stand directly in a statement, l-values included."""
     match statement:
         case ir.CallExtern():
             for argument in statement.arguments:
@@ -93,14 +93,14 @@ def operands(statement: ir.Statement) -> Iterator[ir.Expression]:
 
 
 def block_bodies(block: ir.Block) -> Iterator[Sequence[ir.Statement]]:
-    """The statement lists of a block, the states' included."""
+    """Return the statement lists of a block, the states' included."""
     yield block.body
     for state in block.states.values():
         yield state.body
 
 
 def table_bodies(table: ir.Table) -> Iterator[Sequence[ir.Statement]]:
-    """The statement lists of a table."""
+    """Return the statement lists of a table."""
     yield table.key_code
     for action in table.actions:
         yield action.copy_in

@@ -43,7 +43,7 @@ class Segment:
     index: str
 
     def plus(self, offset: int) -> str:
-        """The index plus a constant."""
+        """Return the index plus a constant."""
         if self.stop - self.start == 1 and self.index.isdigit():
             return str(self.start + offset)
         return f"{self.index} + {offset}" if offset >= 0 else f"{self.index} - {-offset}"
@@ -67,7 +67,7 @@ class Wide(Scalars):
     """Translates wide integers."""
 
     def wide_operand(self, expression: ir.Expression) -> str:
-        """A C array of the value's words: where it is stored, or a temporary."""
+        """Return a C array of the value's words: where it is stored, or a temporary."""
         if isinstance(expression, LVALUES) and is_wide(expression.type):
             return f"{self.place(expression)}.w"
         if isinstance(expression, ir.Const):
@@ -165,7 +165,10 @@ class Wide(Scalars):
         return False
 
     def stream(self, expression: ir.Expression) -> Stream:
-        """The expression word by word; its loads and temporaries are written before the loop."""
+        """Return the expression word by word.
+
+        Its loads and temporaries are written before the loop.
+        """
         width = scalar_width(expression.type)
         if not is_wide(expression.type):
             text = self.temporary("u64", self.scalar(expression))
@@ -265,7 +268,7 @@ class Wide(Scalars):
         return Stream(width, element)
 
     def _shifted_right(self, base: ir.Expression, by: int, width: int) -> Stream:
-        """`base >> by`, cut to `width` bits."""
+        """Return `base >> by`, cut to `width` bits."""
         count = words(scalar_width(base.type))
         array = self.wide_operand(base)
         skip, rest = divmod(by, 64)
@@ -352,7 +355,7 @@ class Wide(Scalars):
         self.line(f"wide_sign_extend({target}, {source}, {words(width)}, {width});")
 
     def _concatenate_into(self, target: str, expression: ir.Expression) -> None:
-        """`a ++ b ++ c`: put each part where it belongs."""
+        """Return `a ++ b ++ c`: put each part where it belongs."""
         parts: list[ir.Expression] = []
         stack = [expression]
         while stack:
@@ -420,12 +423,12 @@ class Wide(Scalars):
 
 
 def word_list(value: int, count: int) -> list[int]:
-    """The words of a number, least significant first."""
+    """Return the words of a number, least significant first."""
     return [(value >> (64 * i)) & WORD for i in range(count)]
 
 
 def known_zeros(expression: ir.Expression) -> int:
-    """A mask of bits that are surely zero (beyond the width all are)."""
+    """Return a mask of bits that are surely zero (beyond the width all are)."""
     width = scalar_width(expression.type)
     beyond = -1 << width
     match expression:

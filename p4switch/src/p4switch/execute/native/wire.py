@@ -194,7 +194,7 @@ class Wire(Wide):
             raise self.unsupported(f"{type(kind).__name__} as data")
 
     def packed_items(self, items: Sequence[Item]) -> tuple[str, str]:
-        """A C array with the items packed, the last byte padded with zeros, and its length."""
+        """Return a C array with the items packed, padded to whole bytes, and its length."""
         most = sum(item.width for item in items)
         name = self.name("b")
         self.line(f"u8 {name}[{max(1, (most + 7) // 8)}];")
@@ -341,7 +341,7 @@ def item_run(items: Sequence[Item], start: int) -> int:
 
 
 def run_pointer(place: str, leaf: Leaf) -> str:
-    """A pointer to the first of a run of fields, made from its struct so that it may run on."""
+    """Return a pointer to a run of fields, made from their struct so that it may run on."""
     parent = f"{place}{leaf.parent}"
     field = leaf.path.removeprefix(leaf.parent).removeprefix(".")
     kind = storage(leaf.width)

@@ -46,7 +46,7 @@ class Writer:
             self.lines = kept
 
     def name(self, stem: str = "t") -> str:
-        """A fresh C identifier."""
+        """Make a fresh C identifier."""
         self._temporaries += 1
         return f"{stem}{self._temporaries}"
 
@@ -62,5 +62,5 @@ class Writer:
         self.line(f"if (UNLIKELY({condition})) {{ p->parser_error = {code}; return 1; }}")
 
     def unsupported(self, what: str) -> UnsupportedError:
-        """An error at the current statement."""
+        """Make an error at the current statement."""
         return UnsupportedError(self.position, f"{what} (native engine)")
