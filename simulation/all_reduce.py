@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 
-from p4switch.v1model.engine import Engine
+from p4switch.targets.v1model.engine import Engine
 
 from collectives.plan import DataType, HostPart, JobPlan
 from collectives.schedule import Schedule

@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Seque
 from dataclasses import dataclass, field
 from functools import partial
 
-from p4switch.v1model.engine import Engine
+from p4switch.targets.v1model.engine import Engine
 
 from controller.api.listening import STOP_SECONDS, AddTo
 from controller.api.serving import serve_cluster

@@ -8,12 +8,12 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from finsy.proto import p4r, p4r_grpc
-from p4switch.control.arbitration import Client
-from p4switch.control.service import P4RuntimeService
-from p4switch.control.status import fail
-from p4switch.control.stream import LARGEST_BACKLOG
-from p4switch.control.timers import SWEEP_SECONDS, Work
-from p4switch.v1model.engine import ControlError, Engine, Packet
+from p4switch.p4runtime.arbitration import Client
+from p4switch.p4runtime.service import P4RuntimeService
+from p4switch.p4runtime.status import fail
+from p4switch.p4runtime.stream import LARGEST_BACKLOG
+from p4switch.p4runtime.timers import SWEEP_SECONDS, Work
+from p4switch.targets.v1model.engine import ControlError, Engine, Packet
 
 from simulation.events import EventQueue
 from simulation.rpc import Exchange, Server, as_server
@@ -26,7 +26,7 @@ CPU_PORT = 510
 
 
 class _Timers:
-    """What P4Runtime does in its time, as events: a `p4switch.control.timers.Clockwork`."""
+    """What P4Runtime does in its time, as events: a `p4switch.p4runtime.timers.Clockwork`."""
 
     def __init__(self, queue: EventQueue, work: Work) -> None:
         self._queue = queue

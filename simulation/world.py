@@ -15,7 +15,7 @@ from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from p4switch.v1model.engine import Engine, Packet
+from p4switch.targets.v1model.engine import Engine, Packet
 
 from network.model import Network
 from network.paths import PlainRoutes, forwards

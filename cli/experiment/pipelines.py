@@ -45,9 +45,9 @@ def compile_pipeline(
 
 @cache
 def _embedded(lanes: int, slots: int, max_hops: int) -> Pipeline:
-    from p4switch.check.program import compile_file
-    from p4switch.control.bundle import make_bundle
-    from p4switch.control.p4info import p4info
+    from p4switch.device.bundle import make_bundle
+    from p4switch.frontend.program import compile_file
+    from p4switch.p4runtime.p4info import p4info
 
     defines = defines_of(lanes, slots, max_hops)
     program = compile_file(PROGRAM, defines=defines)

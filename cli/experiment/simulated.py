@@ -7,8 +7,8 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-from p4switch.control.loading import Loader, default_executor
-from p4switch.v1model.engine import EngineOptions
+from p4switch.device.loading import Loader, default_executor
+from p4switch.targets.v1model.engine import EngineOptions
 
 from cli.experiment.description import Engine
 from cli.experiment.pipelines import pipeline_for

@@ -6,8 +6,8 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from p4switch.check import compile_file
-from p4switch.execute.interpreter import Interpreter
+from p4switch.backends.reference.interpreter import Interpreter
+from p4switch.frontend.program import compile_file
 from p4switch.ir import Bits, Const, Key, Program
 from p4switch.stf import (
     StfError,
@@ -18,7 +18,7 @@ from p4switch.stf import (
     run_file,
     run_stf,
 )
-from p4switch.v1model.engine import KeyMatch
+from p4switch.targets.v1model.engine import KeyMatch
 
 from tests.support.paths import PROGRAMS
 

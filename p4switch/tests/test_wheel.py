@@ -22,7 +22,7 @@ import sys
 from pathlib import Path
 
 import p4switch
-from p4switch.check import compile_file
+from p4switch.frontend.program import compile_file
 from p4switch.stf import engine_factory, run_stf
 
 assert "site-packages" in p4switch.__file__, p4switch.__file__
@@ -114,5 +114,5 @@ def test_a_program_compiles_and_runs(environment: Path, tmp_path: Path) -> None:
 
 def test_it_speaks_p4runtime(environment: Path) -> None:
     """Messages and service are imported: grpcio and finsy are there."""
-    command = "import p4switch.control.server, p4switch.control.device"
+    command = "import p4switch.p4runtime.server, p4switch.device.device"
     subprocess.run([environment / "python", "-I", "-c", command], check=True)

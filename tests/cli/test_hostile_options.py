@@ -20,6 +20,7 @@ from typing import Any, NoReturn
 import pytest
 import typer
 import typer.main
+from p4switch.cli import main as p4switch
 from typer.models import ArgumentInfo
 
 from cli import main as hopsum
@@ -29,7 +30,6 @@ from controller.jobs.job_table import JobTable
 from controller.jobs.settings import ClusterSettings
 from host_agent import main as agent
 from network.model import Network
-from p4switch import cli as p4switch
 from protocol.channel import Tls, server_credentials
 
 NOWHERE = ["--controller", "unix:/nowhere/controller"]
@@ -246,7 +246,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr("cli.cluster_commands.run_controller", controller)
     monkeypatch.setattr("cli.experiment.drive.drive", drive)
     monkeypatch.setattr("cli.controller_commands.run_shell", lambda *arguments: 0)
-    monkeypatch.setattr("p4switch.control.device.Device.__enter__", accepted)
+    monkeypatch.setattr("p4switch.device.device.Device.__enter__", accepted)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     for name in ("AUTHORITY", "CERTIFICATE", "KEY"):
         monkeypatch.delenv(f"HOPSUM_TLS_{name}", raising=False)

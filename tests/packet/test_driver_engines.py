@@ -18,9 +18,9 @@ from pathlib import Path
 import pytest
 from finsy.proto import p4i
 from google.protobuf import text_format
-from p4switch.check.program import compile_file
-from p4switch.control.bundle import make_bundle
-from p4switch.control.p4info import p4info_text
+from p4switch.device.bundle import make_bundle
+from p4switch.frontend.program import compile_file
+from p4switch.p4runtime.p4info import p4info_text
 from p4switch.packet_io.sockets import open_packet_socket
 
 from controller.dataplane.driver import Driver, DriverError, State, SwitchTarget

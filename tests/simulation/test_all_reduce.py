@@ -6,8 +6,8 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
-from p4switch.execute.choose import engine_maker
-from p4switch.v1model.engine import Engine
+from p4switch.backends.choose import engine_maker
+from p4switch.targets.v1model.engine import Engine
 
 from collectives.algorithms.ring import ring_all_reduce
 from collectives.plan import DataType, JobPlan, Results

@@ -17,8 +17,8 @@ from typing import Any
 
 import grpc
 import pytest
-from p4switch.control.loading import Loader, default_executor
-from p4switch.v1model.engine import Engine, EngineOptions
+from p4switch.device.loading import Loader, default_executor
+from p4switch.targets.v1model.engine import Engine, EngineOptions
 
 from cli.experiment.description import Engine as EngineName
 from cli.experiment.pipelines import compile_pipeline

@@ -7,8 +7,8 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
-from p4switch.execute.choose import engine_maker
-from p4switch.v1model.engine import Engine, EngineOptions
+from p4switch.backends.choose import engine_maker
+from p4switch.targets.v1model.engine import Engine, EngineOptions
 
 from collectives.algorithms.catalogue import make_schedule
 from collectives.plan import DataType, JobPlan

@@ -7,8 +7,8 @@ from random import Random
 
 import numpy as np
 import pytest
-from p4switch.execute.choose import engine_maker
-from p4switch.v1model.engine import Engine
+from p4switch.backends.choose import engine_maker
+from p4switch.targets.v1model.engine import Engine
 
 from benchmarks.coordination_latency import (
     central_time,

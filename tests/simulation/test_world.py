@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from p4switch.v1model.engine import Engine
+from p4switch.targets.v1model.engine import Engine
 
 from collectives.algorithms.ring import ring_all_reduce
 from collectives.algorithms.trees import tree_broadcast

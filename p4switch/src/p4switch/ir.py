@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from p4switch.source.position import NOWHERE, Position
+from p4switch.position import NOWHERE, Position
 
 # --- Types -----------------------------------------------------------------------------------
 

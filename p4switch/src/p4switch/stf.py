@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from p4switch.ir import ActionChoice, ExternInstance, Key, Program, Table
-from p4switch.v1model.engine import (
+from p4switch.targets.v1model.engine import (
     CloneSession,
     ControlError,
     CounterValue,
@@ -41,7 +41,7 @@ from p4switch.v1model.engine import (
     Replica,
     TableEntry,
 )
-from p4switch.v1model.matches import match_keys, needs_priority
+from p4switch.targets.v1model.matches import match_keys, needs_priority
 
 PACKET_GAP_US = 1_000
 WAIT_US = 1_000_000
@@ -544,11 +544,11 @@ def prepare(engine: Engine, stf_path: Path) -> list[Packet]:
 def engine_factory(executor: str) -> EngineFactory:
     """Return the factory of `interpreter` or `native`; StfError for another name."""
     if executor == "interpreter":
-        from p4switch.execute.interpreter import Interpreter
+        from p4switch.backends.reference.interpreter import Interpreter
 
         return Interpreter
     if executor == "native":
-        from p4switch.execute.native.engine import NativeEngine
+        from p4switch.backends.native.engine import NativeEngine
 
         return NativeEngine
     raise StfError(f"no executor {executor!r}: there are interpreter and native")
@@ -562,7 +562,7 @@ def run_file(
     defines: Mapping[str, str] | None = None,
 ) -> list[str]:
     """Compile a program and run an STF file on it; see `run_stf`. P4Error: does not compile."""
-    from p4switch.check import compile_file
+    from p4switch.frontend.program import compile_file
 
     program = compile_file(program_path, include_paths=include_paths, defines=defines)
     return run_stf(engine_factory(executor), program, stf_path)

@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 
-from p4switch.check import compile_file
-from p4switch.source.position import P4Error
+from p4switch.frontend.program import compile_file
+from p4switch.position import P4Error
 from p4switch.stf import StfError, engine_factory, run_stf
 
 KNOWN = Path(__file__).with_name("known_failures.txt")

@@ -9,10 +9,10 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from p4switch.check import compile_file
+from p4switch.frontend.program import compile_file
 from p4switch.ir import Program
 from p4switch.stf import engine_factory
-from p4switch.v1model.engine import Engine, EngineOptions
+from p4switch.targets.v1model.engine import Engine, EngineOptions
 
 from tests.support.paths import PROGRAMS
 
@@ -30,7 +30,7 @@ def compiled(name: str) -> Program:
 def _why_not(executor: str) -> str | None:
     """Why an executor cannot run here, or None."""
     if executor == "native":
-        if importlib.util.find_spec("p4switch.execute.native.engine") is None:
+        if importlib.util.find_spec("p4switch.backends.native.engine") is None:
             return "the native executor is not there yet"
         if not any(shutil.which(compiler) for compiler in C_COMPILERS):
             return "the native executor needs a C compiler (cc, gcc or clang)"

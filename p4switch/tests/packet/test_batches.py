@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from p4switch.ir import Program
-from p4switch.v1model.engine import CloneSession, Engine, EngineOptions, Replica
+from p4switch.targets.v1model.engine import CloneSession, Engine, EngineOptions, Replica
 
 MakeEngine = Callable[..., Engine]
 Compile = Callable[[str], Program]

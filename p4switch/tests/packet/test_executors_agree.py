@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from p4switch.check import compile_file
-from p4switch.execute.interpreter import Interpreter
+from p4switch.backends.reference.interpreter import Interpreter
+from p4switch.frontend.program import compile_file
 from p4switch.stf import prepare
-from p4switch.v1model.engine import Engine, Packet
+from p4switch.targets.v1model.engine import Engine, Packet
 
 from tests.support.paths import PROGRAMS
 

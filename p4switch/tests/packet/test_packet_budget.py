@@ -7,12 +7,12 @@ import threading
 from collections.abc import Callable
 
 import pytest
-from p4switch.check import compile_file
-from p4switch.execute.cycles import multiplies
-from p4switch.execute.interpreter import Interpreter
+from p4switch.backends.reference.interpreter import Interpreter
+from p4switch.frontend.program import compile_file
 from p4switch.ir import Program
+from p4switch.midend.cycles import multiplies
 from p4switch.stf import prepare
-from p4switch.v1model.engine import CloneSession, Engine, EngineOptions, Replica
+from p4switch.targets.v1model.engine import CloneSession, Engine, EngineOptions, Replica
 from tests.packet.test_executors_agree import mutated
 
 from tests.support.paths import PROGRAMS

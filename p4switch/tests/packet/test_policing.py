@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from p4switch.ir import ActionChoice
-from p4switch.v1model.engine import (
+from p4switch.targets.v1model.engine import (
     Digest,
     Engine,
     EngineOptions,

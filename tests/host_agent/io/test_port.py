@@ -5,6 +5,7 @@ import socket
 
 import numpy as np
 import pytest
+from p4switch.packet_io import sockets
 from p4switch.packet_io.sockets import InterfaceError
 
 from host_agent.io import port as port_module
@@ -120,7 +121,7 @@ def test_what_no_switch_would_have_admitted_is_filtered(veth: tuple[str, str]) -
 def test_the_filter_is_there_before_frames_are(
     veth: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    attach = port_module.attach_filter
+    attach = sockets.attach_filter
     bound: list[tuple[str, int]] = []
 
     def watched(sock: socket.socket, program: bytes) -> None:
@@ -128,7 +129,7 @@ def test_the_filter_is_there_before_frames_are(
             bound.append(sock.getsockname()[:2])
         attach(sock, program)
 
-    monkeypatch.setattr(port_module, "attach_filter", watched)
+    monkeypatch.setattr(sockets, "attach_filter", watched)
     PacketPort(veth[0], udp_port=UDP_PORT).close()
     assert bound == [("", 0)], "neither an interface nor a protocol yet"
 

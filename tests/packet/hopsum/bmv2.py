@@ -25,8 +25,8 @@ from pathlib import Path
 import grpc
 from finsy.proto import p4i, p4r, p4r_grpc
 from google.protobuf import text_format
-from p4switch.control.bundle import make_bundle
-from p4switch.control.plane import AUXDATA_ROOM, PACKET_AUXDATA, SOL_PACKET, frame_with_tag
+from p4switch.device.bundle import make_bundle
+from p4switch.device.plane import AUXDATA_ROOM, PACKET_AUXDATA, SOL_PACKET, frame_with_tag
 from p4switch.packet_io.compile import cache_entry, locked
 
 from mininet_topos.shaping import offload_command

@@ -27,7 +27,7 @@ def _why_not(engine: str) -> str | None:
     if engine == "bmv2":
         return bmv2.why_not()
     if engine == "native":
-        if importlib.util.find_spec("p4switch.execute.native.engine") is None:
+        if importlib.util.find_spec("p4switch.backends.native.engine") is None:
             return "the native executor is not there yet"
         if not any(shutil.which(compiler) for compiler in C_COMPILERS):
             return "the native executor needs a C compiler (cc, gcc or clang)"

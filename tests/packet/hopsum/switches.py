@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from p4switch.check import compile_file
+from p4switch.frontend.program import compile_file
 from p4switch.ir import ActionChoice, Program, Table
 from p4switch.stf import engine_factory
-from p4switch.v1model.engine import Engine, EngineOptions, KeyMatch, Replica, TableEntry
+from p4switch.targets.v1model.engine import Engine, EngineOptions, KeyMatch, Replica, TableEntry
 
 from protocol.outcomes import Outcome
 from protocol.wire import HOPS_DEFAULT

@@ -108,8 +108,8 @@ def test_headers_have_the_lengths_of_the_wire(lanes: int, per_lane: bool) -> Non
 
 @pytest.mark.parametrize("defines", ["-DLANES=48", "-DLANES=384", "-DLANES=0", "-DSLOTS=1000"])
 def test_impossible_choices_are_refused(defines: str) -> None:
-    from p4switch.check import compile_file
-    from p4switch.source.position import P4Error
+    from p4switch.frontend.program import compile_file
+    from p4switch.position import P4Error
 
     name, _, value = defines.removeprefix("-D").partition("=")
     with pytest.raises(P4Error, match=f"{name}: expected"):
@@ -118,8 +118,8 @@ def test_impossible_choices_are_refused(defines: str) -> None:
 
 @pytest.mark.parametrize("lanes", [32, 96, 128, 256, 352])
 def test_as_many_hops_as_lanes_leave_room_for(lanes: int) -> None:
-    from p4switch.check import compile_file
-    from p4switch.source.position import P4Error
+    from p4switch.frontend.program import compile_file
+    from p4switch.position import P4Error
 
     most = wire.most_hops(lanes)
     compile_file(HOPSUM_P4, defines={"LANES": str(lanes), "MAX_HOPS": str(most)})

@@ -1,0 +1,55 @@
+"""Pick an executor: native where there is a C compiler, else the interpreter."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from p4switch.targets.v1model.engine import Engine, EngineOptions
+
+EXECUTORS = ("native", "interpreter")
+_log = logging.getLogger(__name__)
+
+
+def engine_maker(
+    path: Path,
+    include_paths: Sequence[Path] = (),
+    defines: Mapping[str, str] | None = None,
+    executor: str | None = None,
+    options: EngineOptions | None = None,
+) -> Callable[[], Engine]:
+    """Return a maker of engines for one program, which is compiled once, now.
+
+    `executor`: `native`, `interpreter`, or None for native where a C compiler is, else the
+    interpreter with a line of notice. Raises P4Error; NoCompilerError if native is asked for.
+    """
+    from p4switch.packet_io.compile import NoCompilerError
+
+    if executor not in (None, *EXECUTORS):
+        raise ValueError(f"executor {executor!r}: expected one of {', '.join(EXECUTORS)}")
+    if executor != "interpreter":
+        try:
+            return _native_maker(path, include_paths, defines, options)
+        except NoCompilerError as error:
+            if executor == "native":
+                raise
+            _log.warning("%s; the interpreter runs instead (slower)", error)
+    from p4switch.backends.reference.interpreter import Interpreter
+    from p4switch.frontend.program import compile_file
+
+    program = compile_file(path, include_paths=include_paths, defines=dict(defines or {}))
+    return lambda: Interpreter(program, options)
+
+
+def _native_maker(
+    path: Path,
+    include_paths: Sequence[Path],
+    defines: Mapping[str, str] | None,
+    options: EngineOptions | None,
+) -> Callable[[], Engine]:
+    from p4switch.backends.native.build import load
+    from p4switch.backends.native.engine import NativeEngine
+
+    program, compiled = load(path, include_paths, defines)
+    return lambda: NativeEngine(program, options, compiled=compiled)

@@ -1,0 +1,130 @@
+"""From a P4 program to a shared object, by way of C, in the cache of `packet_io.compile`."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import pickle
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from p4switch import ir
+from p4switch.backends.native.generate import Generated, generate
+from p4switch.backends.native.layout import Layout
+from p4switch.packet_io.compile import CompileError, cache_entry, compile_shared, compiler, locked
+
+RUNTIME = Path(__file__).parent / "runtime"
+PACKAGE = Path(__file__).parents[2]
+
+FLAGS = (
+    "-O2",
+    "-march=native",
+    "-ftree-vectorize",
+    "-std=gnu11",
+    "-shared",
+    "-fPIC",
+    "-pthread",
+    "-fvisibility=hidden",
+    "-fno-strict-aliasing",
+    "-fwrapv",
+    "-w",
+)
+"""What `-march=native` stands for is part of an entry's name through `machine`."""
+
+LAYOUT = "layout.pickle"
+"""The file beside a shared object that holds its layout."""
+
+SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-g")
+"""Additional flags for tests; the process must preload the address sanitizer's library."""
+
+
+@functools.cache
+def machine() -> str:
+    """Return the processor's features, on which `-march=native` depends."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return os.uname().machine
+    wanted = ("flags", "Features", "model name")
+    seen = {line.split(":")[0].strip(): line for line in lines if line.startswith(wanted)}
+    return os.uname().machine + "".join(seen.values())
+
+
+@functools.cache
+def runtime_text() -> str:
+    """Return the C runtime, as part of an entry's name."""
+    return "".join(path.read_text() for path in sorted(RUNTIME.iterdir()))
+
+
+@functools.cache
+def package_hash() -> str:
+    """Return a hash of p4switch's own source: the version that cached programs belong to."""
+    digest = hashlib.sha256()
+    for path in sorted(PACKAGE.rglob("*.py")):
+        digest.update(str(path.relative_to(PACKAGE)).encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def compile_generated(generated: Generated, extra_flags: Sequence[str] = ()) -> Path:
+    """Return the shared object for a C text, compiled or from the cache; its layout lies beside it.
+
+    Raises NoCompilerError; CompileError for a defect of p4switch.
+    """
+    try:
+        return compile_shared(
+            "switch",
+            generated.text,
+            [*FLAGS, *extra_flags],
+            include_paths=[RUNTIME],
+            depends=(runtime_text(), machine()),
+            beside={LAYOUT: pickle.dumps(generated.layout)},
+        )
+    except CompileError as error:
+        raise CompileError(f"a defect of p4switch, please report it: {error}") from None
+
+
+def read_layout(path: Path) -> Layout:
+    """Return the layout that belongs to a shared object."""
+    layout: Layout = pickle.loads(path.with_name(LAYOUT).read_bytes())
+    return layout
+
+
+def build(program: ir.Program, extra_flags: Sequence[str] = ()) -> Path:
+    """Generate and compile a program; the shared object."""
+    compiler()
+    return compile_generated(generate(program), extra_flags)
+
+
+def load(
+    path: Path,
+    include_paths: Sequence[Path] = (),
+    defines: Mapping[str, str] | None = None,
+) -> tuple[ir.Program, Path]:
+    """Return the program of a source file and its shared object.
+
+    Both come from the cache if they are there. The entry is named by the preprocessed source, the
+    defines and p4switch's own source, so a second start needs no front end. Errors are those of the
+    front end, of `generate`, and NoCompilerError.
+    """
+    from p4switch.frontend.program import compile_file
+    from p4switch.frontend.source.preprocessor import preprocess
+
+    defines = dict(defines or {})
+    compiler()
+    tokens = preprocess(path, include_paths=include_paths, defines=defines)
+    text = "\n".join(tokens.texts)
+    parts = (str(path), text, repr(sorted(defines.items())), package_hash())
+    entry = cache_entry("program", *parts)
+    kept = entry / "program.pickle"
+    with locked(entry):
+        if kept.exists():
+            program, generated = pickle.loads(kept.read_bytes())
+        else:
+            program = compile_file(path, include_paths=include_paths, defines=defines)
+            generated = generate(program)
+            made = kept.with_suffix(".new")
+            made.write_bytes(pickle.dumps((program, generated)))
+            made.replace(kept)
+    return program, compile_generated(generated)

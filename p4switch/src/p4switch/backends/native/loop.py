@@ -1,0 +1,158 @@
+"""The packet loop of a native engine: packet sockets in and out, in a thread without Python."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import logging
+import os
+import socket
+import threading
+from dataclasses import dataclass
+
+from p4switch.backends.native.engine import NativeEngine, log, packets_of
+from p4switch.backends.native.library import BatchResult
+from p4switch.targets.v1model.engine import ControlError
+
+SOL_PACKET = 263
+PACKET_AUXDATA = 8
+NO_CPU_PORT = 0xFFFFFFFF
+
+SO_SNDBUFFORCE = 32
+"""Sets twice its value, without a limit (socket(7))."""
+
+
+@dataclass(frozen=True, slots=True)
+class PortCounts:
+    """What went through a port.
+
+    rx_errors: frames that the kernel cut, or errors of the socket. tx_errors: frames that the
+    interface refused. Of the CPU port, rx are packet-outs and tx packet-ins.
+    """
+
+    rx_packets: int
+    rx_bytes: int
+    tx_packets: int
+    tx_bytes: int
+    rx_errors: int
+    tx_errors: int
+
+
+@dataclass(frozen=True, slots=True)
+class LostFrames:
+    """Frames for ports without a socket; frames for the CPU that found its ring full."""
+
+    unconnected: int
+    cpu: int
+
+
+class PacketLoop:
+    """Runs a native engine between packet sockets. Close it before the engine.
+
+    While it runs, every call of the engine is allowed but `process`.
+    """
+
+    def __init__(self, engine: NativeEngine) -> None:
+        self.engine = engine
+        self.cpu_port = engine.options.cpu_port
+        self._library = engine.library
+        number = NO_CPU_PORT if self.cpu_port is None else self.cpu_port
+        self._loop = self._library.loop_create(engine.switch, number)
+        self._taken = self._library.output_create()
+        if not self._loop or not self._taken:
+            raise MemoryError("no memory or descriptors for the packet loop")
+        self._sockets: dict[int, socket.socket] = {}
+        self._thread: threading.Thread | None = None
+        self._failure = 0
+        engine.clock = self.now_us
+
+    def add_port(self, port: int, packet_socket: socket.socket) -> None:
+        """Connect a port to a bound AF_PACKET socket; both stay the caller's to close.
+
+        ControlError if the port is not 0..510, is the CPU's or has a socket already.
+        """
+        if not 0 <= port < 511 or port == self.cpu_port:
+            raise ControlError("INVALID_ARGUMENT", f"port {port} cannot have a socket")
+        if port in self._sockets:
+            raise ControlError("ALREADY_EXISTS", f"port {port} has a socket already")
+        packet_socket.setsockopt(SOL_PACKET, PACKET_AUXDATA, 1)
+        half = self.engine.options.send_buffer // 2
+        packet_socket.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, half)
+        failed = self._library.loop_add_port(self._loop, port, packet_socket.fileno())
+        if failed:
+            raise OSError(failed, f"port {port}: {os.strerror(failed)}")
+        self._sockets[port] = packet_socket
+
+    def remove_port(self, port: int) -> None:
+        """Disconnect a port; frames that wait for it are lost."""
+        if self._sockets.pop(port, None) is None:
+            raise ControlError("NOT_FOUND", f"port {port} has no socket")
+        self._library.loop_remove_port(self._loop, port)
+
+    def ports(self) -> list[int]:
+        """Return connected ports."""
+        return sorted(self._sockets)
+
+    def start(self) -> None:
+        """Run in a thread of its own.
+
+        What `log_msg` says is kept for the engine's `log_messages`, where that is logged.
+        """
+        self._library.log(self.engine.switch, log.isEnabledFor(logging.INFO))
+        self._thread = threading.Thread(target=self._run, name="packet loop", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        self._failure = self._library.loop_run(self._loop)
+
+    def stop(self) -> None:
+        """Stop the thread; OSError if it had ended before by itself."""
+        if self._thread is None:
+            return
+        self._library.loop_stop(self._loop)
+        self._thread.join()
+        self._thread = None
+        if self._failure:
+            raise OSError(self._failure, f"packet loop: {os.strerror(self._failure)}")
+
+    def close(self) -> None:
+        """Stop and free everything; packets in queues are lost."""
+        self.stop()
+        loop, self._loop = self._loop, None
+        if loop:
+            self.engine.clock = None
+            self._library.loop_destroy(loop)
+            self._library.output_destroy(self._taken)
+
+    def inject(self, frame: bytes) -> None:
+        """Let a frame come in at the CPU port."""
+        if self.cpu_port is None:
+            raise ControlError("FAILED_PRECONDITION", "the switch has no CPU port")
+        if self._library.loop_inject(self._loop, frame, len(frame)):
+            raise OSError(errno.ENOMEM, "no memory for a packet-out")
+
+    def cpu_event(self) -> int:
+        """Return a descriptor that is readable when frames for the CPU wait."""
+        return int(self._library.loop_cpu_event(self._loop))
+
+    def take_cpu_frames(self) -> list[bytes]:
+        """Frames that left by the CPU port since the last call. For one thread at a time."""
+        result = BatchResult()
+        self._library.loop_take_cpu(self._loop, self._taken, ctypes.byref(result))
+        return [data for _, data in packets_of(result)]
+
+    def now_us(self) -> int:
+        """Return the loop's clock, which stamps packets and entries: microseconds."""
+        return int(self._library.loop_clock(self._loop))
+
+    def counts(self, port: int) -> PortCounts:
+        """Return counts of a port, the CPU port included."""
+        values = (ctypes.c_uint64 * 6)()
+        self._library.loop_counts(self._loop, port, values)
+        return PortCounts(*values)
+
+    def lost(self) -> LostFrames:
+        """Frames that no port took."""
+        values = (ctypes.c_uint64 * 2)()
+        self._library.loop_lost(self._loop, values)
+        return LostFrames(*values)

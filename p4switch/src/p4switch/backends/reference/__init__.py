@@ -1,0 +1,1 @@
+"""The reference: an interpreter of v1model programs in Python."""

@@ -1,0 +1,411 @@
+"""The externs of v1model: their state in one engine, and a Python function for each call.
+
+Semantics are BMv2's (targets/simple_switch/primitives.cpp): registers, counters and meters
+out of bounds read 0 and change nothing; `hash` gives base + H % max, or base if max is 0.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from p4switch import ir
+from p4switch.backends.reference.packet import CloneRequest, FieldListRequest, PacketState
+from p4switch.backends.reference.tables import TableRuntime
+from p4switch.backends.reference.translate import BoundExtern
+from p4switch.backends.reference.values import is_object, mask_of
+from p4switch.ir import Bits, Bool, ExternInstance, Type, Varbit
+from p4switch.position import UnsupportedError
+from p4switch.targets.v1model.engine import Digest, EngineOptions, EngineStatistics
+from p4switch.targets.v1model.hashes import ALGORITHMS, Hash, csum16, hash_of, pack_bits
+from p4switch.targets.v1model.meters import Meter
+
+log = logging.getLogger(__name__)
+
+BitString = tuple[int, int]
+"""(value, width in bits)."""
+
+
+class SplitMix64:
+    """The generator behind `random`: the same numbers in every engine for one seed.
+
+    Steele, Lea, Flood, "Fast Splittable Pseudorandom Number Generators", 2014.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._state = seed & mask_of(64)
+
+    def next(self) -> int:
+        """Return the next 64-bit number."""
+        self._state = self._state + 0x9E3779B97F4A7C15 & mask_of(64)
+        number = self._state
+        number = (number ^ number >> 30) * 0xBF58476D1CE4E5B9 & mask_of(64)
+        number = (number ^ number >> 27) * 0x94D049BB133111EB & mask_of(64)
+        return number ^ number >> 31
+
+    def between(self, low: int, high: int) -> int:
+        """Return a number in low..high; `low` if the range is empty."""
+        return low + self.next() % (high - low + 1) if low <= high else low
+
+
+def bits_of(kind: Type) -> Callable[[Any], BitString]:
+    """Return a function from a value to its bits, headers that are not valid left out."""
+    if is_object(kind):
+        return lambda value: value.bits()
+    if isinstance(kind, Varbit):
+        return lambda value: value
+    if isinstance(kind, Bits):
+        width = kind.width
+        return lambda value: (value & mask_of(width), width)
+    if isinstance(kind, Bool):
+        return lambda value: (int(value), 1)
+    return lambda _: (0, 0)
+
+
+def leaves_of(kind: Type) -> Callable[[Any], tuple[int, ...]]:
+    """Return a function from a value of the type to its scalar fields' values, unsigned."""
+    if is_object(kind):
+        return lambda value: tuple(value.leaves())
+    bits = bits_of(kind)
+    return lambda value: (bits(value)[0],)
+
+
+def signed_from(kind: Type, value: int) -> int | bool:
+    """Return a scalar from its unsigned bits."""
+    if isinstance(kind, Bool):
+        return value != 0
+    if isinstance(kind, Bits) and kind.signed and value >> max(kind.width - 1, 0):
+        return value - (1 << kind.width)
+    return value
+
+
+class BudgetSpent(Exception):
+    """The packet in hand has no steps left."""
+
+
+Cell = TypeVar("Cell")
+
+
+class Cells(dict[int, Cell]):
+    """An array of `size` cells that takes memory only for those that were touched."""
+
+    def __init__(self, size: int, fresh: Callable[[], Cell]) -> None:
+        super().__init__()
+        self.size = size
+        self._fresh = fresh
+
+    def __missing__(self, index: int) -> Cell:
+        cell = self[index] = self._fresh()
+        return cell
+
+
+class Externs:
+    """Registers, counters, meters and the rest of one engine's externs."""
+
+    def __init__(self, program: ir.Program, options: EngineOptions) -> None:
+        self.options = options
+        self.interrupted = False
+        """No packet has any steps left."""
+        self.counts_steps = True
+        """Whether packets have a budget at all: not in programs that end by themselves."""
+        self.statistics = EngineStatistics()
+        self.packet: PacketState
+        """The packet in hand; the pipeline sets it."""
+        self.registers: dict[str, Cells[Any]] = {}
+        self.counters: dict[str, Cells[list[int]]] = {}
+        self.meters: dict[str, Cells[Meter]] = {}
+        self.tables: dict[str, TableRuntime] = {}
+        """Table runtimes by table name; the engine fills it."""
+        self.digests: list[Digest] = []
+        self._random = SplitMix64(options.seed)
+        self._program = program
+        members = program.enums.get("HashAlgorithm", ())
+        self._hashes: dict[int, Hash] = {
+            value: self._random_hash if name == "random" else hash_of(name)
+            for name, value in members
+            if name == "random" or name in ALGORITHMS
+        }
+        for instance in program.externs:
+            self._make(instance)
+
+    def _make(self, instance: ExternInstance) -> None:
+        if instance.extern not in ("register", "counter", "meter"):
+            return
+        size = int(instance.arguments[0])
+        if instance.extern == "register":
+            zero = False if isinstance(instance.type_arguments[0], Bool) else 0
+            self.registers[instance.name] = Cells(size, lambda: zero)
+        elif instance.extern == "counter":
+            self.counters[instance.name] = Cells(size, lambda: [0, 0])
+        elif instance.extern == "meter":
+            unit_bytes = self.meters_bytes(instance)
+            self.meters[instance.name] = Cells(size, lambda: Meter(unit_bytes))
+
+    def meters_bytes(self, instance: ExternInstance) -> bool:
+        """Whether a meter or direct meter counts bytes."""
+        kinds = dict(self._program.enums.get("MeterType", ()))
+        return int(instance.arguments[-1]) == kinds.get("bytes", 1)
+
+    def selector_hash(self, instance: ExternInstance) -> Hash:
+        """Return the hash of an action selector."""
+        return self._hashes[int(instance.arguments[0])]
+
+    def _random_hash(self, value: int, width: int) -> int:
+        return self._random.next()
+
+    # --- binding
+
+    def bind(self, call: ir.CallExtern) -> BoundExtern:
+        """Return the function of a call.
+
+        UnsupportedError for an extern that v1model does not have.
+        """
+        owner = f"{call.instance.extern}." if call.instance is not None else ""
+        name = owner.replace(".", "_") + call.method
+        builder: Callable[[ir.CallExtern], BoundExtern] | None = getattr(
+            self, f"_bind_{name}", None
+        )
+        if builder is None:
+            raise UnsupportedError(
+                call.position, f"extern {owner + call.method!r} is not one of v1model"
+            )
+        return builder(call)
+
+    def _bind_register_read(self, call: ir.CallExtern) -> BoundExtern:
+        assert call.instance is not None
+        cells = self.registers[call.instance.name]
+        zero = False if isinstance(call.instance.type_arguments[0], Bool) else 0
+        size = cells.size
+
+        def read(index: int) -> Any:
+            return cells[index] if 0 <= index < size else zero
+
+        return BoundExtern(read)
+
+    def _bind_register_write(self, call: ir.CallExtern) -> BoundExtern:
+        assert call.instance is not None
+        cells = self.registers[call.instance.name]
+        size = cells.size
+
+        def write(index: int, value: Any) -> None:
+            if 0 <= index < size:
+                cells[index] = value
+
+        return BoundExtern(write)
+
+    def _bind_counter_count(self, call: ir.CallExtern) -> BoundExtern:
+        assert call.instance is not None
+        cells = self.counters[call.instance.name]
+
+        def count(index: int) -> None:
+            if 0 <= index < cells.size:
+                cells[index][0] += 1
+                cells[index][1] += self.packet.ingress_length
+
+        return BoundExtern(count)
+
+    def _bind_direct_counter_count(self, call: ir.CallExtern) -> BoundExtern:
+        """Nothing: the table counts each hit once, called or not (as in BMv2)."""
+        return BoundExtern(lambda: None)
+
+    def _bind_meter_execute_meter(self, call: ir.CallExtern) -> BoundExtern:
+        assert call.instance is not None
+        cells = self.meters[call.instance.name]
+
+        def execute(index: int) -> int:
+            if not 0 <= index < cells.size:
+                return 0
+            return cells[index].execute(self.packet.ingress_length, self.packet.now_us)
+
+        return BoundExtern(execute)
+
+    def _bind_direct_meter_read(self, call: ir.CallExtern) -> BoundExtern:
+        table = next(t for t in self._program.tables if call.instance in t.meters)
+        return BoundExtern(lambda: self.tables[table.name].color)
+
+    # --- arithmetic
+
+    def _bind_random(self, call: ir.CallExtern) -> BoundExtern:
+        return BoundExtern(self._random.between)
+
+    def _bind_hash(self, call: ir.CallExtern) -> BoundExtern:
+        result, _, _, data, _ = call.arguments
+        bits = bits_of(data.value.type)
+        assert isinstance(result.value.type, Bits)
+        mask = mask_of(result.value.type.width)
+        hashes = self._hashes
+
+        def hash_data(algorithm: int, base: int, value: Any, maximum: int) -> int:
+            return base + hashes[algorithm](*bits(value)) % (maximum or 1) & mask
+
+        return BoundExtern(hash_data)
+
+    def _bind_Checksum16_get(self, call: ir.CallExtern) -> BoundExtern:
+        bits = bits_of(call.arguments[0].value.type)
+        return BoundExtern(lambda value: csum16(pack_bits(*bits(value))))
+
+    def _bind_verify_checksum(self, call: ir.CallExtern) -> BoundExtern:
+        return self._verify(call, with_payload=False)
+
+    def _bind_verify_checksum_with_payload(self, call: ir.CallExtern) -> BoundExtern:
+        return self._verify(call, with_payload=True)
+
+    def _verify(self, call: ir.CallExtern, with_payload: bool) -> BoundExtern:
+        """BMv2 does not verify a checksum that stands in an invalid header."""
+        _, data, checksum, _ = call.arguments
+        compute = self._checksum(data.value.type, checksum.value.type, with_payload)
+        extra: tuple[ir.Expression, ...] = ()
+        place = checksum.value
+        if isinstance(place, ir.Field) and isinstance(place.base.type, ir.Header):
+            extra = (ir.IsValid(ir.BOOL, place.base),)
+
+        def verify(
+            condition: bool, value: Any, given: int, algorithm: int, valid: bool = True
+        ) -> None:
+            if condition and valid and compute(value, algorithm) != given:
+                self.packet.checksum_error = 1
+
+        return BoundExtern(verify, extra)
+
+    def _bind_update_checksum(self, call: ir.CallExtern) -> BoundExtern:
+        return self._update(call, with_payload=False)
+
+    def _bind_update_checksum_with_payload(self, call: ir.CallExtern) -> BoundExtern:
+        return self._update(call, with_payload=True)
+
+    def _update(self, call: ir.CallExtern, with_payload: bool) -> BoundExtern:
+        _, data, checksum, _ = call.arguments
+        compute = self._checksum(data.value.type, checksum.value.type, with_payload)
+
+        def update(condition: bool, value: Any, old: int, algorithm: int) -> int:
+            return compute(value, algorithm) if condition else old
+
+        return BoundExtern(update)
+
+    def _checksum(self, data: Type, result: Type, with_payload: bool) -> Callable[[Any, int], int]:
+        bits = bits_of(data)
+        assert isinstance(result, Bits)
+        mask = mask_of(result.width)
+
+        def compute(value: Any, algorithm: int) -> int:
+            number, width = bits(value)
+            if with_payload:
+                packed = pack_bits(number, width) + self.packet.rest.payload_bytes()
+                number, width = int.from_bytes(packed, "big"), len(packed) * 8
+            return self._hashes[algorithm](number, width) & mask
+
+        return compute
+
+    # --- what happens to the packet
+
+    def _bind_mark_to_drop(self, call: ir.CallExtern) -> BoundExtern:
+        drop_port = self.options.drop_port
+
+        def drop(standard: Any = None) -> None:
+            if standard is None:
+                standard = self.packet.standard
+            standard.f_egress_spec = drop_port
+            if hasattr(standard, "f_mcast_grp"):
+                standard.f_mcast_grp = 0
+
+        return BoundExtern(drop)
+
+    def _bind_clone(self, call: ir.CallExtern) -> BoundExtern:
+        def clone(_: int, session: int, *__: Any) -> None:
+            self.packet.clone = CloneRequest(session, None)
+
+        return BoundExtern(clone)
+
+    _bind_clone3 = _bind_clone
+    """The data of the deprecated form are values, not fields: nothing to preserve."""
+
+    def _bind_clone_preserving_field_list(self, call: ir.CallExtern) -> BoundExtern:
+        def clone(_: int, session: int, field_list: int) -> None:
+            self.packet.clone = CloneRequest(session, field_list)
+
+        return BoundExtern(clone)
+
+    def _bind_resubmit_preserving_field_list(self, call: ir.CallExtern) -> BoundExtern:
+        def resubmit(field_list: int) -> None:
+            self.packet.resubmit = FieldListRequest(field_list)
+
+        return BoundExtern(resubmit)
+
+    def _bind_resubmit(self, call: ir.CallExtern) -> BoundExtern:
+        def resubmit(*_: Any) -> None:
+            self.packet.resubmit = FieldListRequest(None)
+
+        return BoundExtern(resubmit)
+
+    def _bind_recirculate_preserving_field_list(self, call: ir.CallExtern) -> BoundExtern:
+        def recirculate(field_list: int) -> None:
+            self.packet.recirculate = FieldListRequest(field_list)
+
+        return BoundExtern(recirculate)
+
+    def _bind_recirculate(self, call: ir.CallExtern) -> BoundExtern:
+        def recirculate(*_: Any) -> None:
+            self.packet.recirculate = FieldListRequest(None)
+
+        return BoundExtern(recirculate)
+
+    def _bind_truncate(self, call: ir.CallExtern) -> BoundExtern:
+        return BoundExtern(lambda length: self.packet.limit(length))
+
+    def _bind_digest(self, call: ir.CallExtern) -> BoundExtern:
+        kind = call.arguments[1].value.type
+        name = kind.name if isinstance(kind, ir.Struct | ir.Header) else ""
+        leaves = leaves_of(kind)
+
+        def digest(_: int, value: Any) -> None:
+            self.digests.append(Digest(name, leaves(value)))
+
+        return BoundExtern(digest)
+
+    # --- for the programmer
+
+    def _bind_assert(self, call: ir.CallExtern) -> BoundExtern:
+        """Log and count a false one; the packet goes on (BMv2 aborts the switch)."""
+
+        def check(condition: bool) -> None:
+            if not condition:
+                log.error("%s: %s failed", call.position, call.method)
+                self.count("failed_assertions")
+
+        return BoundExtern(check)
+
+    _bind_assume = _bind_assert
+
+    def _bind_log_msg(self, call: ir.CallExtern) -> BoundExtern:
+        message = call.arguments[0].value
+        assert isinstance(message, ir.Const)
+        leaves: Sequence[Callable[[Any], tuple[int, ...]]] = [
+            leaves_of(argument.value.type) for argument in call.arguments[1:]
+        ]
+        text = str(message.value)
+
+        def log_message(_: str, *data: Any) -> None:
+            values = [v for read, value in zip(leaves, data, strict=True) for v in read(value)]
+            line = text
+            for value in values:
+                line = line.replace("{}", str(value), 1)
+            log.info("%s", line)
+
+        return BoundExtern(log_message)
+
+    def step(self) -> None:
+        """Count a step of the packet in hand; raises BudgetSpent when it has none left."""
+        work = self.packet.work
+        if self.interrupted or (self.counts_steps and work.steps >= self.options.packet_budget):
+            raise BudgetSpent
+        work.steps += 1
+
+    def count_over_budget(self) -> None:
+        """Drop a packet, or a copy that was to be made, for want of steps."""
+        if not self.interrupted:
+            self.count("over_budget")
+
+    def count(self, event: str) -> None:
+        """Add one to a number in `statistics.extra`."""
+        self.statistics.extra[event] = self.statistics.extra.get(event, 0) + 1

@@ -1,0 +1,350 @@
+"""The interpreter: the readable reference of how a v1model program behaves.
+
+The program's blocks become Python functions (`translate`); `v1model.pipeline` runs them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from p4switch import ir
+from p4switch.backends.reference.externs import Externs, bits_of, signed_from
+from p4switch.backends.reference.packet import PacketState
+from p4switch.backends.reference.packets import PacketIn, PacketOut
+from p4switch.backends.reference.pipeline import Pipeline
+from p4switch.backends.reference.tables import ProfileRuntime, TableRuntime
+from p4switch.backends.reference.trace import TracedPipeline, TracedTable, Tracer
+from p4switch.backends.reference.tracing import TracingTranslator
+from p4switch.backends.reference.translate import BoundExtern, ExitSignal, RejectSignal, Translator
+from p4switch.backends.reference.value_sets import ValueSetRuntime
+from p4switch.backends.reference.values import ParserFault, new_namespace
+from p4switch.ir import ActionChoice, ExternInstance, Program, Struct
+from p4switch.midend.cycles import multiplies
+from p4switch.nesting import deep_recursion
+from p4switch.position import NOWHERE, UnsupportedError
+from p4switch.targets.v1model.engine import (
+    CloneSession,
+    CounterValue,
+    Digest,
+    EngineOptions,
+    EngineStatistics,
+    KeyMatch,
+    MeterConfig,
+    Packet,
+    Replica,
+    TableEntry,
+)
+from p4switch.targets.v1model.state import ControlState, value_set_widths
+
+BLOCKS = ("parser", "verify", "ingress", "egress", "compute", "deparser")
+"""The parameters of V1Switch, in order."""
+
+
+class Interpreter(ControlState):
+    """An `Engine` in plain Python."""
+
+    def __init__(
+        self,
+        program: Program,
+        options: EngineOptions | None = None,
+        tracer: Tracer | None = None,
+    ) -> None:
+        """Translate the program; with a `tracer`, into functions that tell it what they do."""
+        super().__init__(program, options)
+        self.tracer = tracer
+        self._externs = Externs(program, self.options)
+        with deep_recursion():
+            self._externs.counts_steps = multiplies(program)
+        self._profiles = [
+            ProfileRuntime(
+                hash=self._externs.selector_hash(state.instance)
+                if state.instance.extern == "action_selector"
+                else None
+            )
+            for state in self.profile_states
+        ]
+        self._tables = [self._make_table(table) for table in program.tables]
+        for runtime, table in zip(self._tables, program.tables, strict=True):
+            self._externs.tables[table.name] = runtime
+        self._value_sets = [
+            ValueSetRuntime(v.match_kinds, value_set_widths(v)) for v in program.value_sets
+        ]
+        with deep_recursion():
+            self._blocks = _Blocks(program, self)
+        kind = Pipeline if tracer is None else TracedPipeline
+        self._pipeline = kind(self._blocks, self, self._externs, self.options)
+        if tracer is not None and isinstance(self._pipeline, TracedPipeline):
+            self._pipeline.tracer = tracer
+            self._pipeline.errors = program.errors
+        self._load_program()
+
+    @property
+    def source(self) -> str:
+        """The Python text of the program's functions, for reading."""
+        return self._blocks.source
+
+    def process(self, packets: Sequence[Packet], now_us: int = 0) -> list[Packet]:
+        """See `Engine`."""
+        with self.lock:
+            self.now_us = now_us
+            if self.tracer is not None:
+                return self._traced(self.tracer, packets, now_us)
+            return self._pipeline.run(packets, now_us)
+
+    def _traced(self, tracer: Tracer, packets: Sequence[Packet], now_us: int) -> list[Packet]:
+        """One packet after the other, so that each has its own events."""
+        sent: list[Packet] = []
+        for port, frame in packets:
+            tracer.begin(port, frame, now_us)
+            out = self._pipeline.run([(port, frame)], now_us)
+            tracer.end(out)
+            sent += out
+        return sent
+
+    def interrupt(self) -> None:
+        """See `Engine`."""
+        self._externs.interrupted = True
+
+    def take_digests(self) -> list[Digest]:
+        """See `Engine`."""
+        with self.lock:
+            taken = list(self._externs.digests)
+            self._externs.digests.clear()
+            return taken
+
+    def statistics(self) -> EngineStatistics:
+        """See `Engine`."""
+        with self.lock:
+            now = self._externs.statistics
+            return EngineStatistics(now.queue_drops, now.parser_errors, dict(now.extra))
+
+    # --- for the translated code (`translate.Host`)
+
+    def bind_extern(self, call: ir.CallExtern) -> BoundExtern:
+        """Return the function behind a call of an extern."""
+        return self._externs.bind(call)
+
+    def table_runtime(self, table: ir.Table) -> TableRuntime:
+        """Return a table's runtime."""
+        return self._externs.tables[table.name]
+
+    def value_set_runtime(self, value_set: ir.ValueSet) -> ValueSetRuntime:
+        """Return a value set's runtime."""
+        number = next(i for i, v in enumerate(self.program.value_sets) if v is value_set)
+        return self._value_sets[number]
+
+    def step(self) -> None:
+        """Count a step of the packet in hand; raises BudgetSpent when it has none left."""
+        self._externs.step()
+
+    def length_changed(self, bits: int) -> None:
+        """Let BMv2's packet length register follow a header that became valid or invalid."""
+        self._externs.packet.length += bits // 8
+
+    def _make_table(self, table: ir.Table) -> TableRuntime:
+        profile = None
+        if table.implementation is not None:
+            profile = self._profiles[self._profile(table.implementation.name)[0]]
+        unit_bytes = bool(table.meters) and self._externs.meters_bytes(table.meters[0])
+        rest = (profile, unit_bytes, lambda: self._externs.packet)
+        if self.tracer is not None:
+            return TracedTable(self.tracer, table, *rest)
+        return TableRuntime(table, *rest)
+
+    # --- hooks of ControlState
+
+    def _on_insert(self, table: int, handle: int, entry: TableEntry) -> None:
+        self._tables[table].insert(handle, entry, self.now_us)
+
+    def _on_modify(self, table: int, handle: int, entry: TableEntry) -> None:
+        self._tables[table].modify(handle, entry)
+
+    def _on_delete(self, table: int, handle: int, entry: TableEntry) -> None:
+        self._tables[table].delete(handle)
+
+    def _on_default(self, table: int, choice: ActionChoice) -> None:
+        self._tables[table].default = choice
+
+    def _on_member(self, profile: int, member: int, choice: ActionChoice | None) -> None:
+        _put(self._profiles[profile].members, member, choice)
+
+    def _on_group(self, profile: int, group: int, members: tuple[int, ...] | None) -> None:
+        _put(self._profiles[profile].groups, group, members)
+
+    def _on_multicast_group(self, group: int, replicas: tuple[Replica, ...] | None) -> None:
+        """Do nothing: the pipeline reads `multicast`."""
+
+    def _on_clone_session(self, session: int, value: CloneSession | None) -> None:
+        """Do nothing: the pipeline reads `sessions`."""
+
+    def _on_value_set(self, index: int, members: tuple[tuple[KeyMatch, ...], ...]) -> None:
+        self._value_sets[index].members = members
+
+    def _read_register(self, instance: ExternInstance, index: int) -> int:
+        bits = bits_of(instance.type_arguments[0])
+        return bits(self._externs.registers[instance.name][index])[0]
+
+    def _write_register(self, instance: ExternInstance, index: int, value: int) -> None:
+        cell = signed_from(instance.type_arguments[0], value)
+        self._externs.registers[instance.name][index] = cell
+
+    def _read_counter(self, instance: ExternInstance, index: int) -> CounterValue:
+        return CounterValue(*self._externs.counters[instance.name][index])
+
+    def _write_counter(self, instance: ExternInstance, index: int, value: CounterValue) -> None:
+        self._externs.counters[instance.name][index][:] = [value.packets, value.bytes]
+
+    def _read_direct_counter(self, table: int, handle: int) -> CounterValue:
+        item = self._tables[table].items[handle]
+        return CounterValue(item.packets, item.bytes)
+
+    def _write_direct_counter(self, table: int, handle: int, value: CounterValue) -> None:
+        item = self._tables[table].items[handle]
+        item.packets, item.bytes = value.packets, value.bytes
+
+    def _set_meter(self, instance: ExternInstance, index: int, config: MeterConfig | None) -> None:
+        self._externs.meters[instance.name][index].configure(config)
+
+    def _set_direct_meter(self, table: int, handle: int, config: MeterConfig | None) -> None:
+        self._tables[table].items[handle].meter.configure(config)
+
+    def _last_hit_us(self, table: int, handle: int) -> int:
+        return self._tables[table].items[handle].last_hit_us
+
+
+def _put(store: dict[int, Any], key: int, value: Any) -> None:
+    """Set or (None) remove."""
+    if value is None:
+        del store[key]
+    else:
+        store[key] = value
+
+
+class _Blocks:
+    """The six blocks as functions (`pipeline.Blocks`).
+
+    All of them work on the packet's own headers and metadata: each block's parameters are
+    bound to these objects before it runs, which is what copy-in and copy-out amount to.
+    """
+
+    def __init__(self, program: Program, host: Interpreter) -> None:
+        self._errors = {name: index for index, name in enumerate(program.errors)}
+        self._names: dict[str, Any] = new_namespace()
+        translator = (
+            Translator(program, self._names, host)
+            if host.tracer is None
+            else TracingTranslator(program, self._names, host, host.tracer)
+        )
+        blocks = list(program.package.blocks.values())
+        if len(blocks) != len(BLOCKS):
+            raise UnsupportedError(
+                NOWHERE,
+                f"package {program.package.name!r} has {len(blocks)} blocks; "
+                f"only v1model's V1Switch is supported, which has {len(BLOCKS)}",
+            )
+        self._functions = [translator.block(block) for block in blocks]
+        self._parameters = [
+            [translator.variable(parameter.variable) for parameter in block.parameters]
+            for block in blocks
+        ]
+        kinds = [parameter.variable.type for parameter in blocks[0].parameters]
+        self._new = [translator.classes.maker(kind) for kind in kinds]
+        standard = kinds[2]
+        assert isinstance(standard, Struct)
+        self.standard_fields = frozenset(field.name for field in standard.fields)
+        self._preserved = _field_lists(kinds[1])
+        self.source = translator.finish()
+        self._run: list[Callable[[], None]] = [self._names[name] for name in self._functions]
+
+    def fresh(self, data: bytes) -> PacketState:
+        """See `pipeline.Blocks`."""
+        headers, metadata, standard = (new() for new in self._new)
+        length = len(data)
+        return PacketState(data, PacketIn(data), headers, metadata, standard, length, length, 0)
+
+    def twin(self, packet: PacketState, with_metadata: bool) -> PacketState:
+        """See `pipeline.Blocks`."""
+        return PacketState(
+            packet.data,
+            packet.rest,
+            packet.headers.copy(),
+            packet.metadata.copy() if with_metadata else self._new[1](),
+            packet.standard.copy() if with_metadata else self._new[2](),
+            packet.ingress_length,
+            packet.length,
+            packet.now_us,
+            truncate=packet.truncate,
+            turns=packet.turns,
+            work=packet.work,
+        )
+
+    def preserve(self, source: PacketState, target: PacketState, field_list: int) -> None:
+        """See `pipeline.Blocks`."""
+        for path in self._preserved.get(field_list, ()):
+            mine, theirs = target.metadata, source.metadata
+            for name in path[:-1]:
+                mine, theirs = getattr(mine, name), getattr(theirs, name)
+            value = getattr(theirs, path[-1])
+            setattr(mine, path[-1], value.copy() if hasattr(value, "copy") else value)
+
+    def _bind(self, number: int, packet: PacketState) -> None:
+        values = (packet.headers, packet.metadata, packet.standard)
+        self._names.update(zip(self._parameters[number], values, strict=False))
+
+    def _control(self, number: int, packet: PacketState) -> None:
+        self._bind(number, packet)
+        with suppress(ExitSignal):
+            self._run[number]()
+
+    def parse(self, packet: PacketState) -> int:
+        """See `pipeline.Blocks`."""
+        self._bind(0, packet)
+        self._names["packet"] = packet.rest
+        try:
+            self._run[0]()
+        except ParserFault as fault:
+            return self._errors[str(fault)]
+        except RejectSignal as reject:
+            return reject.error
+        return 0
+
+    def verify(self, packet: PacketState) -> None:
+        """See `pipeline.Blocks`."""
+        self._control(1, packet)
+
+    def ingress(self, packet: PacketState) -> None:
+        """See `pipeline.Blocks`."""
+        self._control(2, packet)
+
+    def egress(self, packet: PacketState) -> None:
+        """See `pipeline.Blocks`."""
+        self._control(3, packet)
+
+    def compute(self, packet: PacketState) -> None:
+        """See `pipeline.Blocks`."""
+        self._control(4, packet)
+
+    def deparse(self, packet: PacketState) -> bytes:
+        """See `pipeline.Blocks`."""
+        frame = PacketOut()
+        self._names["frame"] = frame
+        self._control(5, packet)
+        return frame.finish(packet.rest)
+
+
+def _field_lists(kind: ir.Type, prefix: tuple[str, ...] = ()) -> dict[int, list[tuple[str, ...]]]:
+    """Paths of the fields of each @field_list index."""
+    lists: dict[int, list[tuple[str, ...]]] = {}
+    if not isinstance(kind, Struct):
+        return lists
+    for field in kind.fields:
+        path = (*prefix, f"f_{field.name}")
+        for annotation in field.annotations:
+            if annotation.name == "field_list":
+                for index in annotation.arguments:
+                    lists.setdefault(int(index), []).append(path)
+        for index, paths in _field_lists(field.type, path).items():
+            lists.setdefault(index, []).extend(paths)
+    return lists

@@ -1,0 +1,288 @@
+"""What happened to a packet, step by step: events of the interpreter, their text and JSON.
+
+One packet at a time goes through the pipeline while it is traced, so that all events between
+its arrival and the next one's are its own or its copies'.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from p4switch.backends.reference.packet import CloneRequest, PacketState
+from p4switch.backends.reference.pipeline import Pipeline
+from p4switch.backends.reference.tables import KeyValues, SelectorBits, TableRuntime
+from p4switch.ir import Table
+from p4switch.position import NOWHERE, Position
+from p4switch.targets.v1model.engine import KeyMatch, Packet, TableEntry
+from p4switch.targets.v1model.matches import match_keys
+
+FORMS = ("text", "json")
+
+SHOWN_BYTES = 64
+"""Of a frame in text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A step: its kind, what it is about, details by name, and the place in the source.
+
+    Kinds: `stage`, `state`, `extract`, `parser_error`, `table`, `action`, `assign`,
+    `set_valid`, `set_invalid`, `register_write`, `clone`, `resubmit`, `recirculate`, `digest`,
+    `extern` and `drop`.
+    """
+
+    kind: str
+    name: str
+    details: dict[str, Any]
+    position: Position = NOWHERE
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the event as JSON values; integers stay integers."""
+        found: dict[str, Any] = {"kind": self.kind, "name": self.name, **self.details}
+        if self.position != NOWHERE:
+            found["at"] = place(self.position)
+        return found
+
+
+@dataclass(slots=True)
+class PacketTrace:
+    """A packet that came in, what happened to it and its copies, and what went out."""
+
+    number: int
+    port: int
+    frame: bytes
+    now_us: int
+    events: list[Event] = field(default_factory=list)
+    out: Sequence[Packet] = ()
+
+    def json(self) -> str:
+        """One line of JSON."""
+        return json.dumps(
+            {
+                "packet": self.number,
+                "port": self.port,
+                "time_us": self.now_us,
+                "frame": self.frame.hex(),
+                "events": [event.as_json() for event in self.events],
+                "out": [{"port": port, "frame": frame.hex()} for port, frame in self.out],
+            }
+        )
+
+    def text(self) -> str:
+        """Lines for people."""
+        lines = [f"packet {self.number}: port {self.port}, {_frame(self.frame)}"]
+        lines += [f"  {line}" for event in self.events for line in _event_lines(event)]
+        lines += [f"  sent: port {port}, {_frame(frame)}" for port, frame in self.out]
+        if not self.out:
+            lines.append("  nothing sent")
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class TraceFilter:
+    """Which packets are shown: those that meet each condition that is not empty.
+
+    Tables and headers go by their full names or what these end in after a dot.
+    """
+
+    ports: frozenset[int] = frozenset()
+    tables: frozenset[str] = frozenset()
+    headers: frozenset[str] = frozenset()
+
+    def wants(self, trace: PacketTrace) -> bool:
+        """Whether a packet is shown: it came in there, was looked up there, has the header."""
+        return (
+            (not self.ports or trace.port in self.ports)
+            and (not self.tables or _any(trace, "table", self.tables))
+            and (not self.headers or _any(trace, "extract", self.headers))
+        )
+
+
+def _any(trace: PacketTrace, kind: str, wanted: frozenset[str]) -> bool:
+    return any(
+        event.kind == kind
+        and any(event.name == name or event.name.endswith(f".{name}") for name in wanted)
+        for event in trace.events
+    )
+
+
+def sink_of(form: str, write: Callable[[str], None]) -> Callable[[PacketTrace], None]:
+    """Return what writes traces in one of FORMS; ValueError for another."""
+    if form == "text":
+        return lambda trace: write(trace.text())
+    if form == "json":
+        return lambda trace: write(trace.json())
+    raise ValueError(f"{form!r} is no form of a trace: expected one of {', '.join(FORMS)}")
+
+
+class Tracer:
+    """Takes events and gives each packet's trace to `sink`, if the filter wants it."""
+
+    def __init__(
+        self, sink: Callable[[PacketTrace], None], chosen: TraceFilter | None = None
+    ) -> None:
+        self._sink = sink
+        self._chosen = chosen or TraceFilter()
+        self._current: PacketTrace | None = None
+        self._count = 0
+        self.port_set = NOWHERE
+        """Where the program last set the port or the multicast group."""
+
+    def begin(self, port: int, frame: bytes, now_us: int) -> None:
+        """Begin the trace of a packet that comes in."""
+        self._count += 1
+        self.port_set = NOWHERE
+        self._current = PacketTrace(self._count, port, frame, now_us)
+
+    def note(self, kind: str, name: str, position: Position = NOWHERE, **details: object) -> None:
+        """Something happens to the packet."""
+        if self._current is not None:
+            self._current.events.append(Event(kind, name, details, position))
+
+    def end(self, out: Sequence[Packet]) -> None:
+        """Finish the trace: the packet and its copies are gone."""
+        trace, self._current = self._current, None
+        if trace is not None:
+            trace.out = list(out)
+            if self._chosen.wants(trace):
+                self._sink(trace)
+
+
+class TracedTable(TableRuntime):
+    """A table that tells its keys, what they hit, and the action with its data."""
+
+    def __init__(self, tracer: Tracer, table: Table, *arguments: Any) -> None:
+        super().__init__(table, *arguments)
+        self._tracer = tracer
+        self._table = table
+        self._keys = match_keys(table)
+
+    def apply(self, key: KeyValues, selector: SelectorBits) -> tuple[bool, int]:
+        """See `TableRuntime`."""
+        item = self.lookup.find(key)
+        choice = self.default
+        if item is not None:
+            if self._observed:
+                self._observe(item)
+            choice = item.choice or self._indirect(item.entry, selector)
+        action = self._table.actions[choice.index].action
+        self._tracer.note(
+            "table",
+            self._table.name,
+            self._table.position,
+            keys={k.name: value for k, value in zip(self._keys, key, strict=True)},
+            hit=item is not None,
+            entry=None if item is None else self._entry(item.entry),
+            action=action.name,
+            arguments={p.name: v for p, v in zip(action.data, choice.arguments, strict=True)},
+        )
+        self.actions[choice.index](*choice.arguments)
+        return item is not None, choice.index
+
+    def _entry(self, entry: TableEntry) -> str:
+        parts = [
+            f"{key.name}={match_text(match, key.match_kind)}"
+            for key, match in zip(self._keys, entry.matches, strict=True)
+        ]
+        for what, number in (("member", entry.member), ("group", entry.group)):
+            if number is not None:
+                parts.append(f"{what} {number}")
+        if entry.priority:
+            parts.append(f"priority {entry.priority}")
+        return ", ".join(parts)
+
+
+def match_text(match: KeyMatch, match_kind: str) -> str:
+    """Return a match as P4 writes key sets, prefixes with a slash."""
+    if match.any:
+        return "_"
+    value = f"{match.value:#x}"
+    if match_kind == "lpm":
+        return f"{value}/{match.prefix_length}"
+    if match_kind == "ternary":
+        return f"{value} &&& {match.mask:#x}"
+    if match_kind == "range":
+        return f"{value}..{match.high:#x}"
+    return value
+
+
+class TracedPipeline(Pipeline):
+    """A pipeline that tells the stages a packet comes to, and why it goes no further."""
+
+    tracer: Tracer
+    errors: tuple[str, ...]
+
+    def _ingress(self, packet: PacketState) -> PacketState | None:
+        port = self._get(packet, "ingress_port")
+        self.tracer.note("stage", "ingress", port=port, length=len(packet.data))
+        return super()._ingress(packet)
+
+    def _egress(self, port: int, packet: PacketState, depth: int, out: list[Packet]) -> None:
+        self.tracer.note(
+            "stage", "egress", port=port, instance_type=self._get(packet, "instance_type")
+        )
+        self.tracer.port_set = NOWHERE
+        super()._egress(port, packet, depth, out)
+
+    def _clone_ingress(self, packet: PacketState, request: CloneRequest, ingress_port: int) -> None:
+        self.tracer.note("stage", "ingress clone, parsed again", session=request.session)
+        super()._clone_ingress(packet, request, ingress_port)
+
+    def _rejected(self, error: int) -> None:
+        self.tracer.note("parser_error", self.errors[error])
+
+    def _dropped(self, reason: str) -> None:
+        self.tracer.note("drop", reason, self.tracer.port_set)
+
+
+# --- Text ------------------------------------------------------------------------------------
+
+
+def place(position: Position) -> str:
+    """File and line."""
+    return f"{position.file}:{position.line}"
+
+
+def _frame(frame: bytes) -> str:
+    shown = frame[:SHOWN_BYTES].hex()
+    return f"{len(frame)} bytes {shown}{'...' if len(frame) > SHOWN_BYTES else ''}".rstrip()
+
+
+def _value(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:#x}" if isinstance(value, int) and value > 9 else str(value)
+
+
+def _pairs(values: dict[str, Any]) -> str:
+    return ", ".join(f"{name}={_value(value)}" for name, value in values.items())
+
+
+def _event_lines(event: Event) -> Iterator[str]:
+    at = f"  [{place(event.position)}]" if event.position != NOWHERE else ""
+    details = event.details
+    match event.kind:
+        case "stage":
+            yield f"{event.name} ({_pairs(details)})"
+        case "state":
+            yield f"  state {event.name}"
+        case "extract":
+            yield f"  extract {event.name}: {_pairs(details['fields'])}{at}"
+        case "parser_error":
+            yield f"  parser error {event.name}"
+        case "table":
+            yield f"  table {event.name}: {_pairs(details['keys'])}{at}"
+            found = f"hit {details['entry']}" if details["hit"] else "miss"
+            yield f"    {found} -> {details['action']}({_pairs(details['arguments'])})"
+        case "action":
+            yield f"  action {event.name}({_pairs(details['arguments'])}){at}"
+        case "assign":
+            yield f"  {event.name} = {_value(details['value'])}{at}"
+        case "drop":
+            yield f"  DROP: {event.name}{at}"
+        case _:
+            what = event.kind.replace("_", " ")
+            yield f"  {what} {event.name}({_pairs(details.get('arguments', {}))}){at}"

@@ -1,0 +1,1 @@
+"""A running switch: ports, packet loop, engine and P4Runtime together."""

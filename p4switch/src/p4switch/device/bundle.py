@@ -1,0 +1,141 @@
+"""A program as one text that needs no other files: the `p4_device_config` of p4switch.
+
+It is the preprocessed source with line markers (`# 12 "file.p4"`), so that errors name the
+original places, and a hash of it names the compiled program in the cache. Tokens keep
+their columns as far as macros allow. Reading one knows no directive but line markers: text
+from the network can neither include files nor expand macros.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from p4switch.frontend.source.lexer import END, END_PRAGMA, OTHER, WORD_KIND, scan
+from p4switch.frontend.source.preprocessor import SYSTEM_INCLUDES, Preprocessed, preprocess
+from p4switch.position import P4Error, Position
+
+HEADER = "// p4switch bundle 1\n"
+MARKER = re.compile(r'#[ \t]*(\d+)[ \t]+"((?:[^"\\\n]|\\.)*)"[ \t\d]*\Z')
+LARGEST_LINE = 1_000_000
+BLANK_LINES = 8
+"""Up to so many lines are skipped by newlines rather than by a line marker."""
+MERGE = re.compile(r"\w\w|[^\w\s()\[\];,:?]{2}")
+"""Neighbouring characters of two tokens that could read as one token."""
+
+
+def make_bundle(
+    path: Path, include_paths: Sequence[Path] = (), defines: Mapping[str, str] | None = None
+) -> bytes:
+    """Return the bundle of a source file. Raises P4Error."""
+    return to_text(
+        preprocess(path, include_paths=include_paths, defines=dict(defines or {}))
+    ).encode()
+
+
+def is_bundle(data: bytes) -> bool:
+    """Whether a file's content is a bundle rather than P4 source."""
+    return data.startswith(HEADER.encode())
+
+
+def to_text(tokens: Preprocessed) -> str:
+    """Return the text of preprocessed tokens."""
+    parts = [HEADER]
+    file, line, column, last = "", 0, 1, ""
+    for kind, text, mark in zip(tokens.kinds, tokens.texts, tokens.marks, strict=True):
+        if kind == END:
+            break
+        if kind == END_PRAGMA:
+            parts.append("\n")
+            line, column, last = line + 1, 1, ""
+            continue
+        position = tokens.sources.position(mark)
+        if position.file != file or not line <= position.line <= line + BLANK_LINES:
+            parts.append(f'\n# {position.line} "{_shown(position.file)}"\n')
+            file, line, column, last = position.file, position.line, 1, ""
+        while line < position.line:
+            parts.append("\n")
+            line, column, last = line + 1, 1, ""
+        space = max(position.column - column, 1 if MERGE.match(last + text[0]) else 0)
+        parts.append(" " * space + text)
+        column += space + len(text)
+        line += text.count("\n")
+        last = text[-1]
+    parts.append("\n")
+    return "".join(parts)
+
+
+def _shown(file: str) -> str:
+    """Return a file's name as line markers have it; p4switch's own files without their folder."""
+    path = Path(file)
+    name = path.name if path.parent == SYSTEM_INCLUDES else file
+    return name.replace("\\", "\\\\").replace('"', '\\"')
+
+
+def from_text(text: str) -> Preprocessed:
+    """Return the tokens of a bundle. Raises P4Error for anything that is none."""
+    tokens = Preprocessed()
+    base, text = tokens.sources.add_file("<device config>", text)
+    in_pragma = False
+    at_line_start = True
+    scanned = scan(text)
+    index = 0
+    while index < len(scanned):
+        kind, word, _, offset = scanned[index]
+        mark = base + offset
+        if kind in ("NEWLINE", END):
+            if in_pragma:
+                _add(tokens, END_PRAGMA, "", mark)
+                in_pragma = False
+            at_line_start = True
+            if kind == END:
+                _add(tokens, END, "", mark)
+            index += 1
+            continue
+        if at_line_start and kind == "#":
+            index = _marker(tokens, scanned, index, text, base)
+            continue
+        at_line_start = False
+        if kind == OTHER and word.startswith(("/*", '"')):
+            raise P4Error(_position(tokens, mark), f"unterminated text {word[:20]!r}")
+        in_pragma = in_pragma or kind == "@pragma"
+        _add(tokens, WORD_KIND.get(word, kind) if kind == "IDENTIFIER" else kind, word, mark)
+        index += 1
+    return tokens
+
+
+def _marker(
+    tokens: Preprocessed,
+    scanned: Sequence[tuple[str, str, bool, int]],
+    index: int,
+    text: str,
+    base: int,
+) -> int:
+    """Take a line marker; return the index of the newline after it."""
+    end = index
+    while scanned[end][0] not in ("NEWLINE", END):
+        end += 1
+    start = scanned[index][3]
+    found = MARKER.match(text[start : scanned[end][3]].rstrip())
+    if found is None or int(found[1]) > LARGEST_LINE:
+        line = text[start : scanned[end][3]]
+        raise P4Error(
+            _position(tokens, base + start),
+            "expected a line marker: a device config is what `p4switch compile` writes, "
+            "without preprocessor directives",
+            source_line=line,
+        )
+    name = found[2].replace('\\"', '"').replace("\\\\", "\\")
+    tokens.sources.set_line(base + start, int(found[1]), name)
+    return end
+
+
+def _position(tokens: Preprocessed, mark: int) -> Position:
+    return tokens.sources.position(mark)
+
+
+def _add(tokens: Preprocessed, kind: str, text: str, mark: int) -> None:
+    tokens.kinds.append(kind)
+    tokens.texts.append(text)
+    tokens.marks.append(mark)

@@ -1,0 +1,172 @@
+"""A running switch: ports, packet loop, engine and P4Runtime in one process."""
+
+from __future__ import annotations
+
+import logging
+import re
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from finsy.proto import p4r
+
+from p4switch.backends.reference.pipeline import TURNS_LIMIT
+from p4switch.device.capture import Capture
+from p4switch.device.loading import Loader
+from p4switch.device.plane import DigestSink, FrameSink, Plane, PythonPlane
+from p4switch.p4runtime.p4info import p4info
+from p4switch.p4runtime.server import P4RuntimeServer
+from p4switch.p4runtime.service import P4RuntimeService
+from p4switch.packet_io.sockets import InterfaceError, open_packet_socket
+from p4switch.targets.v1model.engine import EngineStatistics
+
+LARGEST_PORT = 510
+"""511 is BMv2's drop port."""
+
+log = logging.getLogger(__name__)
+
+_WHY = {
+    "over_budget": "with their copies they took more steps than --packet-budget allows",
+    "endless_turns": f"resubmitted or recirculated more than {TURNS_LIMIT} times",
+}
+
+
+class PortError(ValueError):
+    """A port number or interface that cannot be used; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class PortName:
+    """A port's number and its interface."""
+
+    number: int
+    interface: str
+
+    @classmethod
+    def parse(cls, text: str) -> PortName:
+        """From `PORT@INTERFACE`. Raises PortError."""
+        number, at, interface = text.partition("@")
+        if not at or not re.fullmatch("[0-9]+", number) or not interface:
+            raise PortError(f"port {text!r:.80}: expected PORT@INTERFACE, as in 1@veth1")
+        # Python refuses to make a number of thousands of digits.
+        if len(number) > 9 or int(number) > LARGEST_PORT:
+            raise PortError(f"port {text!r:.80}: numbers are 0..{LARGEST_PORT}")
+        return cls(int(number), interface)
+
+
+class Device:
+    """A switch with open ports. With `address` it speaks P4Runtime there, from the start.
+
+    `device_config`: a bundle to run at once. Raises PortError, AddressError, P4Error. Use as a
+    context manager.
+    """
+
+    def __init__(
+        self,
+        ports: Sequence[PortName],
+        loader: Loader,
+        *,
+        device_id: int = 1,
+        address: str | None = None,
+        device_config: bytes | None = None,
+        capture_folder: Path | None = None,
+    ) -> None:
+        _check_ports(ports, loader.options.cpu_port)
+        engine = loader(device_config) if device_config is not None else None
+        self._sockets: dict[int, socket.socket] = {}
+        self._capture: Capture | None = None
+        self._plane: Plane | None = None
+        self.service: P4RuntimeService | None = None
+        self.server: P4RuntimeServer | None = None
+        try:
+            for port in ports:
+                self._sockets[port.number] = _open(port)
+            if capture_folder is not None:
+                names = [port.interface for port in ports]
+                self._capture = Capture(names, capture_folder)
+            plane = self._plane = _make_plane(
+                loader,
+                self._sockets,
+                lambda frames: service.packets_in(frames),
+                lambda digests: service.digests(digests),
+            )
+            service = self.service = P4RuntimeService(device_id, loader, plane)
+            if engine is not None:
+                assert device_config is not None
+                config = p4r.ForwardingPipelineConfig(
+                    p4info=p4info(engine.program), p4_device_config=device_config
+                )
+                service.start(engine, config)
+            if address is not None:
+                self.server = P4RuntimeServer(service, address)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Stop packets and P4Runtime and close the ports."""
+        if self._plane is not None:
+            self._plane.interrupt()
+            log_drops(self._plane.statistics())
+        if self.server is not None:
+            self.server.close()
+        elif self.service is not None:
+            self.service.close()
+        if self._plane is not None:
+            self._plane.close()
+        if self._capture is not None:
+            self._capture.close()
+        for packet_socket in self._sockets.values():
+            packet_socket.close()
+
+    def __enter__(self) -> Device:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def log_drops(statistics: EngineStatistics) -> None:
+    """Say what the program made the switch drop that it should not have."""
+    for what in ("over_budget", "endless_turns"):
+        if statistics.extra.get(what):
+            log.warning("%s: %d packets dropped (%s)", what, statistics.extra[what], _WHY[what])
+
+
+def _make_plane(
+    loader: Loader, ports: dict[int, socket.socket], on_frames: FrameSink, on_digests: DigestSink
+) -> Plane:
+    cpu_port = loader.options.cpu_port
+    if loader.executor != "native":
+        return PythonPlane(ports, cpu_port, on_frames, on_digests)
+    from p4switch.device.native_plane import NativePlane
+
+    return NativePlane(ports, cpu_port, on_frames, on_digests)
+
+
+def _check_ports(ports: Sequence[PortName], cpu_port: int | None) -> None:
+    seen: dict[int | str, PortName] = {}
+    for port in ports:
+        if port.number == cpu_port:
+            raise PortError(f"port {port.number} is the CPU port: it has no interface")
+        for key in (port.number, port.interface):
+            if key in seen:
+                raise PortError(
+                    f"ports {seen[key].number}@{seen[key].interface} and "
+                    f"{port.number}@{port.interface}: a port and an interface belong together once"
+                )
+            seen[key] = port
+
+
+def _open(port: PortName) -> socket.socket:
+    try:
+        return open_packet_socket(port.interface)
+    except InterfaceError as error:
+        raise PortError(f"port {port.number}: {error.strerror}") from error

@@ -1,0 +1,105 @@
+"""From a device configuration to an engine that runs it, native where there is a compiler."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from p4switch.device import bundle
+from p4switch.ir import Program
+from p4switch.position import P4Error, Position
+from p4switch.targets.v1model.engine import Engine, EngineOptions
+
+if TYPE_CHECKING:
+    from p4switch.backends.reference.trace import Tracer
+
+EXECUTORS = ("native", "interpreter")
+
+
+def default_executor() -> tuple[str, str]:
+    """`native`, or `interpreter` and why."""
+    from p4switch.packet_io.compile import NoCompilerError, compiler
+
+    try:
+        compiler()
+    except NoCompilerError as error:
+        return "interpreter", str(error)
+    return "native", ""
+
+
+class Loader:
+    """Makes engines of bundles; switches of one process that run one program share its code.
+
+    With a `tracer` the executor is always the interpreter: the native one cannot trace.
+    """
+
+    def __init__(self, executor: str, options: EngineOptions, tracer: Tracer | None = None) -> None:
+        self.executor = executor if tracer is None else "interpreter"
+        self.options = options
+        self.tracer = tracer
+
+    def __call__(self, device_config: bytes) -> Engine:
+        """Return an engine for a bundle (`bundle.make_bundle`). Raises P4Error."""
+        if self.executor == "interpreter":
+            from p4switch.backends.reference.interpreter import Interpreter
+
+            return Interpreter(checked_program(device_config), self.options, self.tracer)
+        from p4switch.backends.native.engine import NativeEngine
+
+        program, compiled = _native_program(device_config)
+        return NativeEngine(program, self.options, compiled=compiled)
+
+
+@lru_cache(maxsize=4)
+def checked_program(device_config: bytes) -> Program:
+    """Return the program of a bundle. Raises P4Error."""
+    from p4switch.frontend.program import compile_program
+    from p4switch.frontend.syntax.parser import parse_text
+
+    return compile_program(parse_text(_checked_text(device_config)))
+
+
+@lru_cache(maxsize=4)
+def _native_program(device_config: bytes) -> tuple[Program, Path]:
+    """Return a bundle's program and its shared object."""
+    from p4switch.backends.native.build import load
+    from p4switch.packet_io.compile import cache_folder
+    from p4switch.packet_io.private_files import write_private
+
+    text = _checked_text(device_config)
+    # The cache names its entries by path and content: here by content alone.
+    folder = cache_folder() / "bundles"
+    folder.mkdir(exist_ok=True)
+    path = folder / f"{hashlib.sha256(text.encode()).hexdigest()}.p4"
+    if not path.exists():
+        write_private(path, text)
+    return load(path)
+
+
+def _checked_text(device_config: bytes) -> str:
+    """Return the text of a bundle, known to hold no preprocessor directives."""
+    if not bundle.is_bundle(device_config):
+        position = Position("<device config>", 1, 1)
+        if device_config.lstrip()[:1] == b"{":
+            raise P4Error(
+                position,
+                "this looks like a BMv2 JSON file; p4switch takes what "
+                "`p4switch compile prog.p4 -o prog.p4bin` writes",
+            )
+        raise P4Error(position, "expected what `p4switch compile prog.p4 -o prog.p4bin` writes")
+    text = device_config.decode(errors="replace")
+    bundle.from_text(text)
+    return text
+
+
+def read_program(path: Path, include_paths: list[Path], defines: dict[str, str]) -> bytes:
+    """Return the bundle of a file that is one, or of P4 source. Raises P4Error."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise P4Error(Position(str(path), 1, 1), f"cannot read: {error.strerror}") from error
+    if bundle.is_bundle(data):
+        return data
+    return bundle.make_bundle(path, include_paths, defines)

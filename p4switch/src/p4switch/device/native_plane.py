@@ -1,0 +1,119 @@
+"""The plane of native engines, whose packet loop is in C."""
+
+from __future__ import annotations
+
+import select
+import socket
+import threading
+from collections.abc import Mapping
+from os import close, dup, eventfd, eventfd_read, eventfd_write
+
+from p4switch.backends.native.engine import NativeEngine
+from p4switch.backends.native.loop import PacketLoop
+from p4switch.device.plane import DigestSink, FrameSink, Plane
+from p4switch.targets.v1model.engine import ControlError, Engine, EngineStatistics
+
+RECORD_SECONDS = 0.01
+"""Between looks for the digests and log messages that native code has made."""
+
+
+class NativePlane(Plane):
+    """For native engines: their own loop in C. A thread here waits for what goes to the CPU."""
+
+    def __init__(
+        self,
+        ports: Mapping[int, socket.socket],
+        cpu_port: int | None,
+        on_frames: FrameSink,
+        on_digests: DigestSink,
+    ) -> None:
+        super().__init__(ports, cpu_port, on_frames, on_digests)
+        self._loop: PacketLoop | None = None
+        self._wake = eventfd(0)
+        self._closed = False
+        self._changing = threading.Lock()  # held while the loop is used or replaced
+        self._thread = threading.Thread(target=self._watch, name="cpu-port", daemon=True)
+        self._thread.start()
+
+    def now_us(self) -> int:
+        """See `Plane`; 0 before there is an engine."""
+        with self._changing:
+            return self._loop.now_us() if self._loop is not None else 0
+
+    def use(self, engine: Engine) -> None:
+        """See `Plane`."""
+        assert isinstance(engine, NativeEngine)
+        with self._changing:
+            if self._loop is not None:
+                self._loop.close()
+            self._loop = PacketLoop(engine)
+            for number, packet_socket in self._ports.items():
+                self._loop.add_port(number, packet_socket)
+            self._loop.start()
+        eventfd_write(self._wake, 1)
+
+    def interrupt(self) -> None:
+        """See `Plane`."""
+        loop = self._loop  # whoever replaces it drops what is under way as well
+        if loop is not None:
+            loop.engine.interrupt()
+
+    def statistics(self) -> EngineStatistics:
+        """See `Plane`."""
+        with self._changing:
+            return EngineStatistics() if self._loop is None else self._loop.engine.statistics()
+
+    def inject(self, frame: bytes) -> None:
+        """See `Plane`."""
+        with self._changing:
+            if self._loop is None:
+                raise ControlError("FAILED_PRECONDITION", "no program runs")
+            self._loop.inject(frame)
+
+    def close(self) -> None:
+        """See `Plane`."""
+        if self._closed:
+            return
+        self._closed = True
+        eventfd_write(self._wake, 1)
+        self._thread.join()
+        # Not before: whoever wakes a thread that has just ended would write into another file.
+        close(self._wake)
+        with self._changing:
+            if self._loop is not None:
+                self._loop.close()
+                self._loop = None
+
+    def _watch(self) -> None:
+        loop: PacketLoop | None = None
+        watched = [self._wake]
+        timeout = None
+        while not self._closed:
+            with self._changing:
+                if self._loop is not loop:
+                    loop = self._loop
+                    for event in watched[1:]:
+                        close(event)
+                    # A duplicate, which stays good when the loop is closed during the select.
+                    watched[1:] = [dup(loop.cpu_event())] if loop is not None else []
+                    layout = loop.engine.layout if loop is not None else None
+                    polls = layout is not None and (layout.digests or layout.messages)
+                    timeout = RECORD_SECONDS if polls else None
+            readable, _, _ = select.select(watched, (), (), timeout)
+            if self._wake in readable:
+                eventfd_read(self._wake)
+            self._take(loop)
+        for event in watched[1:]:
+            close(event)
+
+    def _take(self, loop: PacketLoop | None) -> None:
+        with self._changing:
+            if loop is None or loop is not self._loop:
+                return
+            frames = loop.take_cpu_frames()
+            digests = loop.engine.take_digests() if loop.engine.layout.digests else []
+            loop.engine.log_messages()
+        if frames:
+            self._on_frames(frames)
+        if digests:
+            self._on_digests(digests)

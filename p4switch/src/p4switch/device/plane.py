@@ -1,0 +1,211 @@
+"""What carries packets between interfaces, an engine and the P4Runtime service."""
+
+from __future__ import annotations
+
+import errno
+import select
+import socket
+import struct
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from os import close, eventfd, eventfd_read, eventfd_write
+
+from p4switch.targets.v1model.engine import ControlError, Digest, Engine, EngineStatistics, Packet
+
+FrameSink = Callable[[Sequence[bytes]], None]
+DigestSink = Callable[[Sequence[Digest]], None]
+
+BATCH = 64
+"""Frames a port gives in one turn of the Python loop."""
+LARGEST_FRAME = 65_536
+
+SOL_PACKET = 263
+PACKET_AUXDATA = 8
+AUXDATA = struct.Struct("=I12xHH")
+"""Status, VLAN tag and its EtherType in `struct tpacket_auxdata` (linux/if_packet.h)."""
+AUXDATA_ROOM = socket.CMSG_SPACE(20)
+TP_STATUS_VLAN_VALID = 0x10
+TP_STATUS_VLAN_TPID_VALID = 0x40
+ETHERTYPE_VLAN = 0x8100
+
+
+class Plane(ABC):
+    """Runs packets through whichever engine is in use; `ports` are bound packet sockets.
+
+    Frames that leave at the CPU port go to `on_frames`, digests to `on_digests`, in the
+    plane's thread.
+    """
+
+    def __init__(
+        self,
+        ports: Mapping[int, socket.socket],
+        cpu_port: int | None,
+        on_frames: FrameSink,
+        on_digests: DigestSink,
+    ) -> None:
+        self._ports = dict(ports)
+        self._cpu_port = cpu_port
+        self._on_frames = on_frames
+        self._on_digests = on_digests
+
+    @abstractmethod
+    def now_us(self) -> int:
+        """Return the data plane's clock, microseconds."""
+
+    @abstractmethod
+    def use(self, engine: Engine) -> None:
+        """Run packets through another engine from now on; the ports stay open."""
+
+    @abstractmethod
+    def interrupt(self) -> None:
+        """Drop all packets from now on, those under way too; does not wait. For the end."""
+
+    @abstractmethod
+    def statistics(self) -> EngineStatistics:
+        """Return counts of what happened inside the engine in use."""
+
+    @abstractmethod
+    def inject(self, frame: bytes) -> None:
+        """Take in a frame at the CPU port; FAILED_PRECONDITION if there is none."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Stop. The sockets stay open: they are the caller's."""
+
+
+class PythonPlane(Plane):
+    """For any engine: a loop over the sockets in Python."""
+
+    def __init__(
+        self,
+        ports: Mapping[int, socket.socket],
+        cpu_port: int | None,
+        on_frames: FrameSink,
+        on_digests: DigestSink,
+    ) -> None:
+        super().__init__(ports, cpu_port, on_frames, on_digests)
+        self._start_ns = time.monotonic_ns()
+        self._engine: Engine | None = None
+        self._injected: deque[bytes] = deque()
+        self._wake = eventfd(0)
+        self._closed = False
+        self._thread = threading.Thread(target=self._loop, name="packet-loop", daemon=True)
+        self._thread.start()
+
+    def now_us(self) -> int:
+        """See `Plane`."""
+        return (time.monotonic_ns() - self._start_ns) // 1000
+
+    def use(self, engine: Engine) -> None:
+        """See `Plane`."""
+        previous, self._engine = self._engine, engine
+        if previous is not None and previous is not engine:
+            previous.interrupt()
+        eventfd_write(self._wake, 1)
+
+    def interrupt(self) -> None:
+        """See `Plane`."""
+        if self._engine is not None:
+            self._engine.interrupt()
+
+    def statistics(self) -> EngineStatistics:
+        """See `Plane`."""
+        return self._engine.statistics() if self._engine is not None else EngineStatistics()
+
+    def inject(self, frame: bytes) -> None:
+        """See `Plane`."""
+        if self._engine is None:
+            raise ControlError("FAILED_PRECONDITION", "no program runs")
+        if self._cpu_port is None:
+            raise ControlError("FAILED_PRECONDITION", "the switch has no CPU port")
+        self._injected.append(frame)
+        eventfd_write(self._wake, 1)
+
+    def close(self) -> None:
+        """See `Plane`."""
+        if self._closed:
+            return
+        self._closed = True
+        self.interrupt()
+        eventfd_write(self._wake, 1)
+        self._thread.join()
+        # Not before: whoever wakes a loop that has just ended would write into another file.
+        close(self._wake)
+
+    def _loop(self) -> None:
+        poll = select.poll()
+        by_descriptor = {s.fileno(): (number, s) for number, s in self._ports.items()}
+        for packet_socket in self._ports.values():
+            packet_socket.setsockopt(SOL_PACKET, PACKET_AUXDATA, 1)
+        for descriptor in (self._wake, *by_descriptor):
+            poll.register(descriptor, select.POLLIN)
+        while not self._closed:
+            batch: list[Packet] = []
+            for descriptor, _ in poll.poll():
+                if descriptor == self._wake:
+                    eventfd_read(self._wake)
+                else:
+                    number, packet_socket = by_descriptor[descriptor]
+                    batch += ((number, frame) for frame in _receive(packet_socket))
+            if self._cpu_port is not None:
+                while self._injected:
+                    batch.append((self._cpu_port, self._injected.popleft()))
+            engine = self._engine
+            if engine is not None and batch:
+                self._process(engine, batch)
+
+    def _process(self, engine: Engine, batch: Sequence[Packet]) -> None:
+        to_cpu: list[bytes] = []
+        for number, frame in engine.process(batch, self.now_us()):
+            if number == self._cpu_port:
+                to_cpu.append(frame)
+            elif number in self._ports:
+                _send(self._ports[number], frame)
+        if to_cpu:
+            self._on_frames(to_cpu)
+        digests = engine.take_digests()
+        if digests:
+            self._on_digests(digests)
+
+
+def _receive(packet_socket: socket.socket) -> list[bytes]:
+    """Frames that wait at a socket. An interface that went down has none."""
+    frames: list[bytes] = []
+    with suppress(BlockingIOError):
+        while len(frames) < BATCH:
+            try:
+                frame, ancillary, _, _ = packet_socket.recvmsg(LARGEST_FRAME, AUXDATA_ROOM)
+                frames.append(frame_with_tag(frame, ancillary))
+            except OSError as error:
+                if error.errno != errno.ENETDOWN:
+                    raise
+    return frames
+
+
+def frame_with_tag(frame: bytes, ancillary: Sequence[tuple[int, int, bytes]]) -> bytes:
+    """Return a frame with the VLAN tag that the kernel took out of it, if it had one.
+
+    `ancillary`: as `recvmsg` gives it for a socket with PACKET_AUXDATA.
+    """
+    for level, kind, data in ancillary:
+        if (level, kind) != (SOL_PACKET, PACKET_AUXDATA) or len(data) < AUXDATA.size:
+            continue
+        status, tag, protocol = AUXDATA.unpack_from(data)
+        if status & TP_STATUS_VLAN_VALID:
+            if not status & TP_STATUS_VLAN_TPID_VALID:
+                protocol = ETHERTYPE_VLAN
+            return frame[:12] + struct.pack(">HH", protocol, tag) + frame[12:]
+    return frame
+
+
+def _send(packet_socket: socket.socket, frame: bytes) -> None:
+    """Send a frame, or drop it where the port's queue is full or the interface down."""
+    try:
+        packet_socket.send(frame)
+    except OSError as error:
+        if error.errno not in (errno.EAGAIN, errno.ENOBUFS, errno.ENETDOWN, errno.EMSGSIZE):
+            raise

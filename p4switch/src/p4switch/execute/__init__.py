@@ -1,1 +1,0 @@
-"""Executors of checked programs: the interpreter and the native one."""

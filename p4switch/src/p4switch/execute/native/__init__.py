@@ -1,1 +1,0 @@
-"""P4 programs as native code: a C generator, a small C runtime, and the engine that drives both."""

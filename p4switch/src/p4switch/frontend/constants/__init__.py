@@ -1,0 +1,1 @@
+"""What is known when compiling, and conversions between types."""

@@ -1,0 +1,1 @@
+"""Parsers, controls, tables and packages: declared, instantiated and lowered."""

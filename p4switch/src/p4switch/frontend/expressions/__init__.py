@@ -1,0 +1,1 @@
+"""Expressions and types as written, checked and lowered."""

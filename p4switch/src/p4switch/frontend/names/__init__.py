@@ -1,0 +1,1 @@
+"""Names, what they stand for, and the place in the program where they do."""

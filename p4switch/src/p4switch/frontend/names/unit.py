@@ -1,0 +1,228 @@
+"""The state of a compilation: what the whole program shares, a place in it, and a body of code."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from p4switch import ir
+from p4switch.frontend.names.scope import Entity, GenericEntity, Scope
+from p4switch.frontend.types import types
+from p4switch.frontend.types.lower import Lowering, NoRuntimeTypeError, type_name
+from p4switch.position import P4Error, Position, UnsupportedError
+
+if TYPE_CHECKING:
+    pass
+
+_NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_]+")
+
+
+@dataclass(slots=True, eq=False)
+class FunctionUnit:
+    """A function specialised: its callable and what a call needs to know."""
+
+    callable: ir.Callable
+    parameter_types: tuple[types.Type, ...]
+    returns: types.Type
+
+
+class Compiler:
+    """What the whole program shares."""
+
+    def __init__(self, lines: dict[str, list[str]]) -> None:
+        self.lines = lines
+        self.lowering = Lowering()
+        self.globals = Scope()
+        self.top = Unit("")
+        self.errors: dict[str, int] = {}
+        self.match_kinds: set[str] = set()
+        self.enums: dict[str, types.Enum] = {}
+        self.generics: dict[object, GenericEntity] = {}
+        self.functions: dict[tuple[object, ...], FunctionUnit] = {}
+        self.extern_scopes: dict[types.Extern, Scope] = {}
+        self.signatures: dict[tuple[object, ...], object] = {}
+        self.temporaries: set[ir.Variable] = set()
+        self.running: set[object] = set()
+        """Declarations of functions that are being lowered, to find recursion."""
+        self.used_declarations: set[object] = set()
+        """Declarations of controls, parsers and functions that were lowered."""
+        self._taken: dict[str, int] = {}
+
+    def error(self, position: Position, message: str) -> P4Error:
+        """Make an error that shows a place in the source."""
+        return P4Error(position, message, source_line=self.source_line(position))
+
+    def unsupported(self, position: Position, message: str) -> UnsupportedError:
+        """Make an error for what is not supported."""
+        return UnsupportedError(position, message, source_line=self.source_line(position))
+
+    def source_line(self, position: Position) -> str | None:
+        """Return the text of the line a position points to, if it is known."""
+        lines = self.lines.get(position.file)
+        if lines is None or not 0 < position.line <= len(lines):
+            return None
+        return lines[position.line - 1]
+
+    def variable(self, name: str, kind: ir.Type) -> ir.Variable:
+        """Make a variable with a name of its own."""
+        base = _NOT_IN_A_NAME.sub("_", name).strip("_") or "v"
+        if base[0].isdigit():
+            base = f"v{base}"
+        number = self._taken.get(base, -1) + 1
+        self._taken[base] = number
+        unique = base
+        while number and (unique := f"{base}_{number}") in self._taken:
+            number += 1
+        if number:
+            self._taken[base] = number
+            self._taken[unique] = 0
+        return ir.Variable(unique, kind)
+
+    def lower(self, kind: types.Type, position: Position) -> ir.Type:
+        """Lower a type, or say why a value of it cannot exist at run time."""
+        try:
+            return self.lowering.type(kind)
+        except NoRuntimeTypeError as problem:
+            if isinstance(problem.kind, types.Int):
+                raise self.error(
+                    position,
+                    "the width of this integer is not known; write one, as in '32w5' or "
+                    "'(bit<32>) x'",
+                ) from None
+            raise self.error(
+                position, f"a value of type '{problem.kind}' cannot exist at run time"
+            ) from None
+
+    def type_name(self, kind: types.Type) -> ir.TypeName:
+        """Say how the source names a type, as P4Info wants it."""
+        return type_name(kind)
+
+
+Content = ir.Table | ir.Callable | ir.ExternInstance | ir.ValueSet
+
+
+@dataclass(slots=True, eq=False)
+class Unit:
+    """A place with a control-plane name: the top level or one block instance.
+
+    `contents` are its tables, actions, extern objects, value sets and nested instances, in
+    order of declaration. `actions` maps actions of the top level to this unit's use of them.
+    """
+
+    name: str
+    contents: list[Content | Entity] = field(default_factory=list)
+
+    def qualified(self, name: str, annotations: tuple[ir.Annotation, ...] = ()) -> str:
+        """Give the control-plane name of something declared here (`@name`, absolute names)."""
+        name = given_name(annotations) or name
+        if name.startswith("."):
+            return name[1:]
+        return f"{self.name}.{name}" if self.name else name
+
+
+class Body:
+    """Code that is being lowered: the scope it sees and the statements made so far.
+
+    `kind`: `control`, `parser`, `action`, `function`, `table` or `constant` (no code may come out).
+    """
+
+    __slots__ = (
+        "code",
+        "compiler",
+        "kind",
+        "local_names",
+        "loops",
+        "result",
+        "result_type",
+        "scope",
+        "unit",
+    )
+
+    def __init__(
+        self, compiler: Compiler, unit: Unit, scope: Scope, kind: str, local_names: str = ""
+    ) -> None:
+        self.compiler = compiler
+        self.unit = unit
+        self.scope = scope
+        self.kind = kind
+        self.code: list[ir.Statement] = []
+        self.loops = 0
+        self.result: ir.Variable | None = None
+        self.result_type: types.Type = types.VOID
+        self.local_names = local_names or unit.name
+
+    @contextmanager
+    def capture(self) -> Iterator[list[ir.Statement]]:
+        """Collect the statements made inside in a list of their own."""
+        outer, self.code = self.code, []
+        try:
+            yield self.code
+        finally:
+            self.code = outer
+
+    @contextmanager
+    def nested_scope(self) -> Iterator[Scope]:
+        """Open a scope inside the present one."""
+        outer = self.scope
+        self.scope = Scope(outer)
+        try:
+            yield self.scope
+        finally:
+            self.scope = outer
+
+    def emit(self, statement: ir.Statement, position: Position) -> None:
+        """Add a statement."""
+        statement.position = position
+        self.code.append(statement)
+
+    def temporary(self, kind: ir.Type) -> ir.Variable:
+        """Make a variable that is written once, before all its reads."""
+        variable = self.compiler.variable("tmp", kind)
+        self.compiler.temporaries.add(variable)
+        return variable
+
+    def lower(self, kind: types.Type, position: Position) -> ir.Type:
+        """Lower a type."""
+        return self.compiler.lower(kind, position)
+
+    def error(self, position: Position, message: str) -> P4Error:
+        """Make an error that shows a place in the source."""
+        return self.compiler.error(position, message)
+
+
+def given_name(annotations: tuple[ir.Annotation, ...]) -> str | None:
+    """Give the name that a `@name` annotation sets; the first one counts."""
+    for annotation in annotations:
+        if annotation.name == "name" and annotation.arguments:
+            return str(annotation.arguments[0])
+    return None
+
+
+def declare(compiler: Compiler, scope: Scope, name: str, entity: Entity) -> None:
+    """Enter a name into a scope; it must be new there.
+
+    Inside blocks of statements it may not hide a parameter either, as in p4c; the locals of a
+    parser or control (whose parameters are in the very next scope) may.
+    """
+    known = scope.names.get(name)
+    if known is not None:
+        raise compiler.error(
+            entity.position, f"'{name}' is declared twice; first at {known.position}"
+        )
+    if not entity.parameter and scope.parent is not None:
+        known = scope.parent.find(name)
+        if known is not None and known.parameter and name not in scope.parent.names:
+            raise compiler.error(
+                entity.position, f"'{name}' would hide the parameter at {known.position}"
+            )
+    scope.names[name] = entity
+
+
+def suggestion(name: str, names: Iterator[str]) -> str:
+    """Offer a visible name that looks like the one that was not found."""
+    close = difflib.get_close_matches(name, set(names), n=1)
+    return f"; did you mean '{close[0]}'?" if close else ""

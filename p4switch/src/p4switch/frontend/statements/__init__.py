@@ -1,0 +1,1 @@
+"""Statements, and the functions and actions they make up."""

@@ -1,0 +1,53 @@
+"""Which programs can go round: in a parser, in a loop, or with a packet that comes in again."""
+
+from __future__ import annotations
+
+from p4switch import ir
+from p4switch.midend.call_graph import bodies, reachable
+from p4switch.midend.visit import statements
+
+MULTIPLIERS = ("clone", "resubmit", "recirculate")
+"""What the names of the externs begin with that make a packet anew."""
+
+
+def multiplies(program: ir.Program) -> bool:
+    """Whether what a packet costs depends on more than the program: it loops, or comes again.
+
+    All other programs take a packet once through each block, and its copies through egress.
+    """
+    return any(
+        isinstance(statement, ir.Loop)
+        or (
+            isinstance(statement, ir.CallExtern)
+            and statement.instance is None
+            and statement.method.startswith(MULTIPLIERS)
+        )
+        for function in reachable(program.package.blocks.values())
+        for body in bodies(function)
+        for statement in statements(body)
+    )
+
+
+def has_cycle(block: ir.Block) -> bool:
+    """Whether a parser's states can come back to one of them."""
+    done: set[str] = set()
+    active: set[str] = set()
+
+    def visit_state(name: str) -> bool:
+        if name in done or name not in block.states:
+            return False
+        if name in active:
+            return True
+        active.add(name)
+        transition = block.states[name].transition
+        targets = (
+            [transition.state]
+            if isinstance(transition, ir.Goto)
+            else [state for _, state in transition.cases]
+        )
+        found = any(visit_state(target) for target in targets)
+        active.remove(name)
+        done.add(name)
+        return found
+
+    return visit_state("start")

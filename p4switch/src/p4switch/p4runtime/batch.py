@@ -1,0 +1,134 @@
+"""A batch of updates, in the atomicity modes of P4Runtime 1.5, section 10.2."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from finsy.proto import p4r
+
+from p4switch.p4runtime.pipeline import Pipeline
+from p4switch.p4runtime.reader import Reader
+from p4switch.p4runtime.writer import DELETE, INSERT, MODIFY, Writer
+from p4switch.targets.v1model.engine import ControlError
+
+Outcome = list[ControlError | None]
+"""What became of each update."""
+
+
+def write_all(writer: Writer, updates: Sequence[p4r.Update]) -> Outcome:
+    """CONTINUE_ON_ERROR: attempt every update."""
+    outcome: Outcome = []
+    for update in updates:
+        try:
+            writer.apply(update)
+        except ControlError as error:
+            outcome.append(error)
+        else:
+            outcome.append(None)
+    return outcome
+
+
+def write_or_roll_back(
+    pipeline: Pipeline, writer: Writer, reader: Reader, updates: Sequence[p4r.Update]
+) -> Outcome:
+    """ROLLBACK_ON_ERROR: all updates, or none after an error."""
+    inverses: list[list[p4r.Update]] = []
+    for position, update in enumerate(updates):
+        try:
+            inverse = _inverse(pipeline, reader, update)
+            writer.apply(update)
+        except ControlError as error:
+            for undo in reversed(inverses):
+                for step in undo:
+                    writer.apply(step)
+            rest = ControlError("ABORTED", f"rolled back because update {position} failed")
+            return [error if i == position else rest for i in range(len(updates))]
+        inverses.append(inverse)
+    return [None] * len(updates)
+
+
+def _inverse(pipeline: Pipeline, reader: Reader, update: p4r.Update) -> list[p4r.Update]:
+    """Return the updates that undo one, to be made from the state before it."""
+    if update.type == INSERT:
+        return [p4r.Update(type=DELETE, entity=update.entity)]
+    request = p4r.Entity()
+    request.CopyFrom(update.entity)
+    if request.WhichOneof("entity") == "table_entry":
+        _select_one(request.table_entry)
+    kind = INSERT if update.type == DELETE else MODIFY
+    return [
+        p4r.Update(type=kind, entity=_writable(entity))
+        for entity in reader.read(request)
+        if _same_entry(pipeline, entity, request)
+    ]
+
+
+def _select_one(request: p4r.TableEntry) -> None:
+    """Leave what names an entry, and ask for its direct resources."""
+    for name in ("action", "metadata", "controller_metadata", "time_since_last_hit"):
+        request.ClearField(name)
+    request.counter_data.SetInParent()
+    request.meter_config.SetInParent()
+
+
+def _same_entry(pipeline: Pipeline, entity: p4r.Entity, request: p4r.Entity) -> bool:
+    """Whether a table entry is the one asked for: an empty match selects all of the table."""
+    if not entity.HasField("table_entry") or request.table_entry.is_default_action:
+        return True
+    table = pipeline.entities.table(request.table_entry.table_id)
+    matches = pipeline.entities.key(table, request.table_entry)
+    return pipeline.entities.key(table, entity.table_entry) == matches
+
+
+def _writable(entity: p4r.Entity) -> p4r.Entity:
+    """Return an entity that was read, in the form in which it can be written."""
+    if entity.HasField("table_entry") and entity.table_entry.is_const:
+        entity.table_entry.ClearField("is_const")
+        entity.table_entry.ClearField("action")
+    return entity
+
+
+def state_updates(pipeline: Pipeline, reader: Reader) -> list[p4r.Update]:
+    """Return updates that make a fresh pipeline's forwarding state like this one's.
+
+    Counters, registers and direct counters start anew; what they hold belongs to the old program.
+    """
+    inserts = [
+        p4r.Entity(action_profile_member=p4r.ActionProfileMember()),
+        p4r.Entity(action_profile_group=p4r.ActionProfileGroup()),
+        p4r.Entity(table_entry=p4r.TableEntry(meter_config=p4r.MeterConfig())),
+        p4r.Entity(packet_replication_engine_entry=p4r.PacketReplicationEngineEntry()),
+        p4r.Entity(digest_entry=p4r.DigestEntry()),
+    ]
+    updates = [
+        p4r.Update(type=INSERT, entity=entity)
+        for request in inserts
+        for entity in reader.read(request)
+        if not entity.table_entry.is_const
+    ]
+    for table in pipeline.program.tables:
+        if pipeline.engine.default(table.name) != table.default_action:
+            table_id = pipeline.entities.table_id(table)
+            request = p4r.TableEntry(table_id=table_id, is_default_action=True)
+            updates += [
+                p4r.Update(type=MODIFY, entity=entity)
+                for entity in reader.read(p4r.Entity(table_entry=request))
+            ]
+    modifies = [
+        p4r.Entity(meter_entry=p4r.MeterEntry()),
+        p4r.Entity(value_set_entry=p4r.ValueSetEntry()),
+    ]
+    return updates + [
+        p4r.Update(type=MODIFY, entity=entity)
+        for request in modifies
+        for entity in reader.read(request)
+    ]
+
+
+def clear_entries(pipeline: Pipeline) -> None:
+    """Remove the table entries that the program itself has put in and that are not const."""
+    engine = pipeline.engine
+    for table in pipeline.program.tables:
+        for entry in engine.entries(table.name):
+            if not entry.constant:
+                engine.delete_entry(table.name, entry)

@@ -1,0 +1,324 @@
+"""P4Runtime entities of tables, and the engine's entries: the way there and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from finsy.proto import p4r
+
+from p4switch.ir import (
+    ActionChoice,
+    Callable,
+    ExternInstance,
+    Program,
+    Table,
+    TableAction,
+    ValueSet,
+)
+from p4switch.p4runtime.bytestrings import ByteStringError, decode, encode
+from p4switch.p4runtime.ids import IdKind
+from p4switch.p4runtime.names import EXTERN_KINDS, Names, field_ids, value_set_ids
+from p4switch.targets.v1model.engine import ControlError, KeyMatch, TableEntry
+from p4switch.targets.v1model.matches import match_keys, prefix_mask, scalar_width
+from p4switch.targets.v1model.state import value_set_widths
+
+ANY = KeyMatch(any=True)
+
+UpdateKind = int
+"""`p4r.Update.INSERT`, `MODIFY` or `DELETE`."""
+
+
+def bad(message: str) -> ControlError:
+    """Make an INVALID_ARGUMENT error."""
+    return ControlError("INVALID_ARGUMENT", message)
+
+
+def number(data: bytes, width: int, what: str) -> int:
+    """Return the number in a byte string; INVALID_ARGUMENT if it is none that fits.
+
+    (Section 8.4 of the specification says OUT_OF_RANGE; the sections on matches and parameters, and
+    BMv2, INVALID_ARGUMENT.)
+    """
+    try:
+        return decode(data, width, what)
+    except ByteStringError as error:
+        raise bad(str(error)) from None
+
+
+def check_known(kind: UpdateKind, known: bool, what: str) -> None:
+    """Raise ALREADY_EXISTS for an INSERT of what is known, NOT_FOUND else for what is not."""
+    if kind == p4r.Update.INSERT and known:
+        raise ControlError("ALREADY_EXISTS", f"there is {what} already")
+    if kind != p4r.Update.INSERT and not known:
+        raise ControlError("NOT_FOUND", f"there is no {what}")
+
+
+HIDDEN_IDS = 1 << 32
+"""Members and groups behind one-shot entries have ids from here on, which no client can name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A match field of a table or value set; `id` is P4Info's."""
+
+    id: int
+    name: str
+    match_kind: str
+    width: int
+
+
+class Entities:
+    """Conversions for one program."""
+
+    def __init__(self, program: Program) -> None:
+        self.names = names = Names(program)
+        self.tables = {names.id(IdKind.TABLE, t.name): t for t in names.tables}
+        self.actions = {names.id(IdKind.ACTION, a.name): a for a in names.actions}
+        self.externs = {names.extern_id(e): e for e in names.externs}
+        self.value_sets = {names.id(IdKind.VALUE_SET, v.name): v for v in names.value_sets}
+        self.digests = {names.id(IdKind.DIGEST, d.name): d for d in names.digests}
+        self._data_ids = {a.name: field_ids(a.data) for a in names.actions}
+        self._table_fields = {table.name: _table_fields(table) for table in names.tables}
+        self._value_set_fields = {v.name: _value_set_fields(v) for v in names.value_sets}
+
+    # --- look-ups by id
+
+    def table(self, table_id: int) -> Table:
+        """Return the table of an id; INVALID_ARGUMENT if there is none."""
+        try:
+            return self.tables[table_id]
+        except KeyError:
+            raise bad(f"no table has id {table_id:#010x}") from None
+
+    def extern(self, extern_id: int, kind: IdKind) -> ExternInstance:
+        """Return the extern instance of an id; INVALID_ARGUMENT if there is none of that kind."""
+        instance = self.externs.get(extern_id)
+        if instance is None or EXTERN_KINDS[instance.extern] != kind:
+            what = kind.name.lower().replace("_", " ")
+            raise bad(f"no {what} has id {extern_id:#010x}")
+        return instance
+
+    def of_kind(self, kind: IdKind, wanted: int = 0) -> list[ExternInstance]:
+        """Return the instances of a kind; the one of id `wanted` unless that is 0 (a wildcard)."""
+        if wanted:
+            return [self.extern(wanted, kind)]
+        return [e for e in self.externs.values() if EXTERN_KINDS[e.extern] == kind]
+
+    def table_id(self, table: Table) -> int:
+        """Return the id of a table."""
+        return self.names.id(IdKind.TABLE, table.name)
+
+    def extern_id(self, instance: ExternInstance) -> int:
+        """Return the id of an extern instance."""
+        return self.names.extern_id(instance)
+
+    def value_set(self, value_set_id: int) -> ValueSet:
+        """Return the parser value set of an id; INVALID_ARGUMENT if there is none."""
+        try:
+            return self.value_sets[value_set_id]
+        except KeyError:
+            raise bad(f"no value set has id {value_set_id:#010x}") from None
+
+    def profile_actions(self, profile: ExternInstance) -> tuple[TableAction, ...]:
+        """Return the actions of the tables that use an action profile (they all list the same)."""
+        for table in self.tables.values():
+            if table.implementation is profile:
+                return table.actions
+        return ()
+
+    # --- matches
+
+    def matches(self, table: Table, fields: Iterable[p4r.FieldMatch]) -> tuple[KeyMatch, ...]:
+        """Return the engine's matches of a message's fields; an absent field is don't-care."""
+        return _matches(f"table {table.name!r}", self._table_fields[table.name], fields)
+
+    def match_messages(self, table: Table, matches: Sequence[KeyMatch]) -> list[p4r.FieldMatch]:
+        """Return the message form of an entry's matches; don't-care fields are left out."""
+        return _match_messages(self._table_fields[table.name], matches)
+
+    def value_set_member(
+        self, value_set: ValueSet, fields: Iterable[p4r.FieldMatch]
+    ) -> tuple[KeyMatch, ...]:
+        """Return the engine's form of a value set's member."""
+        owner = f"value set {value_set.name!r}"
+        return _matches(owner, self._value_set_fields[value_set.name], fields)
+
+    def value_set_messages(
+        self, value_set: ValueSet, member: Sequence[KeyMatch]
+    ) -> list[p4r.FieldMatch]:
+        """Return the message form of a value set's member."""
+        return _match_messages(self._value_set_fields[value_set.name], member)
+
+    # --- actions
+
+    def choice(
+        self, owner: str, actions: Sequence[TableAction], action: p4r.Action
+    ) -> ActionChoice:
+        """Return the engine's form of an action with its parameters."""
+        wanted = self.actions.get(action.action_id)
+        if wanted is None:
+            raise bad(f"no action has id {action.action_id:#010x}")
+        for index, item in enumerate(actions):
+            if item.action.name == wanted.name:
+                return ActionChoice(index, self._arguments(wanted, action))
+        raise bad(f"{owner} does not list action {wanted.name!r}")
+
+    def _arguments(self, action: Callable, message: p4r.Action) -> tuple[int, ...]:
+        data = action.data
+        given = {parameter.param_id: parameter.value for parameter in message.params}
+        ids = self._data_ids[action.name]
+        if len(given) != len(message.params) or set(given) != set(ids):
+            raise bad(
+                f"action {action.name!r}: parameters {sorted(p.param_id for p in message.params)} "
+                f"are given; expected {ids}, each once"
+            )
+        return tuple(
+            number(
+                given[param_id],
+                scalar_width(parameter.variable.type),
+                f"action {action.name!r} parameter {parameter.name!r}",
+            )
+            for param_id, parameter in zip(ids, data, strict=True)
+        )
+
+    def action_message(self, actions: Sequence[TableAction], choice: ActionChoice) -> p4r.Action:
+        """Return the message form of an action with its parameters."""
+        action = actions[choice.index].action
+        message = p4r.Action(action_id=self.names.id(IdKind.ACTION, action.name))
+        for param_id, value in zip(field_ids(action.data), choice.arguments, strict=True):
+            message.params.add(param_id=param_id, value=encode(value))
+        return message
+
+    # --- entries
+
+    def key(self, table: Table, message: p4r.TableEntry) -> TableEntry:
+        """Return the engine's form of what names a table entry: matches and priority."""
+        return TableEntry(self.matches(table, message.match), None, message.priority)
+
+    def entry(self, table: Table, message: p4r.TableEntry) -> TableEntry:
+        """Return the engine's form of a table entry with an action, a member or a group."""
+        owner = f"table {table.name!r}"
+        action, member, group = None, None, None
+        kind = message.action.WhichOneof("type")
+        if kind == "action":
+            if table.implementation is not None:
+                raise bad(f"{owner} has an action profile: expected a member or group")
+            action = self.choice(owner, table.actions, message.action.action)
+        elif kind == "action_profile_member_id":
+            member = message.action.action_profile_member_id
+        elif kind == "action_profile_group_id":
+            group = message.action.action_profile_group_id
+        else:
+            raise bad(f"{owner}: the entry has no action")
+        return TableEntry(
+            self.matches(table, message.match),
+            action,
+            message.priority,
+            member,
+            group,
+            idle_timeout_ns=message.idle_timeout_ns,
+        )
+
+    def entry_message(self, table: Table, entry: TableEntry) -> p4r.TableEntry:
+        """Return the message form of a table entry."""
+        message = p4r.TableEntry(
+            table_id=self.table_id(table),
+            match=self.match_messages(table, entry.matches),
+            priority=entry.priority,
+            idle_timeout_ns=entry.idle_timeout_ns,
+            is_const=entry.constant,
+        )
+        if entry.member is not None:
+            message.action.action_profile_member_id = entry.member
+        elif entry.group is not None and entry.group < HIDDEN_IDS:
+            message.action.action_profile_group_id = entry.group
+        elif entry.action is not None:
+            message.action.action.CopyFrom(self.action_message(table.actions, entry.action))
+        return message
+
+
+def _table_fields(table: Table) -> tuple[Field, ...]:
+    keys = match_keys(table)
+    return tuple(
+        Field(number, key.name, key.match_kind, key.width)
+        for number, key in zip(field_ids(keys), keys, strict=True)
+    )
+
+
+def _value_set_fields(value_set: ValueSet) -> tuple[Field, ...]:
+    widths = value_set_widths(value_set)
+    names = value_set.field_names or ("",) * len(widths)
+    return tuple(
+        Field(number, name, kind, width)
+        for number, name, kind, width in zip(
+            value_set_ids(value_set), names, value_set.match_kinds, widths, strict=True
+        )
+    )
+
+
+def _matches(
+    owner: str, known: Sequence[Field], messages: Iterable[p4r.FieldMatch]
+) -> tuple[KeyMatch, ...]:
+    by_id = {field.id: field for field in known}
+    found: dict[int, KeyMatch] = {}
+    for message in messages:
+        field = by_id.get(message.field_id)
+        if field is None:
+            raise bad(f"{owner} has no match field {message.field_id}")
+        if field.id in found:
+            raise bad(f"{owner}: match field {field.id} is given twice")
+        found[field.id] = _match(message, field, f"{owner} key {field.name!r}")
+    for field in known:
+        if field.match_kind == "exact" and field.id not in found:
+            raise bad(f"{owner}: exact key {field.name!r} is not given")
+    return tuple(found.get(field.id, ANY) for field in known)
+
+
+def _match(message: p4r.FieldMatch, field: Field, what: str) -> KeyMatch:
+    kind, width = message.WhichOneof("field_match_type"), field.width
+    if kind != field.match_kind:
+        raise bad(f"{what}: expected a match of kind {field.match_kind}, not {kind}")
+    if kind == "exact":
+        return KeyMatch(number(message.exact.value, width, what))
+    if kind == "lpm":
+        length = message.lpm.prefix_len
+        if not 0 < length <= width:
+            raise bad(f"{what}: prefix length {length}: expected 1..{width} (or no field)")
+        return KeyMatch(number(message.lpm.value, width, what), prefix_length=length)
+    if kind == "ternary":
+        mask = number(message.ternary.mask, width, what)
+        if mask == 0:
+            raise bad(f"{what}: a mask of 0 is don't-care: leave the field out")
+        return KeyMatch(number(message.ternary.value, width, what), mask=mask)
+    if kind == "range":
+        low = number(message.range.low, width, what)
+        high = number(message.range.high, width, what)
+        if low == 0 and high == (1 << width) - 1:
+            raise bad(f"{what}: a range of all values is don't-care: leave the field out")
+        return KeyMatch(low, high=high)
+    return KeyMatch(number(message.optional.value, width, what))
+
+
+def _match_messages(known: Sequence[Field], matches: Sequence[KeyMatch]) -> list[p4r.FieldMatch]:
+    messages = []
+    for field, match in zip(known, matches, strict=True):
+        if match.any:
+            continue
+        message = p4r.FieldMatch(field_id=field.id)
+        value = encode(match.value)
+        if field.match_kind == "exact":
+            message.exact.value = value
+        elif field.match_kind == "lpm":
+            message.lpm.value = encode(match.value & prefix_mask(match.prefix_length, field.width))
+            message.lpm.prefix_len = match.prefix_length
+        elif field.match_kind == "ternary":
+            message.ternary.value = value
+            message.ternary.mask = encode(match.mask)
+        elif field.match_kind == "range":
+            message.range.low = value
+            message.range.high = encode(match.high)
+        else:
+            message.optional.value = value
+        messages.append(message)
+    return messages

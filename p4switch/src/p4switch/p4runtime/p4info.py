@@ -1,0 +1,340 @@
+"""P4Info of a program: what p4c's `--p4runtime-files` writes (P4Runtime specification 1.5, 6)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from finsy.proto import p4i
+from google.protobuf import text_format
+
+from p4switch.ir import (
+    Annotation,
+    Callable,
+    ExternInstance,
+    Header,
+    Key,
+    Program,
+    Struct,
+    Table,
+    ValueSet,
+)
+from p4switch.midend.walk import extern_calls
+from p4switch.p4runtime.ids import IdKind
+from p4switch.p4runtime.names import (
+    EXTERN_KINDS,
+    DigestType,
+    Names,
+    annotation,
+    controller_name,
+    field_ids,
+    header_fields,
+    hidden,
+    shown_name,
+    value_set_ids,
+)
+from p4switch.p4runtime.p4info_types import PLAIN, TypeTable, padded
+from p4switch.targets.v1model.matches import match_keys, scalar_width, table_size
+from p4switch.targets.v1model.state import value_set_widths
+
+# The order of v1model's CounterType and MeterType.
+COUNTER_UNITS = (p4i.CounterSpec.PACKETS, p4i.CounterSpec.BYTES, p4i.CounterSpec.BOTH)
+METER_UNITS = (p4i.MeterSpec.PACKETS, p4i.MeterSpec.BYTES)
+MATCH_TYPES = {
+    "exact": p4i.MatchField.EXACT,
+    "lpm": p4i.MatchField.LPM,
+    "ternary": p4i.MatchField.TERNARY,
+    "range": p4i.MatchField.RANGE,
+    "optional": p4i.MatchField.OPTIONAL,
+}
+# Annotations that say what P4Info has fields for.
+CONSUMED = frozenset({"name", "id", "brief", "description"})
+PROFILE_ANNOTATIONS = frozenset({"max_group_size", "selector_size_semantics", "max_member_weight"})
+PACKAGE_ANNOTATIONS = frozenset({"pkginfo", "platform_property"})
+PACKAGE_KEYS = frozenset({"name", "version", "organization", "contact", "url", "arch"})
+
+
+def p4info(program: Program) -> p4i.P4Info:
+    """Return the P4Info of a program."""
+    return _Builder(program).build()
+
+
+def p4info_text(program: Program) -> str:
+    """Return the P4Info in protobuf text form, headed as p4c's files are."""
+    return (
+        "# proto-file: p4/config/v1/p4info.proto\n"
+        "# proto-message: p4.config.v1.P4Info\n\n" + text_format.MessageToString(p4info(program))
+    )
+
+
+def annotation_text(item: Annotation) -> str:
+    """Return an annotation as P4Info has it: `@name(text)`."""
+    if item.tokens:
+        return f"@{item.name}({_joined(item.tokens)})"
+    if item.arguments:
+        return f"@{item.name}({', '.join(_literal(a) for a in item.arguments)})"
+    return f"@{item.name}"
+
+
+def _joined(tokens: Sequence[str]) -> str:
+    return " ".join(tokens).replace(" ,", ",").replace(" . ", ".")
+
+
+def _literal(value: int | str | bool) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f'"{value}"' if isinstance(value, str) else str(value)
+
+
+def _annotate(
+    message: Any, annotations: Iterable[Annotation], skip: frozenset[str] = frozenset()
+) -> None:
+    """Write annotations into a message, documentation where it has a field for it."""
+    for item in annotations:
+        if item.structured:
+            _structured(message.structured_annotations.add(), item)
+        elif item.name in ("brief", "description") and hasattr(message, "doc"):
+            setattr(message.doc, item.name, str(item.arguments[0]))
+        elif item.name not in CONSUMED and item.name not in skip:
+            message.annotations.append(annotation_text(item))
+
+
+def _structured(message: Any, item: Annotation) -> None:
+    message.name = item.name
+    for value in item.arguments:
+        _expression(message.expression_list.expressions.add(), value)
+    for key, value in item.pairs:
+        pair = message.kv_pair_list.kv_pairs.add(key=key)
+        _expression(pair.value, value)
+    if not item.arguments and not item.pairs:
+        message.expression_list.SetInParent()
+
+
+def _expression(message: Any, value: int | str | bool) -> None:
+    if isinstance(value, bool):
+        message.bool_value = value
+    elif isinstance(value, int):
+        message.int64_value = value
+    else:
+        message.string_value = value
+
+
+class _Builder:
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._names = Names(program)
+        self._info = p4i.P4Info()
+        self._types = TypeTable(program, self._info)
+
+    def build(self) -> p4i.P4Info:
+        self._package()
+        for table in self._names.tables:
+            self._table(table)
+        for action in self._names.actions:
+            self._action(action)
+        for extern in self._names.externs:
+            self._extern(extern)
+        for header in self._names.headers:
+            self._controller_header(header)
+        for value_set in self._names.value_sets:
+            self._value_set(value_set)
+        for digest in self._names.digests:
+            self._digest(digest)
+        if self._program.externs or any(
+            call.instance is None for call in extern_calls(self._program)
+        ):
+            self._types.note()
+        return self._info
+
+    def _package(self) -> None:
+        package = self._info.pkg_info
+        package.arch = "v1model"
+        for item in self._program.annotations:
+            for key, value in item.pairs:
+                if item.name == "pkginfo" and key in PACKAGE_KEYS:
+                    setattr(package, key, str(value))
+                elif item.name == "platform_property" and hasattr(package.platform_properties, key):
+                    setattr(package.platform_properties, key, value)
+        others = [a for a in self._program.annotations if a.name not in PACKAGE_ANNOTATIONS]
+        _annotate(package, others)
+
+    def _preamble(
+        self, message: Any, kind: IdKind, item: Any, skip: frozenset[str] = frozenset()
+    ) -> None:
+        preamble = message.preamble
+        preamble.id = self._names.id(kind, item.name)
+        preamble.name = item.name
+        preamble.alias = self._names.alias(item.name)
+        _annotate(preamble, item.annotations, skip)
+
+    # --- tables and actions
+
+    def _table(self, table: Table) -> None:
+        self._types.note()
+        message = self._info.tables.add()
+        self._preamble(message, IdKind.TABLE, table)
+        message.size = table_size(table)
+        keys = match_keys(table)
+        for key, number in zip(keys, field_ids(keys), strict=True):
+            self._key(message, key, number)
+        for item in table.actions:
+            if hidden(item.action):
+                continue
+            reference = message.action_refs.add(id=self._names.id(IdKind.ACTION, item.action.name))
+            _annotate(reference, item.annotations)
+            if item.table_only:
+                reference.scope = p4i.ActionRef.TABLE_ONLY
+            elif item.default_only:
+                reference.scope = p4i.ActionRef.DEFAULT_ONLY
+        self._default_action(message, table)
+        message.is_const_table = table.entries_constant
+        message.has_initial_entries = bool(table.entries)
+        if table.support_timeout:
+            message.idle_timeout_behavior = p4i.Table.NOTIFY_CONTROL
+        if table.implementation is not None:
+            message.implementation_id = self._names.extern_id(table.implementation)
+        for extern in (*table.counters, *table.meters):
+            if not hidden(extern):
+                message.direct_resource_ids.append(self._names.extern_id(extern))
+
+    def _default_action(self, message: p4i.Table, table: Table) -> None:
+        action = table.actions[table.default_action.index].action
+        if hidden(action):
+            return
+        number = self._names.id(IdKind.ACTION, action.name)
+        if table.default_constant:
+            message.const_default_action_id = number
+        message.initial_default_action.action_id = number
+        for param_id, parameter, value in zip(
+            field_ids(action.data), action.data, table.default_action.arguments, strict=True
+        ):
+            message.initial_default_action.arguments.add(
+                param_id=param_id, value=padded(value, scalar_width(parameter.variable.type))
+            )
+
+    def _key(self, message: p4i.Table, key: Key, number: int) -> None:
+        field = message.match_fields.add(id=number, name=key.name)
+        _annotate(field, key.annotations)
+        self._types.describe(field, key.type_name, key.expression.type)
+        if key.match_kind in MATCH_TYPES:
+            field.match_type = MATCH_TYPES[key.match_kind]
+        else:
+            field.other_match_type = key.match_kind
+
+    def _action(self, action: Callable) -> None:
+        message = self._info.actions.add()
+        self._preamble(message, IdKind.ACTION, action)
+        for parameter, number in zip(action.data, field_ids(action.data), strict=True):
+            field = message.params.add(id=number, name=shown_name(parameter))
+            _annotate(field, parameter.annotations)
+            self._types.describe(field, parameter.type_name, parameter.variable.type)
+
+    # --- externs
+
+    def _extern(self, extern: ExternInstance) -> None:
+        kind = EXTERN_KINDS[extern.extern]
+        if kind == IdKind.ACTION_PROFILE:
+            self._action_profile(extern)
+        elif kind in (IdKind.DIRECT_COUNTER, IdKind.DIRECT_METER):
+            self._direct(kind, extern)
+        else:
+            self._cells(kind, extern)
+
+    def _direct(self, kind: IdKind, extern: ExternInstance) -> None:
+        """Return a direct counter or meter; one that no table has is not shown."""
+        for table in self._names.tables:
+            if extern not in table.counters and extern not in table.meters:
+                continue
+            message: Any
+            if kind == IdKind.DIRECT_COUNTER:
+                message = self._info.direct_counters.add()
+                message.spec.unit = COUNTER_UNITS[int(extern.arguments[-1])]
+            else:
+                message = self._info.direct_meters.add()
+                message.spec.unit = METER_UNITS[int(extern.arguments[-1])]
+            self._preamble(message, kind, extern)
+            message.direct_table_id = self._names.id(IdKind.TABLE, table.name)
+
+    def _cells(self, kind: IdKind, extern: ExternInstance) -> None:
+        """Return a counter, meter or register: an array."""
+        message: Any
+        if kind == IdKind.COUNTER:
+            message = self._info.counters.add()
+            message.spec.unit = COUNTER_UNITS[int(extern.arguments[-1])]
+        elif kind == IdKind.METER:
+            message = self._info.meters.add()
+            message.spec.unit = METER_UNITS[int(extern.arguments[-1])]
+        else:
+            message = self._info.registers.add()
+            names = extern.type_names or (PLAIN,)
+            self._types.specify(message.type_spec, extern.type_arguments[0], names[0])
+        self._preamble(message, kind, extern)
+        message.size = int(extern.arguments[0])
+
+    def _action_profile(self, extern: ExternInstance) -> None:
+        message = self._info.action_profiles.add()
+        self._preamble(message, IdKind.ACTION_PROFILE, extern, PROFILE_ANNOTATIONS)
+        message.with_selector = extern.extern == "action_selector"
+        sizes = [a for a in extern.arguments if isinstance(a, int)]
+        message.size = int(sizes[1] if message.with_selector else sizes[0])
+        if message.with_selector:
+            _group_sizes(message, extern)
+        message.table_ids.extend(
+            self._names.id(IdKind.TABLE, table.name)
+            for table in self._names.tables
+            if table.implementation is extern
+        )
+
+    # --- headers, value sets, digests
+
+    def _controller_header(self, header: Header) -> None:
+        message = self._info.controller_packet_metadata.add()
+        name = controller_name(header)
+        message.preamble.id = self._names.id(IdKind.CONTROLLER_HEADER, header.name)
+        message.preamble.name = message.preamble.alias = name
+        _annotate(message.preamble, header.annotations)
+        for item in header_fields(header):
+            if item.id is not None:
+                metadata = message.metadata.add(id=item.id, name=shown_name(item.field))
+                _annotate(metadata, item.field.annotations)
+                self._types.describe(metadata, item.field.type_name, item.field.type)
+
+    def _value_set(self, value_set: ValueSet) -> None:
+        message = self._info.value_sets.add()
+        self._preamble(message, IdKind.VALUE_SET, value_set)
+        message.size = value_set.size
+        fields = value_set.type.fields if isinstance(value_set.type, Struct) else ()
+        for position, (number, width, match_kind) in enumerate(
+            zip(
+                value_set_ids(value_set),
+                value_set_widths(value_set),
+                value_set.match_kinds,
+                strict=True,
+            )
+        ):
+            match = message.match.add(id=number, bitwidth=width, match_type=MATCH_TYPES[match_kind])
+            if fields:
+                match.name = shown_name(fields[position])
+                _annotate(match, fields[position].annotations, frozenset({"match"}))
+
+    def _digest(self, digest: DigestType) -> None:
+        message = self._info.digests.add()
+        self._preamble(message, IdKind.DIGEST, digest)
+        self._types.specify(message.type_spec, digest.type)
+
+
+def _group_sizes(message: p4i.ActionProfile, extern: ExternInstance) -> None:
+    """Return what annotations say of the size of a selector's groups."""
+    group_size = annotation(extern, "max_group_size")
+    if group_size is not None:
+        message.max_group_size = int(group_size.arguments[0])
+    semantics = annotation(extern, "selector_size_semantics")
+    if semantics is None:
+        return
+    if str(semantics.arguments[0]).lower() == "sum_of_weights":
+        message.sum_of_weights.SetInParent()
+        return
+    message.sum_of_members.SetInParent()
+    weight = annotation(extern, "max_member_weight")
+    if weight is not None:
+        message.sum_of_members.max_member_weight = int(weight.arguments[0])

@@ -1,0 +1,92 @@
+"""A pipeline: a program that runs, and what P4Runtime remembers beside the engine's state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from finsy.proto import p4i, p4r
+
+from p4switch.ir import Program, Table
+from p4switch.p4runtime.digests import Digests
+from p4switch.p4runtime.entities import Entities
+from p4switch.p4runtime.idle import IdleEntries
+from p4switch.p4runtime.p4info import p4info
+from p4switch.p4runtime.packets import PacketHeaders
+from p4switch.targets.v1model.engine import Engine, TableEntry
+from p4switch.targets.v1model.matches import canonical_entry
+from p4switch.targets.v1model.state import EntryKey
+
+
+@dataclass(slots=True)
+class OneShot:
+    """An entry programmed in one shot: the message, and the group and members behind it."""
+
+    message: p4r.ActionProfileActionSet
+    profile: str
+    group: int
+    members: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class EntryNote:
+    """What a client wrote of a table entry that the engine does not know."""
+
+    metadata: bytes = b""
+    controller_metadata: int = 0
+    one_shot: OneShot | None = None
+
+
+@dataclass(slots=True)
+class Notes:
+    """Messages as clients wrote them, where the engine's form says less."""
+
+    entries: dict[tuple[str, EntryKey], EntryNote] = field(default_factory=dict)
+    defaults: dict[str, EntryNote] = field(default_factory=dict)
+    groups: dict[tuple[str, int], p4r.ActionProfileGroup] = field(default_factory=dict)
+    multicast: dict[int, p4r.MulticastGroupEntry] = field(default_factory=dict)
+    clones: dict[int, p4r.CloneSessionEntry] = field(default_factory=dict)
+    value_sets: dict[int, p4r.ValueSetEntry] = field(default_factory=dict)
+
+
+class Pipeline:
+    """A forwarding pipeline: engine, P4Info, conversions."""
+
+    def __init__(self, engine: Engine, config: p4r.ForwardingPipelineConfig | None = None) -> None:
+        """`config`: as a client gave it, for GetForwardingPipelineConfig."""
+        self.engine = engine
+        program: Program = engine.program
+        self.program = program
+        self.entities = Entities(program)
+        self.headers = PacketHeaders(program)
+        self.digests = Digests(self.entities.digests)
+        self.p4info: p4i.P4Info = p4info(program)
+        if config is None:
+            config = p4r.ForwardingPipelineConfig(p4info=self.p4info)
+        self.config = config
+        self.notes = Notes()
+        self.idle = IdleEntries(engine, self.entry_message)
+        self.has_timeouts = any(table.support_timeout for table in program.tables)
+
+    def entry_key(self, table: Table, entry: TableEntry) -> tuple[str, EntryKey]:
+        """Return what names an entry in `notes`."""
+        canonical = canonical_entry(table, entry)
+        return table.name, (canonical.matches, canonical.priority)
+
+    def entry_message(self, table: Table, entry: TableEntry) -> p4r.TableEntry:
+        """Return the message of an installed entry, without its direct resources."""
+        message = self.entities.entry_message(table, entry)
+        note = self.notes.entries.get(self.entry_key(table, entry))
+        if note is not None:
+            message.metadata = note.metadata
+            message.controller_metadata = note.controller_metadata
+            if note.one_shot is not None:
+                message.action.action_profile_action_set.CopyFrom(note.one_shot.message)
+        return message
+
+    def find(self, table: Table, entry: TableEntry) -> TableEntry | None:
+        """Return the installed entry with the matches and priority of `entry`."""
+        canonical = canonical_entry(table, entry)
+        for installed in self.engine.entries(table.name):
+            if (installed.matches, installed.priority) == (canonical.matches, canonical.priority):
+                return installed
+        return None

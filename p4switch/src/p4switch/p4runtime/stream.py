@@ -1,0 +1,58 @@
+"""What waits to be sent to one client of StreamChannel."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterator
+
+from finsy.proto import p4r
+
+from p4switch.targets.v1model.engine import ControlError
+
+LARGEST_BACKLOG = 4096
+"""Packet-ins that wait for a slow client; more are dropped."""
+
+
+class Outbox:
+    """A queue from any thread to the one that answers a stream."""
+
+    def __init__(self) -> None:
+        self._messages: deque[p4r.StreamMessageResponse] = deque()
+        self._changed = threading.Condition()
+        self._closed = False
+        self.error: ControlError | None = None
+        """Why the stream ends, if not because the client left."""
+        self.dropped = 0
+
+    def put(self, message: p4r.StreamMessageResponse) -> None:
+        """Queue a message that must not be lost."""
+        with self._changed:
+            self._messages.append(message)
+            self._changed.notify()
+
+    def offer(self, message: p4r.StreamMessageResponse) -> None:
+        """Queue a message, or drop it where too many wait."""
+        with self._changed:
+            if len(self._messages) >= LARGEST_BACKLOG:
+                self.dropped += 1
+                return
+            self._messages.append(message)
+            self._changed.notify()
+
+    def close(self, error: ControlError | None = None) -> None:
+        """End the stream after what is queued."""
+        with self._changed:
+            if not self._closed:
+                self._closed = True
+                self.error = error
+            self._changed.notify()
+
+    def __iter__(self) -> Iterator[p4r.StreamMessageResponse]:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._messages or self._closed)
+                if not self._messages:
+                    return
+                message = self._messages.popleft()
+            yield message

@@ -1,1 +1,0 @@
-"""P4_16 source: preprocessor, lexer, parser and the syntax tree they build."""

@@ -1,0 +1,223 @@
+"""Table keys and entries as the control plane gives them: checked and in one canonical form."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from p4switch import ir
+from p4switch.ir import ActionChoice, Bits, Key, Table
+from p4switch.targets.v1model.engine import ControlError, KeyMatch, TableEntry
+
+DEFAULT_TABLE_SIZE = 1024
+"""Of a table that states none, as p4c's P4Info has it."""
+
+PRIORITY_KINDS = frozenset({"ternary", "range", "optional"})
+
+ANY = KeyMatch(any=True)
+
+
+def match_keys(table: Table) -> tuple[Key, ...]:
+    """Keys that entries match on: all but `selector` ones, which only feed the selector's hash."""
+    return tuple(key for key in table.keys if key.match_kind != "selector")
+
+
+def needs_priority(table: Table) -> bool:
+    """Whether entries of the table carry a priority: two of them can match one key."""
+    return any(key.match_kind in PRIORITY_KINDS for key in table.keys)
+
+
+def table_size(table: Table) -> int:
+    """Entries the table holds."""
+    return table.size or DEFAULT_TABLE_SIZE
+
+
+def prefix_mask(prefix_length: int, width: int) -> int:
+    """Return the mask of a prefix in a key of `width` bits."""
+    return ((1 << prefix_length) - 1) << (width - prefix_length)
+
+
+def ternary_form(match: KeyMatch, match_kind: str, width: int) -> tuple[int, int]:
+    """Value and mask of any match but a range."""
+    if match.any:
+        return 0, 0
+    if match_kind == "ternary":
+        return match.value, match.mask
+    if match_kind == "lpm":
+        return match.value, prefix_mask(match.prefix_length, width)
+    return match.value, (1 << width) - 1
+
+
+def canonical_match(match: KeyMatch, match_kind: str, width: int, where: str) -> KeyMatch:
+    """Return the one form of a match, unused parts zero; INVALID_ARGUMENT if it is not legal."""
+
+    def bad(text: str) -> ControlError:
+        return ControlError("INVALID_ARGUMENT", f"{where}: {text}")
+
+    full = (1 << width) - 1
+    for label, number in (("value", match.value), ("mask", match.mask), ("high", match.high)):
+        if not 0 <= number <= full:
+            raise bad(f"{label} {number:#x} does not fit in {width} bits")
+    if match_kind == "exact":
+        if match.any:
+            raise bad("an exact key cannot be don't-care")
+        return KeyMatch(match.value)
+    if match.any:
+        return ANY
+    if match_kind == "lpm":
+        if not 0 <= match.prefix_length <= width:
+            raise bad(f"prefix length {match.prefix_length} is not in 0..{width}")
+        if match.prefix_length == 0:
+            return ANY
+        if match.value & ~prefix_mask(match.prefix_length, width):
+            raise bad(f"value {match.value:#x} has bits beyond the prefix /{match.prefix_length}")
+        return KeyMatch(match.value, prefix_length=match.prefix_length)
+    if match_kind == "ternary":
+        if match.mask == 0:
+            return ANY
+        if match.value & ~match.mask:
+            raise bad(f"value {match.value:#x} has bits outside the mask {match.mask:#x}")
+        return KeyMatch(match.value, mask=match.mask)
+    if match_kind == "range":
+        if match.value > match.high:
+            raise bad(f"range {match.value:#x}..{match.high:#x} is empty: low must not exceed high")
+        if match.value == 0 and match.high == full:
+            return ANY
+        return KeyMatch(match.value, high=match.high)
+    if match_kind == "optional":
+        return KeyMatch(match.value)
+    raise bad(f"unknown match kind {match_kind!r}")
+
+
+def canonical_matches(table: Table, matches: Sequence[KeyMatch]) -> tuple[KeyMatch, ...]:
+    """Return an entry's matches in canonical form.
+
+    INVALID_ARGUMENT if they do not fit the table.
+    """
+    keys = match_keys(table)
+    if len(matches) != len(keys):
+        raise ControlError(
+            "INVALID_ARGUMENT",
+            f"table {table.name!r} has {len(keys)} keys, the entry gives {len(matches)}",
+        )
+    return tuple(
+        canonical_match(match, key.match_kind, key.width, f"table {table.name!r} key {key.name!r}")
+        for key, match in zip(keys, matches, strict=True)
+    )
+
+
+def canonical_entry(table: Table, entry: TableEntry) -> TableEntry:
+    """Return the entry with canonical matches.
+
+    INVALID_ARGUMENT if these or the priority are wrong.
+    """
+    matches = canonical_matches(table, entry.matches)
+    if needs_priority(table):
+        if entry.priority <= 0:
+            raise ControlError(
+                "INVALID_ARGUMENT",
+                f"table {table.name!r} has ternary, range or optional keys: "
+                f"an entry needs a priority above 0, not {entry.priority}",
+            )
+    elif entry.priority != 0:
+        raise ControlError(
+            "INVALID_ARGUMENT",
+            f"table {table.name!r} has only exact and lpm keys: "
+            f"an entry's priority must be 0, not {entry.priority}",
+        )
+    if matches == entry.matches:
+        return entry
+    return TableEntry(
+        matches,
+        entry.action,
+        entry.priority,
+        entry.member,
+        entry.group,
+        entry.constant,
+        entry.idle_timeout_ns,
+    )
+
+
+def check_choice(owner: str, actions: Sequence[ir.TableAction], choice: ActionChoice) -> None:
+    """Raise INVALID_ARGUMENT unless `choice` names an action and gives all its data, in range."""
+    if not 0 <= choice.index < len(actions):
+        raise ControlError(
+            "INVALID_ARGUMENT", f"{owner}: no action {choice.index}, it has {len(actions)}"
+        )
+    action = actions[choice.index].action
+    data = action.data
+    if len(choice.arguments) != len(data):
+        raise ControlError(
+            "INVALID_ARGUMENT",
+            f"{owner}: action {action.name!r} takes {len(data)} parameters, "
+            f"not {len(choice.arguments)}",
+        )
+    for parameter, argument in zip(data, choice.arguments, strict=True):
+        width = scalar_width(parameter.variable.type)
+        if not 0 <= argument < 1 << width:
+            raise ControlError(
+                "INVALID_ARGUMENT",
+                f"{owner}: parameter {parameter.name!r} of action {action.name!r}: "
+                f"{argument:#x} does not fit in {width} bits",
+            )
+
+
+def scalar_width(kind: ir.Type) -> int:
+    """Bits of a scalar type on the control-plane side; a bool has 1."""
+    if isinstance(kind, Bits):
+        return kind.width
+    if isinstance(kind, ir.Varbit):
+        return kind.max_width
+    return 1
+
+
+def program_entries(table: Table) -> list[TableEntry]:
+    """Return the entries that stand in the source, with priorities where larger wins."""
+    priorities = _program_priorities(table)
+    return [
+        TableEntry(
+            tuple(
+                _from_constant(constant, key)
+                for constant, key in zip(entry.keys, match_keys(table), strict=True)
+            ),
+            entry.action,
+            priority,
+            constant=entry.constant,
+        )
+        for entry, priority in zip(table.entries, priorities, strict=True)
+    ]
+
+
+def _program_priorities(table: Table) -> list[int]:
+    """Priorities of the source's entries, as P4Runtime wants them: larger wins, at least 1.
+
+    The checker gives all entries of a table a priority or none (P4_16 specification, "Entries");
+    where none has one the first entry wins, so the numbers fall.
+    """
+    if not needs_priority(table):
+        return [0] * len(table.entries)
+    written = [entry.priority for entry in table.entries if entry.priority is not None]
+    if not written:
+        return list(range(len(table.entries), 0, -1))
+    if table.largest_priority_wins:
+        lift = max(0, 1 - min(written))
+        return [number + lift for number in written]
+    return [max(written) + 1 - number for number in written]
+
+
+def _from_constant(constant: ir.ConstKey, key: Key) -> KeyMatch:
+    """Return a constant key set as a canonical match."""
+    full = (1 << key.width) - 1
+    value = int(constant.value) & full
+    where = f"entry key {key.name!r}"
+    if constant.any:
+        return canonical_match(ANY, key.match_kind, key.width, where)
+    mask = constant.mask & full
+    match = KeyMatch(
+        value & mask if key.match_kind in ("ternary", "lpm") else value,
+        mask=mask if key.match_kind == "ternary" else 0,
+        prefix_length=mask.bit_count() if key.match_kind == "lpm" else 0,
+        high=(value if constant.high is None else int(constant.high) & full)
+        if key.match_kind == "range"
+        else 0,
+    )
+    return canonical_match(match, key.match_kind, key.width, where)

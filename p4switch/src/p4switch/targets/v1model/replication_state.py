@@ -1,0 +1,106 @@
+"""Multicast groups and clone sessions of an engine: checked and kept."""
+
+from __future__ import annotations
+
+import threading
+from abc import abstractmethod
+from collections.abc import Sequence
+
+from p4switch.ir import Program
+from p4switch.targets.v1model.engine import (
+    CloneSession,
+    ControlError,
+    Engine,
+    EngineOptions,
+    Replica,
+)
+
+LARGEST_PORT = 511
+LARGEST_GROUP = 0xFFFF
+LARGEST_CLONE_SESSION = 0x7FFF
+"""BMv2's RegisterAccess::MAX_MIRROR_SESSION_ID."""
+
+
+class ReplicationState(Engine):
+    """The replication part of `state.ControlState`, and the lock of it all."""
+
+    def __init__(self, program: Program, options: EngineOptions | None = None) -> None:
+        self.program = program
+        self.options = options or EngineOptions()
+        self.lock = threading.RLock()
+        self.multicast: dict[int, tuple[Replica, ...]] = {}
+        self.sessions: dict[int, CloneSession] = {}
+
+    @abstractmethod
+    def _on_multicast_group(self, group: int, replicas: tuple[Replica, ...] | None) -> None:
+        """Take note that a multicast group comes, changes or (None) goes."""
+
+    @abstractmethod
+    def _on_clone_session(self, session: int, value: CloneSession | None) -> None:
+        """Take note that a clone session comes, changes or (None) goes."""
+
+    def set_multicast_group(self, group: int, replicas: Sequence[Replica] | None) -> None:
+        """See `Engine`."""
+        with self.lock:
+            if not 1 <= group <= LARGEST_GROUP:
+                raise ControlError(
+                    "INVALID_ARGUMENT", f"multicast group {group} is not in 1..{LARGEST_GROUP}"
+                )
+            if replicas is None:
+                if group not in self.multicast:
+                    raise ControlError("NOT_FOUND", f"no multicast group {group}")
+                self._on_multicast_group(group, None)
+                del self.multicast[group]
+                return
+            checked = _checked_replicas(f"multicast group {group}", replicas)
+            self._on_multicast_group(group, checked)
+            self.multicast[group] = checked
+
+    def multicast_groups(self) -> dict[int, tuple[Replica, ...]]:
+        """See `Engine`."""
+        with self.lock:
+            return dict(self.multicast)
+
+    def set_clone_session(self, session: int, value: CloneSession | None) -> None:
+        """See `Engine`."""
+        with self.lock:
+            if not 0 <= session <= LARGEST_CLONE_SESSION:
+                raise ControlError(
+                    "INVALID_ARGUMENT",
+                    f"clone session {session} is not in 0..{LARGEST_CLONE_SESSION}",
+                )
+            if value is None:
+                if session not in self.sessions:
+                    raise ControlError("NOT_FOUND", f"no clone session {session}")
+                self._on_clone_session(session, None)
+                del self.sessions[session]
+                return
+            if value.length < 0:
+                raise ControlError(
+                    "INVALID_ARGUMENT", f"clone session {session}: negative length {value.length}"
+                )
+            replicas = _checked_replicas(f"clone session {session}", value.replicas)
+            checked = CloneSession(replicas, value.length)
+            self._on_clone_session(session, checked)
+            self.sessions[session] = checked
+
+    def clone_sessions(self) -> dict[int, CloneSession]:
+        """See `Engine`."""
+        with self.lock:
+            return dict(self.sessions)
+
+
+def _checked_replicas(where: str, replicas: Sequence[Replica]) -> tuple[Replica, ...]:
+    for replica in replicas:
+        if not 0 <= replica.port <= LARGEST_PORT:
+            raise ControlError(
+                "INVALID_ARGUMENT", f"{where}: port {replica.port} is not in 0..{LARGEST_PORT}"
+            )
+        if not 0 <= replica.instance <= LARGEST_GROUP:
+            raise ControlError(
+                "INVALID_ARGUMENT",
+                f"{where}: instance {replica.instance} is not in 0..{LARGEST_GROUP}",
+            )
+    if len(set(replicas)) != len(replicas):
+        raise ControlError("INVALID_ARGUMENT", f"{where}: a port and instance stand there twice")
+    return tuple(replicas)

@@ -1,0 +1,251 @@
+"""The control-plane half of an engine: what is installed, checked once for every executor.
+
+`ControlState` keeps tables, action profiles, multicast groups, clone sessions and value sets, and
+refuses what is not legal. An executor derives from it, implements the data plane and the
+`_on_...` hooks (called with the lock held, after the check and before the change is
+recorded; a hook that raises leaves the state as it was), and calls `_load_program` when it is
+ready to take the program's own entries. Its layers: replication_state, table_state, and here the
+cells of registers, counters and meters, and the value sets.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+
+from p4switch.ir import ExternInstance, Header, Program, Struct, Type, ValueSet
+from p4switch.position import UnsupportedError
+from p4switch.targets.v1model.engine import (
+    ControlError,
+    CounterValue,
+    EngineOptions,
+    KeyMatch,
+    MeterConfig,
+    TableEntry,
+)
+from p4switch.targets.v1model.matches import canonical_match, scalar_width
+from p4switch.targets.v1model.table_state import PROFILE_EXTERNS, EntryKey, TablesState
+
+LARGEST_ARRAY = 1 << 30
+"""Bytes of one register, counter or meter."""
+CELL_BYTES = 16
+"""Of a counter or meter, at least."""
+
+__all__ = ["PROFILE_EXTERNS", "ControlState", "EntryKey", "value_set_widths"]
+
+
+class ControlState(TablesState):
+    """State and checks of the control plane; see the module's docstring for how to derive."""
+
+    def __init__(self, program: Program, options: EngineOptions | None = None) -> None:
+        super().__init__(program, options)
+        for instance in program.externs:
+            _check_size(instance)
+        self.value_set_members: list[tuple[tuple[KeyMatch, ...], ...]] = [
+            () for _ in program.value_sets
+        ]
+        self._extern_by_name = {instance.name: instance for instance in program.externs}
+        self._meter_configs: dict[tuple[str, int], MeterConfig] = {}
+        self._direct_meter_configs: dict[tuple[int, int], MeterConfig] = {}
+
+    @abstractmethod
+    def _on_value_set(self, index: int, members: tuple[tuple[KeyMatch, ...], ...]) -> None:
+        """Take note that a parser value set has new members."""
+
+    # --- hooks: cells that live in the derived class. Names and indices are checked.
+
+    @abstractmethod
+    def _read_register(self, instance: ExternInstance, index: int) -> int: ...
+
+    @abstractmethod
+    def _write_register(self, instance: ExternInstance, index: int, value: int) -> None: ...
+
+    @abstractmethod
+    def _read_counter(self, instance: ExternInstance, index: int) -> CounterValue: ...
+
+    @abstractmethod
+    def _write_counter(self, instance: ExternInstance, index: int, value: CounterValue) -> None: ...
+
+    @abstractmethod
+    def _read_direct_counter(self, table: int, handle: int) -> CounterValue: ...
+
+    @abstractmethod
+    def _write_direct_counter(self, table: int, handle: int, value: CounterValue) -> None: ...
+
+    @abstractmethod
+    def _set_meter(
+        self, instance: ExternInstance, index: int, config: MeterConfig | None
+    ) -> None: ...
+
+    @abstractmethod
+    def _set_direct_meter(self, table: int, handle: int, config: MeterConfig | None) -> None: ...
+
+    def _on_forget(self, table: int, handle: int) -> None:
+        self._direct_meter_configs.pop((table, handle), None)
+
+    # --- cells
+
+    def _cell(self, name: str, extern: str, index: int) -> ExternInstance:
+        """Return the instance, of the wanted extern, with `index` inside it."""
+        instance = self._extern_by_name.get(name)
+        if instance is None or instance.extern != extern:
+            raise ControlError("NOT_FOUND", f"no {extern} {name!r} in the program")
+        size = int(instance.arguments[0])
+        if not 0 <= index < size:
+            raise ControlError(
+                "OUT_OF_RANGE", f"{extern} {name!r} has {size} cells, there is no cell {index}"
+            )
+        return instance
+
+    def read_register(self, name: str, index: int) -> int:
+        """See `Engine`."""
+        with self.lock:
+            return self._read_register(self._cell(name, "register", index), index)
+
+    def write_register(self, name: str, index: int, value: int) -> None:
+        """See `Engine`."""
+        with self.lock:
+            instance = self._cell(name, "register", index)
+            width = scalar_width(instance.type_arguments[0])
+            if not 0 <= value < 1 << width:
+                raise ControlError(
+                    "INVALID_ARGUMENT",
+                    f"register {name!r}: {value:#x} does not fit in {width} bits",
+                )
+            self._write_register(instance, index, value)
+
+    def read_counter(self, name: str, index: int) -> CounterValue:
+        """See `Engine`."""
+        with self.lock:
+            return self._read_counter(self._cell(name, "counter", index), index)
+
+    def write_counter(self, name: str, index: int, value: CounterValue) -> None:
+        """See `Engine`."""
+        with self.lock:
+            self._write_counter(self._cell(name, "counter", index), index, value)
+
+    def read_direct_counter(self, table: str, entry: TableEntry) -> CounterValue:
+        """See `Engine`."""
+        with self.lock:
+            index, handle = self._direct(table, entry, "counter")
+            return self._read_direct_counter(index, handle)
+
+    def write_direct_counter(self, table: str, entry: TableEntry, value: CounterValue) -> None:
+        """See `Engine`."""
+        with self.lock:
+            index, handle = self._direct(table, entry, "counter")
+            self._write_direct_counter(index, handle, value)
+
+    def set_meter(self, name: str, index: int, config: MeterConfig | None) -> None:
+        """See `Engine`."""
+        with self.lock:
+            instance = self._cell(name, "meter", index)
+            _check_meter(f"meter {name!r}", config)
+            self._set_meter(instance, index, config)
+            if config is None:
+                self._meter_configs.pop((name, index), None)
+            else:
+                self._meter_configs[name, index] = config
+
+    def meter(self, name: str, index: int) -> MeterConfig | None:
+        """See `Engine`."""
+        with self.lock:
+            self._cell(name, "meter", index)
+            return self._meter_configs.get((name, index))
+
+    def set_direct_meter(self, table: str, entry: TableEntry, config: MeterConfig | None) -> None:
+        """See `Engine`."""
+        with self.lock:
+            place = self._direct(table, entry, "meter")
+            _check_meter(f"meter of table {table!r}", config)
+            self._set_direct_meter(*place, config)
+            if config is None:
+                self._direct_meter_configs.pop(place, None)
+            else:
+                self._direct_meter_configs[place] = config
+
+    def direct_meter(self, table: str, entry: TableEntry) -> MeterConfig | None:
+        """See `Engine`."""
+        with self.lock:
+            return self._direct_meter_configs.get(self._direct(table, entry, "meter"))
+
+    def _direct(self, table: str, entry: TableEntry, what: str) -> tuple[int, int]:
+        """Table index and entry handle, for a table with a direct `what`."""
+        index, state = self._table_state(table)
+        if not (state.table.counters if what == "counter" else state.table.meters):
+            raise ControlError("INVALID_ARGUMENT", f"table {table!r} has no direct {what}")
+        return index, state.stored(entry).handle
+
+    def set_value_set(self, name: str, members: Sequence[tuple[KeyMatch, ...]]) -> None:
+        """See `Engine`. More members than its size: RESOURCE_EXHAUSTED."""
+        with self.lock:
+            index = next((i for i, v in enumerate(self.program.value_sets) if v.name == name), None)
+            if index is None:
+                raise ControlError("NOT_FOUND", f"no parser value set {name!r} in the program")
+            value_set = self.program.value_sets[index]
+            if len(members) > value_set.size:
+                raise ControlError(
+                    "RESOURCE_EXHAUSTED",
+                    f"value set {name!r} holds {value_set.size} members, not {len(members)}",
+                )
+            widths = value_set_widths(value_set)
+            checked = tuple(_checked_member(value_set, widths, member) for member in members)
+            self._on_value_set(index, checked)
+            self.value_set_members[index] = checked
+
+
+def _check_size(instance: ExternInstance) -> None:
+    """Raise UnsupportedError for a register, counter or meter that takes too much memory."""
+    if instance.extern not in ("register", "counter", "meter"):
+        return
+    cells = int(instance.arguments[0])
+    size = CELL_BYTES
+    if instance.extern == "register":
+        size = max(1, (_bits(instance.type_arguments[0]) + 7) // 8)
+    if cells * size > LARGEST_ARRAY:
+        raise UnsupportedError(
+            instance.position,
+            f"{instance.extern} {instance.name!r} has {cells} cells of {size} bytes; an array "
+            f"may take at most {LARGEST_ARRAY} bytes",
+        )
+
+
+def _bits(kind: Type) -> int:
+    if isinstance(kind, Struct | Header):
+        return sum(_bits(member.type) for member in kind.fields)
+    return scalar_width(kind)
+
+
+def value_set_widths(value_set: ValueSet) -> tuple[int, ...]:
+    """Widths in bits of the values a member of the set has."""
+    fields = getattr(value_set.type, "fields", None)
+    if fields is None:
+        return (scalar_width(value_set.type),)
+    return tuple(scalar_width(f.type) for f in fields)
+
+
+def _checked_member(
+    value_set: ValueSet, widths: tuple[int, ...], member: Sequence[KeyMatch]
+) -> tuple[KeyMatch, ...]:
+    if len(member) != len(widths):
+        raise ControlError(
+            "INVALID_ARGUMENT",
+            f"a member of value set {value_set.name!r} has {len(widths)} values, not {len(member)}",
+        )
+    where = f"value set {value_set.name!r}"
+    return tuple(
+        canonical_match(match, kind, width, where)
+        for match, kind, width in zip(member, value_set.match_kinds, widths, strict=True)
+    )
+
+
+def _check_meter(where: str, config: MeterConfig | None) -> None:
+    if config is None:
+        return
+    if min(config.cir, config.cburst, config.pir, config.pburst) < 0:
+        raise ControlError("INVALID_ARGUMENT", f"{where}: rates and bursts must not be negative")
+    if config.cir > config.pir:
+        raise ControlError(
+            "INVALID_ARGUMENT",
+            f"{where}: the committed rate {config.cir} exceeds the peak rate {config.pir}",
+        )

@@ -1,0 +1,321 @@
+"""The packet loop between real packet sockets (as root), and its rings without them."""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+from p4switch.backends.native.engine import NativeEngine
+from p4switch.backends.native.loop import LostFrames, PacketLoop
+from p4switch.frontend.program import compile_program
+from p4switch.frontend.syntax.parser import parse_text
+from p4switch.targets.v1model.engine import ControlError, EngineOptions
+
+from tests.support.machine import PATIENCE, interface_names, wait_until_up
+
+CPU_PORT = 500
+
+# The first two bytes of a frame choose the port; the third is counted at ingress.
+TEXT = """
+#include <core.p4>
+#include <v1model.p4>
+header h_t { bit<16> port; bit<8> mark; }
+struct headers_t { h_t h; }
+struct metadata_t { }
+parser P(packet_in p, out headers_t h, inout metadata_t m, inout standard_metadata_t s) {
+    state start { p.extract(h.h); transition accept; }
+}
+control N(inout headers_t h, inout metadata_t m) { apply { } }
+control I(inout headers_t h, inout metadata_t m, inout standard_metadata_t s) {
+    counter(256, CounterType.packets) marks;
+    apply { s.egress_spec = h.h.port[8:0]; marks.count((bit<32>)h.h.mark); }
+}
+control E(inout headers_t h, inout metadata_t m, inout standard_metadata_t s) { apply { } }
+control D(packet_out p, in headers_t h) { apply { p.emit(h); } }
+V1Switch(P(), N(), I(), E(), N(), D()) main;
+"""
+
+
+def frame(port: int, mark: int, size: int = 60) -> bytes:
+    """Bytes 12 and 13 are an experimental EtherType, which no host answers."""
+    return port.to_bytes(2, "big") + bytes([mark]) + bytes(9) + b"\x88\xb5" + bytes(size - 14)
+
+
+@pytest.fixture
+def engine() -> Iterator[NativeEngine]:
+    options = EngineOptions(cpu_port=CPU_PORT, queue_depth=32)
+    made = NativeEngine(compile_program(parse_text(TEXT, "program.p4")), options)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def loop(engine: NativeEngine) -> Iterator[PacketLoop]:
+    made = PacketLoop(engine)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def links() -> Iterator[list[tuple[str, str]]]:
+    """Three veth pairs, up, gone afterwards."""
+    if os.geteuid() != 0 or shutil.which("ip") is None:
+        pytest.skip("needs root and iproute2 for veth pairs")
+    made: list[tuple[str, str]] = []
+    try:
+        for _ in range(3):
+            a, b = interface_names("a", "b")
+            subprocess.run(["ip", "link", "add", a, "type", "veth", "peer", "name", b], check=True)
+            made.append((a, b))
+            for name in (a, b):
+                subprocess.run(
+                    ["sysctl", "-qw", f"net.ipv6.conf.{name}.disable_ipv6=1"], check=True
+                )
+                subprocess.run(["ip", "link", "set", name, "up"], check=True)
+        wait_until_up(*(name for pair in made for name in pair))
+        yield made
+    finally:
+        for a, _ in made:
+            subprocess.run(["ip", "link", "delete", a], check=True)
+
+
+def open_socket(interface: str) -> socket.socket:
+    made = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+    made.setsockopt(263, 23, 1)  # SOL_PACKET, PACKET_IGNORE_OUTGOING
+    made.setsockopt(socket.SOL_SOCKET, 33, 8 << 20)  # SO_RCVBUFFORCE
+    made.bind((interface, 3))
+    made.settimeout(PATIENCE)
+    return made
+
+
+@pytest.fixture
+def hosts(loop: PacketLoop, links: list[tuple[str, str]]) -> Iterator[list[socket.socket]]:
+    """Sockets at the far ends of ports 0, 1 and 2; the loop runs."""
+    mine = [open_socket(a) for a, _ in links]
+    theirs = [open_socket(b) for _, b in links]
+    for port, made in enumerate(mine):
+        loop.add_port(port, made)
+    loop.start()
+    yield theirs
+    loop.stop()
+    for made in (*mine, *theirs):
+        made.close()
+
+
+def wait_for_cpu(loop: PacketLoop) -> list[bytes]:
+    assert select.select([loop.cpu_event()], [], [], PATIENCE)[0], "no frame for the CPU came"
+    return loop.take_cpu_frames()
+
+
+def test_frames_go_where_the_program_says(hosts: list[socket.socket], loop: PacketLoop) -> None:
+    hosts[0].send(frame(1, 7))
+    hosts[0].send(frame(2, 7, 1514))
+    assert hosts[1].recv(2048) == frame(1, 7)
+    assert hosts[2].recv(2048) == frame(2, 7, 1514)
+    assert loop.counts(0).rx_packets == 2
+    assert loop.counts(0).rx_bytes == 60 + 1514
+    assert loop.counts(2).tx_packets == 1
+    assert loop.counts(2).tx_bytes == 1514
+
+
+def test_order_is_kept(hosts: list[socket.socket]) -> None:
+    for mark in range(200):
+        hosts[0].send(frame(1, mark))
+        if mark % 20 == 19:  # never more in flight than the queue holds
+            assert [hosts[1].recv(2048)[2] for _ in range(20)] == list(range(mark - 19, mark + 1))
+
+
+def test_the_cpu_port_is_a_ring_in_both_directions(
+    hosts: list[socket.socket], loop: PacketLoop
+) -> None:
+    hosts[0].send(frame(CPU_PORT, 1))
+    assert wait_for_cpu(loop) == [frame(CPU_PORT, 1)]
+    loop.inject(frame(2, 9))
+    assert hosts[2].recv(2048) == frame(2, 9)
+    assert loop.counts(CPU_PORT).rx_packets == 1
+    assert loop.counts(CPU_PORT).tx_packets == 1
+
+
+def test_injected_frames_can_come_back_without_any_port(loop: PacketLoop) -> None:
+    loop.start()
+    loop.inject(frame(CPU_PORT, 3))
+    assert wait_for_cpu(loop) == [frame(CPU_PORT, 3)]
+    assert loop.take_cpu_frames() == []
+
+
+def test_frames_for_a_port_without_socket_are_counted(loop: PacketLoop) -> None:
+    loop.start()
+    loop.inject(frame(77, 0))
+    loop.inject(frame(CPU_PORT, 0))  # comes after the other
+    wait_for_cpu(loop)
+    assert loop.lost() == LostFrames(unconnected=1, cpu=0)
+
+
+def test_the_control_plane_reads_while_packets_flow(
+    hosts: list[socket.socket], engine: NativeEngine
+) -> None:
+    for mark in range(20):
+        hosts[0].send(frame(1, mark))
+        hosts[1].recv(2048)
+        assert engine.read_counter("I.marks", mark).packets == 1
+
+
+def test_a_full_port_stalls_no_other_and_drops_beyond_its_queue(
+    hosts: list[socket.socket],
+    links: list[tuple[str, str]],
+    loop: PacketLoop,
+    engine: NativeEngine,
+) -> None:
+    """Port 1's interface is shaped to next to nothing; port 2 goes on at once."""
+    shaped = links[1][0]
+    subprocess.run(
+        [
+            "tc",
+            "qdisc",
+            "add",
+            "dev",
+            shaped,
+            "root",
+            "tbf",
+            "rate",
+            "8kbit",
+            "burst",
+            "2000",
+            "limit",
+            "1000000",
+        ],
+        check=True,
+    )
+    sent = 1000
+    for number in range(sent):
+        hosts[0].send(frame(1, 1, 1000))
+        if number % 10 == 9:
+            hosts[0].send(frame(2, 2))
+            assert hosts[2].recv(2048) == frame(2, 2)
+    drops = engine.statistics().queue_drops
+    counts = loop.counts(1)
+    assert 0 < drops < sent
+    assert counts.tx_packets < sent - drops
+    assert sent - drops - counts.tx_packets <= 32, "more frames wait than the queue holds"
+    subprocess.run(["tc", "qdisc", "del", "dev", shaped, "root"], check=True)
+    hosts[0].send(frame(CPU_PORT, 4))
+    wait_for_cpu(loop)
+
+
+def test_a_larger_buffer_lets_more_frames_wait_in_the_kernel(
+    hosts: list[socket.socket],
+    links: list[tuple[str, str]],
+    loop: PacketLoop,
+    engine: NativeEngine,
+) -> None:
+    """Where the interface's own queues say what goes first, the frames have to be there."""
+    shaped = links[1][0]
+    loop.remove_port(1)
+    engine.options.send_buffer = 8 << 20
+    with open_socket(shaped) as mine:
+        loop.add_port(1, mine)
+        slow = ["root", "tbf", "rate", "8kbit", "burst", "2000", "limit", "1000000"]
+        subprocess.run(["tc", "qdisc", "add", "dev", shaped, *slow], check=True)
+        for number in range(500):
+            hosts[0].send(frame(1, 1, 1000))
+            if number % 10 == 9:  # never more in flight than the queue holds
+                hosts[0].send(frame(2, 2))
+                assert hosts[2].recv(2048) == frame(2, 2)
+        assert loop.counts(1).tx_packets == 500
+        assert engine.statistics().queue_drops == 0
+        loop.remove_port(1)
+
+
+def test_a_full_port_resumes(
+    hosts: list[socket.socket], links: list[tuple[str, str]], loop: PacketLoop
+) -> None:
+    shaped = links[1][0]
+    subprocess.run(
+        [
+            "tc",
+            "qdisc",
+            "add",
+            "dev",
+            shaped,
+            "root",
+            "tbf",
+            "rate",
+            "20mbit",
+            "burst",
+            "5000",
+            "limit",
+            "1000000",
+        ],
+        check=True,
+    )
+    for number in range(400):
+        hosts[0].send(frame(1, number % 256, 1000) + number.to_bytes(4, "big"))
+        hosts[0].send(frame(2, 1, 1000))
+    hosts[0].send(frame(CPU_PORT, 4))
+    wait_for_cpu(loop)
+    last = -1
+    for _ in range(loop.counts(0).rx_packets - 401 - loop.engine.statistics().queue_drops):
+        data = hosts[1].recv(2048)
+        number = int.from_bytes(data[1000:], "big")
+        assert data[2] == number % 256, "a header with another frame's payload"
+        assert number > last
+        last = number
+    assert last > 32
+
+
+def test_a_vlan_tag_stays_in_the_frame(hosts: list[socket.socket]) -> None:
+    tagged = frame(1, 5)[:12] + b"\x81\x00\x00\x07" + frame(1, 5)[12:]
+    hosts[1].setsockopt(263, 8, 1)  # PACKET_AUXDATA
+    hosts[0].send(tagged)
+    data, ancillary, _, _ = hosts[1].recvmsg(2048, 256)
+    if len(data) == len(tagged) - 4:  # the kernel took it out again, for this socket
+        [(_, _, aux)] = ancillary
+        assert int.from_bytes(aux[16:18], "little") == 7
+    else:
+        assert data == tagged
+
+
+def test_a_removed_port_is_left_alone(hosts: list[socket.socket], loop: PacketLoop) -> None:
+    loop.remove_port(1)
+    hosts[0].send(frame(1, 1))
+    hosts[0].send(frame(2, 1))
+    assert hosts[2].recv(2048) == frame(2, 1)
+    assert loop.counts(1).tx_packets == 0
+    assert loop.lost().unconnected == 1
+    assert loop.ports() == [0, 2]
+
+
+def test_ports_are_checked(loop: PacketLoop) -> None:
+    with socket.socket() as unused:
+        with pytest.raises(ControlError, match="port 511"):
+            loop.add_port(511, unused)
+        with pytest.raises(ControlError, match=f"port {CPU_PORT}"):
+            loop.add_port(CPU_PORT, unused)
+    with pytest.raises(ControlError, match="port 3 has no socket"):
+        loop.remove_port(3)
+
+
+def test_a_loop_can_stop_and_start_again(loop: PacketLoop) -> None:
+    for mark in range(3):
+        loop.start()
+        loop.inject(frame(CPU_PORT, mark))
+        assert wait_for_cpu(loop) == [frame(CPU_PORT, mark)]
+        loop.stop()
+
+
+def test_the_clock_goes_on(loop: PacketLoop) -> None:
+    first = loop.now_us()
+    assert loop.now_us() >= first
+
+
+def test_closing_with_packets_in_flight(engine: NativeEngine) -> None:
+    loop = PacketLoop(engine)
+    loop.inject(frame(CPU_PORT, 1))
+    loop.close()
+    loop.close()
+    assert engine.process([(3, frame(4, 1))]) == [(4, frame(4, 1))]

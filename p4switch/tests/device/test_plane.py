@@ -1,0 +1,248 @@
+"""Both packet planes: packet-out to packet-in, digests, log messages, changing the engine."""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from p4switch.backends.reference.interpreter import Interpreter
+from p4switch.device.device import log_drops
+from p4switch.device.plane import Plane, PythonPlane
+from p4switch.frontend.program import compile_program
+from p4switch.frontend.syntax.parser import parse_text
+from p4switch.packet_io.sockets import open_packet_socket
+from p4switch.targets.v1model.engine import ControlError, Digest, Engine, EngineOptions
+
+from tests.support.machine import PATIENCE, until
+
+CPU_PORT = 510
+
+# A frame for the CPU comes back to it with its first byte changed.
+TEXT = """
+#include <core.p4>
+#include <v1model.p4>
+header h_t { bit<8> a; bit<8> b; }
+struct headers_t { h_t h; }
+struct metadata_t { bit<8> rounds; }
+struct seen_t { bit<8> b; bit<9> port; }
+parser P(packet_in p, out headers_t h, inout metadata_t m, inout standard_metadata_t s) {
+    state start { p.extract(h.h); transition accept; }
+}
+control N(inout headers_t h, inout metadata_t m) { apply {} }
+control I(inout headers_t h, inout metadata_t m, inout standard_metadata_t s) {
+    apply {
+        digest<seen_t>(1, {h.h.b, s.ingress_port});
+        log_msg("b is {}", {h.h.b});
+        for (bit<8> i = 0; i < h.h.a; i = i + 1) { m.rounds = m.rounds + 1; }
+        h.h.a = ANSWER;
+        s.egress_spec = CPU_PORT;
+    }
+}
+control E(inout headers_t h, inout metadata_t m, inout standard_metadata_t s) { apply {} }
+control D(packet_out p, in headers_t h) { apply { p.emit(h); } }
+V1Switch(P(), N(), I(), E(), N(), D()) main;
+"""
+
+
+def program(answer: int) -> str:
+    return TEXT.replace("ANSWER", str(answer)).replace("CPU_PORT", str(CPU_PORT))
+
+
+class Rig:
+    """A plane without ports, and what came out of it."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.frames: queue.Queue[bytes] = queue.Queue()
+        self.digested: queue.Queue[Digest] = queue.Queue()
+        self.plane: Plane = self.plane_kind()({}, CPU_PORT, self.on_frames, self.on_digests)
+
+    def plane_kind(self) -> Callable[..., Plane]:
+        if self.kind == "interpreter":
+            return PythonPlane
+        from p4switch.device.native_plane import NativePlane
+
+        return NativePlane
+
+    def on_frames(self, frames: Sequence[bytes]) -> None:
+        for frame in frames:
+            self.frames.put(frame)
+
+    def on_digests(self, digests: Sequence[Digest]) -> None:
+        for digest in digests:
+            self.digested.put(digest)
+
+    def engine(self, answer: int) -> Engine:
+        checked = compile_program(parse_text(program(answer)))
+        options = EngineOptions(cpu_port=CPU_PORT, packet_budget=100)
+        if self.kind == "interpreter":
+            return Interpreter(checked, options)
+        from p4switch.backends.native.engine import NativeEngine
+
+        return NativeEngine(checked, options)
+
+
+@pytest.fixture(params=["interpreter", "native"])
+def rig(request: pytest.FixtureRequest) -> Iterator[Rig]:
+    if request.param == "native" and shutil.which("cc") is None:
+        pytest.skip("needs a C compiler")
+    made = Rig(request.param)
+    yield made
+    made.plane.close()
+
+
+def test_a_frame_to_the_cpu_comes_back(rig: Rig) -> None:
+    rig.plane.use(rig.engine(7))
+    rig.plane.inject(b"\1\2rest")
+    assert rig.frames.get(timeout=PATIENCE) == b"\7\2rest"
+
+
+def test_many_frames_come_back_in_order(rig: Rig) -> None:
+    rig.plane.use(rig.engine(7))
+    payloads = [number.to_bytes(2, "big") for number in range(200)]
+    for payload in payloads:
+        rig.plane.inject(b"\1\2" + payload)
+    received = [rig.frames.get(timeout=PATIENCE) for _ in payloads]
+    assert received == [b"\7\2" + payload for payload in payloads]
+
+
+def test_digests_come_out(rig: Rig) -> None:
+    rig.plane.use(rig.engine(7))
+    rig.plane.inject(b"\1\x42")
+    digest = rig.digested.get(timeout=PATIENCE)
+    assert (digest.name, digest.values) == ("seen_t", (0x42, CPU_PORT))
+
+
+def test_messages_of_the_program_are_logged(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "p4switch")
+    messages: queue.Queue[str] = queue.Queue()
+
+    class Listener(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            messages.put(record.getMessage())
+
+    listener = Listener()
+    logging.getLogger("p4switch").addHandler(listener)
+    try:
+        rig.plane.use(rig.engine(7))
+        rig.plane.inject(b"\1\x42")
+        assert messages.get(timeout=PATIENCE) == "b is 66"
+    finally:
+        logging.getLogger("p4switch").removeHandler(listener)
+
+
+def test_what_is_dropped_over_its_budget_is_counted_and_logged(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert rig.plane.statistics().extra == {}
+    rig.plane.use(rig.engine(7))
+    for rounds in (99, 98, 200):  # and a pass of ingress, and one of egress
+        rig.plane.inject(bytes([rounds, 2]))
+    rig.plane.inject(b"\1\3")
+    assert rig.frames.get(timeout=PATIENCE) == b"\7\2"
+    assert rig.frames.get(timeout=PATIENCE) == b"\7\3"
+    assert rig.plane.statistics().extra == {"over_budget": 2}
+    log_drops(rig.plane.statistics())
+    assert "over_budget: 2 packets dropped" in caplog.text
+    assert "--packet-budget" in caplog.text
+
+
+def test_an_interrupted_plane_takes_in_nothing(rig: Rig) -> None:
+    rig.plane.interrupt()
+    rig.plane.use(rig.engine(7))
+    rig.plane.inject(b"\1\2")
+    assert rig.frames.get(timeout=PATIENCE) == b"\7\2", "there was no engine to interrupt"
+    rig.plane.interrupt()
+    rig.plane.inject(b"\1\2")
+    rig.plane.use(rig.engine(8))
+    rig.plane.inject(b"\1\3")
+    assert rig.frames.get(timeout=PATIENCE) == b"\x08\3"
+
+
+@pytest.mark.slow
+def test_another_engine_takes_over(rig: Rig) -> None:
+    for answer in (7, 8, 9):
+        rig.plane.use(rig.engine(answer))
+        rig.plane.inject(b"\1\2")
+        assert rig.frames.get(timeout=PATIENCE) == bytes([answer, 2])
+
+
+def test_the_clock_runs(rig: Rig) -> None:
+    rig.plane.use(rig.engine(7))
+    first = rig.plane.now_us()
+    rig.plane.inject(b"\1\2")
+    rig.frames.get(timeout=PATIENCE)
+    assert rig.plane.now_us() > first
+
+
+@pytest.mark.parametrize("tag", ["81000007", "81000000", "88a8e123"])
+def test_a_vlan_tag_reaches_the_program(rig: Rig, veth: tuple[str, str], tag: str) -> None:
+    """The kernel takes the outer tag out of a frame; the plane puts it back.
+
+    Sent until both have come: a busy kernel may drop frames between two interfaces.
+    """
+    ours, theirs = open_packet_socket(veth[0]), open_packet_socket(veth[1])
+    plane = rig.plane_kind()({1: ours}, CPU_PORT, rig.on_frames, rig.on_digests)
+    tagged = bytes(12) + bytes.fromhex(tag) + b"\x88\xb5" + bytes(range(50))
+    untagged = tagged[:12] + tagged[16:]
+    seen: set[bytes] = set()
+
+    def both_came() -> bool:
+        theirs.send(tagged)
+        theirs.send(untagged)
+        with suppress(queue.Empty):
+            while len(seen) < 2:
+                seen.add(rig.frames.get(timeout=1.0))
+        return len(seen) == 2
+
+    try:
+        plane.use(rig.engine(7))
+        until(both_came, "both frames")
+        assert seen == {b"\7" + tagged[1:], b"\7" + untagged[1:]}
+    finally:
+        plane.close()
+        ours.close()
+        theirs.close()
+
+
+def test_without_an_engine_nothing_can_be_injected(rig: Rig) -> None:
+    with pytest.raises(ControlError, match="no program runs"):
+        rig.plane.inject(b"\1\2")
+
+
+def test_without_a_cpu_port_nothing_can_be_injected(rig: Rig) -> None:
+    nothing: Any = lambda _: None  # noqa: E731
+    plane = rig.plane_kind()({}, None, nothing, nothing)
+    checked = rig.engine(7)
+    checked.options.cpu_port = None
+    try:
+        plane.use(checked)
+        with pytest.raises(ControlError, match="no CPU port"):
+            plane.inject(b"\1\2")
+    finally:
+        plane.close()
+
+
+def test_a_loop_that_has_seen_the_end_before_it_is_woken_is_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The loop may be awake for another reason when `close` begins."""
+    nothing: Any = lambda _: None  # noqa: E731
+    plane = PythonPlane({}, None, nothing, nothing)
+
+    def ends_first(descriptor: int, value: int) -> None:
+        os.eventfd_write(descriptor, value)
+        plane._thread.join()
+        os.eventfd_write(descriptor, value)
+
+    monkeypatch.setattr("p4switch.device.plane.eventfd_write", ends_first)
+    plane.close()
+    plane.close()
