@@ -99,8 +99,14 @@ def test_the_command_runs(environment: Path) -> None:
     shown = subprocess.run(
         [environment / "p4switch", "--help"], capture_output=True, text=True, check=True
     )
-    for command in ("run", "compile", "stf", "explain"):
+    for command in ("run", "compile", "stf", "explain", "demo"):
         assert command in shown.stdout
+
+
+def test_the_demo_runs(environment: Path, tmp_path: Path) -> None:
+    command = [environment / "p4switch", "demo", "--in-process", "--format", "json"]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert len(shown.stdout.splitlines()) == 5
 
 
 def test_a_program_compiles_and_runs(environment: Path, tmp_path: Path) -> None:

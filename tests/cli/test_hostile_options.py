@@ -64,6 +64,7 @@ BASES: dict[str, list[str]] = {
     "p4switch compile": ["program.p4"],
     "p4switch stf": ["program.p4", "script.stf"],
     "p4switch explain": ["program.p4", "--packet", "00"],
+    "p4switch demo": ["--in-process"],
 }
 PROGRAM = """
 #include <core.p4>
