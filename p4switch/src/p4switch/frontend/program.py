@@ -9,9 +9,9 @@ from p4switch import ir
 from p4switch.frontend import reach
 from p4switch.frontend.constants import constants
 from p4switch.frontend.declarations import instantiate, parameters, unreached
-from p4switch.frontend.expressions import resolve
+from p4switch.frontend.expressions import expressions, resolve
 from p4switch.frontend.names import scope
-from p4switch.frontend.names.unit import Body, Compiler, declare
+from p4switch.frontend.names.compilation import Body, Compiler, declare
 from p4switch.frontend.statements import callables, statements
 from p4switch.frontend.syntax import ast
 from p4switch.frontend.syntax.parser import parse_program
@@ -37,12 +37,24 @@ def compile_program(source: ast.SourceProgram, *, by_reference: bool = True) -> 
         return _Program(source).compile(by_reference)
 
 
+class _Rules:
+    """The rules of all layers, for each to use those above it."""
+
+    expression = staticmethod(expressions.evaluate)
+    statement = staticmethod(statements.one)
+    function = staticmethod(callables.function)
+    block = staticmethod(instantiate.block)
+    anonymous = staticmethod(instantiate.anonymous)
+    construct = staticmethod(instantiate.construct_here)
+    instantiation = staticmethod(instantiate.instantiation)
+
+
 class _Program:
     """One compilation."""
 
     def __init__(self, source: ast.SourceProgram) -> None:
         self.source = source
-        self.compiler = Compiler(source.lines)
+        self.compiler = Compiler(source.lines, _Rules())
         self.body = Body(self.compiler, self.compiler.top, self.compiler.globals, "constant")
 
     def compile(self, by_reference: bool) -> ir.Program:

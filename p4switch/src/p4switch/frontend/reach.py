@@ -11,7 +11,8 @@ from p4switch.midend.references import pass_by_reference
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from p4switch.frontend.names.unit import Compiler, Unit
+    from p4switch.frontend.names.compilation import Compiler
+    from p4switch.frontend.names.scope import Unit
 
 
 class _Walk:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from p4switch import ir
-from p4switch.frontend.expressions import expressions
-from p4switch.frontend.names.operands import Operand, Value, describe
+from p4switch.frontend.names.operands import describe
+from p4switch.frontend.names.values import Operand, Value
 from p4switch.frontend.types import types
 
 if TYPE_CHECKING:
-    from p4switch.frontend.names.unit import Body
+    from p4switch.frontend.names.compilation import Body
     from p4switch.frontend.syntax import ast
     from p4switch.position import Position
 
@@ -47,7 +47,7 @@ def known_expression(expression: ir.Expression | None) -> bool:
 
 def integer(body: Body, expression: ast.Expression, what: str) -> int:
     """Evaluate an expression that must be an integer known when compiling."""
-    operand = expressions.evaluate(body, expression)
+    operand = body.compiler.rules.expression(body, expression)
     if isinstance(operand, Value) and isinstance(
         types.underlying(operand.type), (types.Bits, types.Int, types.Parameter)
     ):

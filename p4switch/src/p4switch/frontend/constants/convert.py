@@ -6,20 +6,20 @@ from typing import TYPE_CHECKING
 
 from p4switch import ir
 from p4switch.frontend.constants import constants
-from p4switch.frontend.names.operands import (
+from p4switch.frontend.names.operands import describe
+from p4switch.frontend.names.values import (
     DefaultValue,
     DontCareValue,
     InvalidValue,
     ListValue,
     Operand,
     Value,
-    describe,
     type_of,
 )
 from p4switch.frontend.types import types
 
 if TYPE_CHECKING:
-    from p4switch.frontend.names.unit import Body
+    from p4switch.frontend.names.compilation import Body
     from p4switch.position import Position
 
 

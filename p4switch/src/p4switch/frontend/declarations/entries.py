@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 from p4switch import ir
 from p4switch.frontend.constants import constants, convert
-from p4switch.frontend.declarations import parsers, tables
-from p4switch.frontend.expressions import expressions, resolve
+from p4switch.frontend.declarations import parsers, table_actions
+from p4switch.frontend.expressions import evaluation, resolve
 from p4switch.frontend.syntax import ast
 from p4switch.frontend.types import types
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from p4switch.frontend.names.unit import Body
+    from p4switch.frontend.names.compilation import Body
 
 _EXACT_ONLY = ("exact",)
 
@@ -23,8 +23,8 @@ def entries(
     body: Body,
     node: ast.TableDeclaration,
     keys: Sequence[ir.Key],
-    listed: Sequence[tables.Listed],
-    properties: tables.Properties,
+    listed: Sequence[table_actions.Listed],
+    properties: table_actions.Properties,
 ) -> tuple[ir.Entry, ...]:
     """Lower the entries of a table, with the priorities the specification gives them."""
     if not node.entries:
@@ -39,8 +39,8 @@ def entries(
         action = item.action
         if item.constant and node.entries_constant:
             raise body.error(item.position, "all entries are const already")
-        choice = tables.choose(
-            body, listed, action.name, action.arguments or (), tables.ENTRY, action.position
+        choice = table_actions.choose(
+            body, listed, action.name, action.arguments or (), table_actions.ENTRY, action.position
         )
         made.append(
             ir.Entry(
@@ -62,14 +62,14 @@ def entries(
 
 def _key_type(body: Body, element: ast.KeyElement) -> types.Type:
     with body.capture():
-        return convert.plain(body, expressions.evaluate(body, element.expression)).type
+        return convert.plain(body, evaluation.evaluate(body, element.expression)).type
 
 
 def _priorities(
     body: Body,
     node: ast.TableDeclaration,
     keys: Sequence[ir.Key],
-    properties: tables.Properties,
+    properties: table_actions.Properties,
 ) -> list[int | None]:
     """Work out priorities (specification 1.2.5, section 14.2.1.4)."""
     written = [

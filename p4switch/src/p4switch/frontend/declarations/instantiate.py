@@ -11,9 +11,11 @@ from p4switch.frontend.declarations import parsers, tables
 from p4switch.frontend.expressions import arguments, infer, resolve
 from p4switch.frontend.expressions.builtins import PACKETS
 from p4switch.frontend.names import scope
-from p4switch.frontend.names.operands import EntityOperand, Operand, describe
-from p4switch.frontend.names.unit import Body, Compiler, Unit, declare
-from p4switch.frontend.statements import callables, statements
+from p4switch.frontend.names.compilation import Body, Compiler, declare
+from p4switch.frontend.names.operands import EntityOperand, describe
+from p4switch.frontend.names.scope import Unit
+from p4switch.frontend.names.values import Operand
+from p4switch.frontend.statements import bodies, callables, statements
 from p4switch.frontend.syntax import ast
 from p4switch.frontend.types import types
 
@@ -242,16 +244,6 @@ def _unify_entity(compiler: Compiler, wanted: types.Type, entity: scope.Entity) 
 # --- Externs ---------------------------------------------------------------------------------
 
 
-def extern_scope(compiler: Compiler, kind: types.Extern) -> scope.Scope:
-    """Give the scope in which an extern's methods are declared."""
-    known = compiler.extern_scopes.get(kind)
-    if known is None:
-        generic = compiler.generics[kind.declaration]
-        known = resolve.bind(generic.scope, kind.declaration.type_parameters, kind.arguments)
-        compiler.extern_scopes[kind] = known
-    return known
-
-
 def _extern(
     body: Body,
     kind: types.Extern,
@@ -271,7 +263,7 @@ def _extern(
     if kind.name in PACKETS:
         raise body.error(position, f"a '{kind.name}' cannot be made")
     parameters = _constructor_parameters(body, kind.declaration, given, position)
-    names = extern_scope(body.compiler, kind)
+    names = resolve.extern_scope(body.compiler, kind)
     constant = Body(body.compiler, body.unit, body.scope, "constant")
     bounds = arguments.evaluate(constant, parameters, given, what, position)
     bounds = arguments.with_defaults(constant, bounds, parameters, names)
@@ -484,7 +476,7 @@ def _block(
         states = parsers.states(body, declaration)
     else:
         assert declaration.body is not None
-        statements.block(body, declaration.body)
+        bodies.block(body, declaration.body)
     made = ir.Block(
         entity.name,
         body.kind,

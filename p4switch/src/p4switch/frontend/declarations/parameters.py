@@ -9,7 +9,7 @@ from p4switch.frontend.syntax import ast
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from p4switch.frontend.names.unit import Compiler
+    from p4switch.frontend.names.compilation import Compiler
 
 
 def check_declaration(compiler: Compiler, item: ast.Declaration) -> None:

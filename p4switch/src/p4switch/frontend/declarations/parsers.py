@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING
 from p4switch import ir
 from p4switch.frontend.constants import constants as folding
 from p4switch.frontend.constants import convert
-from p4switch.frontend.expressions import expressions, resolve
+from p4switch.frontend.expressions import evaluation, resolve
 from p4switch.frontend.names import scope
-from p4switch.frontend.names.operands import EntityOperand, ListValue, Value
-from p4switch.frontend.names.unit import suggestion
-from p4switch.frontend.statements import statements
+from p4switch.frontend.names.compilation import suggestion
+from p4switch.frontend.names.operands import EntityOperand
+from p4switch.frontend.names.values import ListValue, Value
+from p4switch.frontend.statements import bodies
 from p4switch.frontend.syntax import ast
 from p4switch.frontend.types import types
 
 if TYPE_CHECKING:
-    from p4switch.frontend.names.unit import Body
+    from p4switch.frontend.names.compilation import Body
     from p4switch.position import Position
 
 _FINAL = ("accept", "reject")
@@ -68,7 +69,7 @@ def _ends(states: dict[str, ir.State]) -> bool:
 
 def _state(body: Body, state: ast.ParserState, names: set[str]) -> ir.State:
     with body.capture() as code, body.nested_scope():
-        statements.several(body, state.body)
+        bodies.several(body, state.body)
         transition = state.transition
         lowered: ir.Goto | ir.Select
         if transition is None:
@@ -90,7 +91,7 @@ def _check_state(body: Body, name: str, names: set[str], position: Position) -> 
 
 
 def _select(body: Body, node: ast.Select, names: set[str]) -> ir.Select | ir.Goto:
-    operands = expressions.sequence(body, node.subjects)
+    operands = evaluation.sequence(body, node.subjects)
     subjects = [convert.plain(body, operand) for operand in operands]
     kinds = [s.type for s in subjects]
     for subject in subjects:
@@ -235,7 +236,7 @@ def _known(body: Body, key: ast.Expression, kind: types.Type) -> Value:
 def _constant_code(body: Body, key: ast.Expression, kind: types.Type) -> Value:
     """Evaluate a value of a key set; it may not do anything."""
     with body.capture() as code:
-        operand = expressions.evaluate(body, key)
+        operand = evaluation.evaluate(body, key)
     if code:
         raise body.error(key.position, "a key set cannot have side effects")
     if isinstance(operand, EntityOperand) and isinstance(operand.entity, scope.ValueSetEntity):

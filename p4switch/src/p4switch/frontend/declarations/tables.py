@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from p4switch import ir
 from p4switch.frontend.constants import constants, convert
-from p4switch.frontend.declarations import entries, instantiate
-from p4switch.frontend.expressions import arguments, expressions, resolve
+from p4switch.frontend.declarations import entries
+from p4switch.frontend.declarations.table_actions import DEFAULT, ENTRY, Listed, Properties, choose
+from p4switch.frontend.expressions import arguments, evaluation, resolve
 from p4switch.frontend.names import scope
-from p4switch.frontend.names.operands import EntityOperand, Operand, Value, describe
-from p4switch.frontend.names.unit import Body, given_name, suggestion
+from p4switch.frontend.names.compilation import Body, suggestion
+from p4switch.frontend.names.operands import EntityOperand, describe
+from p4switch.frontend.names.scope import given_name
+from p4switch.frontend.names.values import Operand, Value
 from p4switch.frontend.syntax import ast, walk
 from p4switch.frontend.types import types
 
@@ -23,39 +25,8 @@ if TYPE_CHECKING:
 
 _NUMBER = re.compile(r"(?:[0-9]+[ws])?(0[xX]|0[bB]|0[oO])?")
 _BASES = {"0x": "x", "0b": "b", "0o": "o"}
-DEFAULT = "the default action"
-ENTRY = "entries"
 _ONLY = {"defaultonly": ENTRY, "tableonly": DEFAULT}
 _DEFAULT_ONLY = ir.Annotation("defaultonly")
-
-
-@dataclass(slots=True, eq=False)
-class Listed:
-    """An action in a table's list, with what is written there."""
-
-    name: str
-    entity: scope.ActionEntity
-    bound: int
-    """How many directional parameters it has; those arguments are given in the list."""
-    given: dict[str, ast.Expression] = field(default_factory=dict)
-    """What is given there, by parameter."""
-    forbidden: str = ""
-    """What an annotation forbids to use it for."""
-
-
-@dataclass(slots=True, eq=False)
-class Properties:
-    """The properties of a table beside keys, actions and entries."""
-
-    size: int | None = None
-    default: ir.ActionChoice | None = None
-    default_constant: bool = False
-    implementation: ir.ExternInstance | None = None
-    counters: list[ir.ExternInstance] = field(default_factory=list)
-    meters: list[ir.ExternInstance] = field(default_factory=list)
-    support_timeout: bool = False
-    largest_priority_wins: bool = True
-    priority_delta: int = 1
 
 
 def table(outer: Body, node: ast.TableDeclaration) -> scope.TableEntity:
@@ -100,7 +71,7 @@ def table(outer: Body, node: ast.TableDeclaration) -> scope.TableEntity:
 
 def _keys(body: Body, node: ast.TableDeclaration) -> list[ir.Key]:
     elements = node.keys or []
-    operands = expressions.sequence(body, [e.expression for e in elements])
+    operands = evaluation.sequence(body, [e.expression for e in elements])
     keys = []
     for element, operand in zip(elements, operands, strict=True):
         if element.match_kind not in body.compiler.match_kinds:
@@ -181,7 +152,7 @@ def _written(body: Body, node: ast.Expression) -> str | None:
 def _written_member(body: Body, node: ast.Member) -> str | None:
     name = node.name
     with body.capture():
-        base = expressions.evaluate(body, node.base)
+        base = evaluation.evaluate(body, node.base)
     kind = types.resolved(base.type) if isinstance(base, Value) else None
     if isinstance(kind, types.StructLike) and name in kind.fields:
         name = given_name(kind.fields[name].annotations) or name
@@ -293,51 +264,6 @@ def _no_action(
     return ir.ActionChoice(len(listed) - 1)
 
 
-def choose(
-    body: Body,
-    listed: Sequence[Listed],
-    name: str,
-    given: Sequence[ast.Argument],
-    use: str,
-    position: Position,
-) -> ir.ActionChoice:
-    """Lower an action with its data, as a default action or an entry gives it (`use`)."""
-    index = next((i for i, item in enumerate(listed) if item.name == name), None)
-    if index is None:
-        known = suggestion(name, (item.name for item in listed))
-        raise body.error(position, f"'{name}' is not in the table's list of actions{known}")
-    item = listed[index]
-    if item.forbidden == use:
-        raise body.error(position, f"action '{name}' is annotated as not for {use}")
-    parameters = item.entity.declaration.parameters
-    what = f"action '{name}'"
-    # The directional arguments, given in the list of actions, may be repeated here.
-    if len(given) < len(parameters):
-        parameters = parameters[item.bound :]
-    pairs = arguments.match(body, parameters, given, what, position)
-    kinds = {
-        p.name: kind
-        for p, kind in zip(
-            item.entity.declaration.parameters, item.entity.parameter_types, strict=True
-        )
-    }
-    values: dict[str, int] = {}
-    for parameter, argument in pairs:
-        label = f"'{parameter.name}' of {what}"
-        if parameter.direction is not ast.Direction.NONE:
-            if not walk.same(argument.value, item.given.get(parameter.name)):
-                raise body.error(
-                    argument.position, f"{label} must be what stands in the list of actions"
-                )
-            continue
-        value = expressions.value(body, argument.value, kinds[parameter.name], label)
-        if value.constant is None or isinstance(value.constant, str):
-            raise body.error(argument.position, f"{label} must be a number known when compiling")
-        values[parameter.name] = int(value.constant)
-    data = [p.name for p in item.entity.declaration.parameters][item.bound :]
-    return ir.ActionChoice(index, tuple(values[name] for name in data))
-
-
 # --- Properties ------------------------------------------------------------------------------
 
 
@@ -373,7 +299,7 @@ def _properties(
 
 
 def _flag(body: Body, expression: ast.Expression, what: str) -> bool:
-    value = expressions.value(body, expression, types.BOOL, f"'{what}'")
+    value = evaluation.value(body, expression, types.BOOL, f"'{what}'")
     if value.constant is None:
         raise body.error(expression.position, f"'{what}' must be known when compiling")
     return bool(value.constant)
@@ -403,9 +329,9 @@ def _object(body: Body, item: ast.TableProperty) -> ir.ExternInstance:
     annotations = resolve.folded_annotations(body.compiler, item.annotations, body.scope)
     operand: Operand
     if isinstance(item.value, ast.Call):
-        operand = instantiate.construct_here(body, item.value, item.name, annotations)
+        operand = body.compiler.rules.construct(body, item.value, item.name, annotations)
     else:
-        operand = expressions.evaluate(body, item.value)
+        operand = evaluation.evaluate(body, item.value)
     if isinstance(operand, EntityOperand) and isinstance(operand.entity, scope.ExternEntity):
         instance = operand.entity.instance
         if instance is not None:

@@ -13,8 +13,9 @@ from p4switch.frontend.declarations import instantiate
 from p4switch.frontend.expressions import arguments, resolve
 from p4switch.frontend.expressions.builtins import PACKETS
 from p4switch.frontend.names import scope
-from p4switch.frontend.names.operands import Value
-from p4switch.frontend.names.unit import Body, Compiler, Unit
+from p4switch.frontend.names.compilation import Body, Compiler
+from p4switch.frontend.names.scope import Unit
+from p4switch.frontend.names.values import Value
 from p4switch.frontend.statements import callables
 from p4switch.frontend.syntax import ast
 from p4switch.frontend.types import types

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 from p4switch import ir
 from p4switch.frontend.constants import convert
-from p4switch.frontend.expressions import expressions, resolve
-from p4switch.frontend.names.operands import DontCareValue, EntityOperand, Operand, Value, describe
+from p4switch.frontend.expressions import evaluation, resolve
+from p4switch.frontend.names.compilation import Body
+from p4switch.frontend.names.operands import EntityOperand, describe
 from p4switch.frontend.names.scope import ConstantEntity, Entity, ExternEntity
-from p4switch.frontend.names.unit import Body
+from p4switch.frontend.names.values import DontCareValue, Operand, Value
 from p4switch.frontend.syntax import ast
 from p4switch.frontend.types import types
 
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from p4switch.position import Position
 
 _WRITTEN = (ast.Direction.OUT, ast.Direction.INOUT)
+
+
+NO_DIRECTION = "a parameter without a direction is read-only"
 
 
 @dataclass(slots=True, eq=False)
@@ -114,7 +118,7 @@ def evaluate(
     bounds: list[Bound] = []
     for parameter, argument in match(body, parameters, arguments, what, position):
         before = len(body.code)
-        operand = expressions.evaluate(body, argument.value)
+        operand = evaluation.evaluate(body, argument.value)
         bound = Bound(parameter, operand)
         if parameter.direction in _WRITTEN and not isinstance(operand, EntityOperand):
             if isinstance(operand, DontCareValue):
@@ -124,7 +128,7 @@ def evaluate(
                     )
             else:
                 bound.target = lvalue(body, operand, f"the argument for '{parameter.name}'")
-        expressions.settle(body, done, before)
+        evaluation.settle(body, done, before)
         # What an out parameter's argument held before does not matter.
         kept = (
             operand
@@ -158,7 +162,7 @@ def with_defaults(
             result.append(bound)
         elif parameter.default is not None:
             inner = Body(body.compiler, body.unit, names, "constant")
-            result.append(Bound(parameter, expressions.evaluate(inner, parameter.default)))
+            result.append(Bound(parameter, evaluation.evaluate(inner, parameter.default)))
             if inner.code:
                 raise body.error(
                     parameter.default.position, "a default value must be known when compiling"
@@ -173,7 +177,7 @@ def lvalue(body: Body, operand: Operand, what: str) -> Value:
     if operand.read_only:
         raise body.error(operand.position, f"{what} cannot be written to: {operand.read_only}")
     assert operand.expression is not None
-    frozen = expressions.freeze(body, operand.expression)
+    frozen = evaluation.freeze(body, operand.expression)
     return Value(operand.position, operand.type, frozen, None, "")
 
 

@@ -6,23 +6,19 @@ from typing import TYPE_CHECKING
 
 from p4switch import ir
 from p4switch.frontend.constants import constants, convert
-from p4switch.frontend.expressions import arguments, expressions, resolve
-from p4switch.frontend.names.operands import (
-    DontCareValue,
-    MethodOperand,
-    Operand,
-    TypeOperand,
-    Value,
-)
+from p4switch.frontend.expressions import arguments, resolve
+from p4switch.frontend.names.operands import MethodOperand
+from p4switch.frontend.names.values import DontCareValue, Operand, TypeOperand, Value
 from p4switch.frontend.syntax import ast
 from p4switch.frontend.types import types
 
 if TYPE_CHECKING:
+    from p4switch.frontend.names.compilation import Body
     from p4switch.frontend.names.scope import Candidate, ExternEntity
-    from p4switch.frontend.names.unit import Body
 
 PACKETS = ("packet_in", "packet_out")
 _CORE_FUNCTIONS = ("verify", "static_assert")
+SIZE_METHODS = frozenset({"minSizeInBits", "minSizeInBytes", "maxSizeInBits", "maxSizeInBytes"})
 
 
 def is_core(candidate: Candidate) -> bool:
@@ -38,7 +34,7 @@ def method_of_value(body: Body, node: ast.Call, method: MethodOperand) -> Operan
         return _push(body, node, base, name)
     if node.arguments:
         raise body.error(node.position, f"'{name}' takes no arguments")
-    if name in expressions.SIZE_METHODS:
+    if name in SIZE_METHODS:
         assert isinstance(base, (Value, TypeOperand))
         return _size(body, node, base.type, name)
     assert isinstance(base, Value)

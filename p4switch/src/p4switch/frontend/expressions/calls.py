@@ -7,29 +7,30 @@ from typing import TYPE_CHECKING
 
 from p4switch import ir
 from p4switch.frontend.constants import constants, convert
-from p4switch.frontend.declarations import instantiate
-from p4switch.frontend.expressions import arguments, builtins, expressions, infer, resolve
+from p4switch.frontend.expressions import (
+    arguments,
+    builtins,
+    evaluation,
+    infer,
+    resolve,
+)
 from p4switch.frontend.names import scope
+from p4switch.frontend.names.compilation import suggestion
 from p4switch.frontend.names.operands import (
     ApplyResult,
-    DontCareValue,
     EntityOperand,
     FunctionsOperand,
     MethodOperand,
-    Operand,
-    TypeOperand,
-    Value,
     describe,
 )
-from p4switch.frontend.names.unit import suggestion
-from p4switch.frontend.statements import callables
+from p4switch.frontend.names.values import DontCareValue, Operand, TypeOperand, Value
 from p4switch.frontend.syntax import ast
 from p4switch.frontend.types import types
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from p4switch.frontend.names.unit import Body
+    from p4switch.frontend.names.compilation import Body
 
 
 @dataclass(slots=True, eq=False)
@@ -42,7 +43,7 @@ class Signature:
 
 def call(body: Body, node: ast.Call) -> Operand:
     """Check a call; what it does becomes statements, what it gives is the operand."""
-    function = expressions.evaluate(body, node.function)
+    function = evaluation.evaluate(body, node.function)
     if isinstance(function, FunctionsOperand):
         return _functions(body, node, function)
     if isinstance(function, MethodOperand):
@@ -52,11 +53,11 @@ def call(body: Body, node: ast.Call) -> Operand:
             _action(body, node, function.entity)
             return Value(node.position, types.VOID)
         if isinstance(function.entity, scope.GenericEntity):
-            return instantiate.construct_here(body, node)
+            return body.compiler.rules.construct(body, node)
     if isinstance(function, TypeOperand) and isinstance(
         types.resolved(function.type), (types.Extern, types.BlockType, types.PackageType)
     ):
-        return instantiate.construct_here(body, node)
+        return body.compiler.rules.construct(body, node)
     raise body.error(node.position, f"{describe(function)} cannot be called")
 
 
@@ -67,7 +68,7 @@ def _method(body: Body, node: ast.Call, method: MethodOperand) -> Operand:
     base = method.base
     if isinstance(base, (Value, TypeOperand)):
         if isinstance(base, TypeOperand) and method.name == "apply":
-            instance = instantiate.anonymous(body, base.type, node.position)
+            instance = body.compiler.rules.anonymous(body, base.type, node.position)
             return _apply_block(body, node, instance)
         return builtins.method_of_value(body, node, method)
     assert isinstance(base, EntityOperand)
@@ -82,7 +83,7 @@ def _method(body: Body, node: ast.Call, method: MethodOperand) -> Operand:
         return _apply_block(body, node, entity)
     if isinstance(entity, scope.GenericEntity):
         kind = resolve.specialise(body.compiler, entity, (), node.position)
-        return _apply_block(body, node, instantiate.anonymous(body, kind, node.position))
+        return _apply_block(body, node, body.compiler.rules.anonymous(body, kind, node.position))
     raise body.error(method.position, f"{describe(base)} cannot be applied")
 
 
@@ -110,7 +111,7 @@ def _apply_block(body: Body, node: ast.Call, entity: scope.BlockEntity) -> Opera
     bounds = arguments.with_defaults(body, bounds, declaration.parameters, names)
     kinds = [resolve.type_of(body.compiler, b.parameter.type, names) for b in bounds]
     objects = arguments.compile_time(body, bounds, kinds, what)
-    made = instantiate.block(body.compiler, entity, objects, node.position)
+    made = body.compiler.rules.block(body.compiler, entity, objects, node.position)
     variables = []
     for bound in bounds:
         parameter = made.by_name.get(bound.parameter.name)
@@ -138,7 +139,7 @@ def _extern_method(
     chosen = choose(body, candidates, node, what)
     if entity.instance is None:
         return builtins.packet_method(body, node, entity, chosen)
-    names = instantiate.extern_scope(body.compiler, entity.type)
+    names = resolve.extern_scope(body.compiler, entity.type)
     return _call_extern(body, node, entity.instance, chosen, names, what)
 
 
@@ -252,7 +253,7 @@ def _function(
     form = signature(body, declaration, candidate.scope, type_arguments)
     bound_types = _types_of(bounds, declaration, form)
     objects = arguments.compile_time(body, bounds, bound_types, what)
-    made = callables.function(
+    made = body.compiler.rules.function(
         body.compiler, candidate, declaration, type_arguments, objects, node.position
     )
     by_name = {p.name: p.variable for p in made.callable.parameters}
@@ -346,7 +347,7 @@ def _extern_argument(
         raise body.error(bound.operand.position, f"'{parameter.name}' of {what} needs a value")
     value = convert.to_type(body, bound.operand, kind, f"'{parameter.name}' of {what}")
     # What the control plane gives an action counts as known, as in p4c.
-    known = constants.is_known(value) or value.read_only == callables.NO_DIRECTION
+    known = constants.is_known(value) or value.read_only == arguments.NO_DIRECTION
     if direction is ast.Direction.NONE and not known:
         raise body.error(
             bound.operand.position,

@@ -6,34 +6,36 @@ from typing import TYPE_CHECKING
 
 from p4switch import ir
 from p4switch.frontend.constants import constants, convert
-from p4switch.frontend.expressions import calls, operators, resolve, slices
+from p4switch.frontend.expressions import calls, evaluation, operators, resolve, slices
+from p4switch.frontend.expressions.builtins import SIZE_METHODS
 from p4switch.frontend.names import scope
+from p4switch.frontend.names.compilation import suggestion
 from p4switch.frontend.names.operands import (
     ActionRun,
     ApplyResult,
-    DefaultValue,
-    DontCareValue,
     EntityOperand,
     FunctionsOperand,
+    MethodOperand,
+    describe,
+)
+from p4switch.frontend.names.values import (
+    DefaultValue,
+    DontCareValue,
     InvalidValue,
     ListValue,
-    MethodOperand,
     Operand,
     TypeOperand,
     Value,
-    describe,
 )
-from p4switch.frontend.names.unit import suggestion
 from p4switch.frontend.syntax import ast
 from p4switch.frontend.types import types
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from p4switch.frontend.names.unit import Body
+    from p4switch.frontend.names.compilation import Body
     from p4switch.position import Position
 
-SIZE_METHODS = frozenset({"minSizeInBits", "minSizeInBytes", "maxSizeInBits", "maxSizeInBytes"})
 _HEADER_METHODS = frozenset({"isValid", "setValid", "setInvalid"})
 _STACK_METHODS = frozenset({"push_front", "pop_front"})
 
@@ -47,112 +49,6 @@ def evaluate(body: Body, expression: ast.Expression) -> Operand:
             "this can only be written in the key sets of a select, a switch or a table's entries",
         )
     return handler(body, expression)
-
-
-def value(
-    body: Body, expression: ast.Expression, target: types.Type | None = None, what: str = "value"
-) -> Value:
-    """Check an expression that must be a value, and convert it to a type if one is given."""
-    operand = evaluate(body, expression)
-    if target is None:
-        return convert.plain(body, operand)
-    return convert.to_type(body, operand, target, what)
-
-
-def condition(body: Body, expression: ast.Expression, what: str = "the condition") -> Value:
-    """Check an expression that must be a bool."""
-    return value(body, expression, types.BOOL, what)
-
-
-# --- Evaluation order ------------------------------------------------------------------------
-
-
-def is_stable(body: Body, expression: ir.Expression | None) -> bool:
-    """Tell whether no later statement can change what an expression gives."""
-    if expression is None or isinstance(expression, (ir.Const, ir.Invalid)):
-        return True
-    if isinstance(expression, ir.Read):
-        return expression.variable in body.compiler.temporaries
-    if isinstance(expression, (ir.Field, ir.Slice)):
-        return is_stable(body, expression.base)
-    if isinstance(expression, (ir.Cast, ir.Unary)):
-        return is_stable(body, expression.operand)
-    if isinstance(expression, ir.Build):
-        return all(is_stable(body, item) for item in expression.values)
-    return False
-
-
-def spill(body: Body, operand: Operand, mark: int) -> Operand:
-    """Save a value in a temporary at an earlier place of the code.
-
-    For an operand that was evaluated at `mark`, when code came after it that might change it.
-    """
-    if isinstance(operand, ListValue):
-        elements = []
-        for element in operand.elements:
-            before = len(body.code)
-            elements.append(spill(body, element, mark))
-            mark += len(body.code) - before
-        return ListValue(operand.position, elements, operand.names, operand.defaults)
-    if not isinstance(operand, Value) or is_stable(body, operand.expression):
-        return operand
-    expression = operand.expression
-    assert expression is not None
-    saved = ir.Read(expression.type, body.temporary(expression.type))
-    body.code.insert(mark, ir.Assign(saved, expression, position=operand.position))
-    return Value(operand.position, operand.type, saved)
-
-
-def freeze(body: Body, target: ir.Expression, mark: int | None = None) -> ir.Expression:
-    """Evaluate what an l-value depends on once: its run-time indices go to temporaries."""
-    if isinstance(target, ir.Read):
-        return target
-    if isinstance(target, (ir.Field, ir.Slice, ir.Element, ir.StackNext, ir.StackLast)):
-        before = len(body.code)
-        base = freeze(body, target.base, mark)
-        if mark is not None:
-            mark += len(body.code) - before
-        if isinstance(target, ir.Element):
-            index = target.index
-            if not is_stable(body, index):
-                saved = ir.Read(index.type, body.temporary(index.type))
-                place = len(body.code) if mark is None else mark
-                body.code.insert(place, ir.Assign(saved, index))
-                index = saved
-            if base is target.base and index is target.index:
-                return target
-            return ir.Element(target.type, base, index)
-        if base is target.base:
-            return target
-        if isinstance(target, ir.Field):
-            return ir.Field(target.type, base, target.name)
-        if isinstance(target, ir.Slice):
-            return ir.Slice(target.type, base, target.high, target.low)
-        return type(target)(target.type, base)
-    return target
-
-
-def sequence(body: Body, items: list[ast.Expression]) -> list[Operand]:
-    """Evaluate expressions from left to right, each unharmed by the side effects of later ones."""
-    done: list[tuple[Operand, int]] = []
-    for item in items:
-        before = len(body.code)
-        operand = evaluate(body, item)
-        settle(body, done, before)
-        done.append((operand, len(body.code)))
-    return [operand for operand, _ in done]
-
-
-def settle(body: Body, done: list[tuple[Operand, int]], before: int) -> None:
-    """Spill the operands in `done`, each with its mark, if there is new code since `before`."""
-    if len(body.code) == before:
-        return
-    shift = 0
-    for index, (operand, mark) in enumerate(done):
-        length = len(body.code)
-        saved = spill(body, operand, mark + shift)
-        shift += len(body.code) - length
-        done[index] = (saved, mark + shift)
 
 
 # --- Atoms -----------------------------------------------------------------------------------
@@ -180,12 +76,12 @@ def _string(body: Body, node: ast.Expression) -> Operand:
 
 def _list(body: Body, node: ast.Expression) -> Operand:
     assert isinstance(node, ast.ListExpression)
-    return ListValue(node.position, sequence(body, node.elements), None, node.defaults)
+    return ListValue(node.position, evaluation.sequence(body, node.elements), None, node.defaults)
 
 
 def _record(body: Body, node: ast.Expression) -> Operand:
     assert isinstance(node, ast.RecordExpression)
-    elements = sequence(body, list(node.fields.values()))
+    elements = evaluation.sequence(body, list(node.fields.values()))
     return ListValue(node.position, elements, list(node.fields), node.defaults)
 
 
@@ -247,7 +143,7 @@ def _this(body: Body, node: ast.Expression) -> Operand:
 
 def _member(body: Body, node: ast.Expression) -> Operand:
     assert isinstance(node, ast.Member)
-    base = evaluate(body, node.base)
+    base = evaluation.evaluate(body, node.base)
     if isinstance(base, ListValue):
         base = convert.plain(body, base)
     if isinstance(base, Value):
@@ -346,11 +242,11 @@ def _member_of_apply(body: Body, node: ast.Member, base: ApplyResult) -> Operand
 
 def _index(body: Body, node: ast.Expression) -> Operand:
     assert isinstance(node, ast.Index)
-    base = convert.plain(body, evaluate(body, node.base))
+    base = convert.plain(body, evaluation.evaluate(body, node.base))
     mark = len(body.code)
-    index = convert.plain(body, evaluate(body, node.index))
+    index = convert.plain(body, evaluation.evaluate(body, node.index))
     if len(body.code) > mark and base.read_only is None:
-        saved = spill(body, base, mark)
+        saved = evaluation.spill(body, base, mark)
         assert isinstance(saved, Value)
         base = saved
     kind = types.resolved(base.type)
@@ -399,7 +295,7 @@ def _tuple_element(
 
 def _unary(body: Body, node: ast.Expression) -> Operand:
     assert isinstance(node, ast.Unary)
-    operand = convert.plain(body, evaluate(body, node.operand))
+    operand = convert.plain(body, evaluation.evaluate(body, node.operand))
     return operators.unary(body, node.operator, operand, node.position)
 
 
@@ -411,15 +307,15 @@ def _binary(body: Body, node: ast.Expression) -> Operand:
     while isinstance(first, ast.Binary):
         chain.append(first)
         first = first.left
-    left = evaluate(body, first)
+    left = evaluation.evaluate(body, first)
     for link in reversed(chain):
         if link.operator in ("&&", "||"):
             left = _logical(body, link, left)
             continue
         mark = len(body.code)
-        right = evaluate(body, link.right)
+        right = evaluation.evaluate(body, link.right)
         if len(body.code) > mark:
-            left = spill(body, left, mark)
+            left = evaluation.spill(body, left, mark)
         left = operators.binary(body, link.operator, left, right, link.position)
     return left
 
@@ -428,7 +324,7 @@ def _logical(body: Body, node: ast.Binary, left_operand: Operand) -> Operand:
     name = f"the operand of '{node.operator}'"
     left = convert.to_type(body, left_operand, types.BOOL, name)
     with body.capture() as code:
-        right = condition(body, node.right, name)
+        right = evaluation.condition(body, node.right, name)
     decides = node.operator == "||"  # the value of the left operand that settles the result
     if left.constant is not None:
         if left.constant is decides:
@@ -475,11 +371,11 @@ def _may_fail(body: Body, expression: ir.Expression | None) -> bool:
 
 def _ternary(body: Body, node: ast.Expression) -> Operand:
     assert isinstance(node, ast.Ternary)
-    test = condition(body, node.condition, "the condition of '?:'")
+    test = evaluation.condition(body, node.condition, "the condition of '?:'")
     with body.capture() as then_code:
-        then_operand = evaluate(body, node.then)
+        then_operand = evaluation.evaluate(body, node.then)
     with body.capture() as other_code:
-        other_operand = evaluate(body, node.other)
+        other_operand = evaluation.evaluate(body, node.other)
     then, other = operators.common(body, then_operand, other_operand, node.position, "?:")
     if test.constant is not None:
         body.code.extend(then_code if test.constant else other_code)
@@ -504,7 +400,7 @@ def _ternary(body: Body, node: ast.Expression) -> Operand:
 def _cast(body: Body, node: ast.Expression) -> Operand:
     assert isinstance(node, ast.Cast)
     target = resolve.type_of(body.compiler, node.type, body.scope)
-    return convert.explicit(body, evaluate(body, node.operand), target, node.position)
+    return convert.explicit(body, evaluation.evaluate(body, node.operand), target, node.position)
 
 
 def _call(body: Body, node: ast.Expression) -> Operand:

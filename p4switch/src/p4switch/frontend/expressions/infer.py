@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from p4switch.frontend.expressions import resolve
-from p4switch.frontend.names.operands import ListValue, Operand, Value
+from p4switch.frontend.names.values import ListValue, Operand, Value
 from p4switch.frontend.types import types
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from p4switch.frontend.names.unit import Compiler
+    from p4switch.frontend.names.compilation import Compiler
     from p4switch.position import Position
 
 

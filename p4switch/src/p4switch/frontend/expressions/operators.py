@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 
 from p4switch import ir
 from p4switch.frontend.constants import constants, convert
-from p4switch.frontend.names.operands import InvalidValue, ListValue, Operand, Value, describe
+from p4switch.frontend.names.operands import describe
+from p4switch.frontend.names.values import InvalidValue, ListValue, Operand, Value
 from p4switch.frontend.types import types
 
 if TYPE_CHECKING:
-    from p4switch.frontend.names.unit import Body
+    from p4switch.frontend.names.compilation import Body
     from p4switch.position import Position
 
 _EQUALITY = ("==", "!=")

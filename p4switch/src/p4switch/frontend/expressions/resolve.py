@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from p4switch import ir
 from p4switch.frontend.constants import constants
-from p4switch.frontend.expressions import expressions
+from p4switch.frontend.expressions import evaluation
 from p4switch.frontend.names import scope
-from p4switch.frontend.names.unit import Body, Compiler, suggestion
+from p4switch.frontend.names.compilation import Body, Compiler, suggestion
 from p4switch.frontend.syntax import ast, walk
 from p4switch.frontend.types import types
 from p4switch.position import P4Error
@@ -187,6 +187,16 @@ def bind(outer: Scope, parameters: Sequence[str], arguments: Sequence[types.Type
     return inner
 
 
+def extern_scope(compiler: Compiler, kind: types.Extern) -> Scope:
+    """Give the scope in which an extern's methods are declared."""
+    known = compiler.extern_scopes.get(kind)
+    if known is None:
+        generic = compiler.generics[kind.declaration]
+        known = bind(generic.scope, kind.declaration.type_parameters, kind.arguments)
+        compiler.extern_scopes[kind] = known
+    return known
+
+
 def _fill(
     compiler: Compiler, made: types.StructLike, declaration: ast.StructLike, names: Scope
 ) -> None:
@@ -316,7 +326,7 @@ def _argument(compiler: Compiler, expression: ast.Expression, names: Scope) -> i
             return _member(expression, names)
         return written(expression)
     body = Body(compiler, compiler.top, names, "constant")
-    folded = constants.scalar(expressions.evaluate(body, expression))
+    folded = constants.scalar(evaluation.evaluate(body, expression))
     if folded is None:
         raise compiler.error(expression.position, "an annotation's argument must be a constant")
     return folded

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from p4switch import ir
 from p4switch.frontend.constants import constants, convert
-from p4switch.frontend.expressions import expressions, operators
-from p4switch.frontend.names.operands import Operand, Value
+from p4switch.frontend.expressions import evaluation, operators
+from p4switch.frontend.names.values import Operand, Value
 from p4switch.frontend.syntax import ast
 from p4switch.frontend.types import types
 
 if TYPE_CHECKING:
-    from p4switch.frontend.names.unit import Body
+    from p4switch.frontend.names.compilation import Body
     from p4switch.position import Position
 
 RUN_TIME_BOUND = "it is a slice whose place is known at run time only; assign to it with '='"
@@ -21,7 +21,7 @@ RUN_TIME_BOUND = "it is a slice whose place is known at run time only; assign to
 def constant(body: Body, node: ast.Expression) -> Operand:
     """Check `base[high:low]`."""
     assert isinstance(node, ast.Slice)
-    base = convert.plain(body, expressions.evaluate(body, node.base))
+    base = convert.plain(body, evaluation.evaluate(body, node.base))
     high = constants.integer(body, node.high, "the upper bound of a slice")
     low = constants.integer(body, node.low, "the lower bound of a slice")
     return _take(body, base, high, low, node.position)
@@ -51,7 +51,7 @@ def _take(body: Body, base: Value, high: int, low: int, position: Position) -> V
 def plus(body: Body, node: ast.Expression) -> Operand:
     """Check `base[low +: width]` where it is read, or where it is a constant slice."""
     assert isinstance(node, ast.PlusSlice)
-    operands = expressions.sequence(body, [node.base, node.low])
+    operands = evaluation.sequence(body, [node.base, node.low])
     base, low = (convert.plain(body, operand) for operand in operands)
     width = constants.integer(body, node.width, "the width of a slice")
     if width <= 0:
@@ -69,7 +69,7 @@ def assign(body: Body, node: ast.PlusSlice, target: Value, value: Value) -> None
 
     `target` is the base as an l-value; bits beyond it are not written.
     """
-    low = convert.plain(body, expressions.evaluate(body, node.low))
+    low = convert.plain(body, evaluation.evaluate(body, node.low))
     kind = target.type
     if not isinstance(kind, types.Bits) or not isinstance(value.type, types.Bits):
         raise body.error(node.position, f"only bit<> and int<> can be sliced, not '{kind}'")

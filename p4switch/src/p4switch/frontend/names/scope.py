@@ -6,15 +6,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from p4switch import ir
-from p4switch.frontend.names.operands import Value
+from p4switch.frontend.names.values import Value
 from p4switch.frontend.syntax import ast
 from p4switch.position import NOWHERE, Position
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from p4switch.frontend.names.operands import Operand
-    from p4switch.frontend.names.unit import Unit
+    from p4switch.frontend.names.values import Operand
     from p4switch.frontend.types import types
 
 
@@ -25,6 +24,36 @@ class Entity:
     position: Position = NOWHERE
     parameter: bool = False
     """A parameter, of a call or of a constructor."""
+
+
+Content = ir.Table | ir.Callable | ir.ExternInstance | ir.ValueSet
+
+
+@dataclass(slots=True, eq=False)
+class Unit:
+    """A place with a control-plane name: the top level or one block instance.
+
+    `contents` are its tables, actions, extern objects, value sets and nested instances, in
+    order of declaration. `actions` maps actions of the top level to this unit's use of them.
+    """
+
+    name: str
+    contents: list[Content | Entity] = field(default_factory=list)
+
+    def qualified(self, name: str, annotations: tuple[ir.Annotation, ...] = ()) -> str:
+        """Give the control-plane name of something declared here (`@name`, absolute names)."""
+        name = given_name(annotations) or name
+        if name.startswith("."):
+            return name[1:]
+        return f"{self.name}.{name}" if self.name else name
+
+
+def given_name(annotations: tuple[ir.Annotation, ...]) -> str | None:
+    """Give the name that a `@name` annotation sets; the first one counts."""
+    for annotation in annotations:
+        if annotation.name == "name" and annotation.arguments:
+            return str(annotation.arguments[0])
+    return None
 
 
 @dataclass(slots=True, eq=False)

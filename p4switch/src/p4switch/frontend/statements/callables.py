@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 from p4switch import ir
 from p4switch.frontend.expressions import arguments, resolve
 from p4switch.frontend.names import scope
-from p4switch.frontend.names.unit import Body, Compiler, FunctionUnit, Unit, declare
-from p4switch.frontend.statements import statements
+from p4switch.frontend.names.compilation import Body, Compiler, FunctionUnit, declare
+from p4switch.frontend.names.scope import Unit
+from p4switch.frontend.statements import bodies
 from p4switch.frontend.syntax import ast
 from p4switch.frontend.types import types
 
 if TYPE_CHECKING:
     from p4switch.position import Position
 
-NO_DIRECTION = "a parameter without a direction is read-only"
 READ_ONLY_IN = "an 'in' parameter is read-only"
 
 
@@ -74,8 +74,8 @@ def _function(
         result = compiler.variable(f"{full_name}_result", lowered)
     body.result, body.result_type = result, returns
     body.scope = scope.Scope(inner)
-    statements.block(body, declaration.body)
-    if result is not None and not statements.always_returns(body.code):
+    bodies.block(body, declaration.body)
+    if result is not None and not bodies.always_returns(body.code):
         raise compiler.error(
             declaration.position,
             f"function '{declaration.name}' can end without returning a value",
@@ -106,7 +106,7 @@ def parameter_of(
     if parameter.direction is ast.Direction.IN:
         read_only = READ_ONLY_IN
     elif parameter.direction is ast.Direction.NONE:
-        read_only = NO_DIRECTION
+        read_only = arguments.NO_DIRECTION
     entity = scope.VariableEntity(kind, ir.Read(variable.type, variable), read_only)
     entity.position = parameter.position
     entity.parameter = True
@@ -150,7 +150,7 @@ def action(body: Body, declaration: ast.ActionDeclaration) -> scope.ActionEntity
             )
         parameters.append(parameter_of(inner, names, parameter, kind, inner.local_names))
     inner.scope = scope.Scope(names)
-    statements.block(inner, declaration.body)
+    bodies.block(inner, declaration.body)
     made = ir.Callable(
         full_name,
         tuple(parameters),

@@ -6,28 +6,28 @@ from typing import TYPE_CHECKING
 
 from p4switch import ir
 from p4switch.frontend.constants import convert
-from p4switch.frontend.expressions import expressions, resolve
+from p4switch.frontend.expressions import evaluation, resolve
 from p4switch.frontend.names import scope
-from p4switch.frontend.names.operands import Value
-from p4switch.frontend.names.unit import declare
-from p4switch.frontend.statements import statements
+from p4switch.frontend.names.compilation import declare
+from p4switch.frontend.names.values import Value
+from p4switch.frontend.statements import bodies
 from p4switch.frontend.syntax import ast
 from p4switch.frontend.types import types
 
 if TYPE_CHECKING:
-    from p4switch.frontend.names.unit import Body
+    from p4switch.frontend.names.compilation import Body
 
 
 def for_statement(body: Body, node: ast.Statement) -> None:
     """Lower `for (init; condition; update) body`."""
     assert isinstance(node, ast.For)
     with body.nested_scope():
-        statements.several(body, node.init)
+        bodies.several(body, node.init)
         with body.capture() as condition_code:
-            test = expressions.condition(body, node.condition, "the condition of 'for'")
+            test = evaluation.condition(body, node.condition, "the condition of 'for'")
             condition = convert.lowered(body, test)
         with body.capture() as update:
-            statements.several(body, node.update)
+            bodies.several(body, node.update)
         code = _body(body, node.body)
     body.emit(ir.Loop(condition_code, condition, code, update), node.position)
 
@@ -35,7 +35,7 @@ def for_statement(body: Body, node: ast.Statement) -> None:
 def _body(body: Body, node: ast.Statement) -> list[ir.Statement]:
     body.loops += 1
     try:
-        return statements.captured(body, node)
+        return bodies.captured(body, node)
     finally:
         body.loops -= 1
 
@@ -83,7 +83,7 @@ def _counter(body: Body, kind: ir.Type, name: str) -> ir.Read:
 
 
 def _over_range(body: Body, node: ast.ForIn, bounds: ast.RangeKeyset, kind: types.Type) -> None:
-    low_operand, high_operand = expressions.sequence(body, [bounds.low, bounds.high])
+    low_operand, high_operand = evaluation.sequence(body, [bounds.low, bounds.high])
     low = convert.to_type(body, low_operand, kind, "the start of the range")
     high = convert.to_type(body, high_operand, kind, "the end of the range")
     if not isinstance(types.underlying(kind), types.Bits):
@@ -95,7 +95,7 @@ def _over_range(body: Body, node: ast.ForIn, bounds: ast.RangeKeyset, kind: type
     # must not decide by itself when to stop.
     count, more = _counter(body, width, "count"), _counter(body, ir.BOOL, "more")
     end = high
-    if not expressions.is_stable(body, high.expression):
+    if not evaluation.is_stable(body, high.expression):
         saved = ir.Read(width, body.temporary(width))
         body.emit(ir.Assign(saved, convert.lowered(body, high)), position)
         end = Value(position, kind, saved)
@@ -113,7 +113,7 @@ def _over_range(body: Body, node: ast.ForIn, bounds: ast.RangeKeyset, kind: type
 
 def _over_elements(body: Body, node: ast.ForIn, kind: types.Type) -> None:
     position = node.position
-    collection = convert.plain(body, expressions.evaluate(body, node.collection))
+    collection = convert.plain(body, evaluation.evaluate(body, node.collection))
     place = _variable(body, node, kind)
     count = _counter(body, ir.BIT32, "count")
     expression = convert.lowered(body, collection)
@@ -122,7 +122,7 @@ def _over_elements(body: Body, node: ast.ForIn, kind: types.Type) -> None:
         if not types.same(source.element, kind):
             raise body.error(position, f"the elements are of type '{source.element}', not '{kind}'")
         length = source.size
-        if not expressions.is_stable(body, expression):
+        if not evaluation.is_stable(body, expression):
             saved = ir.Read(expression.type, body.temporary(expression.type))
             body.emit(ir.Assign(saved, expression), position)
             expression = saved

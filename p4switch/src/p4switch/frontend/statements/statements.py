@@ -6,31 +6,26 @@ from typing import TYPE_CHECKING
 
 from p4switch import ir
 from p4switch.frontend.constants import constants, convert
-from p4switch.frontend.declarations import instantiate
-from p4switch.frontend.expressions import arguments, calls, expressions, operators, resolve, slices
+from p4switch.frontend.expressions import (
+    arguments,
+    calls,
+    evaluation,
+    operators,
+    resolve,
+    slices,
+)
 from p4switch.frontend.names import scope
-from p4switch.frontend.names.operands import EntityOperand, Value
-from p4switch.frontend.names.unit import declare
-from p4switch.frontend.statements import loops, switches
+from p4switch.frontend.names.compilation import declare
+from p4switch.frontend.names.operands import EntityOperand
+from p4switch.frontend.names.values import Value
+from p4switch.frontend.statements import bodies, loops, switches
 from p4switch.frontend.syntax import ast
 from p4switch.frontend.types import types
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
-    from p4switch.frontend.names.unit import Body
-
-
-def block(body: Body, node: ast.Block) -> None:
-    """Lower a block; its declarations are visible inside it only."""
-    with body.nested_scope():
-        several(body, node.body)
-
-
-def several(body: Body, items: Sequence[ast.Statement | ast.Declaration]) -> None:
-    """Lower statements and declarations in the present scope."""
-    for item in items:
-        one(body, item)
+    from p4switch.frontend.names.compilation import Body
 
 
 def one(body: Body, item: ast.Statement | ast.Declaration) -> None:
@@ -44,27 +39,6 @@ def one(body: Body, item: ast.Statement | ast.Declaration) -> None:
     handler(body, item)
 
 
-def captured(body: Body, item: ast.Statement | ast.Declaration) -> list[ir.Statement]:
-    """Lower a statement in a scope of its own and return its code."""
-    with body.capture() as code, body.nested_scope():
-        one(body, item)
-    return code
-
-
-def always_returns(code: Sequence[ir.Statement]) -> bool:
-    """Tell whether the end of some code is never reached."""
-    if not code:
-        return False
-    last = code[-1]
-    if isinstance(last, (ir.Return, ir.Exit)):
-        return True
-    if isinstance(last, ir.If):
-        return always_returns(last.then) and always_returns(last.other)
-    if isinstance(last, ir.Switch):
-        return always_returns(last.default) and all(always_returns(c) for _, c in last.cases)
-    return False
-
-
 # --- Declarations ----------------------------------------------------------------------------
 
 
@@ -75,7 +49,7 @@ def declaration(body: Body, item: ast.Declaration) -> None:
     elif isinstance(item, ast.ConstDeclaration):
         constant(body, item)
     elif isinstance(item, ast.Instantiation) and body.kind == "parser":
-        instantiate.instantiation(body, item)
+        body.compiler.rules.instantiation(body, item)
     else:
         raise body.error(
             item.position,
@@ -93,7 +67,7 @@ def _variable(body: Body, item: ast.VariableDeclaration) -> None:
         )
     value = None
     if item.value is not None:
-        value = expressions.value(body, item.value, kind, f"the initial value of '{item.name}'")
+        value = evaluation.value(body, item.value, kind, f"the initial value of '{item.name}'")
     name = f"{body.local_names}_{item.name}"
     variable = body.compiler.variable(name, body.lower(kind, item.position))
     place = ir.Read(variable.type, variable)
@@ -109,7 +83,7 @@ def _variable(body: Body, item: ast.VariableDeclaration) -> None:
 def constant(body: Body, item: ast.ConstDeclaration) -> None:
     """Fold a constant and enter it into the scope."""
     kind = resolve.type_of(body.compiler, item.type, body.scope)
-    value = expressions.value(body, item.value, kind, f"the value of '{item.name}'")
+    value = evaluation.value(body, item.value, kind, f"the value of '{item.name}'")
     if not constants.is_known(value):
         raise body.error(
             item.value.position, f"the value of '{item.name}' must be known when compiling"
@@ -124,17 +98,15 @@ def constant(body: Body, item: ast.ConstDeclaration) -> None:
 
 def _assignment(body: Body, node: ast.Statement) -> None:
     assert isinstance(node, ast.Assignment)
-    target = expressions.evaluate(body, node.target)
+    target = evaluation.evaluate(body, node.target)
     if (
         isinstance(node.target, ast.PlusSlice)
         and isinstance(target, Value)
         and target.read_only == slices.RUN_TIME_BOUND
         and node.operator == "="
     ):
-        base = arguments.lvalue(
-            body, expressions.evaluate(body, node.target.base), "what is sliced"
-        )
-        value = expressions.value(body, node.value, target.type, "the value assigned")
+        base = arguments.lvalue(body, evaluation.evaluate(body, node.target.base), "what is sliced")
+        value = evaluation.value(body, node.value, target.type, "the value assigned")
         slices.assign(body, node.target, base, value)
         return
     if not isinstance(target, Value) or target.read_only is None:
@@ -144,9 +116,9 @@ def _assignment(body: Body, node: ast.Statement) -> None:
     place = target.expression
     assert place is not None
     mark = len(body.code)
-    operand = expressions.evaluate(body, node.value)
+    operand = evaluation.evaluate(body, node.value)
     if len(body.code) > mark:
-        place = expressions.freeze(body, place, mark)
+        place = evaluation.freeze(body, place, mark)
     if node.operator != "=":
         if not isinstance(target.type, types.Bits):
             raise body.error(
@@ -170,14 +142,14 @@ def _call(body: Body, node: ast.Statement) -> None:
 
 def _block(body: Body, node: ast.Statement) -> None:
     assert isinstance(node, ast.Block)
-    block(body, node)
+    bodies.block(body, node)
 
 
 def _if(body: Body, node: ast.Statement) -> None:
     assert isinstance(node, ast.If)
-    test = expressions.condition(body, node.condition, "the condition of 'if'")
-    then = captured(body, node.then)
-    other = captured(body, node.other) if node.other is not None else []
+    test = evaluation.condition(body, node.condition, "the condition of 'if'")
+    then = bodies.captured(body, node.then)
+    other = bodies.captured(body, node.other) if node.other is not None else []
     if test.constant is not None:
         body.code.extend(then if test.constant else other)
         return
@@ -194,7 +166,7 @@ def _return(body: Body, node: ast.Statement) -> None:
     else:
         if body.result is None:
             raise body.error(node.value.position, "there is nothing to return a value to here")
-        value = expressions.value(body, node.value, body.result_type, "the value returned")
+        value = evaluation.value(body, node.value, body.result_type, "the value returned")
         place = ir.Read(body.result.type, body.result)
         body.emit(ir.Assign(place, convert.lowered(body, value)), node.position)
     body.emit(ir.Return(), node.position)

@@ -6,23 +6,23 @@ from typing import TYPE_CHECKING
 
 from p4switch import ir
 from p4switch.frontend.constants import convert
-from p4switch.frontend.expressions import expressions
+from p4switch.frontend.expressions import evaluation
 from p4switch.frontend.names import scope
 from p4switch.frontend.names.operands import ActionRun
-from p4switch.frontend.statements import statements
+from p4switch.frontend.statements import bodies
 from p4switch.frontend.syntax import ast
 from p4switch.frontend.types import types
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from p4switch.frontend.names.unit import Body
+    from p4switch.frontend.names.compilation import Body
 
 
 def switch(body: Body, node: ast.Statement) -> None:
     """Lower a switch; labels without a body fall through to the next one that has one."""
     assert isinstance(node, ast.Switch)
-    operand = expressions.evaluate(body, node.subject)
+    operand = evaluation.evaluate(body, node.subject)
     if isinstance(operand, ActionRun):
         if body.kind != "control":
             raise body.error(node.position, "'action_run' can only be used in an apply block")
@@ -43,7 +43,7 @@ def switch(body: Body, node: ast.Statement) -> None:
         expression = ir.Cast(ir.BIT, expression)
 
     def value_label(label: ast.Expression) -> int:
-        value = expressions.value(body, label, kind, "a label of this switch")
+        value = evaluation.value(body, label, kind, "a label of this switch")
         if value.constant is None:
             raise body.error(label.position, "a label of a switch must be known when compiling")
         return int(value.constant)
@@ -89,7 +89,7 @@ def _cases(
             pending.append(value)
         if case.body is None:
             continue
-        code = statements.captured(body, case.body)
+        code = bodies.captured(body, case.body)
         if pending_default:
             # What falls through to the default's body runs it without being listed.
             default = code

@@ -1,4 +1,4 @@
-"""The state of a compilation: what the whole program shares, a place in it, and a body of code."""
+"""The state of a compilation: what the whole program shares, and a body of code."""
 
 from __future__ import annotations
 
@@ -6,17 +6,20 @@ import difflib
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
 from p4switch import ir
-from p4switch.frontend.names.scope import Entity, GenericEntity, Scope
+from p4switch.frontend.names.scope import Entity, GenericEntity, Scope, Unit
 from p4switch.frontend.types import types
 from p4switch.frontend.types.lower import Lowering, NoRuntimeTypeError, type_name
 from p4switch.position import P4Error, Position, UnsupportedError
 
 if TYPE_CHECKING:
-    pass
+    from p4switch.frontend.names.operands import EntityOperand
+    from p4switch.frontend.names.scope import BlockEntity, BlockUnit, Candidate
+    from p4switch.frontend.names.values import Operand
+    from p4switch.frontend.syntax import ast
 
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_]+")
 
@@ -30,11 +33,61 @@ class FunctionUnit:
     returns: types.Type
 
 
+class Rules(Protocol):
+    """What layers ask of those above them.
+
+    The language is recursive: a type may hold an expression (`bit<W>`), an expression a call, whose
+    function has statements. Modules are not: what goes upwards goes through here.
+    """
+
+    def expression(self, body: Body, node: ast.Expression) -> Operand:
+        """Check an expression; its side effects become statements of the body."""
+
+    def statement(self, body: Body, item: ast.Statement | ast.Declaration) -> None:
+        """Lower a statement, or a declaration among statements."""
+
+    def function(
+        self,
+        compiler: Compiler,
+        candidate: Candidate,
+        declaration: ast.FunctionDeclaration,
+        type_arguments: tuple[types.Type, ...],
+        objects: dict[str, Entity],
+        position: Position,
+    ) -> FunctionUnit:
+        """Lower a function for some type arguments and extern objects; each such form once."""
+
+    def block(
+        self,
+        compiler: Compiler,
+        entity: BlockEntity,
+        objects: dict[str, Entity],
+        position: Position,
+    ) -> BlockUnit:
+        """Lower an instance of a parser or control for some extern objects."""
+
+    def anonymous(self, body: Body, kind: types.Type, position: Position) -> BlockEntity:
+        """Make the instance of a parser or control that is applied by its type's name."""
+
+    def construct(
+        self,
+        body: Body,
+        node: ast.Call,
+        name: str | None = None,
+        annotations: tuple[ir.Annotation, ...] = (),
+    ) -> EntityOperand:
+        """Make an object by a constructor call in an expression."""
+
+    def instantiation(self, body: Body, node: ast.Instantiation) -> Entity:
+        """Make the object an instantiation declares, and enter its name."""
+
+
 class Compiler:
     """What the whole program shares."""
 
-    def __init__(self, lines: dict[str, list[str]]) -> None:
+    def __init__(self, lines: dict[str, list[str]], rules: Rules) -> None:
         self.lines = lines
+        self.rules = rules
         self.lowering = Lowering()
         self.globals = Scope()
         self.top = Unit("")
@@ -100,28 +153,6 @@ class Compiler:
     def type_name(self, kind: types.Type) -> ir.TypeName:
         """Say how the source names a type, as P4Info wants it."""
         return type_name(kind)
-
-
-Content = ir.Table | ir.Callable | ir.ExternInstance | ir.ValueSet
-
-
-@dataclass(slots=True, eq=False)
-class Unit:
-    """A place with a control-plane name: the top level or one block instance.
-
-    `contents` are its tables, actions, extern objects, value sets and nested instances, in
-    order of declaration. `actions` maps actions of the top level to this unit's use of them.
-    """
-
-    name: str
-    contents: list[Content | Entity] = field(default_factory=list)
-
-    def qualified(self, name: str, annotations: tuple[ir.Annotation, ...] = ()) -> str:
-        """Give the control-plane name of something declared here (`@name`, absolute names)."""
-        name = given_name(annotations) or name
-        if name.startswith("."):
-            return name[1:]
-        return f"{self.name}.{name}" if self.name else name
 
 
 class Body:
@@ -192,14 +223,6 @@ class Body:
     def error(self, position: Position, message: str) -> P4Error:
         """Make an error that shows a place in the source."""
         return self.compiler.error(position, message)
-
-
-def given_name(annotations: tuple[ir.Annotation, ...]) -> str | None:
-    """Give the name that a `@name` annotation sets; the first one counts."""
-    for annotation in annotations:
-        if annotation.name == "name" and annotation.arguments:
-            return str(annotation.arguments[0])
-    return None
 
 
 def declare(compiler: Compiler, scope: Scope, name: str, entity: Entity) -> None:
