@@ -12,7 +12,6 @@ import sys
 from pathlib import Path
 
 from p4switch.packet_io.compile import cache_folder
-
 from protocol.errors import OperationError
 
 PACKAGE = "p4runtime-shell==0.0.6"

@@ -51,11 +51,10 @@ def serve(
     tls_key: Annotated[Path | None, typer.Option(help="The key of that certificate.")] = None,
 ) -> None:
     """Take this host's part in every job of a cluster, until interrupted (needs root)."""
-    from p4switch.packet_io.private_files import UnsafePathError
-    from p4switch.packet_io.sockets import InterfaceError
-
     from host_agent.node.client import NodeClient
     from host_agent.node.serve import NodeServer, counters_of
+    from p4switch.packet_io.private_files import UnsafePathError
+    from p4switch.packet_io.sockets import InterfaceError
     from protocol.channel import ControllerError, Tls
 
     log = logging.getLogger("hopsum-agent")
@@ -116,9 +115,8 @@ def send(
     show: Annotated[bool, typer.Option("--show", help="Print every field.")] = False,
 ) -> None:
     """Send a packet made by hand (needs root)."""
-    from p4switch.packet_io.sockets import InterfaceError
-
     from host_agent.io import scapy_commands as packets
+    from p4switch.packet_io.sockets import InterfaceError
     from protocol.wire import Header, Kind, Reduction
 
     try:
@@ -164,10 +162,9 @@ def sniff(
     """Print the hopsum packets on an interface (needs root), or of a capture."""
     if timeout is not None and math.isnan(timeout):
         raise typer.BadParameter("nan: expected seconds, from 0 on", param_hint="--timeout")
+    from host_agent.io import scapy_commands as packets
     from p4switch.packet_io.pcap import PcapError
     from p4switch.packet_io.sockets import InterfaceError
-
-    from host_agent.io import scapy_commands as packets
 
     if (interface is None) == (read is None):
         raise typer.BadParameter("expected either --interface or --read")

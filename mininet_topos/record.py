@@ -24,14 +24,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO
 
+from mininet_topos.failures import EmulationError
 from p4switch.packet_io.private_files import (
     open_private,
     private_folder,
     read_private,
     write_private,
 )
-
-from mininet_topos.failures import EmulationError
 
 STATE = Path("/run/hopsum-emulation")
 """Root's alone: what is there says what root kills and deletes. A reboot empties it too."""

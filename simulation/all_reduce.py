@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 
-from p4switch.targets.v1model.engine import Engine
-
 from collectives.plan import DataType, HostPart, JobPlan
 from collectives.schedule import Schedule
 from collectives.workload import RANDOM, VECTORS, WorkloadSpec
@@ -20,6 +18,7 @@ from host_agent.session import Assignment
 from host_agent.task import Task
 from host_agent.workload import Interval, Judged, Workload, intervals_from, reduce_seconds
 from network.model import Network
+from p4switch.targets.v1model.engine import Engine
 from protocol import hopsum_pb2 as pb
 from simulation.events import SimulationError
 from simulation.faults import Faults

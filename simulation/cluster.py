@@ -16,8 +16,6 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Seque
 from dataclasses import dataclass, field
 from functools import partial
 
-from p4switch.targets.v1model.engine import Engine
-
 from controller.api.listening import STOP_SECONDS, AddTo
 from controller.api.serving import serve_cluster
 from controller.dataplane.driver import Driver, SwitchTarget
@@ -28,6 +26,7 @@ from controller.jobs.settings import ClusterSettings
 from host_agent.node.environment import Stream
 from host_agent.session import AgentSession, NodeSession
 from network.model import Network
+from p4switch.targets.v1model.engine import Engine
 from protocol import hopsum_pb2_grpc as pb_grpc
 from protocol.channel import ControllerError
 from simulation.events import EventQueue, SimulationError

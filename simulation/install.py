@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from controller.dataplane.rules import MatchValue, SwitchRules, TableEntry
 from p4switch.ir import ActionChoice, Program, Table
 from p4switch.targets.v1model import engine as v1model
 from p4switch.targets.v1model.engine import Engine, KeyMatch, Replica
 from p4switch.targets.v1model.matches import match_keys
-
-from controller.dataplane.rules import MatchValue, SwitchRules, TableEntry
 from protocol.outcomes import Outcome
 
 

@@ -8,13 +8,13 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from finsy.proto import p4r, p4r_grpc
+
 from p4switch.p4runtime.arbitration import Client
 from p4switch.p4runtime.service import P4RuntimeService
 from p4switch.p4runtime.status import fail
 from p4switch.p4runtime.stream import LARGEST_BACKLOG
 from p4switch.p4runtime.timers import SWEEP_SECONDS, Work
 from p4switch.targets.v1model.engine import ControlError, Engine, Packet
-
 from simulation.events import EventQueue
 from simulation.rpc import Exchange, Server, as_server
 from simulation.world import World

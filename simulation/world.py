@@ -15,10 +15,10 @@ from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from p4switch.targets.v1model.engine import Engine, Packet
 
 from network.model import Network
 from network.paths import PlainRoutes, forwards
+from p4switch.targets.v1model.engine import Engine, Packet
 from protocol.wire import ETHERNET_BYTES, ETHERTYPE_IPV4, LEVELS, is_hopsum, level_of_tos
 from simulation.events import EventQueue, SimulationError
 from simulation.faults import Faults

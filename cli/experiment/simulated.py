@@ -7,14 +7,13 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-from p4switch.device.loading import Loader, default_executor
-from p4switch.targets.v1model.engine import EngineOptions
-
 from cli.experiment.description import Engine
 from cli.experiment.pipelines import pipeline_for
 from cli.experiment.prepare import Prepared
 from cli.experiment.result import Measured
 from cli.experiment.session import Progress, Running, run_job
+from p4switch.device.loading import Loader, default_executor
+from p4switch.targets.v1model.engine import EngineOptions
 from simulation.cluster import ClusterOptions, VirtualCluster
 from simulation.events import EventQueue
 from simulation.faults import Faults

@@ -13,6 +13,7 @@ from typing import Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
+
 from p4switch.packet_io.compile import NoCompilerError, compile_shared
 from p4switch.packet_io.sockets import attach_filter, open_packet_socket
 

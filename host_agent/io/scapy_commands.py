@@ -12,9 +12,6 @@ from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any, TypeVar
 
-from p4switch.packet_io.pcap import read_pcap
-from p4switch.packet_io.sockets import InterfaceError
-
 from host_agent.io.scapy_layer import (
     IP,
     UDP,
@@ -26,6 +23,8 @@ from host_agent.io.scapy_layer import (
     open_socket,
     parse,
 )
+from p4switch.packet_io.pcap import read_pcap
+from p4switch.packet_io.sockets import InterfaceError
 from protocol.errors import InputError
 from protocol.wire import LANES_MAX, MAX_CHILDREN, UDP_PORT, Flag, Header, most_hops
 

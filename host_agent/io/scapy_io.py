@@ -7,10 +7,10 @@ import socket
 import struct
 
 import numpy as np
-from p4switch.packet_io.sockets import InterfaceError, attach_filter
 
 from host_agent.io.port import Frames
 from host_agent.io.scapy_layer import Hopsum, build, open_socket, parse
+from p4switch.packet_io.sockets import InterfaceError, attach_filter
 from protocol.wire import UDP_PORT
 
 _DROP_ALL = struct.pack("HBBI", 0x06, 0, 0, 0)

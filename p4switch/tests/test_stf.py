@@ -6,6 +6,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+
 from p4switch.backends.reference.interpreter import Interpreter
 from p4switch.frontend.program import compile_file
 from p4switch.ir import Bits, Const, Key, Program
@@ -19,7 +20,6 @@ from p4switch.stf import (
     run_stf,
 )
 from p4switch.targets.v1model.engine import KeyMatch
-
 from tests.support.paths import PROGRAMS
 
 

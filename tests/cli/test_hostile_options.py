@@ -20,7 +20,6 @@ from typing import Any, NoReturn
 import pytest
 import typer
 import typer.main
-from p4switch.cli import main as p4switch
 from typer.models import ArgumentInfo
 
 from cli import main as hopsum
@@ -30,6 +29,7 @@ from controller.jobs.job_table import JobTable
 from controller.jobs.settings import ClusterSettings
 from host_agent import main as agent
 from network.model import Network
+from p4switch.cli import main as p4switch
 from protocol.channel import Tls, server_credentials
 
 NOWHERE = ["--controller", "unix:/nowhere/controller"]

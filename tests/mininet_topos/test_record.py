@@ -15,7 +15,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from p4switch.packet_io.private_files import UnsafePathError, private_folder
 
 from mininet_topos.failures import EmulationError
 from mininet_topos.lifetime import END_WITH_STARTER
@@ -26,6 +25,7 @@ from mininet_topos.record import (
     processes_of,
     stop_left_over,
 )
+from p4switch.packet_io.private_files import UnsafePathError, private_folder
 from tests.support.machine import PATIENCE
 
 FOREVER = [sys.executable, "-c", "import signal; print('up', flush=True); signal.pause()"]

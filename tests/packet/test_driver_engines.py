@@ -18,15 +18,15 @@ from pathlib import Path
 import pytest
 from finsy.proto import p4i
 from google.protobuf import text_format
-from p4switch.device.bundle import make_bundle
-from p4switch.frontend.program import compile_file
-from p4switch.p4runtime.p4info import p4info_text
-from p4switch.packet_io.sockets import open_packet_socket
 
 from controller.dataplane.driver import Driver, DriverError, State, SwitchTarget
 from controller.dataplane.pipeline import Pipeline, load_pipeline
 from controller.dataplane.rules import Loss, SwitchRules, TableEntry, rules_for
 from network.loaders import load_network
+from p4switch.device.bundle import make_bundle
+from p4switch.frontend.program import compile_file
+from p4switch.p4runtime.p4info import p4info_text
+from p4switch.packet_io.sockets import open_packet_socket
 from planning.model.placement import place
 from planning.model.request import PlanRequest
 from planning.registry import make_plan

@@ -7,8 +7,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from p4switch.packet_io.pcap import PcapWriter
 
+from p4switch.packet_io.pcap import PcapWriter
 from protocol.wire import Flag
 from tests.support.machine import PATIENCE
 from tests.support.paths import ROOT

@@ -6,8 +6,6 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
-from p4switch.backends.choose import engine_maker
-from p4switch.targets.v1model.engine import Engine
 
 from collectives.algorithms.ring import ring_all_reduce
 from collectives.plan import DataType, JobPlan, Results
@@ -15,6 +13,8 @@ from host_agent.stream import WorkerOptions
 from host_agent.workload import WorkloadSpec, make_workload
 from network.loaders import load_network
 from network.model import Network
+from p4switch.backends.choose import engine_maker
+from p4switch.targets.v1model.engine import Engine
 from planning.model.placement import place
 from planning.model.request import Algorithm, PlanRequest
 from planning.registry import make_plan

@@ -17,8 +17,6 @@ from typing import Any
 
 import grpc
 import pytest
-from p4switch.device.loading import Loader, default_executor
-from p4switch.targets.v1model.engine import Engine, EngineOptions
 
 from cli.experiment.description import Engine as EngineName
 from cli.experiment.pipelines import compile_pipeline
@@ -32,6 +30,8 @@ from controller.jobs.sharing import SharingPolicy
 from controller.telemetry.health import DampingPolicy
 from network.loaders import load_network
 from network.model import Network
+from p4switch.device.loading import Loader, default_executor
+from p4switch.targets.v1model.engine import Engine, EngineOptions
 from protocol import hopsum_pb2 as pb
 from simulation.cluster import ClusterOptions, VirtualCluster
 from simulation.events import EventQueue

@@ -7,8 +7,6 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
-from p4switch.backends.choose import engine_maker
-from p4switch.targets.v1model.engine import Engine, EngineOptions
 
 from collectives.algorithms.catalogue import make_schedule
 from collectives.plan import DataType, JobPlan
@@ -21,6 +19,8 @@ from host_agent.operator_training import NAMES, OperatorTraining
 from host_agent.workload import WorkloadSpec, make_workload
 from network.loaders import load_network
 from network.model import Network
+from p4switch.backends.choose import engine_maker
+from p4switch.targets.v1model.engine import Engine, EngineOptions
 from planning.model.allocation import Allocator
 from planning.model.placement import place
 from planning.model.request import PlanRequest

@@ -7,8 +7,6 @@ from random import Random
 
 import numpy as np
 import pytest
-from p4switch.backends.choose import engine_maker
-from p4switch.targets.v1model.engine import Engine
 
 from benchmarks.coordination_latency import (
     central_time,
@@ -33,6 +31,8 @@ from host_agent.server_set import ServerSet
 from host_agent.stream import WorkerOptions
 from host_agent.worker import Worker
 from network.loaders import load_network
+from p4switch.backends.choose import engine_maker
+from p4switch.targets.v1model.engine import Engine
 from planning.model.placement import place
 from planning.model.request import PlanRequest
 from planning.registry import make_plan

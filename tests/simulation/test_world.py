@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from p4switch.targets.v1model.engine import Engine
 
 from collectives.algorithms.ring import ring_all_reduce
 from collectives.algorithms.trees import tree_broadcast
@@ -11,6 +10,7 @@ from collectives.execution import Execution
 from collectives.plan import DataType
 from host_agent.workload import WorkloadSpec, make_workload
 from network.model import Host, Link, Network
+from p4switch.targets.v1model.engine import Engine
 from protocol.wire import Address
 from simulation.all_reduce import simulate_schedule
 from simulation.events import EventQueue, SimulationError

@@ -8,9 +8,10 @@ import shutil
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner, Result
+
 from p4switch.cli import demo
 from p4switch.cli.main import app
-from typer.testing import CliRunner, Result
 
 OUTCOMES: list[list[int]] = [[2], [3], [], [], []]
 """The ports that each packet of the demo leaves at."""

@@ -18,13 +18,13 @@ import grpc
 import pytest
 from finsy.proto import p4i, p4r, p4r_grpc
 from google.protobuf import text_format
+from typer.testing import CliRunner
+
 from p4switch.backends.reference.trace import Tracer
 from p4switch.cli.main import _loader, _note_signals, _tracer, app, parse_defines
 from p4switch.device.bundle import is_bundle, make_bundle
 from p4switch.packet_io.sockets import open_packet_socket
 from p4switch.targets.v1model.engine import EngineOptions
-from typer.testing import CliRunner
-
 from tests.support.machine import PATIENCE
 from tests.support.paths import EVERYTHING_P4, PROGRAMS
 

@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+
 from p4switch.backends.reference.interpreter import Interpreter
 from p4switch.device.device import log_drops
 from p4switch.device.plane import Plane, PythonPlane
@@ -18,7 +19,6 @@ from p4switch.frontend.program import compile_program
 from p4switch.frontend.syntax.parser import parse_text
 from p4switch.packet_io.sockets import open_packet_socket
 from p4switch.targets.v1model.engine import ControlError, Digest, Engine, EngineOptions
-
 from tests.support.machine import PATIENCE, until
 
 CPU_PORT = 510

@@ -22,13 +22,13 @@ import pytest
 from finsy import P4TableAction as Action
 from finsy import P4TableEntry as Entry
 from finsy import P4TableMatch as Match
+
 from p4switch.device.bundle import make_bundle
 from p4switch.frontend.program import compile_program
 from p4switch.frontend.syntax.parser import parse_text
 from p4switch.p4runtime.p4info import p4info_text
 from p4switch.packet_io.pcap import read_pcap
 from p4switch.packet_io.sockets import open_packet_socket
-
 from tests.support.machine import PATIENCE, interface_names, unique, until
 from tests.support.paths import PROGRAMS
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
+from p4switch import ir
 from p4switch.frontend.program import compile_program
 from p4switch.frontend.syntax.parser import parse_text
 from p4switch.midend.dump import dump, dump_code
-
-from p4switch import ir
 
 PROGRAM = """
 #include <core.p4>

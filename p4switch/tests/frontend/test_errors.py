@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from p4switch.frontend.program import compile_program
 from p4switch.frontend.syntax.parser import parse_text
 from p4switch.position import P4Error, UnsupportedError

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+
+from p4switch import ir
 from p4switch.frontend.program import compile_program
 from p4switch.frontend.syntax.parser import parse_text
 from p4switch.midend.dump import dump
-
-from p4switch import ir
 
 PROGRAM = """
 #include <core.p4>

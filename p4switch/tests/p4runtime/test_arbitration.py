@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from finsy.proto import U128
+
 from tests.support.p4runtime_world import DEVICE, CallError, World, multicast, served
 
 world = pytest.fixture(served)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from finsy.proto import p4d, p4r
+
 from tests.support.p4runtime_world import (
     DELETE,
     INSERT,

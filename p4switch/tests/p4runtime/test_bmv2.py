@@ -11,6 +11,8 @@ import grpc
 import pytest
 from finsy.proto import p4i, p4r
 from google.protobuf import text_format
+
+from tests.support.machine import PATIENCE, own_port
 from tests.support.p4runtime_world import (
     CPU_PORT,
     DELETE,
@@ -23,8 +25,6 @@ from tests.support.p4runtime_world import (
     clone_session,
     multicast,
 )
-
-from tests.support.machine import PATIENCE, own_port
 from tests.support.paths import EVERYTHING_P4
 
 pytestmark = pytest.mark.skipif(

@@ -14,10 +14,10 @@ from finsy import P4TableAction as Action
 from finsy import P4TableEntry as Entry
 from finsy import P4TableMatch as Match
 from finsy.p4entity import P4Replica
-from p4switch.device.bundle import make_bundle
-from tests.support.p4runtime_world import CPU_PORT, DEVICE, World, frame, served
 
+from p4switch.device.bundle import make_bundle
 from tests.support.machine import PATIENCE
+from tests.support.p4runtime_world import CPU_PORT, DEVICE, World, frame, served
 from tests.support.paths import EVERYTHING_P4
 
 world = pytest.fixture(served)

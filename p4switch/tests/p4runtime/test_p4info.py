@@ -11,6 +11,7 @@ from finsy.proto import p4i
 from google.protobuf import text_format
 from hypothesis import given
 from hypothesis import strategies as st
+
 from p4switch.frontend.program import compile_file, compile_program
 from p4switch.frontend.syntax.parser import parse_text
 from p4switch.ir import Annotation
@@ -18,7 +19,6 @@ from p4switch.p4runtime.ids import IdKind, aliases, assign_ids, one_at_a_time
 from p4switch.p4runtime.p4info import p4info
 from p4switch.p4runtime.p4info_match import difference
 from p4switch.position import P4Error
-
 from tests.support.paths import EVERYTHING_P4
 
 PROGRAM = """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from finsy.proto import p4i, p4r
+
 from tests.support.p4runtime_world import CallError, Client, World, multicast, running, served
 
 world = pytest.fixture(served)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from finsy.proto import p4r
+
 from tests.support.p4runtime_world import CallError, Client, World, frame, running
 
 started = pytest.fixture(running)
@@ -175,9 +176,66 @@ def test_one_shot_needs_a_selector(started: Started) -> None:
     assert refused(client, entry) == "INVALID_ARGUMENT"
 
 
-def test_watch_ports_are_not_supported(started: Started) -> None:
-    _, client = started
-    entry = one_shot(client, 1, (4, 1))
+def watching(entity: p4r.Entity, *ports: int) -> p4r.Entity:
+    """The entity, its members or actions watching a port each (0: none)."""
+    if entity.HasField("table_entry"):
+        action_set = entity.table_entry.action.action_profile_action_set
+        members: Any = action_set.action_profile_actions
+    else:
+        members = entity.action_profile_group.members
+    for item, port in zip(members, ports, strict=True):
+        if port:
+            item.watch_port = bytes([port])
+    return entity
+
+
+def used(world: World, destination: int = 1) -> set[int]:
+    """The ports that packets of many flows leave at."""
+    packets = [(1, frame(destination, source, 3)) for source in range(40)]
+    return {port for packet in packets for port, _ in world.plane.process([packet])}
+
+
+def test_actions_whose_watched_port_is_down_get_no_packets(started: Started) -> None:
+    world, client = started
+    entry = watching(one_shot(client, 1, (4, 1), (5, 1), (6, 1)), 4, 5, 0)
+    client.insert(entry)
+    assert used(world) == {4, 5, 6}
+    world.service.port_changed(5, False)
+    assert used(world) == {4, 6}
+    world.service.port_changed(4, False)
+    assert used(world) == {6}
+    assert client.read(client.entry("path_table")) == [entry], "as it was written"
+    world.service.port_changed(5, True)
+    assert used(world) == {5, 6}
+    client.modify(watching(one_shot(client, 1, (4, 1), (7, 1)), 4, 0))
+    assert used(world) == {7}, "4 is down still"
+    client.delete(one_shot(client, 1))
+    world.service.port_changed(4, True)
+    assert world.plane.engine is not None
+    assert world.plane.engine.groups("TestIngress.paths") == {}
+
+
+def test_members_of_groups_watch_ports_too(started: Started) -> None:
+    world, client = started
+    world.service.port_changed(2, False)
+    client.insert(*(member(client, "paths", number, number) for number in (1, 2)))
+    whole = watching(group(client, 1, (1, 1), (2, 2)), 1, 2)
+    client.insert(whole, indirect(client, "path_table", 1, group=1))
+    assert used(world) == {1}
+    assert refused(client, member(client, "paths", 2), "delete") == "FAILED_PRECONDITION"
+    world.service.port_changed(2, True)
+    assert used(world) == {1, 2}
+    assert client.read(group(client, 1)) == [whole]
+    client.modify(group(client, 1, (1, 1), (2, 2)))
+    world.service.port_changed(2, False)
+    assert used(world) == {1, 2}, "nobody watches it now"
+
+
+def test_bad_watch_ports_are_refused(started: Started) -> None:
+    world, client = started
+    entry = watching(one_shot(client, 1, (4, 1)), 1)
     actions = entry.table_entry.action.action_profile_action_set.action_profile_actions
-    actions[0].watch_port = b"\1"
-    assert refused(client, entry) == "UNIMPLEMENTED"
+    actions[0].watch_port = bytes(4) + b"\1" * 5
+    assert refused(client, entry) == "INVALID_ARGUMENT"
+    world.service.port_changed(3, False)
+    assert refused(client, watching(group(client, 2, (7, 1)), 3)) == "NOT_FOUND"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from finsy.proto import p4r
+
 from tests.support.p4runtime_world import (
     CallError,
     Client,

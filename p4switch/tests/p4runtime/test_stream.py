@@ -8,6 +8,7 @@ import pytest
 from finsy.proto import p4d, p4r
 from hypothesis import given
 from hypothesis import strategies as st
+
 from p4switch.ir import Annotation, Bits, FieldType, Header
 from p4switch.p4runtime.idle import IdleEntries
 from p4switch.p4runtime.packets import ControllerHeader

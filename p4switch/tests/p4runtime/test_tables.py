@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from finsy.proto import p4r
+
 from tests.support.p4runtime_world import CallError, Client, World, running
 
 started = pytest.fixture(running)

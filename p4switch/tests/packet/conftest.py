@@ -9,11 +9,11 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+
 from p4switch.frontend.program import compile_file
 from p4switch.ir import Program
 from p4switch.stf import engine_factory
 from p4switch.targets.v1model.engine import Engine, EngineOptions
-
 from tests.support.paths import PROGRAMS
 
 C_COMPILERS = ("cc", "gcc", "clang")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+
 from p4switch.ir import Program
 from p4switch.targets.v1model.engine import CloneSession, Engine, EngineOptions, Replica
 

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+
 from p4switch.backends.reference.interpreter import Interpreter
 from p4switch.frontend.program import compile_file
 from p4switch.stf import prepare
 from p4switch.targets.v1model.engine import Engine, Packet
-
 from tests.support.paths import PROGRAMS
 
 ROUNDS = 40

@@ -7,6 +7,7 @@ import struct
 from collections.abc import Callable
 
 import pytest
+
 from p4switch.targets.v1model.engine import Engine, Replica
 
 LANES = 256

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 
 import pytest
+
 from p4switch.backends.reference.interpreter import Interpreter
 from p4switch.frontend.program import compile_file
 from p4switch.ir import Program
@@ -14,7 +15,6 @@ from p4switch.midend.cycles import multiplies
 from p4switch.stf import prepare
 from p4switch.targets.v1model.engine import CloneSession, Engine, EngineOptions, Replica
 from tests.packet.test_executors_agree import mutated
-
 from tests.support.paths import PROGRAMS
 
 MakeEngine = Callable[..., Engine]

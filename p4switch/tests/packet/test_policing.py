@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 
 import pytest
+
 from p4switch.ir import ActionChoice
 from p4switch.targets.v1model.engine import (
     Digest,

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from p4switch.frontend.program import compile_file
 from p4switch.stf import run_stf
 from p4switch.targets.v1model.engine import Engine
-
 from tests.support.paths import PROGRAMS
 
 

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
+
 from p4switch.packet_io import compile as cache
 from p4switch.packet_io.compile import CompileError, NoCompilerError, compile_shared
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from p4switch.packet_io.pcap import PcapError, PcapWriter, read_pcap
 
 

@@ -7,6 +7,8 @@ import tempfile
 from pathlib import Path
 
 import pytest
+
+from controller.api.rendezvous import address_file, announced, find_controller
 from p4switch.packet_io.compile import cache_folder
 from p4switch.packet_io.private_files import (
     UnsafePathError,
@@ -15,8 +17,6 @@ from p4switch.packet_io.private_files import (
     read_private,
     write_private,
 )
-
-from controller.api.rendezvous import address_file, announced, find_controller
 
 SOMEBODY = 12345
 

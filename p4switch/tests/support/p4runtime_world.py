@@ -9,6 +9,7 @@ from typing import Any
 
 import grpc
 from finsy.proto import U128, p4i, p4r, p4r_grpc, rpc_status
+
 from p4switch.backends.reference.interpreter import Interpreter
 from p4switch.device.bundle import make_bundle
 from p4switch.device.loading import Loader
@@ -19,7 +20,6 @@ from p4switch.p4runtime.p4info import p4info
 from p4switch.p4runtime.server import P4RuntimeServer
 from p4switch.p4runtime.service import P4RuntimeService
 from p4switch.targets.v1model.engine import Engine, EngineOptions, Packet
-
 from tests.support.machine import PATIENCE
 from tests.support.paths import EVERYTHING_P4
 

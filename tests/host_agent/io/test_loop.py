@@ -11,7 +11,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from p4switch.packet_io.sockets import InterfaceError
 
 from collectives.plan import JobPlan
 from host_agent.failure import JobFailed
@@ -22,6 +21,7 @@ from host_agent.server import Server
 from host_agent.stream import WorkerOptions
 from host_agent.worker import Worker
 from network.model import Network
+from p4switch.packet_io.sockets import InterfaceError
 from protocol.wire import Hop
 from tests.support.machine import PATIENCE
 from tests.support.protocol_world import star_plan

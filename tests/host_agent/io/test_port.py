@@ -5,8 +5,6 @@ import socket
 
 import numpy as np
 import pytest
-from p4switch.packet_io import sockets
-from p4switch.packet_io.sockets import InterfaceError
 
 from host_agent.io import port as port_module
 from host_agent.io.port import (
@@ -17,6 +15,8 @@ from host_agent.io.port import (
     group_by_length,
     udp_filter,
 )
+from p4switch.packet_io import sockets
+from p4switch.packet_io.sockets import InterfaceError
 from protocol.wire import (
     UDP_PORT,
     Address,

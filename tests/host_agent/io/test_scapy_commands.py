@@ -7,12 +7,12 @@ import threading
 from pathlib import Path
 
 import pytest
-from p4switch.packet_io.pcap import PcapWriter
 from typer.testing import CliRunner
 
 from host_agent.io import scapy_commands
 from host_agent.io.scapy_layer import Hopsum
 from host_agent.main import app
+from p4switch.packet_io.pcap import PcapWriter
 from protocol.wire import Address, Header, Hop, Kind, frame_template
 from protocol.wire import Flag as WireFlag
 from tests.support.protocol_world import LANES, result, star_plan

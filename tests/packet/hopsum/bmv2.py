@@ -25,11 +25,11 @@ from pathlib import Path
 import grpc
 from finsy.proto import p4i, p4r, p4r_grpc
 from google.protobuf import text_format
+
+from mininet_topos.shaping import offload_command
 from p4switch.device.bundle import make_bundle
 from p4switch.device.plane import AUXDATA_ROOM, PACKET_AUXDATA, SOL_PACKET, frame_with_tag
 from p4switch.packet_io.compile import cache_entry, locked
-
-from mininet_topos.shaping import offload_command
 from protocol.outcomes import Outcome
 from tests.packet.hopsum.switches import CPU_PORT, PORTS, Build, Frame, Match, Switch
 from tests.support.machine import PATIENCE, interface_names, loopback, own_port

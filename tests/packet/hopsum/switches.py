@@ -15,7 +15,6 @@ from p4switch.frontend.program import compile_file
 from p4switch.ir import ActionChoice, Program, Table
 from p4switch.stf import engine_factory
 from p4switch.targets.v1model.engine import Engine, EngineOptions, KeyMatch, Replica, TableEntry
-
 from protocol.outcomes import Outcome
 from protocol.wire import HOPS_DEFAULT
 from tests.packet.hopsum.packets import check_frame, is_hopsum

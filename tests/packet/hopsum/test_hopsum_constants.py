@@ -8,8 +8,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from p4switch.ir import Bits, Header, Program
 
+from p4switch.ir import Bits, Header, Program
 from protocol import wire
 from protocol.outcomes import Outcome
 from tests.packet.hopsum.switches import Build, compiled

@@ -14,6 +14,7 @@ from finsy.proto import p4r
 
 from p4switch.backends.reference.pipeline import TURNS_LIMIT
 from p4switch.device.capture import Capture
+from p4switch.device.links import LinkMonitor
 from p4switch.device.loading import Loader
 from p4switch.device.plane import DigestSink, FrameSink, Plane, PythonPlane
 from p4switch.p4runtime.p4info import p4info
@@ -78,6 +79,7 @@ class Device:
         self._sockets: dict[int, socket.socket] = {}
         self._capture: Capture | None = None
         self._plane: Plane | None = None
+        self._links: LinkMonitor | None = None
         self.service: P4RuntimeService | None = None
         self.server: P4RuntimeServer | None = None
         try:
@@ -93,6 +95,8 @@ class Device:
                 lambda digests: service.digests(digests),
             )
             service = self.service = P4RuntimeService(device_id, loader, plane)
+            interfaces = {port.number: port.interface for port in ports}
+            self._links = LinkMonitor(interfaces, service.port_changed)
             if engine is not None:
                 assert device_config is not None
                 config = p4r.ForwardingPipelineConfig(
@@ -110,6 +114,8 @@ class Device:
         if self._plane is not None:
             self._plane.interrupt()
             log_drops(self._plane.statistics())
+        if self._links is not None:
+            self._links.close()
         if self.server is not None:
             self.server.close()
         elif self.service is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass, field
 
 from finsy.proto import p4i, p4r
@@ -48,11 +49,31 @@ class Notes:
     value_sets: dict[int, p4r.ValueSetEntry] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A member's part in a group: its weight, and the port without which it gets no packets."""
+
+    member: int
+    weight: int
+    port: int | None = None
+
+
 class Pipeline:
     """A forwarding pipeline: engine, P4Info, conversions."""
 
-    def __init__(self, engine: Engine, config: p4r.ForwardingPipelineConfig | None = None) -> None:
-        """`config`: as a client gave it, for GetForwardingPipelineConfig."""
+    def __init__(
+        self,
+        engine: Engine,
+        config: p4r.ForwardingPipelineConfig | None = None,
+        down: Set[int] = frozenset(),
+    ) -> None:
+        """`config`: as a client gave it, for GetForwardingPipelineConfig.
+
+        `down`: ports without a link, kept up to date by the owner.
+        """
+        self.down = down
+        self.watched: dict[tuple[str, int], tuple[Share, ...]] = {}
+        """Groups, by profile and number, of which a member watches a port."""
         self.engine = engine
         program: Program = engine.program
         self.program = program

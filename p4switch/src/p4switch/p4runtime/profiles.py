@@ -8,10 +8,11 @@ from typing import Any
 from finsy.proto import p4r
 
 from p4switch.ir import ActionChoice, ExternInstance, Table
-from p4switch.p4runtime.entities import HIDDEN_IDS, UpdateKind, bad, check_known
+from p4switch.p4runtime.entities import HIDDEN_IDS, UpdateKind, bad, check_known, number
 from p4switch.p4runtime.ids import IdKind
 from p4switch.p4runtime.names import annotation
-from p4switch.p4runtime.pipeline import EntryNote, OneShot, Pipeline
+from p4switch.p4runtime.pipeline import EntryNote, OneShot, Pipeline, Share
+from p4switch.p4runtime.replication import PORT_BITS
 from p4switch.targets.v1model.engine import ControlError
 
 
@@ -32,6 +33,7 @@ class ProfileWriter:
         if not message.member_id:
             raise bad(f"profile {profile.name!r}: a member's id must not be 0")
         if kind == p4r.Update.DELETE:
+            self._check_unwatched(profile, message.member_id)
             self._engine.set_member(profile.name, message.member_id, None)
             return
         known = message.member_id in self._engine.members(profile.name)
@@ -52,7 +54,7 @@ class ProfileWriter:
             raise bad(f"profile {profile.name!r}: a group's id must not be 0")
         notes = self._pipeline.notes.groups
         if kind == p4r.Update.DELETE:
-            self._engine.set_group(profile.name, number, None)
+            self._set_group(profile.name, number, None)
             del notes[profile.name, number]
             return
         before = notes.get((profile.name, number))
@@ -66,8 +68,8 @@ class ProfileWriter:
         ids = [member.member_id for member in message.members]
         if len(set(ids)) != len(ids):
             raise bad(f"{where}: a member is given twice; use weights")
-        weighted = self._weighted(where, ids, message.members, message.max_size)
-        self._engine.set_group(profile.name, number, weighted)
+        shares = self._shares(where, ids, message.members, message.max_size)
+        self._set_group(profile.name, number, shares)
         kept = p4r.ActionProfileGroup()
         kept.CopyFrom(message)
         notes[profile.name, number] = kept
@@ -76,21 +78,65 @@ class ProfileWriter:
         return self._entities.extern(number, IdKind.ACTION_PROFILE)
 
     @staticmethod
-    def _weighted(where: str, ids: Sequence[int], items: Any, max_size: int) -> list[int]:
-        """Ids repeated by their weights."""
-        weighted: list[int] = []
-        for number, item in zip(ids, items, strict=True):
+    def _shares(where: str, ids: Sequence[int], items: Any, max_size: int) -> list[Share]:
+        shares: list[Share] = []
+        for member, item in zip(ids, items, strict=True):
             if item.weight <= 0:
                 raise bad(f"{where}: weight {item.weight}: expected at least 1")
-            if item.WhichOneof("watch_kind") is not None and (item.watch or item.watch_port):
-                raise ControlError("UNIMPLEMENTED", f"{where}: watch ports are not supported")
-            weighted += [number] * item.weight
-        if max_size and len(weighted) > max_size:
+            port: int | None = item.watch or None  # the form before P4Runtime 1.3
+            if item.watch_port:
+                port = number(item.watch_port, PORT_BITS, f"{where}: watch port")
+            shares.append(Share(member, item.weight, port))
+        total = sum(share.weight for share in shares)
+        if max_size and total > max_size:
             raise ControlError(
                 "RESOURCE_EXHAUSTED",
-                f"{where}: the weights' sum {len(weighted)} exceeds its size {max_size}",
+                f"{where}: the weights' sum {total} exceeds its size {max_size}",
             )
-        return weighted
+        return shares
+
+    # --- watched ports
+
+    def _set_group(self, profile: str, group: int, shares: Sequence[Share] | None) -> None:
+        """Set or (None) remove a group; those whose watched port is down get no packets."""
+        watched = self._pipeline.watched
+        if shares is None:
+            self._engine.set_group(profile, group, None)
+            watched.pop((profile, group), None)
+            return
+        members = self._engine.members(profile)
+        for share in shares:
+            if share.member not in members:
+                raise ControlError("NOT_FOUND", f"profile {profile!r} has no member {share.member}")
+        self._engine.set_group(profile, group, self._with_link(shares))
+        if any(share.port is not None for share in shares):
+            watched[profile, group] = tuple(shares)
+        else:
+            watched.pop((profile, group), None)
+
+    def _with_link(self, shares: Sequence[Share]) -> list[int]:
+        """Return members as often as they weigh, without those whose watched port is down."""
+        return [
+            share.member
+            for share in shares
+            if share.port not in self._pipeline.down
+            for _ in range(share.weight)
+        ]
+
+    def port_changed(self, port: int) -> None:
+        """Give groups that watch a port the members that have a link now."""
+        for (profile, group), shares in self._pipeline.watched.items():
+            if any(share.port == port for share in shares):
+                self._engine.set_group(profile, group, self._with_link(shares))
+
+    def _check_unwatched(self, profile: ExternInstance, member: int) -> None:
+        """Raise FAILED_PRECONDITION for a member of a group, which may have no packets just now."""
+        for (name, group), shares in self._pipeline.watched.items():
+            if name == profile.name and any(share.member == member for share in shares):
+                raise ControlError(
+                    "FAILED_PRECONDITION",
+                    f"member {member} of profile {name!r} is in group {group}",
+                )
 
     # --- one shot
 
@@ -118,25 +164,26 @@ class ProfileWriter:
         ]
         ids = [self._new_id() for _ in choices]
         limit = max_group_size(profile)
-        weighted = self._weighted(where, ids, message.action_profile_actions, 0)
-        if limit and len(weighted) > limit:
-            raise bad(f"{where}: the weights' sum {len(weighted)} exceeds {limit}")
+        shares = self._shares(where, ids, message.action_profile_actions, 0)
+        total = sum(share.weight for share in shares)
+        if limit and total > limit:
+            raise bad(f"{where}: the weights' sum {total} exceeds {limit}")
         kept = p4r.ActionProfileActionSet()
         kept.CopyFrom(message)
         made = OneShot(kept, profile.name, self._new_id(), tuple(ids))
-        self._install(made, choices, weighted)
+        self._install(made, choices, shares)
         return made
 
-    def _install(self, made: OneShot, choices: list[ActionChoice], weighted: list[int]) -> None:
+    def _install(self, made: OneShot, choices: list[ActionChoice], shares: list[Share]) -> None:
         done: list[int] = []
         try:
-            for number, choice in zip(made.members, choices, strict=True):
-                self._engine.set_member(made.profile, number, choice)
-                done.append(number)
-            self._engine.set_group(made.profile, made.group, weighted)
+            for member, choice in zip(made.members, choices, strict=True):
+                self._engine.set_member(made.profile, member, choice)
+                done.append(member)
+            self._set_group(made.profile, made.group, shares)
         except ControlError:
-            for number in done:
-                self._engine.set_member(made.profile, number, None)
+            for member in done:
+                self._engine.set_member(made.profile, member, None)
             raise
 
     def drop_one_shot(self, note: EntryNote | None) -> None:
@@ -144,9 +191,9 @@ class ProfileWriter:
         if note is None or note.one_shot is None:
             return
         made = note.one_shot
-        self._engine.set_group(made.profile, made.group, None)
-        for number in made.members:
-            self._engine.set_member(made.profile, number, None)
+        self._set_group(made.profile, made.group, None)
+        for member in made.members:
+            self._engine.set_member(made.profile, member, None)
 
     def _new_id(self) -> int:
         self._next_id += 1

@@ -80,6 +80,7 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
         self._stream_lock = threading.RLock()  # clients; taken after _state_lock if both are
         self._arbitration = Arbitration(device_id)
         self._streams = 0
+        self._down: set[int] = set()
         self._running: Running | None = None
         self._saved: Running | None = None
         self._timers = timers(self._send_due)
@@ -95,8 +96,16 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
         """Stop the timers."""
         self._timers.close()
 
+    def port_changed(self, port: int, up: bool) -> None:
+        """Take note that a port has, or has not, a link: selectors' members may watch it."""
+        with self._state_lock:
+            (self._down.discard if up else self._down.add)(port)
+            for running in (self._running, self._saved):
+                if running is not None:
+                    running.writer.port_changed(port)
+
     def _make(self, engine: Engine, config: p4r.ForwardingPipelineConfig) -> Running:
-        pipeline = Pipeline(engine, config)
+        pipeline = Pipeline(engine, config, self._down)
         return Running(pipeline, Writer(pipeline), Reader(pipeline, self._data_plane.now_us))
 
     def _verified(self, config: p4r.ForwardingPipelineConfig) -> Running:

@@ -178,6 +178,10 @@ class Writer:
         elif notes:
             notes.pop(self._pipeline.entry_key(table, entry), None)
 
+    def port_changed(self, port: int) -> None:
+        """Let groups that watch a port know that its link came or went."""
+        self._profiles.port_changed(port)
+
     def _installed(self, table: Table, entry: TableEntry) -> TableEntry:
         found = self._pipeline.find(table, entry)
         if found is None:

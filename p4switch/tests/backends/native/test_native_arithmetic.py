@@ -10,6 +10,7 @@ from functools import cache
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from p4switch.backends.native.engine import NativeEngine
 from p4switch.frontend.program import compile_program
 from p4switch.frontend.syntax.parser import parse_text

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+
 from p4switch.backends.native import build
 from p4switch.backends.native.engine import NativeEngine
 from p4switch.backends.native.generate import generate
@@ -17,7 +18,6 @@ from p4switch.frontend.syntax.parser import parse_text
 from p4switch.ir import Program
 from p4switch.packet_io import compile as cache_module
 from p4switch.position import UnsupportedError
-
 from tests.support.paths import ROOT
 
 TEXT = """

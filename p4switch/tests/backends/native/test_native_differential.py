@@ -10,6 +10,7 @@ from functools import cache
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from p4switch.backends.native.engine import NativeEngine
 from p4switch.backends.reference.interpreter import Interpreter
 from p4switch.frontend.program import compile_file, compile_program
@@ -26,7 +27,6 @@ from p4switch.targets.v1model.engine import (
     TableEntry,
 )
 from p4switch.targets.v1model.matches import match_keys, needs_priority, scalar_width
-
 from tests.support.paths import PROGRAMS
 
 NAMES = sorted(p.stem for p in PROGRAMS.glob("*.p4") if ") main;" in p.read_text("utf-8"))

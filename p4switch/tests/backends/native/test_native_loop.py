@@ -10,12 +10,12 @@ import subprocess
 from collections.abc import Iterator
 
 import pytest
+
 from p4switch.backends.native.engine import NativeEngine
 from p4switch.backends.native.loop import LostFrames, PacketLoop
 from p4switch.frontend.program import compile_program
 from p4switch.frontend.syntax.parser import parse_text
 from p4switch.targets.v1model.engine import ControlError, EngineOptions
-
 from tests.support.machine import PATIENCE, interface_names, wait_until_up
 
 CPU_PORT = 500

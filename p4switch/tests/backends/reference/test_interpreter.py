@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+
+from p4switch import ir
 from p4switch.backends.reference.interpreter import Interpreter
 from p4switch.ir import (
     BOOL,
@@ -31,8 +33,6 @@ from p4switch.ir import (
     Variable,
 )
 from p4switch.position import UnsupportedError
-
-from p4switch import ir
 
 ERRORS = (
     "NoError",

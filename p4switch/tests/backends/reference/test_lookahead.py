@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from p4switch.backends.native.engine import NativeEngine
 from p4switch.backends.reference.interpreter import Interpreter
 from p4switch.frontend.program import compile_program

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+
 from p4switch.backends.reference.interpreter import Interpreter
 from p4switch.backends.reference.trace import PacketTrace, TraceFilter, Tracer, match_text
 from p4switch.frontend.program import compile_program

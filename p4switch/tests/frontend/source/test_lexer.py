@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from p4switch.frontend.source.lexer import (
     END,
     KEYWORDS,

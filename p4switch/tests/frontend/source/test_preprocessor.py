@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
+
 from p4switch.frontend.source.lexer import END, NEWLINE, scan
 from p4switch.frontend.source.preprocessor import Preprocessed, preprocess, preprocess_text
 from p4switch.position import P4Error

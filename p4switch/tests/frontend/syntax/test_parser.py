@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from p4switch.frontend.syntax import ast
 from p4switch.frontend.syntax.parser import parse_program, parse_text
 from p4switch.position import P4Error

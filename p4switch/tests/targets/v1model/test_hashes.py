@@ -7,6 +7,7 @@ import zlib
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from p4switch.targets.v1model.hashes import (
     ALGORITHMS,
     CRC32,

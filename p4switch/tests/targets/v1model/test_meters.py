@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
+
 from p4switch.targets.v1model.engine import MeterConfig
 from p4switch.targets.v1model.meters import GREEN, RED, YELLOW, Meter
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 import pytest
+
 from p4switch.backends.reference.interpreter import Interpreter
 from p4switch.frontend.program import compile_file
 from p4switch.ir import ActionChoice, Program
@@ -18,7 +19,6 @@ from p4switch.targets.v1model.engine import (
     TableEntry,
 )
 from p4switch.targets.v1model.matches import DEFAULT_TABLE_SIZE
-
 from tests.support.paths import PROGRAMS
 
 MATCH, POLICING, STATE, ROUTER = "MatchIngress", "PolicingIngress", "StateIngress", "RouterIngress"
