@@ -55,10 +55,6 @@ def run(topology: str, workers: int, algorithm: Algorithm, dtype: DataType) -> R
     return report
 
 
-def test_trees_of_hosts_behind_switches_sum_exactly() -> None:
-    run("leaf-spine:2x2", 4, Algorithm.MULTI_TREE, DataType.INT32)
-
-
 def test_hosts_sum_on_several_trees_over_their_own_links() -> None:
     report = run("torus:2x3", 6, Algorithm.MULTI_TREE, DataType.FLOAT32)
     trees = task_of(prepare(report.experiment).job).trees
@@ -86,12 +82,12 @@ def _traffic(run: subprocess.Popen[str]) -> int:
 def test_a_rank_that_vanishes_is_named(tmp_path: Path) -> None:
     command = [
         HOPSUM, "run", "--world", "mininet", "--topology", "star:3", "--workers", "3",
-        "--algorithm", "ring", "--elements", "1000000", "--rounds", "50", "--link-rate", "5Mbit",
+        "--algorithm", "ring", "--elements", "100000", "--rounds", "50", "--link-rate", "500kbit",
     ]  # fmt: skip
     run = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=tmp_path
     )
-    until(lambda: _traffic(run) >= 500_000, "traffic")
+    until(lambda: _traffic(run) >= 50_000, "traffic")
     os.kill(process("serve", "h2"), signal.SIGKILL)
     output = run.communicate(timeout=PATIENCE)[0]
     assert run.returncode == 1

@@ -71,17 +71,16 @@ def sent(before: Mapping[int, int], after: Mapping[int, int]) -> set[int]:
 def test_levels_are_those_of_queues(network: Network, tmp_path: Path) -> None:
     found: dict[str, set[int]] = {}
     with Emulation(network, priorities=True, log_folder=tmp_path) as emulation:
-        for name, policy, algorithm in (
-            ("first-frames", EARLY, "in-network"),
-            ("first-tcp", EARLY, "ring"),
-            ("only-frames", ONE_LEVEL, "in-network"),
-            ("only-tcp", ONE_LEVEL, "ring"),
+        for policy, jobs in (
+            (EARLY, {"first-frames": "in-network", "first-tcp": "ring"}),
+            (ONE_LEVEL, {"only-frames": "in-network", "only-tcp": "ring"}),
         ):
 
-            async def work(running: Running, name: str = name, algorithm: str = algorithm) -> None:
-                before = packets("s1-eth1")
-                await run_job(running.cluster, running.address, name, algorithm)
-                found[name] = sent(before, packets("s1-eth1"))
+            async def work(running: Running, jobs: Mapping[str, str] = jobs) -> None:
+                for name, algorithm in jobs.items():
+                    before = packets("s1-eth1")
+                    await run_job(running.cluster, running.address, name, algorithm)
+                    found[name] = sent(before, packets("s1-eth1"))
 
             settings = ClusterSettings(priorities=policy, journal=tmp_path / "jobs")
             pipeline = pipeline_for(network, Engine.EMBEDDED, settings)

@@ -275,21 +275,27 @@ def test_a_reboot_costs_rules_and_registers_which_come_back(tmp_path: Path) -> N
 
 @pytest.mark.slow
 def test_a_job_of_higher_priority_takes_slots_of_another(tmp_path: Path) -> None:
+    """The older one bypasses the switches for a while and sums there again; both are exact."""
+
     async def test(cluster: VirtualCluster) -> None:
-        low = await submit(cluster, "low", "h1,h2", "ps", rounds=2000, window=64)
+        low = await submit(cluster, "low", "h1,h2", "ps", rounds=500, window=64)
         await running(cluster, "low", 3)
         # The longer a job has run, the lower its level.
         await cluster.until(lambda: level(cluster, low.job) > 0, "a lower level")
         high = await submit(cluster, "high", "h1,h3", "ps", rounds=5, window=64)
         assert high.state != JobState.QUEUED
-        assert (await details(cluster, "low")).bypassed
+        old = await details(cluster, "low")
+        assert (old.epoch, old.bypassed) == (2, ["l1"])
         await exact(cluster, "high")
         assert (await details(cluster, "low")).state == JobState.RUNNING
-        await cluster.people.Cancel(pb.JobQuery(name="low"))
+        manager = cluster.controller.manager if cluster.controller else None
+        assert manager is not None
+        await cluster.until(lambda: not manager.bypassed(low.job), "its return to the switches")
+        assert (await exact(cluster, "low")).epoch == 3
 
     run(
         tmp_path,
-        "star:4",
+        "leaf-spine:2x2x1",
         test,
         slots=64,
         policies={"sharing": SharingPolicy(Fraction(1))},

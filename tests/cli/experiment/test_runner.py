@@ -8,7 +8,7 @@ import pytest
 
 from cli.demo import ALGORITHMS, run_demo
 from cli.experiment.description import Engine, Experiment, ExperimentError, PacketIo, WorldKind
-from cli.experiment.result import Report
+from cli.experiment.result import Report, RunFailed
 from cli.experiment.runner import run_experiment
 from cli.main import main
 from collectives.choices import Algorithm
@@ -94,6 +94,11 @@ def test_a_run_without_an_end_is_a_problem() -> None:
     report = replace(finished(), measured=None)
     assert report.problems == ["the run did not finish"]
     assert report.to_dict()["links"][0]["measured_bytes"] is None
+
+
+def test_a_run_that_takes_too_long_says_where_it_was() -> None:
+    with pytest.raises(RunFailed, match=r"not done after 0\.5 s: 0 tensors are summed"):
+        run_experiment(replace(SMALL, link_rate=1e5, limit=0.5))
 
 
 def call(
