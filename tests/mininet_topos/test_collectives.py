@@ -96,7 +96,7 @@ def test_a_rank_that_vanishes_is_named(tmp_path: Path) -> None:
 
 
 def test_ways_to_sum_follow_each_other_on_one_network() -> None:
-    case = Case("star:3", 3, 25e6, sizes=(200_000,))
+    case = Case("star:2", 2, 25e6, sizes=(200_000,))
     rows = measure(case, rounds=1)
     expected = {algorithm.value for algorithm in case.algorithms}
     if gloo_missing() is None:

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from cli.experiment.description import Experiment, WorldKind
+from collectives.choices import Coordination
 from collectives.plan import DataType, fragment_count
 from controller.api.client import ControllerClient
 from controller.api.rendezvous import find_controller
 from host_agent.operator_training import NAMES
 from host_agent.workload import WorkloadSpec
 from protocol.channel import ControllerError
+from tests.support.emulated_runs import run_together
 from tests.support.machine import PATIENCE
 from tests.support.processes import process
 
@@ -31,28 +35,17 @@ SENT_AGAIN = ("duplicate", "re_emitted", "stale", "bypassed", "taken_over")
 
 
 class Run:
-    """`hopsum run --train digits` on star:4, in a folder of its own."""
+    """`hopsum run --train digits` in a folder of its own, its vectors in the switches."""
 
-    def __init__(self, folder: Path, coordination: str, epochs: int) -> None:
-        self.report = folder / "report.json"
+    def __init__(self, folder: Path) -> None:
         self.log = folder / "log"
         command = [
             str(HOPSUM), "run", "--world", "mininet", "--topology", "star:4", "--workers", "4",
-            "--train", "digits", "--rounds", str(epochs), "--coordination", coordination,
-            "--link-rate", "50Mbit", "--limit", str(PATIENCE), "--report", str(self.report),
+            "--train", "digits", "--rounds", "50", "--coordination", "switches",
+            "--link-rate", "50Mbit", "--limit", str(PATIENCE),
         ]  # fmt: skip
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log)
-
-    def finish(self) -> dict[str, Any]:
-        """The report of a run that ended well, all its sums exact."""
-        assert self.process.wait(PATIENCE) == 0, self.log.read_text()
-        report: dict[str, Any] = json.loads(self.report.read_text())
-        assert report["checked_elements"] > 0
-        assert report["wrong_elements"] == 0
-        assert report["problems"] == []
-        assert sorted(report["operator_order"]) == sorted(NAMES)
-        return report
 
     def wait_for_rounds(self) -> None:
         """Return when the workers have summed some operators."""
@@ -78,44 +71,61 @@ class Run:
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 @pytest.fixture
-def runs() -> Iterator[list[Run]]:
-    started: list[Run] = []
+def run(folder: Path) -> Iterator[Run]:
+    started = Run(folder)
     yield started
-    for run in started:
-        if run.process.poll() is None:
-            run.process.send_signal(signal.SIGINT)
-            run.process.wait()
+    if started.process.poll() is None:
+        started.process.send_signal(signal.SIGINT)
+        started.process.wait()
 
 
-@pytest.mark.parametrize("coordination", ["tree", "ring", "switches"])
-def test_training_is_exact_whatever_combines_the_vectors(
-    folder: Path, runs: list[Run], coordination: str
-) -> None:
-    runs.append(Run(folder, coordination, 1))
-    report = runs[0].finish()
-    assert report["coordination"] == coordination
+def test_training_is_exact_whatever_combines_the_vectors(folder: Path) -> None:
+    base = Experiment(
+        topology="star:4",
+        workers=4,
+        rounds=1,
+        train="digits",
+        coordinate=True,
+        world=WorldKind.MININET,
+        link_rate=50e6,
+        limit=PATIENCE,
+    )
+    ways = (Coordination.TREE, Coordination.RING, Coordination.SWITCHES)
+    before: Counter[str] = Counter()
+    for report in run_together(*(replace(base, coordination=way) for way in ways)):
+        written = report.to_dict()
+        assert written["problems"] == []
+        assert written["checked_elements"] > 0
+        assert sorted(written["operator_order"]) == sorted(NAMES)
+        assert report.measured is not None
+        # Counters go on from the run before.
+        after = Counter(report.measured.switches["s1"])
+        check_sums(written, after - before)
+        before = after
+
+
+def check_sums(report: Mapping[str, Any], counts: Counter[str]) -> None:
+    """Check that the switch has summed what a training of one epoch takes."""
     spec = WorkloadSpec("digits", 4, 0, 1, DataType.FLOAT32, 1, coordinate=True)
     fragments = [fragment_count(size, report["lanes"], spec.dtype) for size in spec.step_sizes()]
     sums = 4 * spec.steps * sum(fragments)
-    counts = report["switches"]["s1"]
     joined = counts["aggregated"] + counts["completed"]
     # Others send again what waits for a process that stands still, in the end around the switch.
     again = sum(counts[name] for name in SENT_AGAIN)
     # The first step is negotiated; each later one takes a vector of every worker at least.
-    least = sums + (4 * (spec.steps - 1) if coordination == "switches" else 0)
+    coordination = report["coordination"]
+    least = sums + (4 * (spec.steps - 1) if coordination == Coordination.SWITCHES else 0)
     assert joined + again >= least
-    if coordination != "switches" and not again:
+    if coordination != Coordination.SWITCHES and not again:
         assert joined == sums
 
 
-@pytest.mark.parametrize("coordination", ["tree", "switches"])
-def test_a_killed_process_is_named(folder: Path, runs: list[Run], coordination: str) -> None:
-    runs.append(Run(folder, coordination, 50))
-    run = runs[0]
+def test_a_killed_process_is_named(folder: Path, run: Run) -> None:
     run.wait_for_rounds()
     os.kill(process("serve", "h2", "--interface"), signal.SIGKILL)
     assert run.process.wait(PATIENCE) == 1
