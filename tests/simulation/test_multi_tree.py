@@ -14,7 +14,7 @@ from collectives.plan import DataType
 BASE = {
     "topology": "leaf-spine:4x4",
     "workers": 16,
-    "elements": 40_000,
+    "elements": 30_000,
     "rounds": 1,
     "dtype": DataType.INT32,
     "lanes": 64,

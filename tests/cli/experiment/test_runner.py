@@ -156,7 +156,7 @@ def test_bad_input_is_one_clear_message(
 
 @pytest.mark.slow
 def test_the_demo_writes_report_plots_and_page(tmp_path: Path) -> None:
-    base = Experiment(topology="star:4", workers=4, train="digits", rounds=1, link_rate=1e9)
+    base = Experiment(topology="star:2", workers=2, train="digits", rounds=1, link_rate=1e9)
     experiments = [replace(base, algorithm=algorithm) for algorithm in ALGORITHMS]
     demo = run_demo(experiments, run_experiment, tmp_path)
     assert demo.problems == []
