@@ -178,6 +178,7 @@ def test_planners_say_what_they_are_for(arguments: tuple[str, ...], message: str
         plan(*arguments)
 
 
+@pytest.mark.slow
 def test_explanations_name_what_is_full() -> None:
     lines = planned("--planner", "multi-tree", "--explain", *OVERSUBSCRIBED)["explanation"]
     assert lines[0].startswith("no plan is faster than 8000000: every tree leaves {h1}")
@@ -207,6 +208,7 @@ def test_trees_are_drawn_side_by_side(tmp_path: Path) -> None:
     assert TREE_COLOURS[0] in path.read_text()
 
 
+@pytest.mark.slow
 def test_runs_take_their_rates_from_the_file(tmp_path: Path) -> None:
     path = tmp_path / "net.json"
     runner = CliRunner()

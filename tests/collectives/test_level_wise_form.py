@@ -111,6 +111,7 @@ def test_where_no_level_binds_there_is_one() -> None:
     assert choose_form(tree, rated(tree, [1] * 4, 2), ranks, LARGE).tree == tree
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [Shape.FLAT, Shape.LEVELS])
 def test_a_rank_that_is_late_holds_the_others_up_no_more_than_in_a_ring(shape: Shape) -> None:
     """Other traffic to one rank takes its link at first; seven hosts, six of them ranks."""

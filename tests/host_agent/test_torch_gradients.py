@@ -193,6 +193,7 @@ def test_ranks_that_do_not_match_all_fail(calls: list[list[str]], message: str) 
     assert re.search(message, error)
 
 
+@pytest.mark.slow
 @settings(max_examples=12)
 @given(
     st.lists(

@@ -111,6 +111,7 @@ def test_options_of_mtree_need_its_planner() -> None:
         prepare(Experiment(topology="star:3", workers=3, planner="mtree"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("planner", ["mtree", "multi-tree"])
 def test_some_hosts_sum_over_trees_of_their_own(planner: str) -> None:
     report = run("torus:3x3", 5, Algorithm.MULTI_TREE, planner=planner)

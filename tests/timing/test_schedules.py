@@ -261,13 +261,9 @@ def test_a_thousand_ranks() -> None:
     assert max(timing.loads.values()) == pytest.approx(2 * 1023 / 1024 * 1e9, rel=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("spec", "ranks"),
-    [
-        ("fat-tree:4", 14),
-        pytest.param("leaf-spine:8x8", 50, marks=pytest.mark.slow),
-        pytest.param("fat-tree:6", 50, marks=pytest.mark.slow),
-    ],
+    ("spec", "ranks"), [("fat-tree:4", 14), ("leaf-spine:8x8", 50), ("fat-tree:6", 40)]
 )
 def test_coarse_events_change_the_time_by_less_than_a_hundredth(spec: str, ranks: int) -> None:
     network = load_network(spec, link_rate=RATE, latency=LATENCY)

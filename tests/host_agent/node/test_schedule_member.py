@@ -134,6 +134,7 @@ def check_reports(controller: Controller, checked: int, calls: int = 2) -> None:
         assert len(report.intervals.starts) == calls
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", [*SCHEDULES, MULTI_TREE])
 def test_agents_sum_among_themselves(algorithm: str) -> None:
     network = local_network()
