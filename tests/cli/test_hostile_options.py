@@ -31,6 +31,7 @@ from host_agent import main as agent
 from network.model import Network
 from p4switch.cli import main as p4switch
 from protocol.channel import Tls, server_credentials
+from protocol.web_address import WebAddress
 
 NOWHERE = ["--controller", "unix:/nowhere/controller"]
 BASES: dict[str, list[str]] = {
@@ -232,6 +233,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         address: str,
         tell: Tell,
         tls: Tls | None,
+        web: WebAddress | None,
     ) -> None:
         JobTable(settings.journal)
         if tls is not None:
