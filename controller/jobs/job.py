@@ -13,6 +13,9 @@ from controller.telemetry.health import Element
 from planning.model.request import PlanRequest
 from protocol import hopsum_pb2 as pb
 
+MOST_COUNT = (1 << 64) - 1
+"""Of a message's field; agents may report anything."""
+
 
 @dataclass(slots=True)
 class Job:
@@ -73,18 +76,19 @@ class Job:
     @property
     def sent_bytes(self) -> int:
         """What its hosts have sent, as they reported last."""
-        return sum(features.sent_bytes for features in self.features.values())
+        return min(MOST_COUNT, sum(each.sent_bytes for each in self.features.values()))
 
     @property
     def retransmissions(self) -> int:
         """Fragments and segments that its hosts have sent again, as they reported last."""
-        return sum(
+        counted = sum(
             max(
                 self.features[host].retransmissions if host in self.features else 0,
                 self.reports[host].retransmissions if host in self.reports else 0,
             )
             for host in {*self.features, *self.reports}
         )
+        return min(MOST_COUNT, counted)
 
     @property
     def hosts(self) -> tuple[str, ...]:

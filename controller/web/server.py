@@ -5,7 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hmac
-from collections.abc import AsyncIterator
+import json
+import re
+import threading
+from collections.abc import AsyncIterator, Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
@@ -13,14 +18,30 @@ from google.protobuf.json_format import MessageToJson
 from google.protobuf.message import Message
 from prometheus_client.exposition import choose_encoder
 
+from collectives.messages import network_from
+from controller.jobs.job_state import LAST_JOB
 from controller.web.metrics import registry_of
 from controller.web.sources import StateError, StateSource
+from network.layout import MARGIN, WIDTH, positions
 from protocol import hopsum_pb2 as pb
 from protocol.errors import OperationError
 from protocol.web_address import TOKEN_COOKIE, WebAddress, is_loopback
 
 STATE_SECONDS = 0.5
 """So long a state is good enough for the next who asks: many readers cost as much as one."""
+
+
+EVENT_SECONDS = 1.0
+"""Between two states that a page is sent."""
+MOST_SLOTS = 1 << 20
+"""More than a switch has."""
+PAGE = Path(__file__).with_name("page")
+HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    # The page loads what this server has, and nothing else.
+    "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'",
+}
 
 
 class WebError(OperationError):
@@ -49,8 +70,17 @@ class CachedSource:
         """Return what a slot of a switch holds."""
         return await self._source.slot(switch, slot)
 
+    async def missing(self, job: int) -> list[str]:
+        """Return what the slots of a job wait for, in words."""
+        return await self._source.missing(job)
+
+    def frames(self) -> Sequence[pb.ClusterState]:
+        """Return the states that were recorded."""
+        return self._source.frames()
+
 
 SOURCE = web.AppKey("source", CachedSource)
+STREAMS = web.AppKey("streams", set[asyncio.Task[Any]])
 
 
 def as_json(message: Message) -> str:
@@ -67,8 +97,17 @@ def make_app(source: StateSource, address: WebAddress) -> web.Application:
     """Return the application that shows a source."""
     app = web.Application(middlewares=[_guard(address), _explain])
     app[SOURCE] = CachedSource(source)
+    app[STREAMS] = set()
+    app.on_shutdown.append(_end_streams)
+    app.router.add_get("/", _page)
+    app.router.add_get("/layout.json", _layout)
+    app.router.add_get("/frames.json", _frames)
+    app.router.add_get("/slot.json", _slot)
+    app.router.add_get("/missing.json", _missing)
+    app.router.add_get("/events", _events)
     app.router.add_get("/state.json", _state)
     app.router.add_get("/metrics", _metrics)
+    app.router.add_static("/", PAGE)
     return app
 
 
@@ -89,6 +128,29 @@ async def serve_web(source: StateSource, address: WebAddress) -> AsyncIterator[s
         yield address.url(runner.addresses[0][1])
     finally:
         await runner.cleanup()
+
+
+@contextlib.contextmanager
+def web_thread(source: StateSource, address: WebAddress) -> Iterator[str]:
+    """Serve a source by a thread, with a loop of its own, while the block runs.
+
+    For a source that may be read there, such as a recording. Gives the URL; raises WebError.
+    """
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="web")
+    thread.start()
+    serving = serve_web(source, address)
+    try:
+        url = asyncio.run_coroutine_threadsafe(serving.__aenter__(), loop).result()
+        try:
+            yield url
+        finally:
+            ending = serving.__aexit__(None, None, None)
+            asyncio.run_coroutine_threadsafe(ending, loop).result()
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
 
 
 def _guard(address: WebAddress) -> Middleware:
@@ -137,13 +199,89 @@ async def _explain(request: web.Request, handler: Handler) -> web.StreamResponse
         response = await handler(request)
     except StateError as error:
         raise web.HTTPServiceUnavailable(text=f"{error}\n") from None
-    response.headers["X-Content-Type-Options"] = "nosniff"
+    if not response.prepared:
+        response.headers.update(HEADERS)
     return response
 
 
+async def _page(request: web.Request) -> web.FileResponse:
+    return web.FileResponse(PAGE / "index.html")
+
+
+def _json(text: str) -> web.Response:
+    return web.Response(text=text, content_type="application/json")
+
+
 async def _state(request: web.Request) -> web.Response:
-    state = await request.app[SOURCE].state()
-    return web.Response(text=as_json(state), content_type="application/json")
+    source = request.app[SOURCE]
+    if "frame" not in request.query:
+        return _json(as_json(await source.state()))
+    frames = source.frames()
+    return _json(as_json(frames[_number(request, "frame", len(frames))]))
+
+
+async def _layout(request: web.Request) -> web.Response:
+    """Where the page draws the nodes."""
+    places = positions(network_from((await request.app[SOURCE].state()).network))
+    height = max((y for _, y in places.values()), default=0.0) + MARGIN
+    return _json(json.dumps({"width": WIDTH, "height": height, "places": places}))
+
+
+async def _frames(request: web.Request) -> web.Response:
+    """When the recorded states were; none where nothing is recorded."""
+    return _json(json.dumps({"dates": [state.date for state in request.app[SOURCE].frames()]}))
+
+
+async def _slot(request: web.Request) -> web.Response:
+    slot = _number(request, "slot", MOST_SLOTS)
+    return _json(as_json(await request.app[SOURCE].slot(request.query.get("switch", ""), slot)))
+
+
+async def _missing(request: web.Request) -> web.Response:
+    sentences = await request.app[SOURCE].missing(_number(request, "job", LAST_JOB + 1))
+    return _json(json.dumps({"sentences": sentences}))
+
+
+def _number(request: web.Request, name: str, end: int) -> int:
+    text = request.query.get(name, "")
+    if not re.fullmatch("[0-9]{1,9}", text) or int(text) >= end:
+        raise web.HTTPBadRequest(
+            text=f"{name} {text!r:.40}: expected a whole number from 0 to {end - 1}\n"
+        )
+    return int(text)
+
+
+async def _events(request: web.Request) -> web.StreamResponse:
+    """Stream the state as server-sent events, whenever there is a newer one."""
+    source = request.app[SOURCE]
+    task = asyncio.current_task()
+    assert task is not None
+    request.app[STREAMS].add(task)
+    task.add_done_callback(request.app[STREAMS].discard)
+    response = web.StreamResponse(
+        headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store", **HEADERS}
+    )
+    await response.prepare(request)
+    date = None
+    with contextlib.suppress(ConnectionError, asyncio.CancelledError):
+        while True:
+            try:
+                state = await source.state()
+            except StateError as error:
+                await response.write(f": {' '.join(str(error).split())}\n\n".encode())
+            else:
+                if state.date != date:
+                    date = state.date
+                    await response.write(f"event: state\ndata: {as_json(state)}\n\n".encode())
+            await asyncio.sleep(EVENT_SECONDS)
+    return response
+
+
+async def _end_streams(app: web.Application) -> None:
+    """End streams with the server: they would keep it for as long as pages are open."""
+    streams = app[STREAMS]
+    for task in [*streams]:
+        task.cancel()
 
 
 async def _metrics(request: web.Request) -> web.Response:

@@ -52,6 +52,7 @@ BASES: dict[str, list[str]] = {
     "hopsum jobs": NOWHERE,
     "hopsum nodes": NOWHERE,
     "hopsum status": NOWHERE,
+    "hopsum dashboard": NOWHERE,
     "hopsum stats": NOWHERE,
     "hopsum slots": ["s1", *NOWHERE],
     "hopsum why-stuck": ["1", *NOWHERE],
