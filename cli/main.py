@@ -68,6 +68,10 @@ COMMANDS = {
         "cli.dashboard_command:dashboard",
         "Show the running controller, or a recorded run, on a web page, until interrupted.",
     ),
+    "top": Command(
+        "cli.top_command:top",
+        "Show jobs, switches, busy links and events of the running controller, every second.",
+    ),
     "stats": Command(
         "cli.controller_commands:stats", "Show what became of the packets at every switch."
     ),

@@ -53,6 +53,7 @@ BASES: dict[str, list[str]] = {
     "hopsum nodes": NOWHERE,
     "hopsum status": NOWHERE,
     "hopsum dashboard": NOWHERE,
+    "hopsum top": NOWHERE,
     "hopsum stats": NOWHERE,
     "hopsum slots": ["s1", *NOWHERE],
     "hopsum why-stuck": ["1", *NOWHERE],
