@@ -217,6 +217,8 @@ async def _state(request: web.Request) -> web.Response:
     if "frame" not in request.query:
         return _json(as_json(await source.state()))
     frames = source.frames()
+    if not frames:
+        raise web.HTTPBadRequest(text="frame: there is no recording here, only the present state\n")
     return _json(as_json(frames[_number(request, "frame", len(frames))]))
 
 

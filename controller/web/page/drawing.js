@@ -60,7 +60,7 @@ export function drawTopology(svg, history, layout, picked, pick) {
     const ends = beside(places, link.a, link.b, 0);
     parts.push(shape("line", {
       ...ends, class: `link${health ? " down" : ""}${chosen("link", id) ? " picked-shape" : ""}`,
-      stroke: loadColour(part ?? 0), "stroke-width": 1.5 + 6 * (part ?? 0),
+      stroke: loadColour(part ?? 0), "stroke-width": 1.5 + 9 * (part ?? 0),
     }));
     const hit = titled(shape("line", { ...ends, class: "hit pick", "data-link": id }),
       `${link.a} - ${link.b}: ${health || (part === null ? "no rate" : `${Math.round(100 * part)} %`)}`);

@@ -56,7 +56,7 @@ function showJobs(state) {
     const name = element("td", job.name);
     name.style.color = jobColour(job.job);
     const why = element("td", [job.reason, job.bypassed.length ? `bypasses ${job.bypassed.join(", ")}` : ""].filter(Boolean).join("; "));
-    why.className = job.state === "failed" ? "bad" : "waits";
+    why.className = job.state === "failed" ? "bad" : OVER.has(job.state) ? "" : "waits";
     const made = row("td", [job.job, name, element("td", job.state), OVER.has(job.state) ? "" : job.level,
       progress(job), job.epoch, bytes(number(job.sent_bytes)), number(job.retransmissions), why]);
     made.className = `pick${picked?.kind === "job" && picked.id === job.job ? " picked" : ""}`;

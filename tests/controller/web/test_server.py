@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import urllib.request
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -11,8 +12,9 @@ from urllib.error import HTTPError
 
 import pytest
 
+from controller.web.server import PAGE
 from protocol.web_address import WebAddress
-from tests.support.cluster_world import World, ring
+from tests.support.cluster_world import World, in_network, ring
 
 TOKEN = "a-token-of-a-test"
 
@@ -91,3 +93,59 @@ def test_nothing_can_be_changed(open_world: World) -> None:
         with pytest.raises(HTTPError) as refused:
             urllib.request.urlopen(request)
         assert refused.value.code == 405
+
+
+def test_failovers_and_replans_are_told_with_their_causes(tmp_path: Path) -> None:
+    world = World(tmp_path, "leaf-spine:2x2", web=WebAddress("127.0.0.1", 0))
+    try:
+        world.agents("h1", "h2", "h3", "ps")
+        in_network(world, "mine", "h1,h2,h3", "ps")
+        [job] = world.queries.state().jobs
+        spine = job.trees[0].parents["l2"]
+        world.call(lambda manager: manager.fail([spine]))
+        world.call(lambda manager: manager.recover([spine]))
+        world.call(lambda manager: manager.replan(1, why="a test wants it"))
+        state = world.queries.state()
+        told = [(event.kind, event.text) for event in state.events]
+        assert told[-4:] == [
+            ("outage", f"switch {spine} out of reach"),
+            ("failover", f"job mine failed over, epoch 2: around switch {spine}"),
+            ("recovery", f"switch {spine} back in use"),
+            ("replan", "job mine replanned, epoch 3: a test wants it"),
+        ]
+        assert state.event_counts["failover"] == 1
+        assert state.jobs[0].epoch == 3
+        assert sum(use.ranges[0].count for use in state.slots if use.ranges) > 0
+        world.queries.cancel("mine")
+    finally:
+        world.close()
+
+
+def test_what_cannot_be_asked(open_world: World) -> None:
+    for path, status, words in (
+        ("state.json?frame=0", 400, "frame: there is no recording here"),
+        ("slot.json?switch=s1&slot=x", 400, "slot 'x': expected a whole number"),
+        ("slot.json?switch=s1&slot=1", 503, "drives no switches"),
+        ("missing.json?job=99999999999", 400, "job '99999999999'"),
+        ("nonesuch", 404, ""),
+        ("..%2fserver.py", 404, ""),
+    ):
+        found, body, _ = get(f"{open_world.url}{path}")
+        assert (found, words in body) == (status, True), (path, found, body)
+
+
+def test_pages_are_sent_and_may_load_nothing_from_elsewhere(open_world: World) -> None:
+    status, body, headers = get(open_world.url)
+    assert (status, "main.js" in body) == (200, True)
+    assert headers["Content-Security-Policy"].startswith("default-src 'self'")
+    for file in sorted(PAGE.iterdir()):
+        assert get(f"{open_world.url}{file.name}")[0] == 200
+        assert not re.search(r"https?://(?!www\.w3\.org/)", file.read_text()), file
+
+
+def test_the_state_is_streamed(open_world: World) -> None:
+    with urllib.request.urlopen(f"{open_world.url}events") as stream:
+        seen = [stream.readline().decode() for _ in range(5)]
+    assert seen[0] == "event: state\n"
+    assert json.loads(seen[1].removeprefix("data: "))["network"]["name"] == "star:4"
+    assert seen[3] == "event: state\n"
