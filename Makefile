@@ -12,7 +12,7 @@ FRAMES ?= 1000000
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup system build run test test-fast test-slow fuzz bench bench-collectives bench-planning bench-jobs lint format stop clean
+.PHONY: help setup system test-tools images build run test test-fast test-slow fuzz bench bench-collectives bench-planning bench-jobs lint format stop clean
 
 help:  ## print this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' Makefile
@@ -39,6 +39,12 @@ $(READY): requirements.lock pyproject.toml p4switch/pyproject.toml protocol/hops
 
 system:
 	@tools/install-system-packages
+
+test-tools:  ## install what a few tests need: Prometheus, a headless Chromium (as root)
+	@tools/install-test-tools
+
+images: setup  ## take the pictures of the dashboard that the documents show (as root)
+	HOPSUM_IMAGES=docs/images $(BIN)/python -m pytest -q tests/mininet_topos/test_dashboard.py
 
 build: setup  ## compile the P4 program (with p4c too where it is installed)
 	@mkdir -p build

@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 from cli.command_options import (
+    DashboardOption,
     HostsOption,
     LossOption,
     MaxHopsOption,
@@ -18,7 +19,9 @@ from cli.command_options import (
     ServersOption,
     TopologyArgument,
     UplinkOption,
+    WebOption,
     WorkersOption,
+    asked_web,
 )
 from cli.experiment.cluster import run_controller, run_emulated_cluster
 from cli.experiment.description import Engine
@@ -117,6 +120,8 @@ def serve(
     priorities: PrioritiesOption = True,
     quota: QuotaOption = DEFAULT_QUOTA,
     loss: LossOption = 0.0,
+    dashboard: DashboardOption = False,
+    web: WebOption = None,
 ) -> None:
     """Serve jobs on the switches of a running `mn --custom`, until interrupted."""
     loaded = load_network(
@@ -136,6 +141,7 @@ def serve(
         listen,
         _tell,
         tls if any((tls.authority, tls.certificate, tls.key)) else tls_of_environment(),
+        asked_web(dashboard, web),
     )
 
 
@@ -152,6 +158,8 @@ def cluster(
     priorities: PrioritiesOption = True,
     quota: QuotaOption = DEFAULT_QUOTA,
     loss: LossOption = 0.0,
+    dashboard: DashboardOption = False,
+    web: WebOption = None,
 ) -> None:
     """Bring up a cluster in Mininet that jobs can be submitted to, until interrupted (root)."""
     loaded = load_network(
@@ -163,4 +171,4 @@ def cluster(
         plain=plain or (),
     )
     settings = _settings(loaded, lanes, max_hops, priorities, quota, loss)
-    run_emulated_cluster(loaded, engine, settings, _tell)
+    run_emulated_cluster(loaded, engine, settings, _tell, asked_web(dashboard, web))

@@ -25,6 +25,7 @@ from collectives.choices import (
 from collectives.workload import MOST_WORKERS
 from network.units import parse_rate, parse_time
 from protocol.errors import InputError
+from protocol.web_address import WEB_ADDRESS, WebAddress, web_address
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -39,6 +40,17 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for program
 ControllerOption = Annotated[
     str | None,
     typer.Option("--controller", help="Address of the controller; default: the running one."),
+]
+DashboardOption = Annotated[
+    bool, typer.Option("--dashboard", help=f"Show it on a web page, at {WEB_ADDRESS} or --web.")
+]
+WebOption = Annotated[
+    str | None,
+    typer.Option(
+        "--web",
+        help="Serve page, state and metrics here: HOST:PORT. Beyond loopback who reads needs a "
+        "token: HOPSUM_WEB_TOKEN, or one that is printed.",
+    ),
 ]
 WorkersOption = Annotated[int | None, typer.Option(help="Number of workers; default: all hosts.")]
 ServersOption = Annotated[int, typer.Option(help="Parameter servers; each roots a tree.")]
@@ -160,6 +172,13 @@ def exact_rate(option: str, text: str | None) -> Fraction | None:
 def seconds(option: str, text: str | None) -> float | None:
     """Return a time in seconds; None where none is given. InputError for what is none."""
     return _parsed(option, text, parse_time)
+
+
+def asked_web(dashboard: bool, web: str | None) -> WebAddress | None:
+    """Return where HTTP is to be served; None: nowhere. InputError for what is no address."""
+    if web is None and not dashboard:
+        return None
+    return web_address("web", WEB_ADDRESS if web is None else web)
 
 
 def _parsed(option: str, text: str | None, parse: Callable[[str], float]) -> float | None:

@@ -64,6 +64,14 @@ COMMANDS = {
         "cli.status_command:status",
         "Show the jobs of the running controller and their agents; its switches, links and slots.",
     ),
+    "dashboard": Command(
+        "cli.dashboard_command:dashboard",
+        "Show the running controller, or a recorded run, on a web page, until interrupted.",
+    ),
+    "top": Command(
+        "cli.top_command:top",
+        "Show jobs, switches, busy links and events of the running controller, every second.",
+    ),
     "stats": Command(
         "cli.controller_commands:stats", "Show what became of the packets at every switch."
     ),

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -19,6 +21,7 @@ from cli.command_options import (
     AlgorithmOption,
     CoordinateOption,
     CoordinationOption,
+    DashboardOption,
     DataTypeOption,
     ElementsOption,
     KeepOption,
@@ -38,7 +41,9 @@ from cli.command_options import (
     TrainOption,
     TreeBandwidthOption,
     UplinkOption,
+    WebOption,
     WindowOption,
+    asked_web,
     hosts,
     rate,
     seconds,
@@ -56,8 +61,13 @@ from collectives.choices import (
     FormOptions,
     Shape,
 )
+from files.output import check_writable, write_file
 from mininet_topos.loader import why_unavailable
 from network.topologies import is_topology
+from protocol.web_address import WebAddress
+
+if TYPE_CHECKING:
+    from controller.web.recording import Recording
 
 
 def run(
@@ -103,6 +113,12 @@ def run(
     coordination: CoordinationOption = Coordination.AUTO,
     limit: Annotated[float, typer.Option(help="Give up after so many seconds.")] = 600.0,
     report: Annotated[Path | None, typer.Option(help="Write the JSON report to this file.")] = None,
+    record: Annotated[
+        Path | None,
+        typer.Option(help="Record the run in this file, for `hopsum dashboard --replay`."),
+    ] = None,
+    dashboard: DashboardOption = False,
+    web: WebOption = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the report on standard output.")
     ] = False,
@@ -145,7 +161,45 @@ def run(
         coordination=coordination,
         limit=limit,
     )
-    finished = run_with_progress(experiment, report)
+    with ExitStack() as stack:
+        recording = _recording(stack, record, asked_web(dashboard, web))
+        try:
+            finished = run_with_progress(experiment, report, recording)
+        finally:
+            if record is not None and recording is not None and recording.frames():
+                write_file(record, recording.to_lines())
+        _show(finished, as_json)
+        if dashboard or web is not None:
+            console().print("the page stays until Ctrl-C", highlight=False)
+            _until_interrupted()
+    if finished.problems:
+        raise typer.Exit(1)
+
+
+def _recording(
+    stack: ExitStack, record: Path | None, address: WebAddress | None
+) -> Recording | None:
+    """Return what a run is to be recorded in, shown on a web page if there is an address."""
+    if record is None and address is None:
+        return None
+    from controller.web.recording import Recording
+    from controller.web.server import web_thread
+
+    if record is not None:
+        check_writable(record)
+    recording = Recording()
+    if address is not None:
+        url = stack.enter_context(web_thread(recording, address))
+        console().print(f"dashboard at {url}", highlight=False, soft_wrap=True)
+    return recording
+
+
+def _until_interrupted() -> None:
+    with suppress(KeyboardInterrupt):
+        threading.Event().wait()
+
+
+def _show(finished: Report, as_json: bool) -> None:
     if as_json:
         sys.stdout.write(json.dumps(finished.to_dict(), indent=1) + "\n")
     else:
@@ -154,11 +208,11 @@ def run(
             Console().print(f"level-wise: {form}", highlight=False, soft_wrap=True)
     for problem in finished.problems:
         complain("failed", problem)
-    if finished.problems:
-        raise typer.Exit(1)
 
 
-def run_with_progress(experiment: Experiment, report_path: Path | None) -> Report:
+def run_with_progress(
+    experiment: Experiment, report_path: Path | None, recording: Recording | None = None
+) -> Report:
     """Run an experiment behind a progress bar on standard error."""
     columns = (
         TextColumn("{task.description}"),
@@ -172,7 +226,7 @@ def run_with_progress(experiment: Experiment, report_path: Path | None) -> Repor
         def progress(done: int, total: int) -> None:
             bar.update(task, completed=done, total=total)
 
-        return run_experiment(experiment, report_path, progress)
+        return run_experiment(experiment, report_path, progress, recording)
 
 
 def demo(

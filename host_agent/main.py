@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import os
@@ -49,13 +50,18 @@ def serve(
         Path | None, typer.Option(help="This agent's certificate, where the controller asks.")
     ] = None,
     tls_key: Annotated[Path | None, typer.Option(help="The key of that certificate.")] = None,
+    metrics: Annotated[
+        str | None, typer.Option(help="Serve metrics for Prometheus here: HOST:PORT.")
+    ] = None,
 ) -> None:
     """Take this host's part in every job of a cluster, until interrupted (needs root)."""
     from host_agent.node.client import NodeClient
     from host_agent.node.serve import NodeServer, counters_of
     from p4switch.packet_io.private_files import UnsafePathError
     from p4switch.packet_io.sockets import InterfaceError
-    from protocol.channel import ControllerError, Tls
+    from protocol.channel import Tls
+    from protocol.errors import HopsumError
+    from protocol.web_address import web_address
 
     log = logging.getLogger("hopsum-agent")
     files = (tls_authority, tls_certificate, tls_key)
@@ -66,8 +72,17 @@ def serve(
     try:
         client = NodeClient(controller, host, tls)
         port = _open_port(interface, packet_io)
-        NodeServer(client, port, counters_of(interface), stop, tls).run()
-    except (ControllerError, InterfaceError, UnsafePathError) as error:
+        server = NodeServer(client, port, counters_of(interface), stop, tls)
+        with contextlib.ExitStack() as stack:
+            if metrics is not None:
+                from host_agent.node.metrics import served_metrics
+
+                address = web_address("metrics", metrics)
+                bound = stack.enter_context(served_metrics(host, server.agent, address))
+                token = f", token {address.token}" if address.token else ""
+                log.info("metrics at http://%s:%d/metrics%s", address.host, bound, token)
+            server.run()
+    except (HopsumError, InterfaceError, UnsafePathError) as error:
         log.error("%s", error)
         sys.exit(1)
 

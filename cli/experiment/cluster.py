@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,12 +20,14 @@ from cli.experiment.supervision import Tell, keep_agents, keep_switches
 from controller.api.serving import known_at, serve_cluster
 from controller.dataplane.driver import Driver, SwitchTarget
 from controller.dataplane.pipeline import Pipeline
+from controller.jobs.cluster import Cluster
 from controller.jobs.priorities import ONE_LEVEL
 from controller.jobs.settings import ClusterSettings
 from mininet_topos.addresses import grpc_address
 from mininet_topos.emulation import Emulation
 from network.model import Network
 from protocol.channel import Tls
+from protocol.web_address import WebAddress
 
 LOGGER = logging.getLogger("hopsum.cluster")
 
@@ -38,6 +41,7 @@ def run_controller(
     address: str,
     tell: Tell,
     tls: Tls | None = None,
+    web: WebAddress | None = None,
 ) -> None:
     """Serve the cluster whose switches are those of `mn --custom`, until interrupted.
 
@@ -52,7 +56,10 @@ def run_controller(
     )
 
     async def serve() -> None:
-        async with serve_cluster(network, driver, known_at(address, tls), settings) as (_, bound):
+        async with (
+            serve_cluster(network, driver, known_at(address, tls), settings) as (cluster, bound),
+            shown(cluster, driver, web, tell),
+        ):
             tell(f"controller of {network.name} at {bound}")
             await _interrupted()
 
@@ -60,7 +67,11 @@ def run_controller(
 
 
 def run_emulated_cluster(
-    network: Network, engine: Engine, settings: ClusterSettings, tell: Tell
+    network: Network,
+    engine: Engine,
+    settings: ClusterSettings,
+    tell: Tell,
+    web: WebAddress | None = None,
 ) -> None:
     """Bring up a network in Mininet with an agent on every host, until interrupted.
 
@@ -68,13 +79,33 @@ def run_emulated_cluster(
     """
 
     async def serve(running: Running) -> None:
-        tell(f"{network.name} is up, its controller at {running.address}")
-        await _interrupted()
+        async with shown(running.cluster, running.driver, web, tell):
+            tell(f"{network.name} is up, its controller at {running.address}")
+            await _interrupted()
 
     pipeline = pipeline_for(network, engine, settings)
     levels = settings.priorities != ONE_LEVEL
     with Emulation(network, engine=engine.value, priorities=levels) as emulation:
         asyncio.run(with_running_cluster(emulation, pipeline, settings, tell, serve))
+
+
+@contextlib.asynccontextmanager
+async def shown(
+    cluster: Cluster, driver: Driver, web: WebAddress | None, tell: Tell
+) -> AsyncIterator[None]:
+    """Serve page and metrics of a cluster while the block runs, if that is asked for.
+
+    Raises WebError.
+    """
+    if web is None:
+        yield
+        return
+    from controller.web.server import serve_web
+    from controller.web.sources import LiveCluster
+
+    async with serve_web(LiveCluster(cluster, driver), web) as url:
+        tell(f"dashboard at {url}")
+        yield
 
 
 async def with_running_cluster(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from cli.experiment.cluster import with_running_cluster
 from cli.experiment.event_loop import run_async
@@ -13,15 +13,22 @@ from cli.experiment.result import Measured
 from cli.experiment.session import Progress, Running, run_job
 from mininet_topos.emulation import Emulation
 
+if TYPE_CHECKING:
+    from controller.web.recording import Recording
+
 _T = TypeVar("_T")
 
 
-def run_emulated(prepared: Prepared, progress: Progress) -> Measured:
+def run_emulated(
+    prepared: Prepared, progress: Progress, recording: Recording | None = None
+) -> Measured:
     """Bring the network up, run the job, take everything down again.
 
     Raises MininetUnavailable, EmulationError, SwitchFailed, DriverError, RunFailed.
     """
-    return with_cluster(prepared, lambda running, _: run_job(running, prepared, progress))
+    return with_cluster(
+        prepared, lambda running, _: run_job(running, prepared, progress, recording)
+    )
 
 
 def with_cluster(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from google.protobuf.json_format import MessageToDict
 
@@ -22,6 +23,9 @@ from host_agent.workload import (
     verdict_from,
 )
 from protocol import hopsum_pb2 as pb
+
+if TYPE_CHECKING:
+    from controller.web.recording import Recording
 
 POLL_SECONDS = 0.1
 ATTACH_SECONDS = 120.0
@@ -49,11 +53,33 @@ class Running:
     notes: list[str] = field(default_factory=list)
 
 
-async def run_job(running: Running, prepared: Prepared, progress: Progress) -> Measured:
+async def run_job(
+    running: Running,
+    prepared: Prepared,
+    progress: Progress,
+    recording: Recording | None = None,
+) -> Measured:
     """Hand an experiment's job in, follow it to its end, and measure; one job after the other may.
 
-    Raises RunFailed for a job that fails or takes too long, and what `Cluster.submit` raises.
+    Its cluster's states go to `recording`. Raises RunFailed for a job that fails or takes too long,
+    and what `Cluster.submit` raises.
     """
+    if recording is None:
+        return await _run_job(running, prepared, progress)
+    from controller.web.recording import record
+    from controller.web.sources import LiveCluster
+
+    source = LiveCluster(running.cluster, running.driver)
+    task = asyncio.create_task(record(source, recording), name="record")
+    try:
+        return await _run_job(running, prepared, progress)
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        recording.add(await source.state())
+
+
+async def _run_job(running: Running, prepared: Prepared, progress: Progress) -> Measured:
     cluster, limit = running.cluster, prepared.experiment.limit
     await _attached(running, prepared.hosts)
     before = running.link_bytes()

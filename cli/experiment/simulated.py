@@ -6,6 +6,7 @@ import tempfile
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cli.experiment.description import Engine
 from cli.experiment.pipelines import pipeline_for
@@ -20,6 +21,9 @@ from simulation.faults import Faults
 from simulation.loop import run_virtual
 from simulation.switches import CPU_PORT
 
+if TYPE_CHECKING:
+    from controller.web.recording import Recording
+
 QUEUE_DEPTH = 1 << 16
 """The engine's own queues never fill: in virtual time frames wait in the links' queues."""
 
@@ -31,7 +35,9 @@ def loader() -> Loader:
     return Loader(executor, EngineOptions(cpu_port=CPU_PORT, queue_depth=QUEUE_DEPTH))
 
 
-def run_simulated(prepared: Prepared, progress: Progress) -> Measured:
+def run_simulated(
+    prepared: Prepared, progress: Progress, recording: Recording | None = None
+) -> Measured:
     """Bring a cluster up in virtual time, and run the job there; raises as `run_job`."""
     experiment, network, settings = prepared.experiment, prepared.network, prepared.settings
     pipeline = pipeline_for(network, Engine.EMBEDDED, settings)
@@ -50,7 +56,7 @@ def run_simulated(prepared: Prepared, progress: Progress) -> Measured:
         async with VirtualCluster(network, options, queue) as cluster:
             controller, driver = await cluster.up()
             running = Running(controller, driver, cluster.link_bytes, "virtual time")
-            return await run_job(running, prepared, progress)
+            return await run_job(running, prepared, progress, recording)
 
     with tempfile.TemporaryDirectory(prefix="hopsum-") as folder:
         return run_virtual(run(Path(folder)), queue)

@@ -120,6 +120,13 @@ class ControllerClient:
         reply: pb.UseReply = self._ask(lambda stub: stub.Use(pb.UseRequest(), timeout=TIMEOUT))
         return reply
 
+    def state(self) -> pb.ClusterState:
+        """Return all that is known of the cluster but what its slots hold."""
+        state: pb.ClusterState = self._ask(
+            lambda stub: stub.State(pb.StateRequest(), timeout=TIMEOUT)
+        )
+        return state
+
     def _ask(self, question: Callable[[Any], _R]) -> _R:
         with open_channel(self.address, self._tls) as channel:
             try:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Mapping
-from typing import Protocol
+from collections.abc import AsyncIterator
 
 import grpc
 
@@ -14,10 +13,19 @@ from collectives.messages import network_message, plan_message
 from collectives.plan import PlanError
 from controller import clock
 from controller.api.certificates import why_not
+from controller.api.cluster_state import (
+    SwitchReader,
+    cluster_state,
+    job_info,
+    link_uses,
+    node_infos,
+    slot_uses,
+    switch_statuses,
+)
 from controller.api.listening import Listen
 from controller.background import log_defect
-from controller.dataplane.driver import DriverError, State, SwitchTarget
-from controller.dataplane.slots import SlotState, slot_message
+from controller.dataplane.driver import DriverError
+from controller.dataplane.slots import slot_message
 from controller.jobs.agents import MessageQueue, UnknownJobError
 from controller.jobs.cluster import Cluster
 from controller.jobs.job import Job
@@ -26,13 +34,11 @@ from controller.jobs.job_state import JobError
 from controller.jobs.journal import Unrecorded
 from controller.jobs.priorities import PriorityError
 from controller.jobs.task_check import check_task
-from controller.telemetry.diagnosis import condition, link_condition
 from controller.telemetry.nodes import REPORT_SECONDS, NodeError
 from controller.telemetry.state import StateError
 from protocol import hopsum_pb2 as pb
 from protocol import hopsum_pb2_grpc as pb_grpc
 from protocol.errors import InputError
-from protocol.outcomes import Outcome
 
 LOGGER = logging.getLogger("hopsum.service")
 
@@ -42,22 +48,6 @@ NO_SWITCHES = "this controller drives no switches"
 
 Context = grpc.aio.ServicerContext[pb.AgentMessage, pb.ControllerMessage]
 Queue = asyncio.Queue[pb.NodeCommand | None]
-
-
-class SwitchReader(Protocol):
-    """What the service needs of the driver (`Driver` is one)."""
-
-    def targets(self) -> Mapping[str, SwitchTarget]:
-        """Where every switch is."""
-
-    def states(self) -> Mapping[str, State]:
-        """How far every switch is."""
-
-    async def outcomes(self, name: str) -> Mapping[Outcome, int]:
-        """Read a switch's counters."""
-
-    async def inspect(self, name: str, slot: int) -> SlotState:
-        """Read a slot of a switch."""
 
 
 class ControllerService(pb_grpc.ControllerServicer):
@@ -129,7 +119,7 @@ class ControllerService(pb_grpc.ControllerServicer):
             return
         if tracker.needs_new_epoch(host):
             try:
-                await self._cluster.manager.replan(job)
+                await self._cluster.manager.replan(job, why=f"{host} was restarted")
             except (DriverError, PlanError, TimeoutError) as error:
                 # It tries again.
                 await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
@@ -255,26 +245,9 @@ class ControllerService(pb_grpc.ControllerServicer):
         """Tell where the switches are, how far, and what became of their packets."""
         if self._switches is None:
             await context.abort(grpc.StatusCode.UNIMPLEMENTED, NO_SWITCHES)
-        states = self._switches.states()
-        now = clock.now()
-        reply = pb.SwitchesReply()
-        for name, target in self._switches.targets().items():
-            status = reply.switches.add(
-                name=name,
-                address=target.address,
-                device_id=target.device_id,
-                state=states[name],
-                seconds=self._health.changed_for(name, now) or 0.0,
-                health=condition(self._health, name, now),
-            )
-            if request.counters and states[name] is State.READY:
-                try:
-                    counts = await self._switches.outcomes(name)
-                except DriverError as error:
-                    status.state = str(error)
-                    continue
-                status.outcomes.update({cell.name.lower(): n for cell, n in counts.items()})
-        return reply
+        return pb.SwitchesReply(
+            switches=await switch_statuses(self._cluster, self._switches, counters=request.counters)
+        )
 
     async def Inspect(
         self,
@@ -305,21 +278,21 @@ class ControllerService(pb_grpc.ControllerServicer):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         except (DriverError, TimeoutError, Unrecorded) as error:
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
-        return self._info(job)
+        return job_info(self._cluster, job)
 
     async def Cancel(
         self, request: pb.JobQuery, context: grpc.aio.ServicerContext[pb.JobQuery, pb.JobInfo]
     ) -> pb.JobInfo:
         """End a job."""
         job = await self._find(request, context)
-        return self._info(await self._cluster.cancel(job))
+        return job_info(self._cluster, await self._cluster.cancel(job))
 
     async def JobDetails(
         self, request: pb.JobQuery, context: grpc.aio.ServicerContext[pb.JobQuery, pb.JobInfo]
     ) -> pb.JobInfo:
         """Tell how far a job is, with its reports."""
         job = await self._find(request, context)
-        info = self._info(job)
+        info = job_info(self._cluster, job)
         for host, report in job.reports.items():
             info.reports[host].CopyFrom(report)
         return info
@@ -330,7 +303,7 @@ class ControllerService(pb_grpc.ControllerServicer):
         context: grpc.aio.ServicerContext[pb.JobsRequest, pb.JobsReply],
     ) -> pb.JobsReply:
         """Tell how far all jobs are."""
-        return pb.JobsReply(jobs=[self._info(job) for job in self._cluster.jobs])
+        return pb.JobsReply(jobs=[job_info(self._cluster, job) for job in self._cluster.jobs])
 
     async def Nodes(
         self,
@@ -338,40 +311,21 @@ class ControllerService(pb_grpc.ControllerServicer):
         context: grpc.aio.ServicerContext[pb.NodesRequest, pb.NodesReply],
     ) -> pb.NodesReply:
         """Tell which hosts have an agent, and what it reported."""
-        now = clock.now()
-        reply = pb.NodesReply()
-        for node in self._cluster.nodes:
-            info = reply.nodes.add(host=node.host, attached=node.attached, seconds=now - node.since)
-            info.jobs.extend(
-                job.number
-                for job in self._cluster.jobs
-                if not job.state.over and node.host in job.hosts
-            )
-            if node.report is not None:
-                info.report.CopyFrom(node.report)
-                info.report_age = now - node.reported
-        return reply
+        return pb.NodesReply(nodes=node_infos(self._cluster))
 
     async def Use(
         self, request: pb.UseRequest, context: grpc.aio.ServicerContext[pb.UseRequest, pb.UseReply]
     ) -> pb.UseReply:
         """Tell what links carry and who holds which switch's slots."""
-        cluster, reply, now = self._cluster, pb.UseReply(), clock.now()
-        for (u, v), state in cluster.nodes.state.links(now).items():
-            reply.links.add(
-                sender=u,
-                receiver=v,
-                used=state.used,
-                free=state.free,
-                age=state.age,
-                health=link_condition(cluster.manager.health, u, v, now),
-            )
-        for name, switch in cluster.network.switches.items():
-            if switch.aggregates:
-                held = cluster.manager.slots_held(name)
-                quota = cluster.settings.sharing.slots(cluster.network, name)
-                reply.slots.add(switch=name, slots=switch.slots, held=held, quota=quota)
-        return reply
+        return pb.UseReply(links=link_uses(self._cluster), slots=slot_uses(self._cluster))
+
+    async def State(
+        self,
+        request: pb.StateRequest,
+        context: grpc.aio.ServicerContext[pb.StateRequest, pb.ClusterState],
+    ) -> pb.ClusterState:
+        """Give all of it in one document."""
+        return await cluster_state(self._cluster, self._switches)
 
     async def _find(
         self, query: pb.JobQuery, context: grpc.aio.ServicerContext[pb.JobQuery, pb.JobInfo]
@@ -381,23 +335,6 @@ class ControllerService(pb_grpc.ControllerServicer):
             return self._cluster.jobs.find(query.job, query.name)
         except JobError as error:
             await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
-
-    def _info(self, job: Job) -> pb.JobInfo:
-        return pb.JobInfo(
-            job=job.number,
-            name=job.spec.name,
-            state=job.state,
-            outcome=job.outcome or "",
-            reason=self._cluster.why_waiting(job),
-            epoch=job.epoch,
-            workers=job.request.workers,
-            servers=job.auxiliary,
-            round=job.round,
-            submitted=job.submitted,
-            started=job.started,
-            ended=job.ended,
-            bypassed=sorted(job.bypassed),
-        )
 
 
 def _refused(reason: str) -> pb.ControllerMessage:

@@ -78,7 +78,7 @@ class Cluster:
         self.priorities = FeedbackQueue(settings.priorities or suitable_policy(manager.network))
         self.send: Send = lambda host, command: None
         self._grace = grace
-        self._date = date
+        self.date = date
         self._watching: dict[int, asyncio.Task[None]] = {}
         self._progress: dict[int, Progress] = {}
         self._background: set[asyncio.Task[object]] = set()
@@ -124,7 +124,7 @@ class Cluster:
         self.jobs.check(spec)
         number = self.jobs.next_number()
         request = make_request(spec, number, placed, self.network, self.settings)
-        job = Job(number, spec, request, self._date())
+        job = Job(number, spec, request, self.date())
         # Known from here on, so that no other gets its name while switches take its rules.
         self.jobs.add(job)
         try:
@@ -292,6 +292,7 @@ class Cluster:
                 continue
             job = self.jobs.find(features.job)
             job.elements = max(job.elements, features.elements)
+            job.features[host] = features
             if host in job.request.workers:
                 self.priorities.report(features.job, host, features.round, features.sent_bytes, now)
             else:
@@ -363,7 +364,8 @@ class Cluster:
         serving = dict.fromkeys((*job.request.servers, *job.plan.servers))
         servers = tuple(others.get(host, host) for host in serving)
         try:
-            await self.manager.replan(job.number, servers)
+            why = ", ".join(f"{other} serves in place of {host}" for host, other in others.items())
+            await self.manager.replan(job.number, servers, why=why)
         except (DriverError, PlanError, TimeoutError) as error:
             return {host: f"{why}; {error}" for host, why in lost.items()}
         for host, other in others.items():

@@ -139,7 +139,7 @@ async def _reoptimize(manager: Manager, job: int) -> None:
         candidate = await asyncio.to_thread(manager.candidate, job, network)
         kept, new = (round_cost(network, each, ELEMENTS) for each in (plan, candidate))
         if new < (1 - GAIN) * kept:
-            newer = await manager.replan(job)
+            newer = await manager.replan(job, why="what failed is back")
             LOGGER.warning("job %d goes back, in epoch %d", job, newer.epoch)
         else:
             manager.keep_plan(job)

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from collectives.messages import workload_from
 from collectives.plan import JobPlan
 from controller.jobs.job_spec import JobSpec
 from controller.jobs.job_state import NEXT, JobState
 from controller.telemetry.health import Element
 from planning.model.request import PlanRequest
 from protocol import hopsum_pb2 as pb
+
+MOST_COUNT = (1 << 64) - 1
+"""Of a message's field; agents may report anything."""
 
 
 @dataclass(slots=True)
@@ -43,6 +47,8 @@ class Job:
     avoided: frozenset[Element] = frozenset()
     """What was out of reach when its plan was made."""
     reports: Mapping[str, pb.Report] = field(default_factory=dict)
+    features: dict[str, pb.JobFeatures] = field(default_factory=dict)
+    """What the agents of its hosts have said of it last, by host."""
 
     @property
     def epoch(self) -> int:
@@ -60,6 +66,29 @@ class Job:
         if self.plan is not None:
             return self.plan.auxiliary
         return () if self.spec.among_hosts else self.request.servers
+
+    @property
+    def tensors(self) -> int:
+        """How many tensors it sums in all; 0 where that is not known."""
+        task = self.spec.task
+        return workload_from(task.workload).tensors if task.HasField("workload") else 0
+
+    @property
+    def sent_bytes(self) -> int:
+        """What its hosts have sent, as they reported last."""
+        return min(MOST_COUNT, sum(each.sent_bytes for each in self.features.values()))
+
+    @property
+    def retransmissions(self) -> int:
+        """Fragments and segments that its hosts have sent again, as they reported last."""
+        counted = sum(
+            max(
+                self.features[host].retransmissions if host in self.features else 0,
+                self.reports[host].retransmissions if host in self.reports else 0,
+            )
+            for host in {*self.features, *self.reports}
+        )
+        return min(MOST_COUNT, counted)
 
     @property
     def hosts(self) -> tuple[str, ...]:

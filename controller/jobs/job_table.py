@@ -26,6 +26,7 @@ from controller.jobs.job import Job, move
 from controller.jobs.job_spec import JobSpec, spec_from, submission_of
 from controller.jobs.job_state import LAST_JOB, MOST_NAME, JobError, JobState
 from controller.jobs.journal import Journal, Record, Unrecorded
+from controller.telemetry.event_log import EventKind, EventLog
 from controller.telemetry.health import Element
 from planning.model.request import Algorithm, PlanRequest
 from protocol import hopsum_pb2 as pb
@@ -41,6 +42,26 @@ MANY_LINES = 10 * KEPT
 """A journal with more is written anew, with one line a job."""
 _UNRECORDED = frozenset({JobState.QUEUED, JobState.INSTALLING, JobState.CHANGING})
 """Steps that a restarted controller takes again: a record of the job tells enough."""
+_EVENTS = {
+    JobState.QUEUED: EventKind.QUEUED,
+    JobState.FINISHED: EventKind.FINISHED,
+    JobState.FAILED: EventKind.FAILED,
+    JobState.CANCELLED: EventKind.CANCELLED,
+}
+_WORDS = {
+    EventKind.SUBMITTED: "submitted",
+    EventKind.QUEUED: "queued",
+    EventKind.STARTED: "started",
+    EventKind.FINISHED: "finished",
+    EventKind.FAILED: "failed",
+    EventKind.CANCELLED: "cancelled",
+    EventKind.PLANNED: "planned",
+    EventKind.FAILOVER: "failed over",
+    EventKind.REPLAN: "replanned",
+    EventKind.PREEMPTED: "preempted",
+}
+_EPOCHS = frozenset({EventKind.PLANNED, EventKind.FAILOVER, EventKind.REPLAN, EventKind.PREEMPTED})
+"""Events that begin an epoch."""
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
 
 
@@ -54,6 +75,8 @@ class JobTable:
 
     def __init__(self, file: Path | None = None, date: Callable[[], float] = time.time) -> None:
         self._date = date
+        self.events = EventLog(date)
+        """What happens to the jobs, and to what they use."""
         self._jobs: dict[int, Job] = {}
         self._journal = None if file is None else Journal(file, "number")
         self._late: dict[int, Record] = {}
@@ -115,6 +138,7 @@ class JobTable:
     def add(self, job: Job) -> None:
         """Take a job in, not yet recorded; the oldest that are over are forgotten beyond `KEPT`."""
         self._jobs[job.number] = job
+        self._tell(job, EventKind.SUBMITTED)
         self._forget()
 
     def drop(self, job: Job) -> None:
@@ -125,7 +149,12 @@ class JobTable:
         self, job: Job, to: JobState, reason: str = "", outcome: JobState | None = None
     ) -> None:
         """Move a job to its next state (`job.move`), and record it where a restart needs that."""
+        started = job.started
         move(job, to, self._date(), reason, outcome)
+        if to in _EVENTS:
+            self._tell(job, _EVENTS[to])
+        elif job.started != started:
+            self._tell(job, EventKind.STARTED)
         if to not in _UNRECORDED:
             self.note(job)
 
@@ -133,6 +162,7 @@ class JobTable:
         """All its agents are ready: it runs, or will when the change of its plan is through."""
         if job.state is JobState.CHANGING:
             job.started = self._date()
+            self._tell(job, EventKind.STARTED)
             self.note(job)
         else:
             self.move(job, JobState.RUNNING)
@@ -154,9 +184,11 @@ class JobTable:
         plan: JobPlan,
         bypassed: Collection[str] = (),
         avoided: Collection[Element] = (),
+        cause: tuple[EventKind, str] = (EventKind.PLANNED, ""),
     ) -> None:
         """Give a job its next plan, recorded before anything follows from it.
 
+        `cause`: why it has another one, for people.
         Raises PlanError, and changes nothing, where that cannot be: a controller that was restarted
         would use the epoch again, for another plan.
         """
@@ -171,6 +203,15 @@ class JobTable:
             ) from None
         job.request, job.plan, job.bypassed = request, plan, left
         job.avoided = frozenset(avoided)
+        self._tell(job, *cause)
+
+    def _tell(self, job: Job, kind: EventKind, why: str = "") -> None:
+        """Let people know what has happened to a job."""
+        words = f"job {job.spec.name} {_WORDS[kind]}"
+        if kind in _EPOCHS:
+            words += f", epoch {job.epoch}"
+        text = ": ".join(filter(None, (words, why or job.reason)))
+        self.events.add(kind, text, job.number, job.epoch)
 
     def keep(self, job: Job) -> None:
         """Record how a job is, before what follows from it is done.
@@ -278,7 +319,7 @@ def _record(job: Job) -> Record:
     record = {
         item.name: getattr(job, item.name)
         for item in fields(job)
-        if item.name not in ("spec", "request", "plan", "avoided")
+        if item.name not in ("spec", "request", "plan", "avoided", "features")
     }
     return record | {
         "bypassed": sorted(job.bypassed),

@@ -24,7 +24,8 @@ from controller.jobs.job_state import JobState
 from controller.jobs.job_table import JobTable
 from controller.jobs.sharing import Settlement, bypassing, settle
 from controller.jobs.tracker import Tracker
-from controller.telemetry.diagnosis import cut_off, outage, used_elements
+from controller.telemetry.diagnosis import cut_off, element_name, listed, outage, used_elements
+from controller.telemetry.event_log import EventKind
 from controller.telemetry.health import Element, Health, link_element
 from network.model import Network, NetworkError, shorten
 from planning.model.allocation import Allocator
@@ -42,11 +43,15 @@ Install = Callable[[Mapping[str, SwitchRules]], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class _Next:
-    """What a job is to go on with; `bypassed`: the switches whose slots it has given up."""
+    """What a job is to go on with, and why.
+
+    `bypassed`: the switches whose slots it has given up.
+    """
 
     request: PlanRequest
     plan: JobPlan
     bypassed: frozenset[str]
+    cause: tuple[EventKind, str] = (EventKind.PLANNED, "")
 
 
 def next_request(request: PlanRequest, before: JobPlan) -> PlanRequest:
@@ -100,9 +105,16 @@ class Manager:
     def slots_held(self, switch: str) -> dict[int, int]:
         """How many slots of a switch each job holds."""
         held: dict[int, int] = {}
-        for (job, _), (_, size) in self._allocator.in_use(switch).items():
-            held[job] = held.get(job, 0) + size
+        for (job, _), slots in self.slot_ranges(switch).items():
+            held[job] = held.get(job, 0) + len(slots)
         return held
+
+    def slot_ranges(self, switch: str) -> dict[tuple[int, int], range]:
+        """Return the slots of a switch that each tree of each job holds, by (job, tree)."""
+        return {
+            owner: range(first, first + size)
+            for owner, (first, size) in self._allocator.in_use(switch).items()
+        }
 
     def bypassed(self, job: int) -> frozenset[str]:
         """Return the switches where a job has given up its slots to others (`sharing`)."""
@@ -195,7 +207,7 @@ class Manager:
         return settled.plan
 
     def _take_in(self, job: Job, first: _Next) -> Tracker:
-        self.table.adopt(job, first.request, first.plan, first.bypassed, self._failed)
+        self.table.adopt(job, first.request, first.plan, first.bypassed, self._failed, first.cause)
         self._allocator.take(first.plan)
         self._jobs[job.number] = job
         tracker = Tracker(self.network, first.plan, job.spec.task)
@@ -212,7 +224,8 @@ class Manager:
             return self._take_in(job, _Next(job.request, _plan(job), frozenset()))
         first = self._plan_on(job, request, job.bypassed, self.working())
         self._check([first.plan])
-        return self._take_in(job, first)
+        cause = (EventKind.REPLAN, "the controller was restarted")
+        return self._take_in(job, replace(first, cause=cause))
 
     def _check(self, newer: Iterable[JobPlan]) -> None:
         """Check next plans together with those of all other jobs; PlanError lists every fault.
@@ -267,7 +280,13 @@ class Manager:
 
     def _leave_switches(self, settled: Settlement, job: int, plan: JobPlan) -> Job:
         entry, given_up = self._job(job), settled.given_up[job]
-        newer = _Next(self._next_request(entry), plan, entry.bypassed | given_up)
+        cause = f"it gives up slots at {', '.join(sorted(given_up))} to job {settled.plan.job}"
+        newer = _Next(
+            self._next_request(entry),
+            plan,
+            entry.bypassed | given_up,
+            (EventKind.PREEMPTED, cause),
+        )
         self._take_over(entry, newer)
         LOGGER.info(
             "job %d gives up its slots at %s to job %d",
@@ -285,15 +304,17 @@ class Manager:
         regain: Collection[str] = (),
         *,
         recut: bool = False,
+        why: str = "",
     ) -> JobPlan:
         """Give a job its next epoch: new rules first, then the new plan to its agents.
 
         `on` as for `submit`. `regain`: switches it had given up, where it may sum again. `recut`:
         with other weights (planner embedding), by which tensors are cut when a boundary says so; it
-        needs `on`.
+        needs `on`. `why`: for people.
         """
         async with self._changing:
-            return await self._replan(job, servers, on, regain, recut)
+            newer = self._next_of(job, servers, on, regain, recut)
+            return await self._adopt(self._job(job), replace(newer, cause=(EventKind.REPLAN, why)))
 
     def candidate(
         self, job: int, on: Network, regain: Collection[str] = (), *, recut: bool = False
@@ -314,24 +335,23 @@ class Manager:
         request = next_request(entry.request, _plan(entry))
         return request if servers is None else replace(request, servers=servers)
 
-    async def _replan(
+    def _next_of(
         self,
         job: int,
-        servers: tuple[str, ...] | None = None,
-        on: Network | None = None,
-        regain: Collection[str] = (),
-        recut: bool = False,
-    ) -> JobPlan:
+        servers: tuple[str, ...] | None,
+        on: Network | None,
+        regain: Collection[str],
+        recut: bool,
+    ) -> _Next:
+        """Plan a job's next epoch, as `replan` is asked to; nothing changes."""
         entry = self._job(job)
         request = self._next_request(entry, servers)
         left = entry.bypassed.difference(regain)
         if on is None:
-            newer = self._plan_around_failures(entry, request, left)
-        else:
-            # It need not be: a job keeps its plan if there is none on what is free.
-            on = _without(on, self._failed)
-            newer = _Next(request, self._plan_on_free(entry, request, on, left, recut), left)
-        return await self._adopt(entry, newer)
+            return self._plan_around_failures(entry, request, left)
+        # It need not be: a job keeps its plan if there is none on what is free.
+        on = _without(on, self._failed)
+        return _Next(request, self._plan_on_free(entry, request, on, left, recut), left)
 
     async def _adopt(self, entry: Job, newer: _Next) -> JobPlan:
         """Let a job go on under its next plan."""
@@ -358,7 +378,9 @@ class Manager:
 
     def _take_over(self, entry: Job, newer: _Next) -> None:
         """Make a job's next plan its present one; it still holds what the one before did."""
-        self.table.adopt(entry, newer.request, newer.plan, newer.bypassed, self._failed)
+        self.table.adopt(
+            entry, newer.request, newer.plan, newer.bypassed, self._failed, newer.cause
+        )
         if entry.active:
             self.table.move(entry, JobState.CHANGING)
         self._allocator.take(newer.plan)
@@ -407,6 +429,8 @@ class Manager:
         """
         newly = frozenset(elements) - self._failed
         self._failed |= newly
+        if newly:
+            self.table.events.add(EventKind.OUTAGE, f"{_names(newly)} out of reach")
         for waiting in self._waiting if newly else ():
             if not waiting.expired():
                 waiting.reschedule(-inf)
@@ -427,8 +451,10 @@ class Manager:
             for job in [job for job in self._jobs if self.lost_to(job)]:
                 entry = self._job(job)
                 request = self._next_request(entry)
+                cause = (EventKind.FAILOVER, f"around {_names(self.lost_to(job))}")
                 try:
                     newer = self._plan_on(entry, request, entry.bypassed, self.working())
+                    newer = replace(newer, cause=cause)
                 except (PlanError, NetworkError) as error:
                     LOGGER.warning("job %d: no way around: %s", job, error)
                     continue
@@ -456,6 +482,8 @@ class Manager:
             except BaseException:
                 self._failed |= back
                 raise
+        if back:
+            self.table.events.add(EventKind.RECOVERY, f"{_names(back)} back in use")
         self.recovered()
         return [job for job, entry in self._jobs.items() if entry.avoided & back]
 
@@ -512,6 +540,10 @@ def _without(network: Network, elements: Collection[Element]) -> Network:
         [element for element in elements if isinstance(element, str)],
         [element for element in elements if not isinstance(element, str)],
     )
+
+
+def _names(elements: Iterable[Element]) -> str:
+    return listed(sorted(map(element_name, elements)))
 
 
 def _linked(network: Network, u: str, v: str) -> bool:

@@ -114,7 +114,7 @@ class Reoptimizer:
         if self.replanner.worth(
             round_cost(view, plan, elements), round_cost(view, candidate, elements)
         ):
-            await self.manager.replan(self.job, on=view, regain=regained)
+            await self.manager.replan(self.job, on=view, regain=regained, why=f"{cause}")
             return cause
         self.manager.keep_plan(self.job)
         return None
@@ -146,7 +146,9 @@ class Reoptimizer:
 
         try:
             if await asyncio.to_thread(faster):
-                plan = await self.manager.replan(self.job, on=view, recut=True)
+                plan = await self.manager.replan(
+                    self.job, on=view, recut=True, why="other weights are faster"
+                )
         except PlanError as error:
             LOGGER.info("job %d keeps its weights: %s", self.job, error)
         return plan

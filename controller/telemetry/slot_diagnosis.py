@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from collectives.flows import tree_flows
@@ -30,6 +30,13 @@ class Missing:
     workers: tuple[str, ...]
     why: str
 
+    def sentence(self) -> str:
+        """Return it in words."""
+        return (
+            f"fragment {self.fragment} of tree {self.tree} waits at {self.switch} for child "
+            f"{self.child} ({', '.join(self.workers)}): {self.why}"
+        )
+
 
 def job_slots(plan: JobPlan) -> dict[str, list[range]]:
     """Return the slots of a job at each switch that sums for it."""
@@ -41,6 +48,16 @@ def job_slots(plan: JobPlan) -> dict[str, list[range]]:
                     range(part.slot_base, part.slot_base + plan.window)
                 )
     return slots
+
+
+async def read_slots(
+    plan: JobPlan, read: Callable[[str, int], Awaitable[SlotState]]
+) -> dict[str, list[SlotState]]:
+    """Read all slots that a job holds, with `read`; raises what that does."""
+    return {
+        switch: [await read(switch, slot) for part in ranges for slot in part]
+        for switch, ranges in job_slots(plan).items()
+    }
 
 
 def find_missing(network: Network, plan: JobPlan, slots: Slots) -> list[Missing]:

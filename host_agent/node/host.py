@@ -136,6 +136,26 @@ class HostAgent:
             self.leave(member.job)
             self.failures[member.job] = error
 
+    # -- how it fares
+
+    @property
+    def counted(self) -> Counted | None:
+        """The counters of the host's interface as they were read last; None before the first."""
+        return self._counted
+
+    def features(self) -> list[pb.JobFeatures]:
+        """Return how far each job is here."""
+        return [
+            pb.JobFeatures(
+                job=member.job,
+                round=member.round,
+                elements=member.elements,
+                sent_bytes=self.traffic.sent_bytes(member.job) + member.sent_bytes,
+                retransmissions=member.retransmissions,
+            )
+            for member in list(self._members.values())
+        ]
+
     # -- the controller
 
     def _obey(self, command: pb.NodeCommand) -> None:
@@ -178,11 +198,5 @@ class HostAgent:
                     free_received=used.free_received,
                 )
         self._counted = counted
-        for member in self._members.values():
-            report.jobs.add(
-                job=member.job,
-                round=member.round,
-                elements=member.elements,
-                sent_bytes=self.traffic.sent_bytes(member.job) + member.sent_bytes,
-            )
+        report.jobs.extend(self.features())
         self._node.report(report)

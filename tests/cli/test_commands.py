@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from cli import doctor, shell
 from cli.main import app
-from cli.reports.network_drawing import TREE_COLOURS, network_svg, positions
+from cli.reports.network_drawing import TREE_COLOURS, network_svg
 from collectives.plan import PlanError
 from controller.api.client import ControllerClient
 from controller.api.listening import at
@@ -27,6 +27,7 @@ from controller.dataplane.slots import SlotState
 from controller.jobs.cluster import Cluster
 from controller.jobs.job_spec import JobSpec
 from controller.jobs.manager import Manager
+from network.layout import positions
 from network.loaders import load_network
 from network.model import NetworkError
 from planning.model.placement import place

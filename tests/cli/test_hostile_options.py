@@ -31,6 +31,7 @@ from host_agent import main as agent
 from network.model import Network
 from p4switch.cli import main as p4switch
 from protocol.channel import Tls, server_credentials
+from protocol.web_address import WebAddress
 
 NOWHERE = ["--controller", "unix:/nowhere/controller"]
 BASES: dict[str, list[str]] = {
@@ -51,6 +52,8 @@ BASES: dict[str, list[str]] = {
     "hopsum jobs": NOWHERE,
     "hopsum nodes": NOWHERE,
     "hopsum status": NOWHERE,
+    "hopsum dashboard": NOWHERE,
+    "hopsum top": NOWHERE,
     "hopsum stats": NOWHERE,
     "hopsum slots": ["s1", *NOWHERE],
     "hopsum why-stuck": ["1", *NOWHERE],
@@ -232,6 +235,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         address: str,
         tell: Tell,
         tls: Tls | None,
+        web: WebAddress | None,
     ) -> None:
         JobTable(settings.journal)
         if tls is not None:

@@ -18,7 +18,17 @@ from planning.answers import NAMES
 from planning.registry import PLANNERS
 from protocol.errors import HopsumError, InputError, OperationError
 
-HEAVY = {"numpy", "networkx", "scipy", "grpc", "rich", "google.protobuf", "p4switch.ir", "asyncio"}
+HEAVY = {
+    "numpy",
+    "networkx",
+    "scipy",
+    "grpc",
+    "rich",
+    "google.protobuf",
+    "p4switch.ir",
+    "asyncio",
+    "aiohttp",
+}
 
 
 @pytest.mark.parametrize("name", COMMANDS)

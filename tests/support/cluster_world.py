@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import threading
 from collections.abc import Callable, Mapping
@@ -19,6 +20,8 @@ from controller.jobs.cluster import Cluster
 from controller.jobs.manager import Manager
 from controller.jobs.replanning import ReplanningPolicy
 from controller.jobs.settings import ClusterSettings
+from controller.web.server import serve_web
+from controller.web.sources import LiveCluster
 from host_agent.io.port import MemoryPort
 from host_agent.node.bandwidth import Counted
 from host_agent.node.client import NodeClient
@@ -27,6 +30,7 @@ from network.loaders import load_network
 from network.model import Network
 from protocol import hopsum_pb2 as pb
 from protocol.channel import ControllerError, Tls, server_credentials
+from protocol.web_address import WebAddress
 from tests.support.jobs import GOING
 from tests.support.machine import PATIENCE, on_loopback, until
 
@@ -47,9 +51,12 @@ class World:
         grace: float = PATIENCE,
         link_rate: float | None = None,
         replanning: ReplanningPolicy | None = None,
+        web: WebAddress | None = None,
     ) -> None:
         self.network = local(name, link_rate)
         self._replanning = replanning
+        self._web = web
+        self.url = ""
         self.journal = folder / "jobs"
         self._grace = grace
         self.address = f"unix:{folder}/controller" if tls is None else "localhost:0"
@@ -103,8 +110,13 @@ class World:
         service = ControllerService(cluster)
         await cluster.restore()
         credentials = None if self._tls is None else server_credentials(self._tls)
-        async with service.serve(at(self.address, credentials)) as bound:
-            self.address = bound
+        async with contextlib.AsyncExitStack() as stack:
+            self.address = await stack.enter_async_context(
+                service.serve(at(self.address, credentials))
+            )
+            if self._web is not None:
+                shown = serve_web(LiveCluster(cluster, None), self._web)
+                self.url = await stack.enter_async_context(shown)
             self._up.set()
             await self._stop.wait()
             await cluster.close()

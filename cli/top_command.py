@@ -1,0 +1,172 @@
+"""`hopsum top`: the state of a running controller, or of a recorded run, in a terminal."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from google.protobuf.json_format import MessageToDict
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.markup import escape
+
+from cli.command_options import ControllerOption, JsonOption, connect, make_table, print_json
+from controller.jobs.job_state import JobState
+from network.units import format_bytes, format_rate
+from protocol import hopsum_pb2 as pb
+from protocol.errors import InputError
+
+SECONDS = 1.0
+SHOWN_LINKS = 8
+"""The busiest; a network has many."""
+SHOWN_EVENTS = 8
+SHOWN_JOBS = 20
+"""The newest."""
+BAR = 12
+"""Characters of a bar from empty to full."""
+
+
+def top(
+    controller: ControllerOption = None,
+    once: Annotated[bool, typer.Option("--once", help="Show it once, and end.")] = False,
+    as_json: JsonOption = False,
+    replay: Annotated[
+        Path | None,
+        typer.Option(help="Show the end of this recording of `hopsum run --record` instead."),
+    ] = None,
+) -> None:
+    """Show jobs, switches, busy links and events of the running controller, every second."""
+    if replay is not None:
+        if controller is not None:
+            raise InputError("controller and replay: expected one of them")
+        from controller.web.recording import read_recording
+
+        state = read_recording(replay).frames()[-1]
+        once = True
+    else:
+        client = connect(controller)
+        state = client.state()
+    if as_json:
+        print_json(
+            MessageToDict(
+                state, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+            )
+        )
+        return
+    console = Console()
+    if once:
+        console.print(Group(*view(state, None)))
+        return
+    with Live(console=console, auto_refresh=False, screen=True) as shown:
+        before: pb.ClusterState | None = None
+        while True:
+            shown.update(Group(*view(state, before)), refresh=True)
+            time.sleep(SECONDS)
+            before, state = state, client.state()
+
+
+def view(state: pb.ClusterState, before: pb.ClusterState | None) -> Iterator[RenderableType]:
+    """Return what the terminal shows of a state; with rates, if there is one before it."""
+    going = [job for job in state.jobs if not JobState(job.state).over]
+    ready = sum(switch.state == "ready" and not switch.health for switch in state.switches)
+    yield (
+        f"[bold]{escape(state.network.name)}[/]  {_clock(state.date)}  "
+        f"jobs {len(going)} of {len(state.jobs)} go on  "
+        f"switches {ready} of {len(state.switches)} in use  "
+        f"agents {sum(node.attached for node in state.nodes)} of {len(state.nodes)}"
+    )
+    yield _jobs(state)
+    for job in going:
+        if job.reason:
+            yield f"[yellow]{escape(job.name)} waits: {escape(job.reason)}[/]"
+    yield _switches(state, before)
+    yield _links(state)
+    for event in list(state.events)[-SHOWN_EVENTS:]:
+        yield f"[dim]{_clock(event.date)}[/]  {event.kind:<10} {escape(event.text)}"
+
+
+def _jobs(state: pb.ClusterState) -> RenderableType:
+    return make_table(
+        ("job", "name", "state", "priority", "progress", "tensors", "epoch", "sent", "sent again"),
+        [
+            (
+                job.job,
+                job.name,
+                job.state,
+                "" if JobState(job.state).over else job.level,
+                _bar(job.round, job.tensors),
+                f"{job.round} of {job.tensors}" if job.tensors else job.round,
+                job.epoch,
+                format_bytes(job.sent_bytes),
+                job.retransmissions,
+            )
+            for job in [*state.jobs][: -SHOWN_JOBS - 1 : -1]
+        ],
+    )
+
+
+def _switches(state: pb.ClusterState, before: pb.ClusterState | None) -> RenderableType:
+    held = {use.switch: (sum(use.held.values()), use.slots) for use in state.slots}
+    old = {switch.name: switch for switch in before.switches} if before is not None else {}
+    seconds = state.date - before.date if before is not None else 0.0
+    rows = []
+    for switch in state.switches:
+        rate = ""
+        if switch.name in old and seconds > 0:
+            rate = f"{max(0, sums(switch) - sums(old[switch.name])) / seconds:,.0f}"
+        slots, most = held.get(switch.name, (0, 0))
+        rows.append(
+            (
+                switch.name,
+                ", ".join(filter(None, (switch.state, switch.health))),
+                sums(switch),
+                rate,
+                switch.outcomes["duplicate"],
+                switch.outcomes["stale"],
+                _bar(slots, most),
+                f"{slots} of {most}",
+            )
+        )
+    columns = (
+        "switch", "state", "sums", "sums/s", "duplicates", "stale", "slots", "held",
+    )  # fmt: skip
+    return make_table(columns, rows)
+
+
+def _links(state: pb.ClusterState) -> RenderableType:
+    rates = {frozenset((link.a, link.b)): link.bandwidth for link in state.network.links}
+    busy = sorted(state.links, key=lambda link: -link.used)[:SHOWN_LINKS]
+    shown = [link for link in state.links if link.health or (link in busy and link.used >= 1)]
+    return make_table(
+        ("link", "load", "carries", "health"),
+        [
+            (
+                f"{link.sender} -> {link.receiver}",
+                _bar(link.used, rates[frozenset((link.sender, link.receiver))]),
+                format_rate(link.used),
+                link.health or "ok",
+            )
+            for link in sorted(shown, key=lambda link: -link.used)
+        ],
+    )
+
+
+def sums(switch: pb.SwitchStatus) -> int:
+    """Return how many sums a switch has sent on, those that it sent again too."""
+    return switch.outcomes["completed"] + switch.outcomes["re_emitted"]
+
+
+def _bar(part: float, whole: float) -> str:
+    """Return a bar of characters; none where the whole is not known."""
+    if not whole:
+        return ""
+    full = round(BAR * min(1.0, part / whole))
+    return "█" * full + "░" * (BAR - full)
+
+
+def _clock(date: float) -> str:
+    return datetime.fromtimestamp(date, UTC).strftime("%H:%M:%S.%f")[:-4]

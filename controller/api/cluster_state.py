@@ -1,0 +1,187 @@
+"""What the controller knows of its cluster, as messages: each figure is gathered here alone.
+
+The service answers people with parts of it; pages, terminals, recordings and Prometheus show
+`cluster_state`, the whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Protocol
+
+from collectives.messages import network_message
+from collectives.plan import JobPlan
+from controller import clock
+from controller.dataplane.driver import DriverError, State, SwitchTarget
+from controller.dataplane.slots import SlotState
+from controller.jobs.cluster import Cluster
+from controller.jobs.job import Job
+from controller.telemetry.diagnosis import condition, link_condition
+from protocol import hopsum_pb2 as pb
+from protocol.outcomes import Outcome
+
+COUNTER_SECONDS = 2.0
+"""So long a switch may take to answer; one that hangs must not keep the others from being shown."""
+
+
+class SwitchReader(Protocol):
+    """What tells of the switches (`Driver` does)."""
+
+    def targets(self) -> Mapping[str, SwitchTarget]:
+        """Where every switch is."""
+
+    def states(self) -> Mapping[str, State]:
+        """How far every switch is."""
+
+    async def outcomes(self, name: str) -> Mapping[Outcome, int]:
+        """Read a switch's counters."""
+
+    async def inspect(self, name: str, slot: int) -> SlotState:
+        """Read a slot of a switch."""
+
+
+async def cluster_state(cluster: Cluster, switches: SwitchReader | None) -> pb.ClusterState:
+    """Return all that is known of a cluster but what its slots hold.
+
+    `switches` None: the controller drives none.
+    """
+    statuses = [] if switches is None else await switch_statuses(cluster, switches, counters=True)
+    state = pb.ClusterState(
+        date=cluster.date(),
+        network=network_message(cluster.network),
+        jobs=[job_info(cluster, job, trees=True) for job in cluster.jobs],
+        nodes=node_infos(cluster),
+        links=link_uses(cluster),
+        slots=slot_uses(cluster),
+        switches=statuses,
+        event_counts=cluster.jobs.events.counts,
+    )
+    for event in cluster.jobs.events:
+        state.events.add(
+            number=event.number,
+            date=event.date,
+            kind=event.kind,
+            job=event.job,
+            epoch=event.epoch,
+            text=event.text,
+        )
+    return state
+
+
+def job_info(cluster: Cluster, job: Job, *, trees: bool = False) -> pb.JobInfo:
+    """Return how far a job is; with the trees of its plan, if it has rules and these are asked."""
+    return pb.JobInfo(
+        job=job.number,
+        name=job.spec.name,
+        state=job.state,
+        outcome=job.outcome or "",
+        reason=cluster.why_waiting(job),
+        epoch=job.epoch,
+        workers=job.request.workers,
+        servers=job.auxiliary,
+        round=job.round,
+        submitted=job.submitted,
+        started=job.started,
+        ended=job.ended,
+        bypassed=sorted(job.bypassed),
+        algorithm=job.spec.algorithm,
+        tensors=job.tensors,
+        level=cluster.priorities.levels().get(job.number, 0),
+        sent_bytes=job.sent_bytes,
+        retransmissions=job.retransmissions,
+        trees=_trees(job.plan) if trees and job.active and job.plan is not None else (),
+    )
+
+
+def _trees(plan: JobPlan) -> list[pb.JobTree]:
+    return [
+        pb.JobTree(
+            tree=tree.tree,
+            server=tree.server,
+            parents=dict(tree.parents),
+            sums=[part.switch for part in tree.parts.values() if part.aggregate],
+        )
+        for tree in plan.trees
+    ]
+
+
+def node_infos(cluster: Cluster) -> list[pb.NodeInfo]:
+    """Return which hosts have an agent, and what it reported."""
+    now = clock.now()
+    infos = []
+    for node in cluster.nodes:
+        info = pb.NodeInfo(host=node.host, attached=node.attached, seconds=now - node.since)
+        info.jobs.extend(
+            job.number for job in cluster.jobs if not job.state.over and node.host in job.hosts
+        )
+        if node.report is not None:
+            info.report.CopyFrom(node.report)
+            info.report_age = now - node.reported
+        infos.append(info)
+    return infos
+
+
+def link_uses(cluster: Cluster) -> list[pb.LinkUse]:
+    """Return what each direction of each link carries."""
+    now = clock.now()
+    return [
+        pb.LinkUse(
+            sender=u,
+            receiver=v,
+            used=state.used,
+            free=state.free,
+            age=state.age,
+            health=link_condition(cluster.manager.health, u, v, now),
+        )
+        for (u, v), state in cluster.nodes.state.links(now).items()
+    ]
+
+
+def slot_uses(cluster: Cluster) -> list[pb.SlotUse]:
+    """Return who holds which slots of the switches that sum."""
+    uses = []
+    for name, switch in cluster.network.switches.items():
+        if switch.aggregates:
+            quota = cluster.settings.sharing.slots(cluster.network, name)
+            held = cluster.manager.slots_held(name)
+            use = pb.SlotUse(switch=name, slots=switch.slots, held=held, quota=quota)
+            for (job, tree), slots in cluster.manager.slot_ranges(name).items():
+                use.ranges.add(job=job, tree=tree, first=slots.start, count=len(slots))
+            uses.append(use)
+    return uses
+
+
+async def switch_statuses(
+    cluster: Cluster, switches: SwitchReader, *, counters: bool
+) -> list[pb.SwitchStatus]:
+    """Return where the switches are, how far, and what became of their packets."""
+    health, states, now = cluster.manager.health, switches.states(), clock.now()
+    statuses = [
+        pb.SwitchStatus(
+            name=name,
+            address=target.address,
+            device_id=target.device_id,
+            state=states[name],
+            seconds=health.changed_for(name, now) or 0.0,
+            health=condition(health, name, now),
+        )
+        for name, target in switches.targets().items()
+    ]
+    if counters:
+        ready = [status for status in statuses if status.state == State.READY]
+        await asyncio.gather(*(_count(switches, status) for status in ready))
+    return statuses
+
+
+async def _count(switches: SwitchReader, status: pb.SwitchStatus) -> None:
+    """Add a switch's counters; if it does not answer, its state says so."""
+    try:
+        async with asyncio.timeout(COUNTER_SECONDS):
+            counts = await switches.outcomes(status.name)
+    except DriverError as error:
+        status.state = str(error)
+    except TimeoutError:
+        status.state = f"its counters did not come within {COUNTER_SECONDS:g} s"
+    else:
+        status.outcomes.update({cell.name.lower(): n for cell, n in counts.items()})

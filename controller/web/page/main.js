@@ -1,0 +1,154 @@
+// The dashboard: takes states as they come (or as the slider says) and shows the latest.
+
+import { detail } from "./detail.js";
+import { drawTimeline, drawTopology, kindColour } from "./drawing.js";
+import {
+  History, OVER, bytes, clock, fetchFrame, fetchFrames, fetchLayout, follow, held, jobColour, number,
+  packets, slotsOf, sums,
+} from "./state.js";
+import { element, row } from "./tables.js";
+
+const $ = (id) => document.getElementById(id);
+const history = new History();
+let layout = null;
+let picked = null;
+let following = true;
+let frames = [];
+
+function pick(what) {
+  picked = what;
+  show();
+}
+
+function show() {
+  const state = history.latest;
+  if (!state || !layout) return;
+  $("network").textContent = state.network.name;
+  const going = state.jobs.filter((job) => !OVER.has(job.state)).length;
+  const ready = state.switches.filter((each) => each.state === "ready").length;
+  $("summary").textContent = `${clock(state.date)}  ${going} of ${state.jobs.length} jobs go on, `
+    + `${ready} of ${state.switches.length} switches ready, `
+    + `${state.nodes.filter((node) => node.attached).length} of ${state.nodes.length} agents`;
+  drawTopology($("topology"), history, layout, picked, pick);
+  drawTimeline($("timeline"), state, pick);
+  showJobs(state);
+  showEvents(state);
+  showSwitches(state);
+  detail($("detail"), history, picked, pick);
+}
+
+function progress(job) {
+  const total = number(job.tensors);
+  const done = number(job.round);
+  const cell = element("td");
+  if (total) {
+    const bar = element("progress");
+    [bar.max, bar.value] = [total, done];
+    cell.append(bar, " ");
+  }
+  cell.append(total ? `${done} of ${total}` : String(done));
+  return cell;
+}
+
+function showJobs(state) {
+  const head = row("th", ["job", "name", "state", "priority", "progress", "epoch", "sent", "sent again", ""]);
+  const rows = [...state.jobs].reverse().map((job) => {
+    const name = element("td", job.name);
+    name.style.color = jobColour(job.job);
+    const why = element("td", [job.reason, job.bypassed.length ? `bypasses ${job.bypassed.join(", ")}` : ""].filter(Boolean).join("; "));
+    why.className = job.state === "failed" ? "bad" : OVER.has(job.state) ? "" : "waits";
+    const made = row("td", [job.job, name, element("td", job.state), OVER.has(job.state) ? "" : job.level,
+      progress(job), job.epoch, bytes(number(job.sent_bytes)), number(job.retransmissions), why]);
+    made.className = `pick${picked?.kind === "job" && picked.id === job.job ? " picked" : ""}`;
+    made.dataset.job = job.name;
+    made.addEventListener("click", () => pick({ kind: "job", id: job.job }));
+    return made;
+  });
+  $("jobs").replaceChildren(head, ...rows);
+}
+
+function showEvents(state) {
+  $("events").replaceChildren(...[...state.events].reverse().map((event) => {
+    const item = element("li");
+    const kind = element("b", event.kind);
+    kind.style.color = kindColour(event.kind);
+    item.dataset.kind = event.kind;
+    item.append(element("time", clock(event.date)), kind, event.text);
+    return item;
+  }));
+}
+
+function showSwitches(state) {
+  const head = row("th", ["switch", "state", "packets", "sums", "duplicates", "stale", "lost on purpose", "slots held"]);
+  const rows = state.switches.map((each) => {
+    const use = slotsOf(state, each.name);
+    const condition = element("td", each.health ? `${each.state}, ${each.health}` : each.state);
+    condition.className = each.state === "ready" && !each.health ? "good" : "bad";
+    const count = (name) => number(each.outcomes[name]).toLocaleString("en");
+    const made = row("td", [element("td", each.name), condition, packets(each).toLocaleString("en"),
+      sums(each).toLocaleString("en"), count("duplicate"), count("stale"), count("injected_loss"),
+      use ? `${held(use)} of ${use.slots}` : "none"]);
+    made.className = `pick${picked?.kind === "switch" && picked.id === each.name ? " picked" : ""}`;
+    made.dataset.switch = each.name;
+    made.addEventListener("click", () => pick({ kind: "switch", id: each.name }));
+    return made;
+  });
+  $("switches").replaceChildren(head, ...rows);
+}
+
+// -- Where states come from
+
+function take(state) {
+  if (!following) return;
+  history.add(state);
+  show();
+}
+
+function connected(on) {
+  const shown = $("connection");
+  shown.textContent = !on ? "no connection" : following ? "live" : "replay";
+  shown.className = !on ? "off" : following ? "on" : "replay";
+}
+
+async function showFrame(number) {
+  following = false;
+  connected(true);
+  $("frame").value = number;
+  $("frame-time").textContent = `${(frames[number] - frames[0]).toFixed(2)} s, ${number + 1} of ${frames.length}`;
+  history.add(await fetchFrame(number));
+  show();
+}
+
+async function lookForFrames() {
+  frames = (await fetchFrames()).dates;
+  $("replay").hidden = frames.length === 0;
+  $("frame").max = Math.max(0, frames.length - 1);
+  if (following && frames.length) $("frame").value = frames.length - 1;
+}
+
+let playing = 0;
+function play() {
+  clearInterval(playing);
+  if ($("play").textContent === "stop") {
+    $("play").textContent = "play";
+    return;
+  }
+  $("play").textContent = "stop";
+  let next = Number($("frame").value) >= frames.length - 1 ? 0 : Number($("frame").value);
+  playing = setInterval(async () => {
+    if (next >= frames.length) return play();
+    await showFrame(next++);
+  }, 100);
+}
+
+$("frame").addEventListener("input", (event) => showFrame(Number(event.target.value)));
+$("play").addEventListener("click", play);
+$("latest").addEventListener("click", () => {
+  following = true;
+  connected(true);
+});
+
+layout = await fetchLayout();
+await lookForFrames();
+setInterval(lookForFrames, 2000);
+follow(take, connected);

@@ -1,0 +1,85 @@
+// The state document (ClusterState of protocol/hopsum.proto, as JSON) and how it is kept up to date.
+
+export const TREE_COLOURS = ["#0b7285", "#e8590c", "#5f3dc4", "#2b8a3e", "#a61e4d", "#1864ab"];
+export const OVER = new Set(["finished", "failed", "cancelled"]);
+const KEPT = 300;  // states, for what has changed over time
+
+export const jobColour = (job) => TREE_COLOURS[(Number(job) - 1) % TREE_COLOURS.length];
+
+// 64-bit integers are strings in proto3's JSON.
+export const number = (value) => Number(value ?? 0);
+
+// Sums of a switch: packets that completed a slot, or that sent a stored sum again.
+export const sums = (s) => number(s.outcomes.completed) + number(s.outcomes.re_emitted);
+// Packets of a switch: outcomes that count a packet which another one counts too are left out.
+const AGAIN = new Set(["overflow", "taken_over", "congested", "inspected"]);
+export const packets = (s) => Object.entries(s.outcomes)
+  .reduce((total, [name, count]) => total + (AGAIN.has(name) ? 0 : number(count)), 0);
+
+export function bits(rate) {
+  for (const [unit, size] of [["Gbit/s", 1e9], ["Mbit/s", 1e6], ["kbit/s", 1e3]])
+    if (rate >= size) return `${(rate / size).toFixed(rate >= 100 * size ? 0 : 1)} ${unit}`;
+  return `${rate.toFixed(0)} bit/s`;
+}
+export function bytes(count) {
+  for (const [unit, size] of [["GB", 1e9], ["MB", 1e6], ["kB", 1e3]])
+    if (count >= size) return `${(count / size).toFixed(1)} ${unit}`;
+  return `${count} B`;
+}
+export const perSecond = (rate) => `${rate >= 100 ? Math.round(rate).toLocaleString("en") : rate.toFixed(1)}/s`;
+export const clock = (date) => new Date(date * 1000).toISOString().slice(11, 22);
+
+export class History {
+  constructor() { this.states = []; }
+
+  get latest() { return this.states.at(-1); }
+
+  add(state) {
+    // A slider that goes back, or another controller.
+    while (this.states.length && this.latest.date >= state.date) this.states.pop();
+    this.states.push(state);
+    if (this.states.length > KEPT) this.states.shift();
+  }
+
+  // [date, value] of every state.
+  series(value) { return this.states.map((state) => [state.date, value(state)]); }
+
+  // How fast a counter has grown, over the last two states that have it.
+  rate(counter) {
+    if (this.states.length < 2) return 0;
+    const [before, now] = this.states.slice(-2);
+    const [a, b] = [counter(before), counter(now)];
+    return a === undefined || b === undefined || b < a ? 0 : (b - a) / (now.date - before.date);
+  }
+}
+
+export const switchOf = (state, name) => state.switches.find((each) => each.name === name);
+export const linkOf = (state, u, v) => state.links.find((each) => each.sender === u && each.receiver === v);
+export const jobOf = (state, id) => state.jobs.find((each) => each.job === id);
+export const slotsOf = (state, name) => state.slots.find((each) => each.switch === name);
+export const held = (use) => use ? Object.values(use.held).reduce((a, b) => a + b, 0) : 0;
+
+// The part of its rate that the busier direction of a link uses; null where it is not limited.
+export function load(state, link) {
+  if (!link.bandwidth) return null;
+  const used = [[link.a, link.b], [link.b, link.a]].map(([u, v]) => linkOf(state, u, v)?.used ?? 0);
+  return Math.min(1, Math.max(...used) / link.bandwidth);
+}
+
+async function json(url) {
+  const answer = await fetch(url);
+  if (!answer.ok) throw new Error((await answer.text()).trim());
+  return answer.json();
+}
+export const fetchLayout = () => json("layout.json");
+export const fetchFrames = () => json("frames.json");
+export const fetchFrame = (frame) => json(`state.json?frame=${frame}`);
+export const fetchSlot = (name, slot) => json(`slot.json?switch=${encodeURIComponent(name)}&slot=${slot}`);
+export const fetchMissing = (job) => json(`missing.json?job=${job}`);
+
+export function follow(take, connected) {
+  const stream = new EventSource("events");
+  stream.onopen = () => connected(true);
+  stream.onerror = () => connected(false);
+  stream.addEventListener("state", (event) => take(JSON.parse(event.data)));
+}

@@ -1,0 +1,292 @@
+"""The HTTP server of a cluster: read-only, on the event loop of whoever starts it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import json
+import re
+import threading
+from collections.abc import AsyncIterator, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
+from google.protobuf.json_format import MessageToJson
+from google.protobuf.message import Message
+from prometheus_client.exposition import choose_encoder
+
+from collectives.messages import network_from
+from controller.jobs.job_state import LAST_JOB
+from controller.web.metrics import registry_of
+from controller.web.sources import StateError, StateSource
+from network.layout import MARGIN, WIDTH, positions
+from protocol import hopsum_pb2 as pb
+from protocol.errors import OperationError
+from protocol.web_address import TOKEN_COOKIE, WebAddress, is_loopback
+
+STATE_SECONDS = 0.5
+"""So long a state is good enough for the next who asks: many readers cost as much as one."""
+
+
+EVENT_SECONDS = 1.0
+"""Between two states that a page is sent."""
+MOST_SLOTS = 1 << 20
+"""More than a switch has."""
+PAGE = Path(__file__).with_name("page")
+HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    # The page loads what this server has, and nothing else.
+    "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'",
+}
+
+
+class WebError(OperationError):
+    """The web server cannot listen; the message says where and why."""
+
+
+class CachedSource:
+    """A source whose state is read at most every `STATE_SECONDS`."""
+
+    def __init__(self, source: StateSource) -> None:
+        self._source = source
+        self._reading = asyncio.Lock()
+        self._state = pb.ClusterState()
+        self._until = 0.0
+
+    async def state(self) -> pb.ClusterState:
+        """Return a state that is hardly older than now."""
+        loop = asyncio.get_running_loop()
+        async with self._reading:
+            if loop.time() >= self._until:
+                self._state = await self._source.state()
+                self._until = loop.time() + STATE_SECONDS
+            return self._state
+
+    async def slot(self, switch: str, slot: int) -> pb.Slot:
+        """Return what a slot of a switch holds."""
+        return await self._source.slot(switch, slot)
+
+    async def missing(self, job: int) -> list[str]:
+        """Return what the slots of a job wait for, in words."""
+        return await self._source.missing(job)
+
+    def frames(self) -> Sequence[pb.ClusterState]:
+        """Return the states that were recorded."""
+        return self._source.frames()
+
+
+SOURCE = web.AppKey("source", CachedSource)
+STREAMS = web.AppKey("streams", set[asyncio.Task[Any]])
+
+
+def as_json(message: Message) -> str:
+    """Return a message as JSON, with the names of hopsum.proto; numbers and texts all appear."""
+    return MessageToJson(
+        message,
+        preserving_proto_field_name=True,
+        always_print_fields_with_no_presence=True,
+        indent=None,
+    )
+
+
+def make_app(source: StateSource, address: WebAddress) -> web.Application:
+    """Return the application that shows a source."""
+    app = web.Application(middlewares=[_guard(address), _explain])
+    app[SOURCE] = CachedSource(source)
+    app[STREAMS] = set()
+    app.on_shutdown.append(_end_streams)
+    app.router.add_get("/", _page)
+    app.router.add_get("/layout.json", _layout)
+    app.router.add_get("/frames.json", _frames)
+    app.router.add_get("/slot.json", _slot)
+    app.router.add_get("/missing.json", _missing)
+    app.router.add_get("/events", _events)
+    app.router.add_get("/state.json", _state)
+    app.router.add_get("/metrics", _metrics)
+    app.router.add_static("/", PAGE)
+    return app
+
+
+@contextlib.asynccontextmanager
+async def serve_web(source: StateSource, address: WebAddress) -> AsyncIterator[str]:
+    """Serve a source while the block runs; gives the URL of the page. Raises WebError."""
+    runner = web.AppRunner(make_app(source, address), access_log=None, shutdown_timeout=0.5)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, address.host, address.port)
+        try:
+            await site.start()
+        except OSError as error:
+            raise WebError(
+                f"cannot serve HTTP on {address.host}:{address.port}: {error.strerror}; give "
+                "another address, or port 0 for any that is free"
+            ) from None
+        yield address.url(runner.addresses[0][1])
+    finally:
+        await runner.cleanup()
+
+
+@contextlib.contextmanager
+def web_thread(source: StateSource, address: WebAddress) -> Iterator[str]:
+    """Serve a source by a thread, with a loop of its own, while the block runs.
+
+    For a source that may be read there, such as a recording. Gives the URL; raises WebError.
+    """
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="web")
+    thread.start()
+    serving = serve_web(source, address)
+    try:
+        url = asyncio.run_coroutine_threadsafe(serving.__aenter__(), loop).result()
+        try:
+            yield url
+        finally:
+            ending = serving.__aexit__(None, None, None)
+            asyncio.run_coroutine_threadsafe(ending, loop).result()
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+def _guard(address: WebAddress) -> Middleware:
+    """Let in who has the token; without one, requests for names of this machine alone.
+
+    A page of another site may let its own name lead to 127.0.0.1 (DNS rebinding), and would be
+    told by its browser what is served there.
+    """
+
+    @web.middleware
+    async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if not address.token:
+            if not is_loopback((request.url.host or "").strip("[]")):
+                raise web.HTTPForbidden(
+                    text=f"this server answers at localhost only, not at {request.host!r:.80}\n"
+                )
+            return await handler(request)
+        given = request.query.get("token")
+        if given is not None and _same(given, address.token):
+            # From the address bar into a cookie: other sites see addresses, in Referer.
+            response = web.HTTPSeeOther(request.path)
+            response.set_cookie(TOKEN_COOKIE, given, httponly=True, samesite="Strict")
+            raise response
+        kind, _, bearer = request.headers.get("Authorization", "").partition(" ")
+        if kind != "Bearer":
+            bearer = request.cookies.get(TOKEN_COOKIE, "")
+        if not _same(bearer, address.token):
+            raise web.HTTPUnauthorized(
+                text="expected the token that the server printed: in the address (?token=...), or "
+                "as `Authorization: Bearer TOKEN`\n",
+                headers={"WWW-Authenticate": "Bearer"},
+            )
+        return await handler(request)
+
+    return guard
+
+
+def _same(given: str, token: str) -> bool:
+    return hmac.compare_digest(given.encode(), token.encode())
+
+
+@web.middleware
+async def _explain(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Answer in words where the state cannot be read."""
+    try:
+        response = await handler(request)
+    except StateError as error:
+        raise web.HTTPServiceUnavailable(text=f"{error}\n") from None
+    if not response.prepared:
+        response.headers.update(HEADERS)
+    return response
+
+
+async def _page(request: web.Request) -> web.FileResponse:
+    return web.FileResponse(PAGE / "index.html")
+
+
+def _json(text: str) -> web.Response:
+    return web.Response(text=text, content_type="application/json")
+
+
+async def _state(request: web.Request) -> web.Response:
+    source = request.app[SOURCE]
+    if "frame" not in request.query:
+        return _json(as_json(await source.state()))
+    frames = source.frames()
+    if not frames:
+        raise web.HTTPBadRequest(text="frame: there is no recording here, only the present state\n")
+    return _json(as_json(frames[_number(request, "frame", len(frames))]))
+
+
+async def _layout(request: web.Request) -> web.Response:
+    """Where the page draws the nodes."""
+    places = positions(network_from((await request.app[SOURCE].state()).network))
+    height = max((y for _, y in places.values()), default=0.0) + MARGIN
+    return _json(json.dumps({"width": WIDTH, "height": height, "places": places}))
+
+
+async def _frames(request: web.Request) -> web.Response:
+    """When the recorded states were; none where nothing is recorded."""
+    return _json(json.dumps({"dates": [state.date for state in request.app[SOURCE].frames()]}))
+
+
+async def _slot(request: web.Request) -> web.Response:
+    slot = _number(request, "slot", MOST_SLOTS)
+    return _json(as_json(await request.app[SOURCE].slot(request.query.get("switch", ""), slot)))
+
+
+async def _missing(request: web.Request) -> web.Response:
+    sentences = await request.app[SOURCE].missing(_number(request, "job", LAST_JOB + 1))
+    return _json(json.dumps({"sentences": sentences}))
+
+
+def _number(request: web.Request, name: str, end: int) -> int:
+    text = request.query.get(name, "")
+    if not re.fullmatch("[0-9]{1,9}", text) or int(text) >= end:
+        raise web.HTTPBadRequest(
+            text=f"{name} {text!r:.40}: expected a whole number from 0 to {end - 1}\n"
+        )
+    return int(text)
+
+
+async def _events(request: web.Request) -> web.StreamResponse:
+    """Stream the state as server-sent events, whenever there is a newer one."""
+    source = request.app[SOURCE]
+    task = asyncio.current_task()
+    assert task is not None
+    request.app[STREAMS].add(task)
+    task.add_done_callback(request.app[STREAMS].discard)
+    response = web.StreamResponse(
+        headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store", **HEADERS}
+    )
+    await response.prepare(request)
+    date = None
+    with contextlib.suppress(ConnectionError, asyncio.CancelledError):
+        while True:
+            try:
+                state = await source.state()
+            except StateError as error:
+                await response.write(f": {' '.join(str(error).split())}\n\n".encode())
+            else:
+                if state.date != date:
+                    date = state.date
+                    await response.write(f"event: state\ndata: {as_json(state)}\n\n".encode())
+            await asyncio.sleep(EVENT_SECONDS)
+    return response
+
+
+async def _end_streams(app: web.Application) -> None:
+    """End streams with the server: they would keep it for as long as pages are open."""
+    streams = app[STREAMS]
+    for task in [*streams]:
+        task.cancel()
+
+
+async def _metrics(request: web.Request) -> web.Response:
+    state = await request.app[SOURCE].state()
+    encode, kind = choose_encoder(request.headers.get("Accept", ""))
+    return web.Response(body=encode(registry_of(lambda: state)), headers={"Content-Type": kind})

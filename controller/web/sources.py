@@ -1,0 +1,109 @@
+"""Where the web server takes a cluster's state from."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
+
+from collectives.plan import PlanError
+from controller.api.client import ControllerClient
+from controller.api.cluster_state import SwitchReader, cluster_state
+from controller.dataplane.driver import DriverError
+from controller.dataplane.slots import slot_message
+from controller.jobs.cluster import Cluster
+from controller.telemetry.slot_diagnosis import find_missing, read_slots
+from protocol import hopsum_pb2 as pb
+from protocol.channel import ControllerError
+from protocol.errors import OperationError
+
+_T = TypeVar("_T")
+
+
+class StateError(OperationError):
+    """The state of a cluster, or a slot, cannot be read; the message says why."""
+
+
+class StateSource(Protocol):
+    """A cluster, as the web server sees it. The methods raise StateError."""
+
+    async def state(self) -> pb.ClusterState:
+        """Return the present state."""
+
+    async def slot(self, switch: str, slot: int) -> pb.Slot:
+        """Return what a slot of a switch holds, without its values."""
+
+    async def missing(self, job: int) -> list[str]:
+        """Return what the incomplete slots of a job wait for, in words."""
+
+    def frames(self) -> Sequence[pb.ClusterState]:
+        """Return the states that were recorded, the oldest first; empty: there is no recording."""
+
+
+class LiveCluster:
+    """The cluster of this process, on whose loop the web server runs."""
+
+    def __init__(self, cluster: Cluster, switches: SwitchReader | None) -> None:
+        self._cluster = cluster
+        self._switches = switches
+
+    async def state(self) -> pb.ClusterState:
+        """Return the present state."""
+        return await cluster_state(self._cluster, self._switches)
+
+    async def slot(self, switch: str, slot: int) -> pb.Slot:
+        """Return what a slot of a switch holds; StateError if it cannot be read."""
+        if self._switches is None:
+            raise StateError("this controller drives no switches")
+        try:
+            return slot_message(await self._switches.inspect(switch, slot), lanes=False)
+        except DriverError as error:
+            raise StateError(str(error)) from None
+
+    async def missing(self, job: int) -> list[str]:
+        """Return what the incomplete slots of a job wait for; StateError if they cannot be read."""
+        if self._switches is None:
+            raise StateError("this controller drives no switches")
+        try:
+            plan = self._cluster.manager.plan_of(job)
+            slots = await read_slots(plan, self._switches.inspect)
+        except (DriverError, PlanError) as error:
+            raise StateError(str(error)) from None
+        found = find_missing(self._cluster.network, plan, slots)
+        return [each.sentence() for each in found]
+
+    def frames(self) -> Sequence[pb.ClusterState]:
+        """Return nothing: what is live is not recorded here."""
+        return ()
+
+
+class RemoteCluster:
+    """The cluster of a controller somewhere, asked as its commands ask it."""
+
+    def __init__(self, client: ControllerClient) -> None:
+        self._client = client
+
+    async def state(self) -> pb.ClusterState:
+        """Return the present state; StateError if the controller does not answer."""
+        return await _asked(self._client.state)
+
+    async def slot(self, switch: str, slot: int) -> pb.Slot:
+        """Return what a slot of a switch holds; StateError if it cannot be read."""
+        [found] = await _asked(lambda: self._client.slots(switch, slot, 1))
+        return slot_message(found, lanes=False)
+
+    async def missing(self, job: int) -> list[str]:
+        """Return what the incomplete slots of a job wait for; StateError if they cannot be read."""
+        return [each.sentence() for each in await _asked(lambda: self._client.missing(job))]
+
+    def frames(self) -> Sequence[pb.ClusterState]:
+        """Return nothing: what is live is not recorded here."""
+        return ()
+
+
+async def _asked(question: Callable[[], _T]) -> _T:
+    """Ask in a thread: the client waits for its answer."""
+    try:
+        return await asyncio.to_thread(question)
+    except ControllerError as error:
+        raise StateError(str(error)) from None

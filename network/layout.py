@@ -1,0 +1,50 @@
+"""Where the nodes of a network are drawn: hosts below, switches in layers above them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import networkx as nx
+
+from network.model import Network
+
+WIDTH = 1000.0
+LAYER = 110.0
+MARGIN = 40.0
+
+Point = tuple[float, float]
+
+
+def positions(network: Network) -> dict[str, Point]:
+    """Where each node goes: layers by distance from the hosts, or a circle without switches."""
+    if not network.switches:
+        names = list(network.hosts)
+        radius = 170.0
+        return {
+            name: (
+                WIDTH / 2 + radius * math.sin(2 * math.pi * i / len(names)),
+                radius + MARGIN - radius * math.cos(2 * math.pi * i / len(names)),
+            )
+            for i, name in enumerate(names)
+        }
+    hosts = [name for name in network.hosts if network.graph.degree(name)]
+    level = nx.multi_source_dijkstra_path_length(network.graph, set(hosts), weight=None)
+    layers: dict[int, list[str]] = {}
+    for node in (*network.hosts, *network.switches):
+        layers.setdefault(int(level.get(node, 0)), []).append(node)
+    top = max(layers)
+    places: dict[str, Point] = {}
+    for height in range(top + 1):
+        nodes = layers.get(height, [])
+        if height:
+            nodes = sorted(nodes, key=lambda n: (_mean_x(network, n, places), nodes.index(n)))
+        step = (WIDTH - 2 * MARGIN) / max(len(nodes), 1)
+        for i, node in enumerate(nodes):
+            places[node] = (MARGIN + step * (i + 0.5), MARGIN + (top - height) * LAYER)
+    return places
+
+
+def _mean_x(network: Network, node: str, places: Mapping[str, Point]) -> float:
+    below = [places[peer][0] for peer in network.graph.neighbors(node) if peer in places]
+    return sum(below) / len(below) if below else WIDTH / 2

@@ -1,0 +1,73 @@
+"""`hopsum top`: the state document in a terminal."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from rich.console import Console, Group
+from typer.testing import CliRunner
+
+from cli.main import app
+from cli.top_command import view
+from controller.web.recording import Recording
+from protocol import hopsum_pb2 as pb
+
+
+def state() -> pb.ClusterState:
+    made = pb.ClusterState(date=100.0)
+    made.network.name = "star:2"
+    made.network.hosts.add(name="h1")
+    made.network.links.add(a="h1", b="s1", bandwidth=1e6)
+    made.links.add(sender="h1", receiver="s1", used=5e5)
+    made.links.add(sender="s1", receiver="h1", health="switch s1 unreachable")
+    made.nodes.add(host="h1", attached=True)
+    made.switches.add(name="s1", state="ready", outcomes={"completed": 30, "re_emitted": 2})
+    made.slots.add(switch="s1", slots=100, held={1: 25})
+    made.jobs.add(
+        job=1, name="mine", state="running", epoch=3, round=5, tensors=10, retransmissions=7,
+        reason="h1 cut off [now]",
+    )  # fmt: skip
+    made.jobs.add(job=2, name="done", state="finished", round=10, tensors=10)
+    made.events.add(number=1, date=99.0, kind="failover", job=1, epoch=3, text="around switch s2")
+    return made
+
+
+def shown(now: pb.ClusterState, before: pb.ClusterState | None = None) -> str:
+    console = Console(width=140, record=True)
+    console.print(Group(*view(now, before)))
+    return console.export_text()
+
+
+def test_what_the_terminal_shows() -> None:
+    text = shown(state())
+    for words in (
+        "jobs 1 of 2 go on", "switches 1 of 1 in use", "agents 1 of 1", "h1 cut off [now]",
+        "5 of 10", "██████░░░░░░", "25 of 100", "███░░░░░░░░░", "500 kbit/s", "s1 unreachable",
+        "failover", "around switch s2",
+    ):  # fmt: skip
+        assert words in text, (words, text)
+
+
+def test_rates_are_of_two_states() -> None:
+    now, before = state(), state()
+    before.date = 98.0
+    before.switches[0].outcomes["completed"] = 10
+    assert re.search(r"│ s1 +│ ready │ +32 │ +10 +│", shown(now, before))
+
+
+def test_a_recording_in_json_and_in_words(tmp_path: Path) -> None:
+    file = tmp_path / "run.jsonl"
+    file.write_text(Recording([state()]).to_lines())
+    done = CliRunner().invoke(app, ["top", "--replay", str(file), "--json"])
+    assert done.exit_code == 0, done.output
+    document = json.loads(done.stdout)
+    assert document["jobs"][0]["retransmissions"] == "7"
+    assert document["network"]["name"] == "star:2"
+    done = CliRunner().invoke(app, ["top", "--replay", str(file)])
+    assert "mine waits" in done.stdout
+    refused = CliRunner().invoke(
+        app, ["top", "--replay", str(file), "--controller", "unix:/nowhere"]
+    )
+    assert refused.exit_code != 0

@@ -1,0 +1,186 @@
+"""Metrics: their names, what a real Prometheus makes of them, and the Grafana dashboard of them."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.registry import Collector
+
+from controller.web.metrics import ClusterCollector
+from host_agent.node.metrics import AgentCollector, served_metrics
+from protocol import hopsum_pb2 as pb
+from protocol.web_address import WebAddress
+from tests.support.cluster_world import World, ring
+from tests.support.machine import own_port, until
+from tests.support.paths import ROOT
+
+LOCAL = WebAddress("127.0.0.1", 0)
+DASHBOARD = ROOT / "docs" / "grafana" / "hopsum.json"
+DOCUMENT = ROOT / "docs" / "metrics.md"
+
+
+class _Idle:
+    """An agent without jobs."""
+
+    counted = None
+
+    def features(self) -> list[pb.JobFeatures]:
+        return []
+
+
+def names(collector: Collector) -> set[str]:
+    """Return what Prometheus calls the samples of a collector."""
+    return {
+        f"{metric.name}_total" if metric.type == "counter" else metric.name
+        for metric in collector.collect()
+    }
+
+
+def all_names() -> set[str]:
+    idle: Any = _Idle()
+    return names(ClusterCollector(pb.ClusterState)) | names(AgentCollector("h1", idle))
+
+
+def expressions() -> Iterator[str]:
+    """Every query of the Grafana dashboard, its variables' too."""
+    dashboard = json.loads(DASHBOARD.read_text())
+    for panel in dashboard["panels"]:
+        for target in panel.get("targets", ()):
+            yield target["expr"]
+    for variable in dashboard["templating"]["list"]:
+        if variable["type"] == "query":
+            yield variable["query"]["query"]
+
+
+def test_the_dashboard_asks_for_metrics_that_exist() -> None:
+    queries = list(expressions())
+    assert len(queries) >= 10
+    for query in queries:
+        asked = set(re.findall(r"\b(?:hopsum|process)_\w+", query))
+        assert asked, query
+        assert asked <= all_names() | {"process_cpu_seconds_total"}, query
+
+
+def test_the_dashboard_shows_every_metric_of_jobs_switches_and_links() -> None:
+    shown = " ".join(expressions())
+    for name in sorted(names(ClusterCollector(pb.ClusterState))):
+        if not name.endswith(("_time_seconds", "_job_tensors")):
+            assert re.search(rf"\b{name}\b", shown), name
+
+
+def test_the_document_has_every_metric() -> None:
+    documented = set(re.findall(r"^\| `(\w+)` \|", DOCUMENT.read_text(), re.MULTILINE))
+    assert documented == all_names()
+
+
+def test_units_and_suffixes() -> None:
+    units = ("_seconds", "_bytes", "_per_second", "_total")
+    for name in all_names():
+        assert not re.search(r"_(bits|ms|kb|count|number)\b", name)
+        assert "bytes" not in name or name.endswith(units), name
+
+
+# -- A real Prometheus
+
+needs_prometheus = pytest.mark.skipif(
+    shutil.which("prometheus") is None or shutil.which("promtool") is None,
+    reason="prometheus is not installed (`make test-tools` installs it)",
+)
+
+
+def read(url: str) -> str:
+    with urllib.request.urlopen(url) as answer:
+        return str(answer.read().decode())
+
+
+@contextmanager
+def prometheus(folder: Path, targets: Iterable[str]) -> Iterator[str]:
+    """Run a Prometheus that scrapes some addresses; gives its own."""
+    (folder / "prometheus.yml").write_text(
+        json.dumps(
+            {
+                "global": {"scrape_interval": "200ms", "scrape_timeout": "200ms"},
+                "scrape_configs": [
+                    {"job_name": "hopsum", "static_configs": [{"targets": list(targets)}]}
+                ],
+            }
+        )
+    )
+    address = f"127.0.0.1:{own_port()}"
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(
+            ["prometheus", f"--config.file={folder}/prometheus.yml",
+             f"--storage.tsdb.path={folder}/data", f"--web.listen-address={address}"],
+            stdout=log, stderr=log,
+        )  # fmt: skip
+    try:
+        yield address
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def query(address: str, expression: str) -> list[dict[str, Any]]:
+    """Return the samples that an expression gives; none while Prometheus starts."""
+    asked = urllib.parse.urlencode({"query": expression})
+    try:
+        found = json.loads(read(f"http://{address}/api/v1/query?{asked}"))
+    except urllib.error.URLError as error:
+        if isinstance(error, urllib.error.HTTPError) and error.code != 503:
+            raise
+        return []
+    assert found["status"] == "success", expression
+    samples: list[dict[str, Any]] = found["data"]["result"]
+    return samples
+
+
+def value(address: str, expression: str) -> float | None:
+    samples = query(address, expression)
+    return float(samples[0]["value"][1]) if samples else None
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    made = World(tmp_path, link_rate=1e8, web=LOCAL)
+    yield made
+    made.close()
+
+
+@needs_prometheus
+@pytest.mark.slow
+def test_a_real_prometheus_scrapes_controller_and_agent(world: World, tmp_path: Path) -> None:
+    world.agents("h1", "h2")
+    with served_metrics("h1", world.nodes[0].agent, LOCAL) as port:
+        pages = [f"{world.url}metrics", f"http://127.0.0.1:{port}/metrics"]
+        targets = [urllib.parse.urlsplit(page).netloc for page in pages]
+        with prometheus(tmp_path, targets) as address:
+            until(lambda: value(address, "sum(up)") == 2, "two scrapes")
+            world.queries.submit(ring("mine", "h1,h2"))
+            world.exact("mine")
+            summed = 'hopsum_job_tensors_summed_total{job_name="mine"}'
+            until(lambda: value(address, summed) == 3, summed)
+            assert value(address, 'hopsum_jobs{state="finished"}') == 1
+            assert value(address, "sum(hopsum_agent_attached)") == 2
+            capacity = 2 * len(world.network.links) * 1e8 / 8
+            assert value(address, "sum(hopsum_link_capacity_bytes_per_second)") == capacity
+            assert value(address, "count(process_resident_memory_bytes)") == 2
+            until(lambda: bool(query(address, "hopsum_agent_jobs")), "the agent's metrics")
+            for expression in expressions():
+                filled = expression.replace("$job", ".*").replace("$__rate_interval", "1m")
+                query(address, re.sub(r"^label_values\((\w+), *\w+\)$", r"\1", filled))
+        for page in pages:
+            linted = subprocess.run(
+                ["promtool", "check", "metrics"], input=read(page), capture_output=True, text=True
+            )
+            assert linted.returncode == 0, linted.stdout + linted.stderr

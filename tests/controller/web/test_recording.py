@@ -1,0 +1,110 @@
+"""Recorded runs: in virtual time, in a file, and on the page with its slider."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from cli.main import app
+from controller.web.recording import MOST_FRAMES, Recording, RecordingError, read_recording
+from controller.web.server import web_thread
+from protocol import hopsum_pb2 as pb
+from protocol.web_address import WebAddress
+from tests.support.browser import needs_chromium, opened
+
+
+def state(number: int) -> pb.ClusterState:
+    """A state with an event of its own, and those before it."""
+    made = pb.ClusterState(date=number)
+    made.network.hosts.add(name="h1")
+    for event in range(max(1, number - 199), number + 1):
+        made.events.add(number=event, text=f"event {event}")
+    return made
+
+
+def test_a_long_recording_is_thinned() -> None:
+    recording = Recording()
+    for number in range(3 * MOST_FRAMES):
+        recording.add(pb.ClusterState(date=number))
+    dates = [frame.date for frame in recording.frames()]
+    assert len(dates) <= MOST_FRAMES
+    assert dates == sorted(set(dates))
+    assert (dates[0], dates[-1]) == (0, 3 * MOST_FRAMES - 1)
+    assert recording.interval > Recording().interval
+
+
+def test_a_file_gives_the_same_states(tmp_path: Path) -> None:
+    recording = Recording([state(number) for number in range(1, 250)])
+    file = tmp_path / "run.jsonl"
+    file.write_text(recording.to_lines())
+    assert list(read_recording(file).frames()) == list(recording.frames())
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [index for index, line in enumerate(lines) if "network" in line] == [0]
+    assert {len(line["events"]) for line in lines} == {1}
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "it is empty"),
+        (b"{}\n", "line 1: it has no network"),
+        (b'{"network": {"hosts": [{"name": "h1"}]}}\n{"date": "x"}\n', "line 2: .*date"),
+        (b"[" * 100_000, "line 1"),
+        (bytes(range(256)), "cannot be read"),
+    ],
+)
+def test_files_that_are_no_recordings(content: bytes, words: str, tmp_path: Path) -> None:
+    file = tmp_path / "run.jsonl"
+    file.write_bytes(content)
+    with pytest.raises(RecordingError, match=words):
+        read_recording(file)
+    with pytest.raises(RecordingError, match="cannot be read"):
+        read_recording(tmp_path / "nonesuch")
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A recording of a run in virtual time."""
+    file = tmp_path_factory.mktemp("recording") / "run.jsonl"
+    done = CliRunner().invoke(
+        app,
+        ["run", "--topology", "leaf-spine:2x2", "--workers", "4", "--elements", "40000",
+         "--link-rate", "2Mbit", "--record", str(file)],
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    return file
+
+
+@pytest.mark.slow
+def test_a_run_in_virtual_time_is_recorded(recorded: Path) -> None:
+    frames = read_recording(recorded).frames()
+    assert len(frames) > 20
+    first, last = frames[0], frames[-1]
+    [job] = last.jobs
+    assert (job.state, job.round, job.tensors) == ("finished", 3, 3)
+    # 2026-01-01, when every virtual history begins.
+    assert 0 < first.date - 1_767_225_600 < 60
+    assert sum(switch.outcomes["completed"] for switch in last.switches) > 100
+    assert max(link.used for frame in frames for link in frame.links) > 1e5
+    assert any(tree.sums for frame in frames for job in frame.jobs for tree in job.trees)
+
+
+@pytest.mark.slow
+@needs_chromium
+def test_a_recording_is_replayed_with_a_slider(recorded: Path) -> None:
+    recording = read_recording(recorded)
+    last = len(recording.frames()) - 1
+    with web_thread(recording, WebAddress("127.0.0.1", 0)) as url, opened(url) as page:
+        page.locator("tr[data-job=run]").get_by_text("finished").wait_for()
+        slider = page.locator("#frame")
+        assert slider.get_attribute("max") == str(last)
+        slider.fill(str(last // 2))
+        page.locator("tr[data-job=run]").get_by_text("running").wait_for()
+        assert page.locator("#connection").inner_text() == "replay"
+        assert f"{last // 2 + 1} of {last + 1}" in page.locator("#frame-time").inner_text()
+        assert page.locator("line[data-tree]").count() >= 5
+        page.locator("#latest").click()
+        page.locator("tr[data-job=run]").get_by_text("finished").wait_for()

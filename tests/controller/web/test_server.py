@@ -1,0 +1,151 @@
+"""The HTTP server: who may read, and what there is."""
+
+from __future__ import annotations
+
+import json
+import re
+import urllib.request
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+
+import pytest
+
+from controller.web.server import PAGE
+from protocol.web_address import WebAddress
+from tests.support.cluster_world import World, in_network, ring
+
+TOKEN = "a-token-of-a-test"
+
+
+def get(url: str, **headers: str) -> tuple[int, str, Mapping[str, str]]:
+    """Return status, body and headers of an answer; redirections are followed."""
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, headers=headers)) as answer:
+            return answer.status, answer.read().decode(), answer.headers
+    except HTTPError as error:
+        return error.code, error.read().decode(), error.headers
+
+
+@pytest.fixture
+def open_world(tmp_path: Path) -> Iterator[World]:
+    made = World(tmp_path, web=WebAddress("127.0.0.1", 0))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def guarded_world(tmp_path: Path) -> Iterator[World]:
+    made = World(tmp_path, web=WebAddress("127.0.0.1", 0, TOKEN))
+    yield made
+    made.close()
+
+
+def state_of(world: World) -> dict[str, Any]:
+    status, body, _ = get(f"{world.url}state.json")
+    assert status == 200, body
+    found: dict[str, Any] = json.loads(body)
+    return found
+
+
+def test_the_state_has_jobs_hosts_links_and_events(open_world: World) -> None:
+    open_world.agents("h1", "h2")
+    open_world.queries.submit(ring("mine", "h1,h2"))
+    open_world.exact("mine")
+    state = state_of(open_world)
+    [job] = state["jobs"]
+    assert (job["name"], job["state"], job["round"], job["tensors"]) == (
+        "mine", "finished", "3", "3",
+    )  # fmt: skip
+    assert job["algorithm"] == "ring"
+    assert {node["host"] for node in state["nodes"] if node["attached"]} == {"h1", "h2"}
+    assert {link["sender"] for link in state["links"]} >= {"h1", "s1"}
+    assert [event["kind"] for event in state["events"]] == [
+        "submitted", "planned", "started", "finished",
+    ]  # fmt: skip
+    assert state["event_counts"]["finished"] == "1"
+    assert [switch["name"] for switch in state["network"]["switches"]] == ["s1"]
+
+
+def test_other_names_than_this_machines_are_refused(open_world: World) -> None:
+    status, body, _ = get(f"{open_world.url}state.json", Host="evil.example:80")
+    assert status == 403
+    assert "localhost only" in body
+    assert get(f"{open_world.url}state.json", Host="localhost:80")[0] == 200
+
+
+def test_a_token_is_asked_for(guarded_world: World) -> None:
+    base, _, query = guarded_world.url.partition("?")
+    assert query == f"token={TOKEN}"
+    for wrong in ({}, {"Authorization": "Bearer x"}, {"Cookie": "hopsum-token=x"}):
+        for path in ("", "state.json", "metrics"):
+            status, body, _ = get(f"{base}{path}", **wrong)
+            assert (status, "token" in body) == (401, True)
+    assert get(f"{base}state.json?token=wrong")[0] == 401
+    assert get(f"{base}state.json", Authorization=f"Bearer {TOKEN}")[0] == 200
+    assert get(f"{base}state.json", Cookie=f"hopsum-token={TOKEN}")[0] == 200
+
+
+def test_nothing_can_be_changed(open_world: World) -> None:
+    for method in ("POST", "PUT", "DELETE", "PATCH"):
+        request = urllib.request.Request(f"{open_world.url}state.json", method=method)
+        with pytest.raises(HTTPError) as refused:
+            urllib.request.urlopen(request)
+        assert refused.value.code == 405
+
+
+def test_failovers_and_replans_are_told_with_their_causes(tmp_path: Path) -> None:
+    world = World(tmp_path, "leaf-spine:2x2", web=WebAddress("127.0.0.1", 0))
+    try:
+        world.agents("h1", "h2", "h3", "ps")
+        in_network(world, "mine", "h1,h2,h3", "ps")
+        [job] = world.queries.state().jobs
+        spine = job.trees[0].parents["l2"]
+        world.call(lambda manager: manager.fail([spine]))
+        world.call(lambda manager: manager.recover([spine]))
+        world.call(lambda manager: manager.replan(1, why="a test wants it"))
+        state = world.queries.state()
+        told = [(event.kind, event.text) for event in state.events]
+        assert told[-4:] == [
+            ("outage", f"switch {spine} out of reach"),
+            ("failover", f"job mine failed over, epoch 2: around switch {spine}"),
+            ("recovery", f"switch {spine} back in use"),
+            ("replan", "job mine replanned, epoch 3: a test wants it"),
+        ]
+        assert state.event_counts["failover"] == 1
+        assert state.jobs[0].epoch == 3
+        assert sum(use.ranges[0].count for use in state.slots if use.ranges) > 0
+        world.queries.cancel("mine")
+    finally:
+        world.close()
+
+
+def test_what_cannot_be_asked(open_world: World) -> None:
+    for path, status, words in (
+        ("state.json?frame=0", 400, "frame: there is no recording here"),
+        ("slot.json?switch=s1&slot=x", 400, "slot 'x': expected a whole number"),
+        ("slot.json?switch=s1&slot=1", 503, "drives no switches"),
+        ("missing.json?job=99999999999", 400, "job '99999999999'"),
+        ("nonesuch", 404, ""),
+        ("..%2fserver.py", 404, ""),
+    ):
+        found, body, _ = get(f"{open_world.url}{path}")
+        assert (found, words in body) == (status, True), (path, found, body)
+
+
+def test_pages_are_sent_and_may_load_nothing_from_elsewhere(open_world: World) -> None:
+    status, body, headers = get(open_world.url)
+    assert (status, "main.js" in body) == (200, True)
+    assert headers["Content-Security-Policy"].startswith("default-src 'self'")
+    for file in sorted(PAGE.iterdir()):
+        assert get(f"{open_world.url}{file.name}")[0] == 200
+        assert not re.search(r"https?://(?!www\.w3\.org/)", file.read_text()), file
+
+
+def test_the_state_is_streamed(open_world: World) -> None:
+    with urllib.request.urlopen(f"{open_world.url}events") as stream:
+        seen = [stream.readline().decode() for _ in range(5)]
+    assert seen[0] == "event: state\n"
+    assert json.loads(seen[1].removeprefix("data: "))["network"]["name"] == "star:4"
+    assert seen[3] == "event: state\n"

@@ -1,0 +1,107 @@
+"""The dashboard of a real cluster in a real browser, while a switch is killed again and again."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Locator, Page
+
+from cli.job_commands import make_submission
+from tests.support.browser import needs_chromium, opened, take_picture
+from tests.support.emulated_cluster import Running, emulated_cluster
+from tests.support.machine import PATIENCE
+
+pytestmark = [pytest.mark.network, needs_chromium]
+
+
+@pytest.fixture(scope="module")
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    folder = tmp_path_factory.mktemp("cluster")
+    with emulated_cluster(folder, "leaf-spine:2x3", "--web", "127.0.0.1:0") as running:
+        yield running
+
+
+def url(up: Running) -> str:
+    found = re.search(r"dashboard at (\S+)", up.log.read_text())
+    assert found, up.log.read_text()
+    return found[1]
+
+
+def killed_until(up: Running, shown: Locator, names: tuple[str, ...]) -> None:
+    """Kill switches as often as they are started again, until the page shows something."""
+    deadline = time.monotonic() + PATIENCE
+    while not shown.is_visible():
+        assert time.monotonic() < deadline, f"waited for {shown}"
+        for name in names:
+            for process in up.switch(name):
+                os.kill(process, signal.SIGKILL)
+        shown.page.wait_for_timeout(200)
+
+
+def figures(page: Page) -> str:
+    return page.locator("#detail").inner_text()
+
+
+def test_a_job_and_a_killed_switch_are_seen_on_the_page(up: Running, tmp_path: Path) -> None:
+    up.queries.submit(make_submission("mine", "h1,h2,h4,h5", "ps", elements=50_000, rounds=5000))
+    up.queries.submit(
+        make_submission("other", "h3,h6", elements=50_000, rounds=3, algorithm="ring")
+    )
+    with opened(url(up)) as page:
+        mine = page.locator("tr[data-job=mine]")
+        mine.get_by_text("running").wait_for()
+        page.locator("tr[data-job=other]").get_by_text("finished").wait_for()
+        assert page.locator("circle[data-switch]").count() == 4
+        used = page.locator("line[data-tree='1/0']")
+        used.first.wait_for()
+        assert used.count() >= 6
+
+        # What is clicked shows its figures, which go on.
+        page.locator("circle[data-switch=l1]").click()
+        assert "switch l1" in figures(page)
+        page.wait_for_function("/sums\\s+[1-9]/.test(document.querySelector('#detail').innerText)")
+        page.locator("svg.slots rect[data-slots]").first.click(position={"x": 2, "y": 10})
+        page.locator("#slot-figures").get_by_text("fragment").wait_for()
+        assert re.search(r"children in\s+\d+ of [23]", page.locator("#slot-figures").inner_text())
+        page.locator("line[data-link='l1-h1'], line[data-link='h1-l1']").first.dispatch_event(
+            "click"
+        )
+        page.wait_for_function(
+            "/h1 → l1\\s+[0-9.]+ [kM]bit/.test(document.querySelector('#detail').innerText)"
+        )
+        mine.click()
+        assert "nothing: it goes on" in figures(page)
+        page.get_by_text("what do its slots wait for?").click()
+        page.locator("#missing li").first.wait_for()
+        page.locator("circle[data-switch=l1]").click()
+        page.wait_for_timeout(3000)
+        take_picture(page, "dashboard", tmp_path)
+
+        # Its spine is killed: the job goes over another one.
+        [job] = [job for job in up.queries.state().jobs if job.name == "mine"]
+        spine = job.trees[0].parents["l2"]
+        around = page.locator("li[data-kind=failover]", has_text=f"around switch {spine}")
+        killed_until(up, around, (spine,))
+        assert page.locator(f"circle[data-switch={spine}].down").count() == 1
+        assert mine.locator("td").nth(5).inner_text() == "2"
+        assert page.locator("circle[data-event=outage]").count() >= 1
+        assert page.locator("circle[data-event=failover]").count() == 1
+        page.locator("li[data-kind=failover]").get_by_text("epoch 2").wait_for()
+        page.locator(f"circle[data-switch={spine}]").click()
+        take_picture(page, "dashboard-failover", tmp_path)
+
+        # Without any spine it waits, and says for what.
+        mine.click()
+        waits = re.compile(r"switch s\d unreachable for \d+ s")
+        killed_until(up, mine.locator("td.waits", has_text=waits), ("s1", "s2"))
+        page.locator("#why.waits", has_text=waits).wait_for()
+
+        up.queries.cancel("mine")
+        mine.get_by_text("cancelled", exact=True).wait_for()
+        assert page.locator("#connection").inner_text() == "live"
