@@ -3,7 +3,7 @@
 import { detail } from "./detail.js";
 import { drawTimeline, drawTopology, kindColour } from "./drawing.js";
 import {
-  History, OVER, bytes, clock, fetchFrame, fetchFrames, fetchLayout, follow, held, jobColour, number,
+  History, OVER, bytes, clock, fetchFrame, fetchFrames, fetchLayout, fetchState, follow, held, jobColour, number,
   packets, slotsOf, sums,
 } from "./state.js";
 import { element, row } from "./tables.js";
@@ -143,9 +143,13 @@ function play() {
 
 $("frame").addEventListener("input", (event) => showFrame(Number(event.target.value)));
 $("play").addEventListener("click", play);
-$("latest").addEventListener("click", () => {
+$("latest").addEventListener("click", async () => {
+  if ($("play").textContent === "stop") play();
   following = true;
   connected(true);
+  $("frame-time").textContent = "";
+  // A run that is over sends no more states.
+  take(await fetchState());
 });
 
 layout = await fetchLayout();

@@ -72,6 +72,7 @@ async function json(url) {
   return answer.json();
 }
 export const fetchLayout = () => json("layout.json");
+export const fetchState = () => json("state.json");
 export const fetchFrames = () => json("frames.json");
 export const fetchFrame = (frame) => json(`state.json?frame=${frame}`);
 export const fetchSlot = (name, slot) => json(`slot.json?switch=${encodeURIComponent(name)}&slot=${slot}`);

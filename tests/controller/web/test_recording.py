@@ -55,6 +55,7 @@ def test_a_file_gives_the_same_states(tmp_path: Path) -> None:
         (b"[" * 100_000, "line 1"),
         (bytes(range(256)), "cannot be read"),
     ],
+    ids=["empty", "no network", "bad field", "deep", "binary"],
 )
 def test_files_that_are_no_recordings(content: bytes, words: str, tmp_path: Path) -> None:
     file = tmp_path / "run.jsonl"
