@@ -11,7 +11,7 @@ from controller.jobs.priorities import ONE_LEVEL, PriorityPolicy
 from network.loaders import load_network
 from planning.registry import make_plan
 from tests.simulation.test_all_reduce import LANES
-from tests.simulation.test_priorities import RATE, both, requests
+from tests.simulation.test_priorities import LONG, RATE, SHORT, both, requests
 from timing.routes import LinkArrays
 
 WHO_HAS_A_ROUND = PriorityPolicy(early_iterations=1, thresholds=(), starved=None)
@@ -26,11 +26,11 @@ def test_a_long_and_a_short_job_take_as_long_in_packets(priorities: bool) -> Non
     long, short = (
         fluid_job(links, make_plan(network, request), start, fragments * LANES, 1)
         for request, start, fragments in zip(
-            requests(network, 2, 64).values(), (0.0, 0.005), (1600, 400), strict=True
+            requests(network, 2, 64).values(), (0.0, 0.005), (LONG, SHORT), strict=True
         )
     )
     policy = WHO_HAS_A_ROUND if priorities else ONE_LEVEL
-    fluid = simulate_jobs([replace(long, rounds=1600), short], links.capacities, policy, 1e-4)
+    fluid = simulate_jobs([replace(long, rounds=LONG), short], links.capacities, policy, 1e-4)
     packets = both(priorities=priorities, levels=(5, 1) if priorities else (None, None))
     # A fluid has no round trips: the short job's are 6 % of its time behind the other's window.
     assert fluid.completion.tolist() == pytest.approx([packets[1], packets[2]], rel=0.07)

@@ -210,6 +210,10 @@ def requests(network: Network, count: int, window: int) -> Mapping[int, PlanRequ
     }
 
 
+LONG, SHORT = 1600, 400
+"""Fragments of the jobs of `both`; the fluid model is compared with them."""
+
+
 @cache
 def both(*, priorities: bool, levels: tuple[int | None, int | None]) -> dict[int, float]:
     """A long job and, while it runs, a short one; when each has finished."""
@@ -217,9 +221,9 @@ def both(*, priorities: bool, levels: tuple[int | None, int | None]) -> dict[int
     allocator = Allocator(network)
     plans = [make_plan(network, r, allocator) for r in requests(network, 2, 64).values()]
     cluster = Cluster(network, priorities)
-    cluster.start(plans[0], 800, levels[0])
+    cluster.start(plans[0], LONG, levels[0])
     begin = 0.005
-    cluster.world.queue.at(begin, lambda: cluster.start(plans[1], 200, levels[1]))
+    cluster.world.queue.at(begin, lambda: cluster.start(plans[1], SHORT, levels[1]))
     cluster.run(1, 2)
     return {1: cluster.finished[1], 2: cluster.finished[2] - begin}
 
@@ -228,7 +232,7 @@ def both(*, priorities: bool, levels: tuple[int | None, int | None]) -> dict[int
 def test_a_job_of_high_priority_hardly_sees_the_other() -> None:
     network = load_network("star:4", link_rate=RATE, latency=1e-5, slots=1024)
     alone = Cluster(network)
-    alone.start(make_plan(network, requests(network, 1, 64)[1]), 200)
+    alone.start(make_plan(network, requests(network, 1, 64)[1]), SHORT)
     alone.run(1)
     free = alone.finished[1]
     shared = both(priorities=False, levels=(None, None))
