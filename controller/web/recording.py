@@ -33,8 +33,9 @@ class Recording:
     One thread may add while another reads.
     """
 
-    def __init__(self, states: Sequence[pb.ClusterState] = ()) -> None:
+    def __init__(self, states: Sequence[pb.ClusterState] = (), *, live: bool = False) -> None:
         self._states = list(states)
+        self._live = live
         self.interval = FIRST_SECONDS
         """Seconds after which the next state is to be taken."""
 
@@ -48,8 +49,10 @@ class Recording:
 
     async def state(self) -> pb.ClusterState:
         """Return the last state; StateError if there is none yet."""
-        if not self._states:
+        if not self._states and self._live:
             raise StateError("nothing is recorded yet; the run is being prepared")
+        if not self._states:
+            raise StateError("nothing is recorded: the run failed before its network was up")
         return self._states[-1]
 
     async def slot(self, switch: str, slot: int) -> pb.Slot:
@@ -63,6 +66,15 @@ class Recording:
     def frames(self) -> Sequence[pb.ClusterState]:
         """Return all states, the oldest first."""
         return self._states
+
+    @property
+    def live(self) -> bool:
+        """Whether the run may still go on."""
+        return self._live
+
+    def end(self) -> None:
+        """Note that the run is over."""
+        self._live = False
 
     def to_lines(self) -> str:
         """Return what a file of it has."""

@@ -78,6 +78,11 @@ class CachedSource:
         """Return the states that were recorded."""
         return self._source.frames()
 
+    @property
+    def live(self) -> bool:
+        """Whether newer states may follow."""
+        return self._source.live
+
 
 SOURCE = web.AppKey("source", CachedSource)
 STREAMS = web.AppKey("streams", set[asyncio.Task[Any]])
@@ -230,8 +235,10 @@ async def _layout(request: web.Request) -> web.Response:
 
 
 async def _frames(request: web.Request) -> web.Response:
-    """When the recorded states were; none where nothing is recorded."""
-    return _json(json.dumps({"dates": [state.date for state in request.app[SOURCE].frames()]}))
+    """When the recorded states were (none where nothing is recorded); whether more may come."""
+    source = request.app[SOURCE]
+    dates = [state.date for state in source.frames()]
+    return _json(json.dumps({"dates": dates, "live": source.live}))
 
 
 async def _slot(request: web.Request) -> web.Response:
@@ -264,17 +271,24 @@ async def _events(request: web.Request) -> web.StreamResponse:
         headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store", **HEADERS}
     )
     await response.prepare(request)
-    date = None
+    date, unavailable = None, ""
     with contextlib.suppress(ConnectionError, asyncio.CancelledError):
         while True:
             try:
                 state = await source.state()
             except StateError as error:
-                await response.write(f": {' '.join(str(error).split())}\n\n".encode())
+                why = " ".join(str(error).split())
+                sent = ": the same\n\n"
+                if why != unavailable:
+                    sent = f"event: unavailable\ndata: {why}\n\n"
+                date, unavailable = None, why
             else:
+                # The comment shows whether the reader is still there.
+                sent = ": the same\n\n"
                 if state.date != date:
-                    date = state.date
-                    await response.write(f"event: state\ndata: {as_json(state)}\n\n".encode())
+                    sent = f"event: state\ndata: {as_json(state)}\n\n"
+                date, unavailable = state.date, ""
+            await response.write(sent.encode())
             await asyncio.sleep(EVENT_SECONDS)
     return response
 

@@ -11,9 +11,15 @@ import { element, row } from "./tables.js";
 const $ = (id) => document.getElementById(id);
 const history = new History();
 let layout = null;
+let laidOut = "";  // the network, as JSON, that the layout is of
+let layingOut = false;
 let picked = null;
 let following = true;
 let frames = [];
+let open = false;  // the stream of states
+let live = true;  // false: what is shown is over
+let unavailable = "";  // why no state comes
+let noLayout = "";  // why a state cannot be drawn
 
 function pick(what) {
   picked = what;
@@ -22,7 +28,11 @@ function pick(what) {
 
 function show() {
   const state = history.latest;
-  if (!state || !layout) return;
+  if (!state) return;
+  if (JSON.stringify(state.network) !== laidOut) {
+    layOut(state.network);
+    return;
+  }
   $("network").textContent = state.network.name;
   const going = state.jobs.filter((job) => !OVER.has(job.state)).length;
   const ready = state.switches.filter((each) => each.state === "ready").length;
@@ -35,6 +45,26 @@ function show() {
   showEvents(state);
   showSwitches(state);
   detail($("detail"), history, picked, pick);
+}
+
+// Fetch where the nodes are drawn; until that is known, try every second and say why not.
+async function layOut(network) {
+  if (layingOut) return;
+  layingOut = true;
+  try {
+    const found = await fetchLayout();
+    if (![...network.hosts, ...network.switches].every(({ name }) => found.places[name]))
+      throw new Error("the network has changed");
+    [layout, laidOut, noLayout] = [found, JSON.stringify(network), ""];
+    connected();
+  } catch (error) {
+    noLayout = error.message;
+    connected();
+    await new Promise((wake) => setTimeout(wake, 1000));
+  } finally {
+    layingOut = false;
+  }
+  show();
 }
 
 function progress(job) {
@@ -99,20 +129,24 @@ function showSwitches(state) {
 // -- Where states come from
 
 function take(state) {
+  connected({ on: true, why: "" });
   if (!following) return;
   history.add(state);
   show();
 }
 
-function connected(on) {
+function connected({ on = open, why = unavailable } = {}) {
+  [open, unavailable] = [on, why];
+  const problem = unavailable || noLayout;
   const shown = $("connection");
-  shown.textContent = !on ? "no connection" : following ? "live" : "replay";
-  shown.className = !on ? "off" : following ? "on" : "replay";
+  const kind = !open || problem ? "off" : following && live ? "on" : "replay";
+  shown.textContent = !open ? "no connection" : problem || (kind === "on" ? "live" : "replay");
+  shown.className = kind;
 }
 
 async function showFrame(number) {
   following = false;
-  connected(true);
+  connected();
   $("frame").value = number;
   $("frame-time").textContent = `${(frames[number] - frames[0]).toFixed(2)} s, ${number + 1} of ${frames.length}`;
   history.add(await fetchFrame(number));
@@ -120,7 +154,12 @@ async function showFrame(number) {
 }
 
 async function lookForFrames() {
-  frames = (await fetchFrames()).dates;
+  try {
+    ({ dates: frames, live } = await fetchFrames());
+  } catch {
+    return;  // the stream of states says it
+  }
+  if (open) connected();
   $("replay").hidden = frames.length === 0;
   $("frame").max = Math.max(0, frames.length - 1);
   if (following && frames.length) $("frame").value = frames.length - 1;
@@ -146,13 +185,12 @@ $("play").addEventListener("click", play);
 $("latest").addEventListener("click", async () => {
   if ($("play").textContent === "stop") play();
   following = true;
-  connected(true);
+  connected();
   $("frame-time").textContent = "";
   // A run that is over sends no more states.
   take(await fetchState());
 });
 
-layout = await fetchLayout();
-await lookForFrames();
-setInterval(lookForFrames, 2000);
 follow(take, connected);
+lookForFrames();
+setInterval(lookForFrames, 2000);

@@ -35,7 +35,8 @@ export class History {
   get latest() { return this.states.at(-1); }
 
   add(state) {
-    // A slider that goes back, or another controller.
+    // A slider that goes back, or another controller, perhaps of another network.
+    if (this.latest?.network.name !== state.network.name) this.states = [];
     while (this.states.length && this.latest.date >= state.date) this.states.pop();
     this.states.push(state);
     if (this.states.length > KEPT) this.states.shift();
@@ -80,7 +81,12 @@ export const fetchMissing = (job) => json(`missing.json?job=${job}`);
 
 export function follow(take, connected) {
   const stream = new EventSource("events");
-  stream.onopen = () => connected(true);
-  stream.onerror = () => connected(false);
+  stream.onopen = () => connected({ on: true });
+  stream.onerror = () => {
+    connected({ on: false, why: "" });
+    // A refusal is final for the browser; a connection that is lost is not.
+    if (stream.readyState === EventSource.CLOSED) setTimeout(() => follow(take, connected), 5000);
+  };
+  stream.addEventListener("unavailable", (event) => connected({ on: true, why: event.data }));
   stream.addEventListener("state", (event) => take(JSON.parse(event.data)));
 }

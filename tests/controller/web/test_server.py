@@ -12,7 +12,9 @@ from urllib.error import HTTPError
 
 import pytest
 
-from controller.web.server import PAGE
+from controller.web.recording import Recording
+from controller.web.server import PAGE, web_thread
+from protocol import hopsum_pb2 as pb
 from protocol.web_address import WebAddress
 from tests.support.cluster_world import World, in_network, ring
 
@@ -40,6 +42,14 @@ def guarded_world(tmp_path: Path) -> Iterator[World]:
     made = World(tmp_path, web=WebAddress("127.0.0.1", 0, TOKEN))
     yield made
     made.close()
+
+
+@pytest.fixture
+def empty() -> Iterator[tuple[Recording, str]]:
+    """The recording of a run that is being prepared, and its URL."""
+    recording = Recording(live=True)
+    with web_thread(recording, WebAddress("127.0.0.1", 0)) as url:
+        yield recording, url
 
 
 def state_of(world: World) -> dict[str, Any]:
@@ -149,3 +159,17 @@ def test_the_state_is_streamed(open_world: World) -> None:
     assert seen[0] == "event: state\n"
     assert json.loads(seen[1].removeprefix("data: "))["network"]["name"] == "star:4"
     assert seen[3] == "event: state\n"
+
+
+def test_the_stream_says_why_there_is_no_state(empty: tuple[Recording, str]) -> None:
+    recording, url = empty
+    assert json.loads(get(f"{url}frames.json")[1]) == {"dates": [], "live": True}
+    with urllib.request.urlopen(f"{url}events") as stream:
+        assert stream.readline() == b"event: unavailable\n"
+        assert b"data: nothing is recorded yet" in stream.readline()
+        recording.add(pb.ClusterState(date=1.0))
+        lines = iter(stream.readline, b"event: state\n")
+        assert all(line in (b"\n", b": the same\n") for line in lines)
+        assert json.loads(stream.readline().removeprefix(b"data: "))["date"] == 1.0
+    recording.end()
+    assert json.loads(get(f"{url}frames.json")[1]) == {"dates": [1.0], "live": False}
