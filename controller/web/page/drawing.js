@@ -136,7 +136,8 @@ export const kindColour = (kind) => KINDS[kind] ?? "#495057";
 // A lane for the network and one for every job that has had an event; epochs are bars.
 export function drawTimeline(svg, state, pick) {
   const names = new Map(state.jobs.map((job) => [job.job, job.name]));
-  const lanes = [0, ...new Set(state.events.map((event) => event.job).filter((job) => job && names.has(job)))].slice(-12);
+  const jobs = [...new Set(state.events.map((event) => event.job).filter((job) => job && names.has(job)))];
+  const lanes = [0, ...jobs.slice(-11)];
   const [width, lane, left] = [1000, 24, 110];
   const start = state.events[0]?.date ?? state.date - 1;
   const x = (date) => left + (width - left - 15) * (date - start) / Math.max(state.date - start, 0.001);
