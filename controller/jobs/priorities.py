@@ -181,6 +181,11 @@ class FeedbackQueue:
                 job.level = changed[number] = level
         return changed
 
+    def level(self, job: int) -> int:
+        """Return the level of a job as of the last update; 0 for one that is not there."""
+        entry = self._jobs.get(job)
+        return 0 if entry is None else entry.level
+
     def levels(self) -> Mapping[int, int]:
         """Return the level of every job as of the last update; 0 goes first."""
         return {number: job.level for number, job in self._jobs.items()}

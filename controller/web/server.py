@@ -28,11 +28,11 @@ from protocol.errors import OperationError
 from protocol.web_address import TOKEN_COOKIE, WebAddress, is_loopback
 
 STATE_SECONDS = 0.5
-"""So long a state is good enough for the next who asks: many readers cost as much as one."""
-
-
+"""Lifetime of a cached state: many readers cost as much as one."""
 EVENT_SECONDS = 1.0
 """Between two states that a page is sent."""
+MOST_STREAMS = 32
+"""Open at a time."""
 MOST_SLOTS = 1 << 20
 """More than a switch has."""
 PAGE = Path(__file__).with_name("page")
@@ -55,6 +55,7 @@ class CachedSource:
         self._source = source
         self._reading = asyncio.Lock()
         self._state = pb.ClusterState()
+        self._json = ""
         self._until = 0.0
 
     async def state(self) -> pb.ClusterState:
@@ -62,9 +63,16 @@ class CachedSource:
         loop = asyncio.get_running_loop()
         async with self._reading:
             if loop.time() >= self._until:
-                self._state = await self._source.state()
+                self._state, self._json = await self._source.state(), ""
                 self._until = loop.time() + STATE_SECONDS
             return self._state
+
+    async def state_json(self) -> tuple[float, str]:
+        """Return the date of such a state, and the state as JSON; it is encoded once."""
+        state = await self.state()
+        if not self._json:
+            self._json = as_json(state)
+        return state.date, self._json
 
     async def slot(self, switch: str, slot: int) -> pb.Slot:
         """Return what a slot of a switch holds."""
@@ -220,7 +228,7 @@ def _json(text: str) -> web.Response:
 async def _state(request: web.Request) -> web.Response:
     source = request.app[SOURCE]
     if "frame" not in request.query:
-        return _json(as_json(await source.state()))
+        return _json((await source.state_json())[1])
     frames = source.frames()
     if not frames:
         raise web.HTTPBadRequest(text="frame: there is no recording here, only the present state\n")
@@ -265,6 +273,10 @@ async def _events(request: web.Request) -> web.StreamResponse:
     source = request.app[SOURCE]
     task = asyncio.current_task()
     assert task is not None
+    if len(request.app[STREAMS]) >= MOST_STREAMS:
+        raise web.HTTPServiceUnavailable(
+            text=f"{MOST_STREAMS} streams are open, the most there may be: close another page\n"
+        )
     request.app[STREAMS].add(task)
     task.add_done_callback(request.app[STREAMS].discard)
     response = web.StreamResponse(
@@ -275,7 +287,7 @@ async def _events(request: web.Request) -> web.StreamResponse:
     with contextlib.suppress(ConnectionError, asyncio.CancelledError):
         while True:
             try:
-                state = await source.state()
+                present, state = await source.state_json()
             except StateError as error:
                 why = " ".join(str(error).split())
                 sent = ": the same\n\n"
@@ -285,9 +297,9 @@ async def _events(request: web.Request) -> web.StreamResponse:
             else:
                 # The comment shows whether the reader is still there.
                 sent = ": the same\n\n"
-                if state.date != date:
-                    sent = f"event: state\ndata: {as_json(state)}\n\n"
-                date, unavailable = state.date, ""
+                if present != date:
+                    sent = f"event: state\ndata: {state}\n\n"
+                date, unavailable = present, ""
             await response.write(sent.encode())
             await asyncio.sleep(EVENT_SECONDS)
     return response

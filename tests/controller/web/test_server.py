@@ -12,11 +12,13 @@ from urllib.error import HTTPError
 
 import pytest
 
+from controller.web import server
 from controller.web.recording import Recording
 from controller.web.server import PAGE, web_thread
 from protocol import hopsum_pb2 as pb
 from protocol.web_address import WebAddress
 from tests.support.cluster_world import World, in_network, ring
+from tests.support.machine import until
 
 TOKEN = "a-token-of-a-test"
 
@@ -173,3 +175,40 @@ def test_the_stream_says_why_there_is_no_state(empty: tuple[Recording, str]) -> 
         assert json.loads(stream.readline().removeprefix(b"data: "))["date"] == 1.0
     recording.end()
     assert json.loads(get(f"{url}frames.json")[1]) == {"dates": [1.0], "live": False}
+
+
+def test_streams_are_bounded(empty: tuple[Recording, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "MOST_STREAMS", 1)
+    recording, url = empty
+    recording.add(pb.ClusterState(date=1.0))
+    with urllib.request.urlopen(f"{url}events") as stream:
+        assert stream.readline() == b"event: state\n"
+        status, body, _ = get(f"{url}events")
+        assert (status, "close another page" in body) == (503, True)
+    # A reader that is gone makes room for the next.
+    until(lambda: _streams(url), "a stream that has ended")
+
+
+def _streams(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{url}events") as stream:
+            return bool(stream.readline())
+    except HTTPError:
+        return False
+
+
+def test_a_state_is_encoded_once(
+    empty: tuple[Recording, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoded: list[float] = []
+
+    def count(message: pb.ClusterState) -> str:
+        encoded.append(message.date)
+        return "{}"
+
+    monkeypatch.setattr(server, "as_json", count)
+    monkeypatch.setattr(server, "STATE_SECONDS", 60.0)
+    recording, url = empty
+    recording.add(pb.ClusterState(date=1.0))
+    assert [get(f"{url}state.json")[1] for _ in range(3)] == ["{}"] * 3
+    assert encoded == [1.0]
