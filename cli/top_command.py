@@ -116,17 +116,19 @@ def _switches(state: pb.ClusterState, before: pb.ClusterState | None) -> Rendera
     rows = []
     for switch in state.switches:
         rate = ""
-        if switch.name in old and seconds > 0:
-            rate = f"{max(0, sums(switch) - sums(old[switch.name])) / seconds:,.0f}"
+        now = sums(switch)
+        then = sums(old[switch.name]) if switch.name in old else None
+        if now is not None and then is not None and seconds > 0:
+            rate = f"{max(0, now - then) / seconds:,.0f}"
         slots, most = held.get(switch.name, (0, 0))
         rows.append(
             (
                 switch.name,
                 ", ".join(filter(None, (switch.state, switch.health))),
-                sums(switch),
+                "unknown" if now is None else now,
                 rate,
-                switch.outcomes["duplicate"],
-                switch.outcomes["stale"],
+                "" if now is None else switch.outcomes["duplicate"],
+                "" if now is None else switch.outcomes["stale"],
                 _bar(slots, most),
                 f"{slots} of {most}",
             )
@@ -155,8 +157,10 @@ def _links(state: pb.ClusterState) -> RenderableType:
     )
 
 
-def sums(switch: pb.SwitchStatus) -> int:
-    """Return how many sums a switch has sent on, those that it sent again too."""
+def sums(switch: pb.SwitchStatus) -> int | None:
+    """Return how many sums a switch has sent, retransmissions too; None: counters not known."""
+    if not switch.outcomes:
+        return None
     return switch.outcomes["completed"] + switch.outcomes["re_emitted"]
 
 

@@ -57,6 +57,14 @@ def test_rates_are_of_two_states() -> None:
     assert re.search(r"│ s1 +│ ready │ +32 │ +10 +│", shown(now, before))
 
 
+def test_sums_of_unread_counters_are_unknown() -> None:
+    now, before = state(), state()
+    before.date = 98.0
+    before.switches[0].ClearField("outcomes")
+    assert re.search(r"│ s1 +│ ready │ +32 │ +│", shown(now, before))
+    assert re.search(r"│ s1 +│ ready │ +unknown │ +│", shown(before))
+
+
 def test_a_recording_in_json_and_in_words(tmp_path: Path) -> None:
     file = tmp_path / "run.jsonl"
     file.write_text(Recording([state()]).to_lines())

@@ -2,7 +2,7 @@
 
 import { chart, shape } from "./drawing.js";
 import {
-  OVER, bits, bytes, clock, fetchMissing, fetchSlot, held, jobColour, jobOf, linkOf, number, packets,
+  OVER, amount, bits, bytes, clock, fetchMissing, fetchSlot, held, jobColour, jobOf, linkOf, number, packets,
   perSecond, slotsOf, sums, switchOf,
 } from "./state.js";
 import { element, figures } from "./tables.js";
@@ -49,15 +49,12 @@ function switchPanel(history, name, pick, tell) {
     const since = found.seconds ? `, for ${found.seconds.toFixed(0)} s` : "";
     parts.push(figures([
       ["state", found.state + since], ["health", found.health || "ok"], ["P4Runtime", found.address],
-      ["packets", packets(found).toLocaleString("en")], ["sums", sums(found).toLocaleString("en")],
+      ["packets", amount(packets(found))], ["sums", amount(sums(found))],
+      ...(found.counters_error ? [["counters", found.counters_error]] : []),
       ...Object.entries(found.outcomes).filter(([, count]) => number(count))
         .map(([outcome, count]) => [outcome.replaceAll("_", " "), number(count).toLocaleString("en")]),
     ]));
-    const rates = history.states.slice(1).map((each, i) => {
-      const [a, b] = [switchOf(history.states[i], name), switchOf(each, name)];
-      const grown = a && b ? Math.max(0, sums(b) - sums(a)) : 0;
-      return [each.date, grown / (each.date - history.states[i].date)];
-    });
+    const rates = history.rates((each) => sums(switchOf(each, name)));
     parts.push(chart([{ colour: "#0b7285", points: rates }], (most) => `${perSecond(most)} sums`));
   }
   if (use) parts.push(...slotMap(use, name, tell));
@@ -131,9 +128,9 @@ function job(history, id, pick, tell) {
   const why = element("span", found.reason || (OVER.has(found.state) ? "it is over" : "nothing: it goes on"));
   why.id = "why";
   if (found.reason) why.className = "waits";
-  const rates = history.states.slice(1).map((each, i) => {
-    const [a, b] = [jobOf(history.states[i], id), jobOf(each, id)];
-    return [each.date, a && b ? 8 * Math.max(0, number(b.sent_bytes) - number(a.sent_bytes)) / (each.date - history.states[i].date) : 0];
+  const rates = history.rates((each) => {
+    const then = jobOf(each, id);
+    return then && 8 * number(then.sent_bytes);
   });
   const parts = [figures([
     ["name", found.name], ["state", found.state], ["waits for", why], ["algorithm", found.algorithm],

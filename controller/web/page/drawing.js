@@ -119,7 +119,7 @@ export function drawTopology(svg, history, layout, picked, pick) {
     if (use && held(use)) parts.push(shape("path", { class: "tree", stroke: "#0b7285", d: arc(x, y, RADIUS + 3, held(use) / use.slots) }));
     parts.push(shape("text", { x, y }, name));
     if (found) {
-      const rate = history.rate((each) => switchOf(each, name) && sums(switchOf(each, name)));
+      const rate = history.rate((each) => sums(switchOf(each, name)));
       parts.push(shape("text", { class: "small", x: x + RADIUS + 24, y }, rate ? perSecond(rate) : ""));
     }
   }

@@ -3,7 +3,7 @@
 import { detail } from "./detail.js";
 import { drawTimeline, drawTopology, kindColour } from "./drawing.js";
 import {
-  History, OVER, bytes, clock, fetchFrame, fetchFrames, fetchLayout, fetchState, follow, held, jobColour, number,
+  History, OVER, amount, bytes, clock, fetchFrame, fetchFrames, fetchLayout, fetchState, follow, held, jobColour, number,
   packets, slotsOf, sums,
 } from "./state.js";
 import { element, row } from "./tables.js";
@@ -114,9 +114,10 @@ function showSwitches(state) {
     const use = slotsOf(state, each.name);
     const condition = element("td", each.health ? `${each.state}, ${each.health}` : each.state);
     condition.className = each.state === "ready" && !each.health ? "good" : "bad";
-    const count = (name) => number(each.outcomes[name]).toLocaleString("en");
-    const made = row("td", [element("td", each.name), condition, packets(each).toLocaleString("en"),
-      sums(each).toLocaleString("en"), count("duplicate"), count("stale"), count("injected_loss"),
+    const known = sums(each) !== undefined;
+    const count = (name) => amount(known ? number(each.outcomes[name]) : undefined);
+    const made = row("td", [element("td", each.name), condition, amount(packets(each)),
+      amount(sums(each)), count("duplicate"), count("stale"), count("injected_loss"),
       use ? `${held(use)} of ${use.slots}` : "none"]);
     made.className = `pick${picked?.kind === "switch" && picked.id === each.name ? " picked" : ""}`;
     made.dataset.switch = each.name;

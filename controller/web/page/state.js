@@ -9,12 +9,15 @@ export const jobColour = (job) => TREE_COLOURS[(Number(job) - 1) % TREE_COLOURS.
 // 64-bit integers are strings in proto3's JSON.
 export const number = (value) => Number(value ?? 0);
 
-// Sums of a switch: packets that completed a slot, or that sent a stored sum again.
-export const sums = (s) => number(s.outcomes.completed) + number(s.outcomes.re_emitted);
+const counted = (s) => Object.keys(s.outcomes).length > 0;
+// Sums of a switch: packets that completed a slot, or that sent a stored sum again; undefined where
+// its counters are not known.
+export const sums = (s) => s && counted(s) ? number(s.outcomes.completed) + number(s.outcomes.re_emitted) : undefined;
 // Packets of a switch: outcomes that count a packet which another one counts too are left out.
 const AGAIN = new Set(["overflow", "taken_over", "congested", "inspected"]);
-export const packets = (s) => Object.entries(s.outcomes)
-  .reduce((total, [name, count]) => total + (AGAIN.has(name) ? 0 : number(count)), 0);
+export const packets = (s) => counted(s) ? Object.entries(s.outcomes)
+  .reduce((total, [name, count]) => total + (AGAIN.has(name) ? 0 : number(count)), 0) : undefined;
+export const amount = (count) => count === undefined ? "unknown" : count.toLocaleString("en");
 
 export function bits(rate) {
   for (const [unit, size] of [["Gbit/s", 1e9], ["Mbit/s", 1e6], ["kbit/s", 1e3]])
@@ -45,12 +48,20 @@ export class History {
   // [date, value] of every state.
   series(value) { return this.states.map((state) => [state.date, value(state)]); }
 
-  // How fast a counter has grown, over the last two states that have it.
+  // [date, growth a second] of a counter, from each state that has it to the next that has it.
+  rates(counter) {
+    const known = this.series(counter).filter(([, count]) => count !== undefined);
+    return known.slice(1).map(([date, count], i) => {
+      const [before, counted] = known[i];
+      return [date, Math.max(0, count - counted) / (date - before)];
+    });
+  }
+
+  // How fast a counter has grown, over the last two states; 0 where it is not known.
   rate(counter) {
-    if (this.states.length < 2) return 0;
-    const [before, now] = this.states.slice(-2);
-    const [a, b] = [counter(before), counter(now)];
-    return a === undefined || b === undefined || b < a ? 0 : (b - a) / (now.date - before.date);
+    const last = new History();
+    last.states = this.states.slice(-2);
+    return last.rates(counter)[0]?.[1] ?? 0;
   }
 }
 
