@@ -135,7 +135,8 @@ def _links(state: pb.ClusterState) -> Iterator[Metric]:
     for link in state.links:
         labels = [link.sender, link.receiver]
         up.add_metric(labels, not link.health)
-        load.add_metric(labels, link.used / 8)
+        if link.HasField("age"):
+            load.add_metric(labels, link.used / 8)
     for each in state.network.links:
         if each.HasField("bandwidth"):
             for labels in ([each.a, each.b], [each.b, each.a]):
