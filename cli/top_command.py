@@ -148,8 +148,10 @@ def _links(state: pb.ClusterState) -> RenderableType:
         [
             (
                 f"{link.sender} -> {link.receiver}",
-                _bar(link.used, rates[frozenset((link.sender, link.receiver))]),
-                format_rate(link.used),
+                _bar(link.used, rates[frozenset((link.sender, link.receiver))])
+                if link.HasField("age")
+                else "",
+                format_rate(link.used) if link.HasField("age") else "not measured",
                 link.health or "ok",
             )
             for link in sorted(shown, key=lambda link: -link.used)

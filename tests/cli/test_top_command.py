@@ -20,7 +20,7 @@ def state() -> pb.ClusterState:
     made.network.name = "star:2"
     made.network.hosts.add(name="h1")
     made.network.links.add(a="h1", b="s1", bandwidth=1e6)
-    made.links.add(sender="h1", receiver="s1", used=5e5)
+    made.links.add(sender="h1", receiver="s1", used=5e5, age=0.5)
     made.links.add(sender="s1", receiver="h1", health="switch s1 unreachable")
     made.nodes.add(host="h1", attached=True)
     made.switches.add(name="s1", state="ready", outcomes={"completed": 30, "re_emitted": 2})
@@ -44,7 +44,7 @@ def test_what_the_terminal_shows() -> None:
     text = shown(state())
     for words in (
         "jobs 1 of 2 go on", "switches 1 of 1 in use", "agents 1 of 1", "h1 cut off [now]",
-        "5 of 10", "██████░░░░░░", "25 of 100", "███░░░░░░░░░", "500 kbit/s", "s1 unreachable",
+        "5 of 10", "██████░░░░░░", "25 of 100", "███░░░░░░░░░", "500 kbit/s", "s1 unreachable", "not measured",
         "failover", "around switch s2",
     ):  # fmt: skip
         assert words in text, (words, text)

@@ -2,7 +2,7 @@
 
 import { chart, shape } from "./drawing.js";
 import {
-  OVER, amount, bits, bytes, clock, fetchMissing, fetchSlot, held, jobColour, jobOf, linkOf, number, packets,
+  OVER, amount, bits, bytes, clock, fetchMissing, fetchSlot, held, jobColour, jobOf, linkOf, measured, number, packets,
   perSecond, slotsOf, sums, switchOf,
 } from "./state.js";
 import { element, figures } from "./tables.js";
@@ -29,13 +29,16 @@ function link(history, id) {
   const pairs = [["rate", found.bandwidth ? bits(found.bandwidth) : "unlimited"], ["latency", `${1e6 * found.latency} µs`]];
   for (const [u, v] of directions) {
     const use = linkOf(state, u, v);
+    if (!measured(use)) {
+      pairs.push([`${u} → ${v}`, "not measured"]);
+      continue;
+    }
     const part = found.bandwidth ? ` (${(100 * use.used / found.bandwidth).toFixed(0)} %)` : "";
     pairs.push([`${u} → ${v}`, `${bits(use.used)}${part}`]);
-    if (use.age === undefined) pairs.push(["", "nobody reports on it"]);
   }
   pairs.push(["health", linkOf(state, found.a, found.b).health || "ok"]);
   const lines = directions.map(([u, v], i) => ({
-    colour: ["#0b7285", "#e8590c"][i], points: history.series((each) => linkOf(each, u, v)?.used ?? 0),
+    colour: ["#0b7285", "#e8590c"][i], points: history.series((each) => linkOf(each, u, v)).filter(([, use]) => measured(use)).map(([date, use]) => [date, use.used]),
   }));
   return [figures(pairs), chart(lines, bits, found.bandwidth ?? 0)];
 }

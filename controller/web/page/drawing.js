@@ -1,9 +1,10 @@
 // Pictures: the topology with loads and trees, the timeline, and small charts. Plain SVG.
 
-import { OVER, clock, held, jobColour, linkOf, load, number, perSecond, slotsOf, sums, switchOf } from "./state.js";
+import { OVER, clock, held, jobColour, linkOf, load, measured, number, perSecond, slotsOf, sums, switchOf } from "./state.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 const RAMP = [[0xc3, 0xcc, 0xd5], [0x4d, 0xab, 0xf7], [0xe8, 0x59, 0x0c], [0xc9, 0x2a, 0x2a]];
+const UNMEASURED = "#adb5bd";
 const RADIUS = 17;
 
 export function shape(name, attributes, text) {
@@ -60,10 +61,10 @@ export function drawTopology(svg, history, layout, picked, pick) {
     const ends = beside(places, link.a, link.b, 0);
     parts.push(shape("line", {
       ...ends, class: `link${health ? " down" : ""}${chosen("link", id) ? " picked-shape" : ""}`,
-      stroke: loadColour(part ?? 0), "stroke-width": 1.5 + 9 * (part ?? 0),
+      stroke: directions.some(measured) ? loadColour(part ?? 0) : UNMEASURED, "stroke-width": 1.5 + 9 * (part ?? 0),
     }));
     const hit = titled(shape("line", { ...ends, class: "hit pick", "data-link": id }),
-      `${link.a} - ${link.b}: ${health || (part === null ? "no rate" : `${Math.round(100 * part)} %`)}`);
+      `${link.a} - ${link.b}: ${health || (!directions.some(measured) ? "not measured" : part === null ? "no rate" : `${Math.round(100 * part)} %`)}`);
     hit.addEventListener("click", () => pick({ kind: "link", id }));
     parts.push(hit);
   }

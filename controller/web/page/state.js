@@ -71,11 +71,15 @@ export const jobOf = (state, id) => state.jobs.find((each) => each.job === id);
 export const slotsOf = (state, name) => state.slots.find((each) => each.switch === name);
 export const held = (use) => use ? Object.values(use.held).reduce((a, b) => a + b, 0) : 0;
 
-// The part of its rate that the busier direction of a link uses; null where it is not limited.
+// Whether an agent at an end of the link reports what it carries in that direction.
+export const measured = (use) => use?.age !== undefined;
+
+// The part of its rate that the busier direction of a link uses; null where the rate is not limited,
+// or nobody measures.
 export function load(state, link) {
-  if (!link.bandwidth) return null;
-  const used = [[link.a, link.b], [link.b, link.a]].map(([u, v]) => linkOf(state, u, v)?.used ?? 0);
-  return Math.min(1, Math.max(...used) / link.bandwidth);
+  const uses = [[link.a, link.b], [link.b, link.a]].map(([u, v]) => linkOf(state, u, v)).filter(measured);
+  if (!link.bandwidth || !uses.length) return null;
+  return Math.min(1, Math.max(...uses.map((use) => use.used)) / link.bandwidth);
 }
 
 async function json(url) {
