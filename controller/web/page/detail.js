@@ -7,18 +7,25 @@ import {
 } from "./state.js";
 import { element, figures } from "./tables.js";
 
-let shown = "";  // what the answers below belong to
-let answer = null;  // of a slot, or of why fragments wait: asked for once, kept while other figures change
+let shown = "";  // what the panel is of
+let boxes = [];  // its figures, which change; the form of a switch and the answer, which stay
 
 export function detail(panel, history, picked, pick) {
   if (!picked) return;
   const id = `${picked.kind} ${picked.id}`;
-  if (id !== shown) [shown, answer] = [id, null];
-  const parts = { link, switch: switchPanel, host, job }[picked.kind](history, picked.id, pick, (made) => {
-    answer = made;
-    detail(panel, history, picked, pick);
-  });
-  panel.replaceChildren(element("h2", id), ...parts, ...(answer ? [answer] : []));
+  if (id !== shown) {
+    shown = id;
+    boxes = [element("div"), element("div"), element("div")];
+    panel.replaceChildren(element("h2", id), ...boxes);
+  }
+  const [changing, form, answer] = boxes;
+  const tell = (made) => {
+    if (id === shown) answer.replaceChildren(made);
+  };
+  const parts = { link, switch: switchPanel, host, job }[picked.kind](history, picked.id, pick, tell);
+  changing.replaceChildren(...parts);
+  const use = picked.kind === "switch" ? slotsOf(history.latest, picked.id) : undefined;
+  if (use && !form.hasChildNodes()) form.append(slotForm(use, picked.id, tell));
 }
 
 function link(history, id) {
@@ -74,23 +81,26 @@ function slotMap(use, name, tell) {
       height: 22, fill: jobColour(range.job), class: "pick", "data-slots": `${range.first}`,
     }));
   }
-  const ask = (slot) => showSlot(name, slot, tell);
   svg.addEventListener("click", (event) => {
     const box = svg.getBoundingClientRect();
     const first = event.target.dataset.slots;
     const slot = Math.floor(use.slots * (event.clientX - box.left) / box.width);
-    ask(Math.min(use.slots - 1, Math.max(Number(first ?? 0), slot)));
+    showSlot(name, Math.min(use.slots - 1, Math.max(Number(first ?? 0), slot)), tell);
   });
+  const words = use.ranges.map((range) => `job ${range.job}, tree ${range.tree}: ${range.first} to ${range.first + range.count - 1}`);
+  return [element("p", `slots: ${held(use)} of ${use.slots} held${words.length ? `; ${words.join("; ")}` : ""}`), svg];
+}
+
+function slotForm(use, name, tell) {
   const line = element("p");
   const label = element("label", "slot ");
   const input = element("input");
   Object.assign(input, { type: "number", min: 0, max: use.slots - 1, value: use.ranges[0]?.first ?? 0, id: "slot" });
   label.append(input);
   const button = element("button", "read");
-  button.addEventListener("click", () => ask(Number(input.value)));
+  button.addEventListener("click", () => showSlot(name, Number(input.value), tell));
   line.append(label, " ", button);
-  const words = use.ranges.map((range) => `job ${range.job}, tree ${range.tree}: ${range.first} to ${range.first + range.count - 1}`);
-  return [element("p", `slots: ${held(use)} of ${use.slots} held${words.length ? `; ${words.join("; ")}` : ""}`), svg, line];
+  return line;
 }
 
 async function showSlot(name, slot, tell) {
