@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hmac
 import json
 import re
 import threading
@@ -25,7 +24,7 @@ from controller.web.sources import StateError, StateSource
 from network.layout import MARGIN, WIDTH, positions
 from protocol import hopsum_pb2 as pb
 from protocol.errors import OperationError
-from protocol.web_address import TOKEN_COOKIE, WebAddress, is_loopback
+from protocol.web_address import TOKEN_COOKIE, WebAddress, is_host, refusal_of_host, why_not_bound
 
 STATE_SECONDS = 0.5
 """Lifetime of a cached state: many readers cost as much as one."""
@@ -135,7 +134,7 @@ async def serve_web(source: StateSource, address: WebAddress) -> AsyncIterator[s
             await site.start()
         except OSError as error:
             raise WebError(
-                f"cannot serve HTTP on {address.host}:{address.port}: {error.strerror}; give "
+                f"cannot serve HTTP on {address.host}:{address.port}: {why_not_bound(error)}; give "
                 "another address, or port 0 for any that is free"
             ) from None
         yield address.url(runner.addresses[0][1])
@@ -176,13 +175,15 @@ def _guard(address: WebAddress) -> Middleware:
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
         if not address.token:
-            if not is_loopback((request.url.host or "").strip("[]")):
-                raise web.HTTPForbidden(
-                    text=f"this server answers at localhost only, not at {request.host!r:.80}\n"
-                )
+            refusal = refusal_of_host(request.headers.get("Host", ""))
+            if refusal is not None:
+                status, why = refusal
+                raise _REFUSALS[status](text=f"{why}\n")
             return await handler(request)
+        if not is_host(request.headers.get("Host", "")):
+            raise web.HTTPBadRequest(text="Host: expected NAME or NAME:PORT\n")
         given = request.query.get("token")
-        if given is not None and _same(given, address.token):
+        if given is not None and address.admits(given):
             # From the address bar into a cookie: other sites see addresses, in Referer.
             response = web.HTTPSeeOther(request.path)
             response.set_cookie(TOKEN_COOKIE, given, httponly=True, samesite="Strict")
@@ -190,7 +191,7 @@ def _guard(address: WebAddress) -> Middleware:
         kind, _, bearer = request.headers.get("Authorization", "").partition(" ")
         if kind != "Bearer":
             bearer = request.cookies.get(TOKEN_COOKIE, "")
-        if not _same(bearer, address.token):
+        if not address.admits(bearer):
             raise web.HTTPUnauthorized(
                 text="expected the token that the server printed: in the address (?token=...), or "
                 "as `Authorization: Bearer TOKEN`\n",
@@ -201,8 +202,7 @@ def _guard(address: WebAddress) -> Middleware:
     return guard
 
 
-def _same(given: str, token: str) -> bool:
-    return hmac.compare_digest(given.encode(), token.encode())
+_REFUSALS = {400: web.HTTPBadRequest, 403: web.HTTPForbidden}
 
 
 @web.middleware

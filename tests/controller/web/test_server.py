@@ -6,9 +6,11 @@ import json
 import re
 import urllib.request
 from collections.abc import Iterator, Mapping
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -212,3 +214,27 @@ def test_a_state_is_encoded_once(
     recording.add(pb.ClusterState(date=1.0))
     assert [get(f"{url}state.json")[1] for _ in range(3)] == ["{}"] * 3
     assert encoded == [1.0]
+
+
+@pytest.mark.parametrize("host", ["localhost:99999", "[", "a b", "localhost:x"])
+def test_what_is_no_host(host: str, open_world: World, guarded_world: World) -> None:
+    assert get(f"{open_world.url}state.json", Host=host)[0] == 400
+    guarded = guarded_world.url.partition("?")[0]
+    assert get(f"{guarded}state.json", Host=host)[0] in (400, 401)
+
+
+def test_tokens_that_are_no_text(guarded_world: World) -> None:
+    url = guarded_world.url.partition("?")[0]
+    assert get(f"{url}state.json", Authorization="Bearer \xff")[0] == 401
+
+
+def test_the_right_token_moves_from_the_address_into_a_cookie(guarded_world: World) -> None:
+    parts = urlsplit(guarded_world.url)
+    connection = HTTPConnection(parts.netloc)
+    connection.request("GET", f"/?{parts.query}")
+    answer = connection.getresponse()
+    connection.close()
+    assert (answer.status, answer.headers["Location"]) == (303, "/")
+    cookie = answer.headers["Set-Cookie"]
+    for part in (f"hopsum-token={TOKEN}", "HttpOnly", "SameSite=Strict"):
+        assert part in cookie
