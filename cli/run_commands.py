@@ -192,7 +192,7 @@ def _recording(
     recording = Recording(live=True)
     if address is not None:
         url = stack.enter_context(web_thread(recording, address))
-        console().print(f"dashboard at {url}", highlight=False, soft_wrap=True)
+        console().print(f"dashboard at {url}", markup=False, highlight=False, soft_wrap=True)
     return recording
 
 
