@@ -56,6 +56,7 @@ class CachedSource:
         self._state = pb.ClusterState()
         self._json = ""
         self._until = 0.0
+        self._missing: dict[int, asyncio.Task[list[str]]] = {}
 
     async def state(self) -> pb.ClusterState:
         """Return a state that is hardly older than now."""
@@ -79,7 +80,12 @@ class CachedSource:
 
     async def missing(self, job: int) -> list[str]:
         """Return what the slots of a job wait for, in words."""
-        return await self._source.missing(job)
+        # Reading all slots of a job takes long: who asks meanwhile gets the same answer.
+        if job not in self._missing:
+            task = asyncio.create_task(self._source.missing(job), name="missing")
+            self._missing[job] = task
+            task.add_done_callback(lambda _: self._missing.pop(job))
+        return await asyncio.shield(self._missing[job])
 
     def frames(self) -> Sequence[pb.ClusterState]:
         """Return the states that were recorded."""
@@ -174,6 +180,8 @@ def _guard(address: WebAddress) -> Middleware:
 
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if request.headers.get("Sec-Fetch-Site") == "cross-site" and request.path != "/":
+            raise web.HTTPForbidden(text="a page of another site may not read here\n")
         if not address.token:
             refusal = refusal_of_host(request.headers.get("Host", ""))
             if refusal is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import urllib.request
@@ -17,6 +18,7 @@ import pytest
 from controller.web import server
 from controller.web.recording import Recording
 from controller.web.server import PAGE, web_thread
+from controller.web.sources import StateError
 from protocol import hopsum_pb2 as pb
 from protocol.web_address import WebAddress
 from tests.support.cluster_world import World, in_network, ring
@@ -238,3 +240,30 @@ def test_the_right_token_moves_from_the_address_into_a_cookie(guarded_world: Wor
     cookie = answer.headers["Set-Cookie"]
     for part in (f"hopsum-token={TOKEN}", "HttpOnly", "SameSite=Strict"):
         assert part in cookie
+
+
+def test_pages_of_other_sites_may_not_read(open_world: World) -> None:
+    site = {"Sec-Fetch-Site": "cross-site"}
+    assert get(f"{open_world.url}state.json", **site)[0] == 403
+    assert get(open_world.url, **site)[0] == 200
+    assert get(f"{open_world.url}state.json", **{"Sec-Fetch-Site": "same-origin"})[0] == 200
+
+
+def test_those_who_ask_at_once_what_a_job_waits_for_share_the_answer() -> None:
+    asked: list[int] = []
+
+    class Slow(Recording):
+        async def missing(self, job: int) -> list[str]:
+            asked.append(job)
+            await asyncio.sleep(0.01)
+            raise StateError("no such job")
+
+    async def main() -> None:
+        source = server.CachedSource(Slow())
+        for turn in (1, 2):
+            both = [source.missing(7), source.missing(7)]
+            answers = await asyncio.gather(*both, return_exceptions=True)
+            assert list(map(str, answers)) == ["no such job"] * 2
+            assert asked == [7] * turn
+
+    asyncio.run(main())
