@@ -43,10 +43,10 @@ from cli.command_options import (
     UplinkOption,
     WebOption,
     WindowOption,
-    asked_web,
     hosts,
     rate,
     seconds,
+    web_option,
 )
 from cli.console import complain, console
 from cli.experiment.description import Engine, Experiment, PacketIo, WorldKind
@@ -162,7 +162,7 @@ def run(
         limit=limit,
     )
     with ExitStack() as stack:
-        address = asked_web(dashboard, web)
+        address = web_option(dashboard, web)
         recording = _recording(stack, record, address)
         try:
             finished = _recorded_run(experiment, report, recording, record)

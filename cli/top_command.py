@@ -74,8 +74,8 @@ def view(state: pb.ClusterState, before: pb.ClusterState | None) -> Iterator[Ren
     going = [job for job in state.jobs if not JobState(job.state).over]
     ready = sum(switch.state == "ready" and not switch.health for switch in state.switches)
     yield (
-        f"[bold]{escape(state.network.name)}[/]  {_clock(state.date)}  "
-        f"jobs {len(going)} of {len(state.jobs)} go on  "
+        f"[bold]{escape(state.network.name)}[/]  {_clock(state.date)} UTC  "
+        f"jobs {len(going)} of {len(state.jobs)} active  "
         f"switches {ready} of {len(state.switches)} in use  "
         f"agents {sum(node.attached for node in state.nodes)} of {len(state.nodes)}"
     )
@@ -91,7 +91,17 @@ def view(state: pb.ClusterState, before: pb.ClusterState | None) -> Iterator[Ren
 
 def _jobs(state: pb.ClusterState) -> RenderableType:
     return make_table(
-        ("job", "name", "state", "priority", "progress", "tensors", "epoch", "sent", "sent again"),
+        (
+            "job",
+            "name",
+            "state",
+            "priority",
+            "progress",
+            "tensors",
+            "epoch",
+            "sent",
+            "retransmissions",
+        ),
         [
             (
                 job.job,

@@ -28,13 +28,13 @@ MOST_ENDED = 50
 
 
 class SwitchReader(Protocol):
-    """What tells of the switches (`Driver` does)."""
+    """Access to the state and the counters of switches (`Driver` has it)."""
 
     def targets(self) -> Mapping[str, SwitchTarget]:
-        """Where every switch is."""
+        """Return the P4Runtime address of every switch."""
 
     def states(self) -> Mapping[str, State]:
-        """How far every switch is."""
+        """Return the state of every switch."""
 
     async def outcomes(self, name: str) -> Mapping[Outcome, int]:
         """Read a switch's counters."""

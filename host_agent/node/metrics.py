@@ -1,4 +1,4 @@
-"""How a host's agent fares, for Prometheus: served by a thread of its own.
+"""Metrics of a host's agent for Prometheus, served by a thread of its own.
 
 Names and units follow https://prometheus.io/docs/practices/naming/, as `controller.web.metrics`
 does. Figures are read while the agent works: each is right, but not all are of one moment.
@@ -30,7 +30,7 @@ class MetricsError(OperationError):
 
 
 class AgentCollector(Collector):
-    """What the agent of a host does."""
+    """Metrics of the agent of a host."""
 
     def __init__(self, host: str, agent: HostAgent) -> None:
         self._host = host
@@ -47,7 +47,7 @@ class AgentCollector(Collector):
         )
         summed = counter("tensors_summed", "Tensors of the job summed here.", "job_id")
         sent = counter("sent_bytes", "Bytes of frames sent for the job.", "job_id")
-        again = counter("retransmissions", "Fragments and segments sent again.", "job_id")
+        again = counter("retransmissions", "Fragments and segments retransmitted.", "job_id")
         features = self._agent.features()
         jobs.add_metric([self._host], len(features))
         for each in features:
@@ -56,13 +56,17 @@ class AgentCollector(Collector):
             sent.add_metric(labels, each.sent_bytes)
             again.add_metric(labels, each.retransmissions)
         yield from (jobs, summed, sent, again)
-        away = counter("interface_transmit_bytes", "Bytes that the host's interface has sent.")
-        here = counter("interface_receive_bytes", "Bytes that the host's interface has received.")
+        transmitted = counter(
+            "interface_transmit_bytes", "Bytes that the host's interface has sent."
+        )
+        received = counter(
+            "interface_receive_bytes", "Bytes that the host's interface has received."
+        )
         counted = self._agent.counted
         if counted is not None:
-            away.add_metric([self._host], counted.sent)
-            here.add_metric([self._host], counted.received)
-        yield from (away, here)
+            transmitted.add_metric([self._host], counted.sent)
+            received.add_metric([self._host], counted.received)
+        yield from (transmitted, received)
 
 
 @contextlib.contextmanager

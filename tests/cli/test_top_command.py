@@ -45,7 +45,7 @@ def shown(now: pb.ClusterState, before: pb.ClusterState | None = None) -> str:
 def test_what_the_terminal_shows() -> None:
     text = shown(state())
     for words in (
-        "jobs 1 of 2 go on", "switches 1 of 1 in use", "agents 1 of 1", "h1 cut off [now]",
+        "jobs 1 of 2 active", "switches 1 of 1 in use", "agents 1 of 1", "h1 cut off [now]",
         "5 of 10", "██████░░░░░░", "25 of 100", "███░░░░░░░░░", "500 kbit/s", "s1 unreachable",
         "not measured",
         "failover", "around switch s2",

@@ -31,7 +31,7 @@ export function detail(panel, history, picked, pick) {
 function link(history, id) {
   const state = history.latest;
   const found = state.network.links.find((each) => `${each.a}-${each.b}` === id);
-  if (!found) return [element("p", "It is gone.")];
+  if (!found) return [element("p", "There is no such link.")];
   const directions = [[found.a, found.b], [found.b, found.a]];
   const pairs = [["rate", found.bandwidth ? bits(found.bandwidth) : "unlimited"], ["latency", `${1e6 * found.latency} µs`]];
   for (const [u, v] of directions) {
@@ -125,11 +125,11 @@ function host(history, name) {
   const node = state.nodes.find((each) => each.host === name);
   const { ip, mac } = state.network.hosts.find((each) => each.name === name);
   const names = node.jobs.map((each) => jobOf(state, each)?.name ?? each).join(", ");
-  const pairs = [["agent", `${node.attached ? "attached" : "away"} for ${node.seconds.toFixed(0)} s`], ["address", ip], ["MAC", mac], ["jobs", names || "none"]];
+  const pairs = [["agent", `${node.attached ? "attached" : "detached"} for ${node.seconds.toFixed(0)} s`], ["address", ip], ["MAC", mac], ["jobs", names || "none"]];
   for (const each of node.report?.interfaces ?? [])
     pairs.push([`to ${each.peer}`, `sends ${bits(each.sent)}, receives ${bits(each.received)}`]);
   for (const each of node.report?.jobs ?? [])
-    pairs.push([`job ${each.job}`, `${number(each.round)} tensors, ${bytes(number(each.sent_bytes))}, ${number(each.retransmissions)} sent again`]);
+    pairs.push([`job ${each.job}`, `${number(each.round)} tensors, ${bytes(number(each.sent_bytes))}, ${number(each.retransmissions)} retransmissions`]);
   return [figures(pairs)];
 }
 
@@ -138,7 +138,7 @@ function job(history, id, pick, tell) {
   const found = jobOf(state, id);
   if (!found) return [element("p", "It is not known any more.")];
   const span = found.started ? `${((found.ended || state.date) - found.started).toFixed(1)} s` : "not started";
-  const why = element("span", found.reason || (OVER.has(found.state) ? "it is over" : "nothing: it goes on"));
+  const why = element("span", found.reason || (OVER.has(found.state) ? "it is over" : "nothing"));
   why.id = "why";
   if (found.reason) why.className = "waits";
   const rates = history.rates((each) => {
@@ -149,8 +149,8 @@ function job(history, id, pick, tell) {
     ["name", found.name], ["state", found.state], ["waits for", why], ["algorithm", found.algorithm],
     ["priority", OVER.has(found.state) ? "" : found.level], ["epoch", found.epoch],
     ["tensors", `${number(found.round)} of ${number(found.tensors) || "?"}`], ["running", span],
-    ["submitted", clock(found.submitted)], ["workers", found.workers.join(", ")], ["servers", found.servers.join(", ")],
-    ["sent", bytes(number(found.sent_bytes))], ["sent again", number(found.retransmissions)],
+    ["submitted", `${clock(found.submitted)} UTC`], ["workers", found.workers.join(", ")], ["servers", found.servers.join(", ")],
+    ["sent", bytes(number(found.sent_bytes))], ["retransmissions", number(found.retransmissions)],
     ["sums at", [...new Set(found.trees.flatMap((tree) => tree.sums))].sort().join(", ")],
     ["bypasses", found.bypassed.join(", ")],
   ].filter(([, value]) => value !== "")), chart([{ colour: jobColour(id), points: rates }], bits)];

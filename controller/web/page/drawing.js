@@ -97,7 +97,7 @@ export function drawTopology(svg, history, layout, picked, pick) {
   }
   for (const node of state.nodes) {
     const [x, y] = places[node.host];
-    const look = `host pick ${roles.get(node.host) ?? ""}${node.attached ? "" : " away"}`
+    const look = `host pick ${roles.get(node.host) ?? ""}${node.attached ? "" : " detached"}`
       + (chosen("host", node.host) ? " picked-shape" : "");
     const box = titled(shape("rect", { class: look, x: x - 20, y: y - 11, width: 40, height: 22, rx: 5, "data-host": node.host }),
       node.attached ? node.host : `${node.host}: no agent attached`);
@@ -159,7 +159,7 @@ export function drawTimeline(svg, state, pick) {
     });
     for (const event of events) {
       const dot = titled(shape("circle", { cx: x(event.date), cy: y, r: 5, fill: kindColour(event.kind), class: "pick", "data-event": event.kind }),
-        `${clock(event.date)} ${event.text}`);
+        `${clock(event.date)} UTC ${event.text}`);
       if (event.job) dot.addEventListener("click", () => pick({ kind: "job", id: event.job }));
       parts.push(dot);
     }

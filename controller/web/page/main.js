@@ -36,7 +36,7 @@ function show() {
   $("network").textContent = state.network.name;
   const going = state.jobs.filter((job) => !OVER.has(job.state)).length;
   const ready = state.switches.filter((each) => each.state === "ready").length;
-  $("summary").textContent = `${clock(state.date)}  ${going} of ${state.jobs.length} jobs go on, `
+  $("summary").textContent = `${clock(state.date)} UTC  ${going} of ${state.jobs.length} jobs active, `
     + `${ready} of ${state.switches.length} switches ready, `
     + `${state.nodes.filter((node) => node.attached).length} of ${state.nodes.length} agents`;
   drawTopology($("topology"), history, layout, picked, pick);
@@ -81,7 +81,7 @@ function progress(job) {
 }
 
 function showJobs(state) {
-  const head = row("th", ["job", "name", "state", "priority", "progress", "epoch", "sent", "sent again", ""]);
+  const head = row("th", ["job", "name", "state", "priority", "progress", "epoch", "sent", "retransmissions", ""]);
   const rows = [...state.jobs].reverse().map((job) => {
     const name = element("td", job.name);
     name.style.color = jobColour(job.job);
@@ -109,7 +109,7 @@ function showEvents(state) {
 }
 
 function showSwitches(state) {
-  const head = row("th", ["switch", "state", "packets", "sums", "duplicates", "stale", "lost on purpose", "slots held"]);
+  const head = row("th", ["switch", "state", "packets", "sums", "duplicates", "stale", "injected loss", "slots held"]);
   const rows = state.switches.map((each) => {
     const use = slotsOf(state, each.name);
     const condition = element("td", each.health ? `${each.state}, ${each.health}` : each.state);
