@@ -143,3 +143,28 @@ def test_a_recording_is_replayed_with_a_slider(recorded: Path) -> None:
         assert page.locator("line[data-tree]").count() >= 5
         page.locator("#latest").click()
         page.locator("tr[data-job=run]").get_by_text("finished").wait_for()
+
+
+@needs_chromium
+def test_a_page_fills_once_there_is_a_state() -> None:
+    recording = Recording(live=True)
+    with web_thread(recording, WebAddress("127.0.0.1", 0)) as url, opened(url) as page:
+        connection = page.locator("#connection")
+        connection.get_by_text("the run is being prepared").wait_for()
+        first = pb.ClusterState(date=1.0)
+        first.network.name = "one"
+        first.network.hosts.add(name="h1")
+        first.nodes.add(host="h1")
+        recording.add(first)
+        page.locator("rect[data-host=h1]").wait_for()
+        assert connection.inner_text() == "live"
+        # Another network follows, as after a controller's restart.
+        second = pb.ClusterState(date=2.0)
+        second.network.name = "two"
+        second.network.hosts.add(name="h2")
+        second.nodes.add(host="h2")
+        recording.add(second)
+        page.locator("rect[data-host=h2]").wait_for()
+        assert page.locator("rect[data-host=h1]").count() == 0
+        recording.end()
+        connection.get_by_text("replay").wait_for()
