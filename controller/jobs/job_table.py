@@ -319,7 +319,7 @@ def _record(job: Job) -> Record:
     record = {
         item.name: getattr(job, item.name)
         for item in fields(job)
-        if item.name not in ("spec", "request", "plan", "avoided", "features")
+        if item.name not in ("spec", "request", "plan", "avoided", "sent", "resent")
     }
     return record | {
         "bypassed": sorted(job.bypassed),
