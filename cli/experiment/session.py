@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -28,7 +27,6 @@ from protocol import hopsum_pb2 as pb
 if TYPE_CHECKING:
     from controller.web.recording import Recording
 
-LOGGER = logging.getLogger("hopsum.run")
 POLL_SECONDS = 0.1
 ATTACH_SECONDS = 120.0
 """For agents to start."""
@@ -77,9 +75,7 @@ async def run_job(
         return await _run_job(running, prepared, progress)
     finally:
         task.cancel()
-        [ended] = await asyncio.gather(task, return_exceptions=True)
-        if isinstance(ended, Exception):
-            LOGGER.error("the recording stopped early: %s: %s", type(ended).__name__, ended)
+        await asyncio.gather(task, return_exceptions=True)
         recording.add(await source.state())
 
 
