@@ -22,7 +22,7 @@ from protocol import hopsum_pb2 as pb
 from protocol.outcomes import Outcome
 
 COUNTER_SECONDS = 2.0
-"""So long a switch may take to answer; one that hangs must not keep the others from being shown."""
+"""Timeout for reading one switch's counters: one that hangs must not hold up the others."""
 
 
 class SwitchReader(Protocol):

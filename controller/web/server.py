@@ -28,7 +28,7 @@ from protocol.errors import OperationError
 from protocol.web_address import TOKEN_COOKIE, WebAddress, is_loopback
 
 STATE_SECONDS = 0.5
-"""So long a state is good enough for the next who asks: many readers cost as much as one."""
+"""How long a state is cached for other readers, seconds."""
 
 
 EVENT_SECONDS = 1.0

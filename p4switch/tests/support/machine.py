@@ -1,7 +1,7 @@
 """What tests take of the machine they share with other tests, and with other runs of them.
 
 Addresses, ports and names come from here, so that nothing is used twice at the same moment: not by
-the workers of pytest-xdist, and not by a second run beside this one. A name in the abstract
+the workers of pytest-xdist, and not by a concurrent run of the suite. A name in the abstract
 namespace of Unix sockets reserves each: the kernel frees it with the process, however that ends.
 """
 

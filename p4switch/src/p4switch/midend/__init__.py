@@ -1,1 +1,1 @@
-"""Passes over the intermediate representation, whatever runs it."""
+"""Passes over the intermediate representation, common to all back ends."""

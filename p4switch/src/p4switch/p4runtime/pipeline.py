@@ -1,4 +1,4 @@
-"""A pipeline: a program that runs, and what P4Runtime remembers beside the engine's state."""
+"""A pipeline: a program that runs, and what P4Runtime keeps in addition to the engine's state."""
 
 from __future__ import annotations
 

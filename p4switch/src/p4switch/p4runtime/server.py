@@ -14,7 +14,7 @@ METADATA_BYTES = 1 << 20
 """Of trailing metadata: one error for each update of a large batch."""
 
 OTHER_CALLS = 8
-"""Threads beside those that streams hold."""
+"""Threads in addition to those that streams hold."""
 
 
 class AddressError(OSError):

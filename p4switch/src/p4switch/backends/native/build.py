@@ -33,7 +33,7 @@ FLAGS = (
 """What `-march=native` stands for is part of an entry's name through `machine`."""
 
 LAYOUT = "layout.pickle"
-"""The file beside a shared object that holds its layout."""
+"""The file with the layout of a shared object, kept in the same cache entry."""
 
 SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-g")
 """Additional flags for tests; the process must preload the address sanitizer's library."""
@@ -68,7 +68,7 @@ def package_hash() -> str:
 
 
 def compile_generated(generated: Generated, extra_flags: Sequence[str] = ()) -> Path:
-    """Return the shared object for a C text, compiled or from the cache; its layout lies beside it.
+    """Return the shared object for a C text, compiled or from the cache, with its layout.
 
     Raises NoCompilerError; CompileError for a defect of p4switch.
     """

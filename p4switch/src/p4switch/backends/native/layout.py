@@ -14,7 +14,7 @@ from p4switch.targets.v1model.engine import KeyMatch, TableEntry
 from p4switch.targets.v1model.matches import PRIORITY_KINDS, match_keys, ternary_form
 
 DIRECT_LIMIT = 12
-"""Tables whose key has at most so many bits are indexed directly (tables.h)."""
+"""Widest key, in bits, of tables that are indexed directly (tables.h)."""
 
 WORD = (1 << 64) - 1
 

@@ -27,7 +27,7 @@ WIDEST = 65536
 
 
 def words(width: int) -> int:
-    """64-bit words that hold so many bits; at least one."""
+    """Return the number of 64-bit words that hold `width` bits; at least one."""
     return max(1, (width + 63) // 64)
 
 
@@ -57,7 +57,7 @@ def scalar_width(kind: Type) -> int:
 
 
 def storage(width: int) -> str:
-    """Return the C integer type that stores so many bits."""
+    """Return the C integer type that stores values of `width` bits."""
     for size in (8, 16, 32, 64):
         if width <= size:
             return f"u{size}"
@@ -65,7 +65,7 @@ def storage(width: int) -> str:
 
 
 def value_type(width: int) -> str:
-    """Return the C type that values of so many bits are computed in."""
+    """Return the C type in which values of `width` bits are computed."""
     return "u32" if width <= 32 else "u64"
 
 

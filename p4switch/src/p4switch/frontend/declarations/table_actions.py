@@ -36,7 +36,7 @@ class Listed:
 
 @dataclass(slots=True, eq=False)
 class Properties:
-    """The properties of a table beside keys, actions and entries."""
+    """The properties of a table other than keys, actions and entries."""
 
     size: int | None = None
     default: ir.ActionChoice | None = None

@@ -172,7 +172,7 @@ def enter_function(
     names: scope.Scope,
     declaration: ast.FunctionDeclaration | ast.MethodDeclaration,
 ) -> None:
-    """Enter a function into a scope, beside those of its name that are there."""
+    """Enter a function into a scope, as another overload of its name."""
     known = names.names.get(declaration.name)
     candidate = scope.Candidate(declaration, names, unit)
     if known is None:
