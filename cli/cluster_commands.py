@@ -21,7 +21,7 @@ from cli.command_options import (
     UplinkOption,
     WebOption,
     WorkersOption,
-    asked_web,
+    web_option,
 )
 from cli.experiment.cluster import run_controller, run_emulated_cluster
 from cli.experiment.description import Engine
@@ -141,7 +141,7 @@ def serve(
         listen,
         _tell,
         tls if any((tls.authority, tls.certificate, tls.key)) else tls_of_environment(),
-        asked_web(dashboard, web),
+        web_option(dashboard, web),
     )
 
 
@@ -171,4 +171,4 @@ def cluster(
         plain=plain or (),
     )
     settings = _settings(loaded, lanes, max_hops, priorities, quota, loss)
-    run_emulated_cluster(loaded, engine, settings, _tell, asked_web(dashboard, web))
+    run_emulated_cluster(loaded, engine, settings, _tell, web_option(dashboard, web))

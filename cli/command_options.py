@@ -174,7 +174,7 @@ def seconds(option: str, text: str | None) -> float | None:
     return _parsed(option, text, parse_time)
 
 
-def asked_web(dashboard: bool, web: str | None) -> WebAddress | None:
+def web_option(dashboard: bool, web: str | None) -> WebAddress | None:
     """Return where HTTP is to be served; None: nowhere. InputError for what is no address."""
     if web is None and not dashboard:
         return None

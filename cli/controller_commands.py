@@ -122,6 +122,7 @@ def stats(
                     "health": s.health,
                     "address": s.address,
                     "outcomes": dict(s.outcomes),
+                    "counters_error": s.counters_error,
                 }
                 for s in switches
             }
@@ -132,7 +133,10 @@ def stats(
         for name, count in switch.outcomes.items():
             totals[name] = totals.get(name, 0) + count
     names = [name for name, count in totals.items() if count or everything]
-    rows = [(s.name, s.state, *(s.outcomes.get(name, 0) for name in names)) for s in switches]
+    rows = [
+        (s.name, s.counters_error or s.state, *(s.outcomes.get(name, 0) for name in names))
+        for s in switches
+    ]
     print_table("packets", ("switch", "state", *names), rows, Console())
 
 

@@ -39,7 +39,7 @@ def dashboard(
 
     async def serve() -> None:
         async with serve_web(source, address) as url:
-            console().print(f"dashboard at {url}", highlight=False, soft_wrap=True)
+            console().print(f"dashboard at {url}", markup=False, highlight=False, soft_wrap=True)
             await asyncio.Event().wait()
 
     asyncio.run(serve())

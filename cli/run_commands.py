@@ -43,10 +43,10 @@ from cli.command_options import (
     UplinkOption,
     WebOption,
     WindowOption,
-    asked_web,
     hosts,
     rate,
     seconds,
+    web_option,
 )
 from cli.console import complain, console
 from cli.experiment.description import Engine, Experiment, PacketIo, WorldKind
@@ -162,16 +162,18 @@ def run(
         limit=limit,
     )
     with ExitStack() as stack:
-        recording = _recording(stack, record, asked_web(dashboard, web))
+        address = web_option(dashboard, web)
+        recording = _recording(stack, record, address)
         try:
-            finished = run_with_progress(experiment, report, recording)
-        finally:
-            if record is not None and recording is not None and recording.frames():
-                write_file(record, recording.to_lines())
+            finished = _recorded_run(experiment, report, recording, record)
+        except Exception as error:
+            if address is not None:
+                complain("failed", str(error))
+                _keep_page()
+            raise
         _show(finished, as_json)
-        if dashboard or web is not None:
-            console().print("the page stays until Ctrl-C", highlight=False)
-            _until_interrupted()
+        if address is not None:
+            _keep_page()
     if finished.problems:
         raise typer.Exit(1)
 
@@ -187,14 +189,32 @@ def _recording(
 
     if record is not None:
         check_writable(record)
-    recording = Recording()
+    recording = Recording(live=True)
     if address is not None:
         url = stack.enter_context(web_thread(recording, address))
-        console().print(f"dashboard at {url}", highlight=False, soft_wrap=True)
+        console().print(f"dashboard at {url}", markup=False, highlight=False, soft_wrap=True)
     return recording
 
 
-def _until_interrupted() -> None:
+def _recorded_run(
+    experiment: Experiment,
+    report: Path | None,
+    recording: Recording | None,
+    record: Path | None,
+) -> Report:
+    """Run an experiment; its recording is ended and written to `record`, if it fails too."""
+    try:
+        return run_with_progress(experiment, report, recording)
+    finally:
+        if recording is not None:
+            recording.end()
+            if record is not None and recording.frames():
+                write_file(record, recording.to_lines())
+
+
+def _keep_page() -> None:
+    """Return at Ctrl-C."""
+    console().print("the page stays until Ctrl-C", highlight=False)
     with suppress(KeyboardInterrupt):
         threading.Event().wait()
 

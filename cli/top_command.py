@@ -74,8 +74,8 @@ def view(state: pb.ClusterState, before: pb.ClusterState | None) -> Iterator[Ren
     going = [job for job in state.jobs if not JobState(job.state).over]
     ready = sum(switch.state == "ready" and not switch.health for switch in state.switches)
     yield (
-        f"[bold]{escape(state.network.name)}[/]  {_clock(state.date)}  "
-        f"jobs {len(going)} of {len(state.jobs)} go on  "
+        f"[bold]{escape(state.network.name)}[/]  {_clock(state.date)} UTC  "
+        f"jobs {len(going)} of {len(state.jobs)} active  "
         f"switches {ready} of {len(state.switches)} in use  "
         f"agents {sum(node.attached for node in state.nodes)} of {len(state.nodes)}"
     )
@@ -91,7 +91,17 @@ def view(state: pb.ClusterState, before: pb.ClusterState | None) -> Iterator[Ren
 
 def _jobs(state: pb.ClusterState) -> RenderableType:
     return make_table(
-        ("job", "name", "state", "priority", "progress", "tensors", "epoch", "sent", "sent again"),
+        (
+            "job",
+            "name",
+            "state",
+            "priority",
+            "progress",
+            "tensors",
+            "epoch",
+            "sent",
+            "retransmissions",
+        ),
         [
             (
                 job.job,
@@ -116,17 +126,19 @@ def _switches(state: pb.ClusterState, before: pb.ClusterState | None) -> Rendera
     rows = []
     for switch in state.switches:
         rate = ""
-        if switch.name in old and seconds > 0:
-            rate = f"{max(0, sums(switch) - sums(old[switch.name])) / seconds:,.0f}"
+        now = sums(switch)
+        then = sums(old[switch.name]) if switch.name in old else None
+        if now is not None and then is not None and seconds > 0:
+            rate = f"{max(0, now - then) / seconds:,.0f}"
         slots, most = held.get(switch.name, (0, 0))
         rows.append(
             (
                 switch.name,
                 ", ".join(filter(None, (switch.state, switch.health))),
-                sums(switch),
+                "unknown" if now is None else now,
                 rate,
-                switch.outcomes["duplicate"],
-                switch.outcomes["stale"],
+                "" if now is None else switch.outcomes["duplicate"],
+                "" if now is None else switch.outcomes["stale"],
                 _bar(slots, most),
                 f"{slots} of {most}",
             )
@@ -146,8 +158,10 @@ def _links(state: pb.ClusterState) -> RenderableType:
         [
             (
                 f"{link.sender} -> {link.receiver}",
-                _bar(link.used, rates[frozenset((link.sender, link.receiver))]),
-                format_rate(link.used),
+                _bar(link.used, rates[frozenset((link.sender, link.receiver))])
+                if link.HasField("age")
+                else "",
+                format_rate(link.used) if link.HasField("age") else "not measured",
                 link.health or "ok",
             )
             for link in sorted(shown, key=lambda link: -link.used)
@@ -155,8 +169,10 @@ def _links(state: pb.ClusterState) -> RenderableType:
     )
 
 
-def sums(switch: pb.SwitchStatus) -> int:
-    """Return how many sums a switch has sent on, those that it sent again too."""
+def sums(switch: pb.SwitchStatus) -> int | None:
+    """Return how many sums a switch has sent, retransmissions too; None: counters not known."""
+    if not switch.outcomes:
+        return None
     return switch.outcomes["completed"] + switch.outcomes["re_emitted"]
 
 

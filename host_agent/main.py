@@ -8,6 +8,7 @@ import math
 import os
 import signal
 import sys
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -80,7 +81,8 @@ def serve(
                 address = web_address("metrics", metrics)
                 bound = stack.enter_context(served_metrics(host, server.agent, address))
                 token = f", token {address.token}" if address.token else ""
-                log.info("metrics at http://%s:%d/metrics%s", address.host, bound, token)
+                page = replace(address, token="").url(bound)
+                log.info("metrics at %smetrics%s", page, token)
             server.run()
     except (HopsumError, InterfaceError, UnsafePathError) as error:
         log.error("%s", error)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hmac
 import ipaddress
 import os
 import re
 import secrets
+import socket
 from dataclasses import dataclass
 
 from protocol.errors import InputError
@@ -17,6 +19,8 @@ TOKEN_COOKIE = "hopsum-token"
 LEAST_TOKEN = 16
 """Characters of a token that somebody chooses."""
 _ADDRESS = re.compile(r"(?P<host>\[[0-9a-fA-F:]+\]|[A-Za-z0-9.-]+):(?P<port>[0-9]{1,5})")
+
+_HOST = re.compile(r"(?P<host>\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(:(?P<port>[0-9]{1,5}))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +36,16 @@ class WebAddress:
         """Whether only this machine can reach it."""
         return is_loopback(self.host)
 
+    def admits(self, token: str) -> bool:
+        """Whether a token that a request has is this address's."""
+        # Headers may have bytes that are no UTF-8.
+        given = token.encode(errors="surrogateescape")
+        return hmac.compare_digest(given, self.token.encode())
+
     def url(self, port: int) -> str:
         """Return where a browser finds the page on the port that was bound."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
+        host = socket.gethostname() if self.host in ("0.0.0.0", "::") else self.host
+        host = f"[{host}]" if ":" in host else host
         return f"http://{host}:{port}/" + (f"?token={self.token}" if self.token else "")
 
 
@@ -44,6 +55,37 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def is_host(header: str) -> bool:
+    """Whether a request's Host header has a name or an address, perhaps with a port."""
+    return _host_of(header) is not None
+
+
+def refusal_of_host(header: str) -> tuple[int, str] | None:
+    """Return status and reason if a server on loopback must refuse a request's Host header.
+
+    A page of another site may let its own name lead to 127.0.0.1 (DNS rebinding), and would be told
+    by its browser what is served there.
+    """
+    host = _host_of(header)
+    if host is None:
+        return 400, "Host: expected NAME or NAME:PORT"
+    if not is_loopback(host):
+        return 403, f"this server answers at localhost only, not at {header!r:.80}"
+    return None
+
+
+def _host_of(header: str) -> str | None:
+    found = _HOST.fullmatch(header)
+    if found is None or int(found["port"] or 0) > 0xFFFF:
+        return None
+    return found["host"].strip("[]").lower()
+
+
+def why_not_bound(error: OSError) -> str:
+    """Return why an address cannot be bound; errors of name lookup have negative numbers."""
+    return os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
 
 
 def web_address(option: str, text: str) -> WebAddress:

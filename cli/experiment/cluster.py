@@ -58,7 +58,7 @@ def run_controller(
     async def serve() -> None:
         async with (
             serve_cluster(network, driver, known_at(address, tls), settings) as (cluster, bound),
-            shown(cluster, driver, web, tell),
+            serve_dashboard(cluster, driver, web, tell),
         ):
             tell(f"controller of {network.name} at {bound}")
             await _interrupted()
@@ -79,7 +79,7 @@ def run_emulated_cluster(
     """
 
     async def serve(running: Running) -> None:
-        async with shown(running.cluster, running.driver, web, tell):
+        async with serve_dashboard(running.cluster, running.driver, web, tell):
             tell(f"{network.name} is up, its controller at {running.address}")
             await _interrupted()
 
@@ -90,7 +90,7 @@ def run_emulated_cluster(
 
 
 @contextlib.asynccontextmanager
-async def shown(
+async def serve_dashboard(
     cluster: Cluster, driver: Driver, web: WebAddress | None, tell: Tell
 ) -> AsyncIterator[None]:
     """Serve page and metrics of a cluster while the block runs, if that is asked for.

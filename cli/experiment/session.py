@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -27,6 +28,7 @@ from protocol import hopsum_pb2 as pb
 if TYPE_CHECKING:
     from controller.web.recording import Recording
 
+LOGGER = logging.getLogger("hopsum.run")
 POLL_SECONDS = 0.1
 ATTACH_SECONDS = 120.0
 """For agents to start."""
@@ -75,7 +77,9 @@ async def run_job(
         return await _run_job(running, prepared, progress)
     finally:
         task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        [ended] = await asyncio.gather(task, return_exceptions=True)
+        if isinstance(ended, Exception):
+            LOGGER.error("the recording stopped early: %s: %s", type(ended).__name__, ended)
         recording.add(await source.state())
 
 

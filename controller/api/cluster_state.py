@@ -7,7 +7,7 @@ The service answers people with parts of it; pages, terminals, recordings and Pr
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from collectives.messages import network_message
@@ -23,16 +23,18 @@ from protocol.outcomes import Outcome
 
 COUNTER_SECONDS = 2.0
 """Timeout for reading one switch's counters: one that hangs must not hold up the others."""
+MOST_ENDED = 50
+"""Ended jobs in a state, the latest; `hopsum jobs` lists all that the controller keeps."""
 
 
 class SwitchReader(Protocol):
-    """What tells of the switches (`Driver` does)."""
+    """Access to the state and the counters of switches (`Driver` has it)."""
 
     def targets(self) -> Mapping[str, SwitchTarget]:
-        """Where every switch is."""
+        """Return the P4Runtime address of every switch."""
 
     def states(self) -> Mapping[str, State]:
-        """How far every switch is."""
+        """Return the state of every switch."""
 
     async def outcomes(self, name: str) -> Mapping[Outcome, int]:
         """Read a switch's counters."""
@@ -50,7 +52,7 @@ async def cluster_state(cluster: Cluster, switches: SwitchReader | None) -> pb.C
     state = pb.ClusterState(
         date=cluster.date(),
         network=network_message(cluster.network),
-        jobs=[job_info(cluster, job, trees=True) for job in cluster.jobs],
+        jobs=[job_info(cluster, job, trees=True) for job in recent_jobs(cluster.jobs)],
         nodes=node_infos(cluster),
         links=link_uses(cluster),
         slots=slot_uses(cluster),
@@ -67,6 +69,14 @@ async def cluster_state(cluster: Cluster, switches: SwitchReader | None) -> pb.C
             text=event.text,
         )
     return state
+
+
+def recent_jobs(jobs: Iterable[Job]) -> list[Job]:
+    """Return the jobs that are not over and the `MOST_ENDED` newest that are, in their order."""
+    found = list(jobs)
+    ended = [job.number for job in found if job.state.over]
+    dropped = set(ended[:-MOST_ENDED])
+    return [job for job in found if job.number not in dropped]
 
 
 def job_info(cluster: Cluster, job: Job, *, trees: bool = False) -> pb.JobInfo:
@@ -87,7 +97,7 @@ def job_info(cluster: Cluster, job: Job, *, trees: bool = False) -> pb.JobInfo:
         bypassed=sorted(job.bypassed),
         algorithm=job.spec.algorithm,
         tensors=job.tensors,
-        level=cluster.priorities.levels().get(job.number, 0),
+        level=cluster.priorities.level(job.number),
         sent_bytes=job.sent_bytes,
         retransmissions=job.retransmissions,
         trees=_trees(job.plan) if trees and job.active and job.plan is not None else (),
@@ -175,13 +185,13 @@ async def switch_statuses(
 
 
 async def _count(switches: SwitchReader, status: pb.SwitchStatus) -> None:
-    """Add a switch's counters; if it does not answer, its state says so."""
+    """Add a switch's counters, or why they cannot be read."""
     try:
         async with asyncio.timeout(COUNTER_SECONDS):
             counts = await switches.outcomes(status.name)
     except DriverError as error:
-        status.state = str(error)
+        status.counters_error = str(error)
     except TimeoutError:
-        status.state = f"its counters did not come within {COUNTER_SECONDS:g} s"
+        status.counters_error = f"its counters did not come within {COUNTER_SECONDS:g} s"
     else:
         status.outcomes.update({cell.name.lower(): n for cell, n in counts.items()})

@@ -291,12 +291,11 @@ class Cluster:
             if features.job not in levels:
                 continue
             job = self.jobs.find(features.job)
-            job.elements = max(job.elements, features.elements)
-            job.features[host] = features
             if host in job.request.workers:
                 self.priorities.report(features.job, host, features.round, features.sent_bytes, now)
             else:
                 self.priorities.sent_only(features.job, host, features.sent_bytes, now)
+            job.take_features(host, features)
         for number, level in self.priorities.update(now).items():
             for receiver in self.jobs.find(number).hosts:
                 self.send(receiver, _priority(number, level))

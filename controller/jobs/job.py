@@ -9,6 +9,7 @@ from collectives.messages import workload_from
 from collectives.plan import JobPlan
 from controller.jobs.job_spec import JobSpec
 from controller.jobs.job_state import NEXT, JobState
+from controller.jobs.restarting_counter import RestartingCounter
 from controller.telemetry.health import Element
 from planning.model.request import PlanRequest
 from protocol import hopsum_pb2 as pb
@@ -47,8 +48,10 @@ class Job:
     avoided: frozenset[Element] = frozenset()
     """What was out of reach when its plan was made."""
     reports: Mapping[str, pb.Report] = field(default_factory=dict)
-    features: dict[str, pb.JobFeatures] = field(default_factory=dict)
-    """What the agents of its hosts have said of it last, by host."""
+    sent: dict[str, RestartingCounter] = field(default_factory=dict)
+    """Bytes, by host."""
+    resent: dict[str, RestartingCounter] = field(default_factory=dict)
+    """Fragments and segments, by host."""
 
     @property
     def epoch(self) -> int:
@@ -75,25 +78,33 @@ class Job:
 
     @property
     def sent_bytes(self) -> int:
-        """What its hosts have sent, as they reported last."""
-        return min(MOST_COUNT, sum(each.sent_bytes for each in self.features.values()))
+        """Bytes that its hosts have sent: of frames, for TCP schedules of payload. Never falls."""
+        final = {host: report.sent_bytes for host, report in self.reports.items()}
+        return _total(self.sent, final)
 
     @property
     def retransmissions(self) -> int:
-        """Fragments and segments that its hosts have sent again, as they reported last."""
-        counted = sum(
-            max(
-                self.features[host].retransmissions if host in self.features else 0,
-                self.reports[host].retransmissions if host in self.reports else 0,
-            )
-            for host in {*self.features, *self.reports}
-        )
-        return min(MOST_COUNT, counted)
+        """Fragments and segments that its hosts have retransmitted. Never falls."""
+        final = {host: report.retransmissions for host, report in self.reports.items()}
+        return _total(self.resent, final)
+
+    def take_features(self, host: str, features: pb.JobFeatures) -> None:
+        """Take in what a host's agent says of the job."""
+        self.elements = max(self.elements, features.elements)
+        self.sent.setdefault(host, RestartingCounter()).take(features.sent_bytes)
+        self.resent.setdefault(host, RestartingCounter()).take(features.retransmissions)
 
     @property
     def hosts(self) -> tuple[str, ...]:
         """All hosts that have a part in it."""
         return tuple(dict.fromkeys((*self.request.workers, *self.auxiliary)))
+
+
+def _total(counters: Mapping[str, RestartingCounter], final: Mapping[str, int]) -> int:
+    """Return the sum over hosts, from what each counted and reported at its end."""
+    none = RestartingCounter()
+    hosts = {*counters, *final}
+    return min(MOST_COUNT, sum(counters.get(h, none).total(final.get(h, 0)) for h in hosts))
 
 
 def move(

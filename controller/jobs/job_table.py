@@ -138,7 +138,7 @@ class JobTable:
     def add(self, job: Job) -> None:
         """Take a job in, not yet recorded; the oldest that are over are forgotten beyond `KEPT`."""
         self._jobs[job.number] = job
-        self._tell(job, EventKind.SUBMITTED)
+        self._log_event(job, EventKind.SUBMITTED)
         self._forget()
 
     def drop(self, job: Job) -> None:
@@ -152,9 +152,9 @@ class JobTable:
         started = job.started
         move(job, to, self._date(), reason, outcome)
         if to in _EVENTS:
-            self._tell(job, _EVENTS[to])
+            self._log_event(job, _EVENTS[to])
         elif job.started != started:
-            self._tell(job, EventKind.STARTED)
+            self._log_event(job, EventKind.STARTED)
         if to not in _UNRECORDED:
             self.note(job)
 
@@ -162,7 +162,7 @@ class JobTable:
         """All its agents are ready: it runs, or will when the change of its plan is through."""
         if job.state is JobState.CHANGING:
             job.started = self._date()
-            self._tell(job, EventKind.STARTED)
+            self._log_event(job, EventKind.STARTED)
             self.note(job)
         else:
             self.move(job, JobState.RUNNING)
@@ -203,9 +203,9 @@ class JobTable:
             ) from None
         job.request, job.plan, job.bypassed = request, plan, left
         job.avoided = frozenset(avoided)
-        self._tell(job, *cause)
+        self._log_event(job, *cause)
 
-    def _tell(self, job: Job, kind: EventKind, why: str = "") -> None:
+    def _log_event(self, job: Job, kind: EventKind, why: str = "") -> None:
         """Let people know what has happened to a job."""
         words = f"job {job.spec.name} {_WORDS[kind]}"
         if kind in _EPOCHS:
@@ -319,7 +319,7 @@ def _record(job: Job) -> Record:
     record = {
         item.name: getattr(job, item.name)
         for item in fields(job)
-        if item.name not in ("spec", "request", "plan", "avoided", "features")
+        if item.name not in ("spec", "request", "plan", "avoided", "sent", "resent")
     }
     return record | {
         "bypassed": sorted(job.bypassed),

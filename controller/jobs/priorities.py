@@ -21,6 +21,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from controller.jobs.restarting_counter import RestartingCounter
 from network.model import Network
 from protocol.errors import InputError
 from protocol.wire import LEVELS
@@ -100,24 +101,16 @@ ONE_LEVEL = PriorityPolicy(early_iterations=0, thresholds=(), starved=None)
 
 
 @dataclass(slots=True)
-class _Sender:
-    """One host's counter in a job. `before`: what it had counted when it started anew."""
-
-    counted: int = 0
-    before: int = 0
-
-
-@dataclass(slots=True)
 class _Job:
     iterations: dict[str, int] = field(default_factory=dict)
-    senders: dict[str, _Sender] = field(default_factory=dict)
+    senders: dict[str, RestartingCounter] = field(default_factory=dict)
     moved: float = 0.0
     """When it last was seen to send."""
     level: int = 0
 
     @property
     def sent(self) -> int:
-        return max((s.before + s.counted for s in self.senders.values()), default=0)
+        return max((sender.total() for sender in self.senders.values()), default=0)
 
     @property
     def iteration(self) -> int:
@@ -169,12 +162,10 @@ class FeedbackQueue:
         """Take the bytes that a host that is no worker has sent. Raises PriorityError."""
         self.check(job, host, 0, sent)
         entry = self._jobs[job]
-        sender = entry.senders.setdefault(host, _Sender())
+        sender = entry.senders.setdefault(host, RestartingCounter())
         if sent != sender.counted:
             entry.moved = now
-        if sent < sender.counted:
-            sender.before += sender.counted
-        sender.counted = sent
+        sender.take(sent)
 
     def update(self, now: float) -> dict[int, int]:
         """Return the jobs whose level has changed since the last update (or `add`), with the new
@@ -189,6 +180,11 @@ class FeedbackQueue:
             if level != job.level:
                 job.level = changed[number] = level
         return changed
+
+    def level(self, job: int) -> int:
+        """Return the level of a job as of the last update; 0 for one that is not there."""
+        entry = self._jobs.get(job)
+        return 0 if entry is None else entry.level
 
     def levels(self) -> Mapping[int, int]:
         """Return the level of every job as of the last update; 0 goes first."""

@@ -21,7 +21,7 @@ LINK = ("sender", "receiver")
 
 
 class ClusterCollector(Collector):
-    """What a cluster's state comes to; `state` gives the present one."""
+    """Metrics of a cluster; `state` gives its present state."""
 
     def __init__(self, state: Callable[[], pb.ClusterState]) -> None:
         self._state = state
@@ -74,7 +74,7 @@ def _jobs(state: pb.ClusterState) -> Iterator[Metric]:
     tensors = gauge("tensors", "Tensors that the job sums in all; 0 where that is not known.")
     summed = counter("tensors_summed", "Tensors that every worker has the sum of.")
     sent = counter("sent_bytes", "Bytes of frames that the job's hosts have sent.")
-    again = counter("retransmissions", "Fragments and segments that its hosts have sent again.")
+    again = counter("retransmissions", "Fragments and segments that its hosts have retransmitted.")
     submitted = gauge("submit_time_seconds", "When the job was handed in, since 1970.")
     started = gauge("start_time_seconds", "When all its agents were ready, since 1970.")
     for job in state.jobs:
@@ -135,7 +135,8 @@ def _links(state: pb.ClusterState) -> Iterator[Metric]:
     for link in state.links:
         labels = [link.sender, link.receiver]
         up.add_metric(labels, not link.health)
-        load.add_metric(labels, link.used / 8)
+        if link.HasField("age"):
+            load.add_metric(labels, link.used / 8)
     for each in state.network.links:
         if each.HasField("bandwidth"):
             for labels in ([each.a, each.b], [each.b, each.a]):

@@ -7,11 +7,14 @@ the first alone, `events` has those since the document before.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
 from google.protobuf.json_format import MessageToJson, Parse, ParseError
 
+from collectives.messages import network_from
+from controller.jobs.job_state import JobState
 from controller.telemetry.event_log import KEPT
 from controller.web.sources import StateError, StateSource
 from protocol import hopsum_pb2 as pb
@@ -21,6 +24,10 @@ FIRST_SECONDS = 0.05
 """Between two states at first."""
 MOST_FRAMES = 600
 """With more, every second is dropped, and states are taken half as often from then on."""
+
+
+MOST_DATE = 253_402_300_800
+"""The year 10000; clocks have no more digits."""
 
 
 class RecordingError(InputError):
@@ -33,8 +40,9 @@ class Recording:
     One thread may add while another reads.
     """
 
-    def __init__(self, states: Sequence[pb.ClusterState] = ()) -> None:
+    def __init__(self, states: Sequence[pb.ClusterState] = (), *, live: bool = False) -> None:
         self._states = list(states)
+        self._live = live
         self.interval = FIRST_SECONDS
         """Seconds after which the next state is to be taken."""
 
@@ -48,8 +56,10 @@ class Recording:
 
     async def state(self) -> pb.ClusterState:
         """Return the last state; StateError if there is none yet."""
-        if not self._states:
+        if not self._states and self._live:
             raise StateError("nothing is recorded yet; the run is being prepared")
+        if not self._states:
+            raise StateError("nothing is recorded: the run failed before its network was up")
         return self._states[-1]
 
     async def slot(self, switch: str, slot: int) -> pb.Slot:
@@ -63,6 +73,15 @@ class Recording:
     def frames(self) -> Sequence[pb.ClusterState]:
         """Return all states, the oldest first."""
         return self._states
+
+    @property
+    def live(self) -> bool:
+        """Whether the run may still go on."""
+        return self._live
+
+    def end(self) -> None:
+        """Note that the run is over."""
+        self._live = False
 
     def to_lines(self) -> str:
         """Return what a file of it has."""
@@ -113,6 +132,13 @@ def read_recording(path: Path) -> Recording:
             )
         if states:
             state.network.CopyFrom(states[0].network)
+        try:
+            _check(state)
+        except ValueError as error:
+            raise RecordingError(
+                f"{path}, line {number}: {' '.join(str(error).split()):.200}; expected what "
+                "`hopsum run --record` writes"
+            ) from None
         events = [*events, *state.events][-KEPT:]
         state.ClearField("events")
         state.events.extend(events)
@@ -120,3 +146,28 @@ def read_recording(path: Path) -> Recording:
     if not states:
         raise RecordingError(f"{path}: it is empty; expected a recording of `hopsum run --record`")
     return Recording(states)
+
+
+def _check(state: pb.ClusterState) -> None:
+    """Raise ValueError for a state that pages and terminals cannot show."""
+    network = network_from(state.network)
+    names = {*network.hosts, *network.switches}
+    for what, date in [("state", state.date), *((e.kind, e.date) for e in state.events)]:
+        if not (math.isfinite(date) and 0 <= date < MOST_DATE):
+            raise ValueError(f"date {date} of {what!r:.40}: expected seconds since 1970")
+    ends = {frozenset((link.a, link.b)) for link in network.links}
+    for use in state.links:
+        if frozenset((use.sender, use.receiver)) not in ends:
+            raise ValueError(f"link {use.sender!r:.40} - {use.receiver!r:.40}: not in the network")
+        if not math.isfinite(use.used):
+            raise ValueError(f"link {use.sender} - {use.receiver} carries {use.used} bit/s")
+    for node in state.nodes:
+        if node.host not in network.hosts:
+            raise ValueError(f"host {node.host!r:.40}: not in the network")
+    for job in state.jobs:
+        if job.state not in list(JobState):
+            raise ValueError(f"job {job.job}: state {job.state!r:.40}: {', '.join(JobState)}")
+        for tree in job.trees:
+            strange = {*tree.parents, *tree.parents.values(), *tree.sums} - names
+            if strange:
+                raise ValueError(f"job {job.job}, tree {tree.tree}: {min(strange)!r:.40}: no node")

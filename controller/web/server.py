@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hmac
 import json
 import re
 import threading
@@ -25,14 +24,14 @@ from controller.web.sources import StateError, StateSource
 from network.layout import MARGIN, WIDTH, positions
 from protocol import hopsum_pb2 as pb
 from protocol.errors import OperationError
-from protocol.web_address import TOKEN_COOKIE, WebAddress, is_loopback
+from protocol.web_address import TOKEN_COOKIE, WebAddress, is_host, refusal_of_host, why_not_bound
 
 STATE_SECONDS = 0.5
 """How long a state is cached for other readers, seconds."""
-
-
 EVENT_SECONDS = 1.0
 """Between two states that a page is sent."""
+MOST_STREAMS = 32
+"""Open at a time."""
 MOST_SLOTS = 1 << 20
 """More than a switch has."""
 PAGE = Path(__file__).with_name("page")
@@ -55,16 +54,25 @@ class CachedSource:
         self._source = source
         self._reading = asyncio.Lock()
         self._state = pb.ClusterState()
+        self._json = ""
         self._until = 0.0
+        self._missing: dict[int, asyncio.Task[list[str]]] = {}
 
     async def state(self) -> pb.ClusterState:
         """Return a state that is hardly older than now."""
         loop = asyncio.get_running_loop()
         async with self._reading:
             if loop.time() >= self._until:
-                self._state = await self._source.state()
+                self._state, self._json = await self._source.state(), ""
                 self._until = loop.time() + STATE_SECONDS
             return self._state
+
+    async def state_json(self) -> tuple[float, str]:
+        """Return the date of such a state, and the state as JSON; it is encoded once."""
+        state = await self.state()
+        if not self._json:
+            self._json = as_json(state)
+        return state.date, self._json
 
     async def slot(self, switch: str, slot: int) -> pb.Slot:
         """Return what a slot of a switch holds."""
@@ -72,11 +80,21 @@ class CachedSource:
 
     async def missing(self, job: int) -> list[str]:
         """Return what the slots of a job wait for, in words."""
-        return await self._source.missing(job)
+        # Reading all slots of a job takes long: who asks meanwhile gets the same answer.
+        if job not in self._missing:
+            task = asyncio.create_task(self._source.missing(job), name="missing")
+            self._missing[job] = task
+            task.add_done_callback(lambda _: self._missing.pop(job))
+        return await asyncio.shield(self._missing[job])
 
     def frames(self) -> Sequence[pb.ClusterState]:
         """Return the states that were recorded."""
         return self._source.frames()
+
+    @property
+    def live(self) -> bool:
+        """Whether newer states may follow."""
+        return self._source.live
 
 
 SOURCE = web.AppKey("source", CachedSource)
@@ -122,7 +140,7 @@ async def serve_web(source: StateSource, address: WebAddress) -> AsyncIterator[s
             await site.start()
         except OSError as error:
             raise WebError(
-                f"cannot serve HTTP on {address.host}:{address.port}: {error.strerror}; give "
+                f"cannot serve HTTP on {address.host}:{address.port}: {why_not_bound(error)}; give "
                 "another address, or port 0 for any that is free"
             ) from None
         yield address.url(runner.addresses[0][1])
@@ -162,14 +180,18 @@ def _guard(address: WebAddress) -> Middleware:
 
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if request.headers.get("Sec-Fetch-Site") == "cross-site" and request.path != "/":
+            raise web.HTTPForbidden(text="a page of another site may not read here\n")
         if not address.token:
-            if not is_loopback((request.url.host or "").strip("[]")):
-                raise web.HTTPForbidden(
-                    text=f"this server answers at localhost only, not at {request.host!r:.80}\n"
-                )
+            refusal = refusal_of_host(request.headers.get("Host", ""))
+            if refusal is not None:
+                status, why = refusal
+                raise _REFUSALS[status](text=f"{why}\n")
             return await handler(request)
+        if not is_host(request.headers.get("Host", "")):
+            raise web.HTTPBadRequest(text="Host: expected NAME or NAME:PORT\n")
         given = request.query.get("token")
-        if given is not None and _same(given, address.token):
+        if given is not None and address.admits(given):
             # From the address bar into a cookie: other sites see addresses, in Referer.
             response = web.HTTPSeeOther(request.path)
             response.set_cookie(TOKEN_COOKIE, given, httponly=True, samesite="Strict")
@@ -177,7 +199,7 @@ def _guard(address: WebAddress) -> Middleware:
         kind, _, bearer = request.headers.get("Authorization", "").partition(" ")
         if kind != "Bearer":
             bearer = request.cookies.get(TOKEN_COOKIE, "")
-        if not _same(bearer, address.token):
+        if not address.admits(bearer):
             raise web.HTTPUnauthorized(
                 text="expected the token that the server printed: in the address (?token=...), or "
                 "as `Authorization: Bearer TOKEN`\n",
@@ -188,8 +210,7 @@ def _guard(address: WebAddress) -> Middleware:
     return guard
 
 
-def _same(given: str, token: str) -> bool:
-    return hmac.compare_digest(given.encode(), token.encode())
+_REFUSALS = {400: web.HTTPBadRequest, 403: web.HTTPForbidden}
 
 
 @web.middleware
@@ -215,7 +236,7 @@ def _json(text: str) -> web.Response:
 async def _state(request: web.Request) -> web.Response:
     source = request.app[SOURCE]
     if "frame" not in request.query:
-        return _json(as_json(await source.state()))
+        return _json((await source.state_json())[1])
     frames = source.frames()
     if not frames:
         raise web.HTTPBadRequest(text="frame: there is no recording here, only the present state\n")
@@ -230,8 +251,10 @@ async def _layout(request: web.Request) -> web.Response:
 
 
 async def _frames(request: web.Request) -> web.Response:
-    """When the recorded states were; none where nothing is recorded."""
-    return _json(json.dumps({"dates": [state.date for state in request.app[SOURCE].frames()]}))
+    """When the recorded states were (none where nothing is recorded); whether more may come."""
+    source = request.app[SOURCE]
+    dates = [state.date for state in source.frames()]
+    return _json(json.dumps({"dates": dates, "live": source.live}))
 
 
 async def _slot(request: web.Request) -> web.Response:
@@ -258,23 +281,34 @@ async def _events(request: web.Request) -> web.StreamResponse:
     source = request.app[SOURCE]
     task = asyncio.current_task()
     assert task is not None
+    if len(request.app[STREAMS]) >= MOST_STREAMS:
+        raise web.HTTPServiceUnavailable(
+            text=f"{MOST_STREAMS} streams are open, the most there may be: close another page\n"
+        )
     request.app[STREAMS].add(task)
     task.add_done_callback(request.app[STREAMS].discard)
     response = web.StreamResponse(
         headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store", **HEADERS}
     )
     await response.prepare(request)
-    date = None
+    date, unavailable = None, ""
     with contextlib.suppress(ConnectionError, asyncio.CancelledError):
         while True:
             try:
-                state = await source.state()
+                present, state = await source.state_json()
             except StateError as error:
-                await response.write(f": {' '.join(str(error).split())}\n\n".encode())
+                why = " ".join(str(error).split())
+                sent = ": the same\n\n"
+                if why != unavailable:
+                    sent = f"event: unavailable\ndata: {why}\n\n"
+                date, unavailable = None, why
             else:
-                if state.date != date:
-                    date = state.date
-                    await response.write(f"event: state\ndata: {as_json(state)}\n\n".encode())
+                # The comment shows whether the reader is still there.
+                sent = ": the same\n\n"
+                if present != date:
+                    sent = f"event: state\ndata: {state}\n\n"
+                date, unavailable = present, ""
+            await response.write(sent.encode())
             await asyncio.sleep(EVENT_SECONDS)
     return response
 

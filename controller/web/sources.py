@@ -39,6 +39,10 @@ class StateSource(Protocol):
     def frames(self) -> Sequence[pb.ClusterState]:
         """Return the states that were recorded, the oldest first; empty: there is no recording."""
 
+    @property
+    def live(self) -> bool:
+        """Whether newer states may follow."""
+
 
 class LiveCluster:
     """The cluster of this process, on whose loop the web server runs."""
@@ -76,6 +80,11 @@ class LiveCluster:
         """Return nothing: what is live is not recorded here."""
         return ()
 
+    @property
+    def live(self) -> bool:
+        """Return True: newer states follow."""
+        return True
+
 
 class RemoteCluster:
     """The cluster of a controller somewhere, asked as its commands ask it."""
@@ -99,6 +108,11 @@ class RemoteCluster:
     def frames(self) -> Sequence[pb.ClusterState]:
         """Return nothing: what is live is not recorded here."""
         return ()
+
+    @property
+    def live(self) -> bool:
+        """Return True: newer states follow."""
+        return True
 
 
 async def _asked(question: Callable[[], _T]) -> _T:

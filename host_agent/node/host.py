@@ -57,7 +57,11 @@ class HostAgent:
             raise ValueError(f"host {stream.host} attends job {job} already")
         self.failures.pop(job, None)
         self._members[job] = Member(
-            stream, self._environment, partial(self.traffic.add, job), self._vectors
+            stream,
+            self._environment,
+            partial(self.traffic.add, job),
+            self._vectors,
+            partial(self.traffic.sent_bytes, job),
         )
 
     def leave(self, job: int) -> None:
@@ -150,7 +154,7 @@ class HostAgent:
                 job=member.job,
                 round=member.round,
                 elements=member.elements,
-                sent_bytes=self.traffic.sent_bytes(member.job) + member.sent_bytes,
+                sent_bytes=member.sent_bytes,
                 retransmissions=member.retransmissions,
             )
             for member in list(self._members.values())

@@ -76,7 +76,10 @@ class Member:
         environment: Environment,
         install: Callable[[Machine], None],
         vectors: VectorQueues,
+        frame_bytes: Callable[[], int] = lambda: 0,
     ) -> None:
+        """`frame_bytes`: what the job's frames here come to so far."""
+        self._frame_bytes = frame_bytes
         self.stream = stream
         self.job = stream.job
         self.over = False
@@ -147,8 +150,8 @@ class Member:
 
     @property
     def sent_bytes(self) -> int:
-        """Bytes that its schedules have sent; frames are counted by the send queues."""
-        return sum(exchange.sent_bytes for exchange in self._schedules)
+        """Bytes of frames, and of payload by TCP, that it has sent."""
+        return self._frame_bytes() + sum(exchange.sent_bytes for exchange in self._schedules)
 
     @property
     def retransmissions(self) -> int:
@@ -372,6 +375,7 @@ class Member:
                 retransmissions=self.retransmissions,
                 forms=_forms(assignment.network, plan, work),
                 outcome=outcome,
+                sent_bytes=self.sent_bytes,
             )
         )
         # Others may still need this worker: a restarted server asks for its last window.

@@ -1,4 +1,4 @@
-"""How a host's agent fares, for Prometheus: served by a thread of its own.
+"""Metrics of a host's agent for Prometheus, served by a thread of its own.
 
 Names and units follow https://prometheus.io/docs/practices/naming/, as `controller.web.metrics`
 does. Figures are read while the agent works: each is right, but not all are of one moment.
@@ -7,18 +7,22 @@ does. Figures are read while the agent works: each is right, but not all are of 
 from __future__ import annotations
 
 import contextlib
-import hmac
+import socket
+import threading
 from collections.abc import Callable, Iterable, Iterator
+from http import HTTPStatus
+from socketserver import ThreadingMixIn
 from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.exposition import make_wsgi_app, start_wsgi_server
+from prometheus_client.exposition import make_wsgi_app
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from host_agent.node.host import HostAgent
 from protocol.errors import OperationError
-from protocol.web_address import WebAddress
+from protocol.web_address import WebAddress, refusal_of_host, why_not_bound
 
 
 class MetricsError(OperationError):
@@ -26,7 +30,7 @@ class MetricsError(OperationError):
 
 
 class AgentCollector(Collector):
-    """What the agent of a host does."""
+    """Metrics of the agent of a host."""
 
     def __init__(self, host: str, agent: HostAgent) -> None:
         self._host = host
@@ -43,7 +47,7 @@ class AgentCollector(Collector):
         )
         summed = counter("tensors_summed", "Tensors of the job summed here.", "job_id")
         sent = counter("sent_bytes", "Bytes of frames sent for the job.", "job_id")
-        again = counter("retransmissions", "Fragments and segments sent again.", "job_id")
+        again = counter("retransmissions", "Fragments and segments retransmitted.", "job_id")
         features = self._agent.features()
         jobs.add_metric([self._host], len(features))
         for each in features:
@@ -52,13 +56,17 @@ class AgentCollector(Collector):
             sent.add_metric(labels, each.sent_bytes)
             again.add_metric(labels, each.retransmissions)
         yield from (jobs, summed, sent, again)
-        away = counter("interface_transmit_bytes", "Bytes that the host's interface has sent.")
-        here = counter("interface_receive_bytes", "Bytes that the host's interface has received.")
+        transmitted = counter(
+            "interface_transmit_bytes", "Bytes that the host's interface has sent."
+        )
+        received = counter(
+            "interface_receive_bytes", "Bytes that the host's interface has received."
+        )
         counted = self._agent.counted
         if counted is not None:
-            away.add_metric([self._host], counted.sent)
-            here.add_metric([self._host], counted.received)
-        yield from (away, here)
+            transmitted.add_metric([self._host], counted.sent)
+            received.add_metric([self._host], counted.received)
+        yield from (transmitted, received)
 
 
 @contextlib.contextmanager
@@ -68,14 +76,20 @@ def served_metrics(host: str, agent: HostAgent, address: WebAddress) -> Iterator
     registry.register(AgentCollector(host, agent))
     ProcessCollector(registry=registry)
     try:
-        server, thread = start_wsgi_server(address.port, address.host, registry)
+        server = make_server(
+            address.host,
+            address.port,
+            _guarded(make_wsgi_app(registry), address),
+            _Server6 if ":" in address.host else _Server,
+            _Silent,
+        )
     except OSError as error:
         raise MetricsError(
-            f"cannot serve metrics on {address.host}:{address.port}: {error.strerror}; give "
+            f"cannot serve metrics on {address.host}:{address.port}: {why_not_bound(error)}; give "
             "another address, or port 0 for any that is free"
         ) from None
-    if address.token:
-        server.set_app(_guarded(make_wsgi_app(registry), address.token))
+    thread = threading.Thread(target=server.serve_forever, name="metrics", daemon=True)
+    thread.start()
     try:
         yield server.server_port
     finally:
@@ -84,12 +98,32 @@ def served_metrics(host: str, agent: HostAgent, address: WebAddress) -> Iterator
         thread.join()
 
 
-def _guarded(app: Callable[..., Any], token: str) -> Callable[..., Any]:
-    """Let in who has the token."""
+class _Server(ThreadingMixIn, WSGIServer):
+    daemon_threads = True
+
+
+class _Server6(_Server):
+    address_family = socket.AF_INET6
+
+
+class _Silent(WSGIRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:
+        """Log nothing of requests."""
+
+
+def _guarded(app: Callable[..., Any], address: WebAddress) -> Callable[..., Any]:
+    """Let in who has the token; without one, requests for names of this machine alone."""
 
     def guarded(environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
-        given = environ.get("HTTP_AUTHORIZATION", "").encode()
-        if hmac.compare_digest(given, f"Bearer {token}".encode()):
+        if not address.token:
+            refusal = refusal_of_host(environ.get("HTTP_HOST", ""))
+            if refusal is None:
+                return app(environ, start_response)
+            status, why = refusal
+            start_response(f"{status} {HTTPStatus(status).phrase}", [])
+            return [f"{why}\n".encode()]
+        kind, _, token = environ.get("HTTP_AUTHORIZATION", "").partition(" ")
+        if kind == "Bearer" and address.admits(token):
             return app(environ, start_response)
         start_response("401 Unauthorized", [("WWW-Authenticate", "Bearer")])
         return [b"expected the token that the agent logged: `Authorization: Bearer TOKEN`\n"]

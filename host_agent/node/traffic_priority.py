@@ -79,7 +79,9 @@ class TrafficPriority:
 
     def sent_bytes(self, job: int) -> int:
         """Bytes of frames that a job has handed out."""
-        return self._queues[job].sent_bytes if job in self._queues else 0
+        # Metrics are read in another thread, while jobs come and go.
+        queue = self._queues.get(job)
+        return 0 if queue is None else queue.sent_bytes
 
     def receive(self, frames: Frames, now: float) -> None:
         """Take in frames (n, length), of any kind and content."""

@@ -13,14 +13,16 @@ from cli.main import app
 from cli.top_command import view
 from controller.web.recording import Recording
 from protocol import hopsum_pb2 as pb
+from protocol.errors import InputError
 
 
 def state() -> pb.ClusterState:
     made = pb.ClusterState(date=100.0)
     made.network.name = "star:2"
     made.network.hosts.add(name="h1")
+    made.network.switches.add(name="s1")
     made.network.links.add(a="h1", b="s1", bandwidth=1e6)
-    made.links.add(sender="h1", receiver="s1", used=5e5)
+    made.links.add(sender="h1", receiver="s1", used=5e5, age=0.5)
     made.links.add(sender="s1", receiver="h1", health="switch s1 unreachable")
     made.nodes.add(host="h1", attached=True)
     made.switches.add(name="s1", state="ready", outcomes={"completed": 30, "re_emitted": 2})
@@ -43,8 +45,9 @@ def shown(now: pb.ClusterState, before: pb.ClusterState | None = None) -> str:
 def test_what_the_terminal_shows() -> None:
     text = shown(state())
     for words in (
-        "jobs 1 of 2 go on", "switches 1 of 1 in use", "agents 1 of 1", "h1 cut off [now]",
+        "jobs 1 of 2 active", "switches 1 of 1 in use", "agents 1 of 1", "h1 cut off [now]",
         "5 of 10", "██████░░░░░░", "25 of 100", "███░░░░░░░░░", "500 kbit/s", "s1 unreachable",
+        "not measured",
         "failover", "around switch s2",
     ):  # fmt: skip
         assert words in text, (words, text)
@@ -55,6 +58,14 @@ def test_rates_are_of_two_states() -> None:
     before.date = 98.0
     before.switches[0].outcomes["completed"] = 10
     assert re.search(r"│ s1 +│ ready │ +32 │ +10 +│", shown(now, before))
+
+
+def test_sums_of_unread_counters_are_unknown() -> None:
+    now, before = state(), state()
+    before.date = 98.0
+    before.switches[0].ClearField("outcomes")
+    assert re.search(r"│ s1 +│ ready │ +32 │ +│", shown(now, before))
+    assert re.search(r"│ s1 +│ ready │ +unknown │ +│", shown(before))
 
 
 def test_a_recording_in_json_and_in_words(tmp_path: Path) -> None:
@@ -70,4 +81,5 @@ def test_a_recording_in_json_and_in_words(tmp_path: Path) -> None:
     refused = CliRunner().invoke(
         app, ["top", "--replay", str(file), "--controller", "unix:/nowhere"]
     )
-    assert refused.exit_code != 0
+    assert isinstance(refused.exception, InputError)
+    assert str(refused.exception) == "controller and replay: expected one of them"

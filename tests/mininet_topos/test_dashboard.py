@@ -76,7 +76,7 @@ def test_a_job_and_a_killed_switch_are_seen_on_the_page(up: Running, tmp_path: P
             "/h1 → l1\\s+[0-9.]+ [kM]bit/.test(document.querySelector('#detail').innerText)"
         )
         mine.click()
-        assert "nothing: it goes on" in figures(page)
+        assert re.search(r"waits for\s+nothing", figures(page))
         page.get_by_text("what do its slots wait for?").click()
         page.locator("#missing li").first.wait_for()
         page.locator("circle[data-switch=l1]").click()

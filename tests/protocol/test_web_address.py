@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+
 import pytest
 
 from protocol.errors import InputError
@@ -39,4 +41,6 @@ def test_what_is_no_address(text: str) -> None:
 
 def test_urls() -> None:
     assert WebAddress("127.0.0.1", 0).url(7) == "http://127.0.0.1:7/"
+    for wildcard in ("0.0.0.0", "::"):
+        assert WebAddress(wildcard, 0).url(7) == f"http://{socket.gethostname()}:7/"
     assert WebAddress("::1", 0, "t").url(7) == "http://[::1]:7/?token=t"

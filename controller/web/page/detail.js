@@ -2,40 +2,50 @@
 
 import { chart, shape } from "./drawing.js";
 import {
-  OVER, bits, bytes, clock, fetchMissing, fetchSlot, held, jobColour, jobOf, linkOf, number, packets,
+  OVER, amount, bits, bytes, clock, fetchMissing, fetchSlot, held, jobColour, jobOf, linkOf, measured, number, packets,
   perSecond, slotsOf, sums, switchOf,
 } from "./state.js";
 import { element, figures } from "./tables.js";
 
-let shown = "";  // what the answers below belong to
-let answer = null;  // of a slot, or of why fragments wait: asked for once, kept while other figures change
+let shown = "";  // what the panel is of
+let boxes = [];  // its figures, which change; the form of a switch and the answer, which stay
 
 export function detail(panel, history, picked, pick) {
   if (!picked) return;
   const id = `${picked.kind} ${picked.id}`;
-  if (id !== shown) [shown, answer] = [id, null];
-  const parts = { link, switch: switchPanel, host, job }[picked.kind](history, picked.id, pick, (made) => {
-    answer = made;
-    detail(panel, history, picked, pick);
-  });
-  panel.replaceChildren(element("h2", id), ...parts, ...(answer ? [answer] : []));
+  if (id !== shown) {
+    shown = id;
+    boxes = [element("div"), element("div"), element("div")];
+    panel.replaceChildren(element("h2", id), ...boxes);
+  }
+  const [changing, form, answer] = boxes;
+  const tell = (made) => {
+    if (id === shown) answer.replaceChildren(made);
+  };
+  const parts = { link, switch: switchPanel, host, job }[picked.kind](history, picked.id, pick, tell);
+  changing.replaceChildren(...parts);
+  const use = picked.kind === "switch" ? slotsOf(history.latest, picked.id) : undefined;
+  if (use && !form.hasChildNodes()) form.append(slotForm(use, picked.id, tell));
 }
 
 function link(history, id) {
   const state = history.latest;
   const found = state.network.links.find((each) => `${each.a}-${each.b}` === id);
-  if (!found) return [element("p", "It is gone.")];
+  if (!found) return [element("p", "There is no such link.")];
   const directions = [[found.a, found.b], [found.b, found.a]];
   const pairs = [["rate", found.bandwidth ? bits(found.bandwidth) : "unlimited"], ["latency", `${1e6 * found.latency} µs`]];
   for (const [u, v] of directions) {
     const use = linkOf(state, u, v);
+    if (!measured(use)) {
+      pairs.push([`${u} → ${v}`, "not measured"]);
+      continue;
+    }
     const part = found.bandwidth ? ` (${(100 * use.used / found.bandwidth).toFixed(0)} %)` : "";
     pairs.push([`${u} → ${v}`, `${bits(use.used)}${part}`]);
-    if (use.age === undefined) pairs.push(["", "nobody reports on it"]);
   }
   pairs.push(["health", linkOf(state, found.a, found.b).health || "ok"]);
   const lines = directions.map(([u, v], i) => ({
-    colour: ["#0b7285", "#e8590c"][i], points: history.series((each) => linkOf(each, u, v)?.used ?? 0),
+    colour: ["#0b7285", "#e8590c"][i], points: history.series((each) => linkOf(each, u, v)).filter(([, use]) => measured(use)).map(([date, use]) => [date, use.used]),
   }));
   return [figures(pairs), chart(lines, bits, found.bandwidth ?? 0)];
 }
@@ -49,15 +59,12 @@ function switchPanel(history, name, pick, tell) {
     const since = found.seconds ? `, for ${found.seconds.toFixed(0)} s` : "";
     parts.push(figures([
       ["state", found.state + since], ["health", found.health || "ok"], ["P4Runtime", found.address],
-      ["packets", packets(found).toLocaleString("en")], ["sums", sums(found).toLocaleString("en")],
+      ["packets", amount(packets(found))], ["sums", amount(sums(found))],
+      ...(found.counters_error ? [["counters", found.counters_error]] : []),
       ...Object.entries(found.outcomes).filter(([, count]) => number(count))
         .map(([outcome, count]) => [outcome.replaceAll("_", " "), number(count).toLocaleString("en")]),
     ]));
-    const rates = history.states.slice(1).map((each, i) => {
-      const [a, b] = [switchOf(history.states[i], name), switchOf(each, name)];
-      const grown = a && b ? Math.max(0, sums(b) - sums(a)) : 0;
-      return [each.date, grown / (each.date - history.states[i].date)];
-    });
+    const rates = history.rates((each) => sums(switchOf(each, name)));
     parts.push(chart([{ colour: "#0b7285", points: rates }], (most) => `${perSecond(most)} sums`));
   }
   if (use) parts.push(...slotMap(use, name, tell));
@@ -74,23 +81,26 @@ function slotMap(use, name, tell) {
       height: 22, fill: jobColour(range.job), class: "pick", "data-slots": `${range.first}`,
     }));
   }
-  const ask = (slot) => showSlot(name, slot, tell);
   svg.addEventListener("click", (event) => {
     const box = svg.getBoundingClientRect();
     const first = event.target.dataset.slots;
     const slot = Math.floor(use.slots * (event.clientX - box.left) / box.width);
-    ask(Math.min(use.slots - 1, Math.max(Number(first ?? 0), slot)));
+    showSlot(name, Math.min(use.slots - 1, Math.max(Number(first ?? 0), slot)), tell);
   });
+  const words = use.ranges.map((range) => `job ${range.job}, tree ${range.tree}: ${range.first} to ${range.first + range.count - 1}`);
+  return [element("p", `slots: ${held(use)} of ${use.slots} held${words.length ? `; ${words.join("; ")}` : ""}`), svg];
+}
+
+function slotForm(use, name, tell) {
   const line = element("p");
   const label = element("label", "slot ");
   const input = element("input");
   Object.assign(input, { type: "number", min: 0, max: use.slots - 1, value: use.ranges[0]?.first ?? 0, id: "slot" });
   label.append(input);
   const button = element("button", "read");
-  button.addEventListener("click", () => ask(Number(input.value)));
+  button.addEventListener("click", () => showSlot(name, Number(input.value), tell));
   line.append(label, " ", button);
-  const words = use.ranges.map((range) => `job ${range.job}, tree ${range.tree}: ${range.first} to ${range.first + range.count - 1}`);
-  return [element("p", `slots: ${held(use)} of ${use.slots} held${words.length ? `; ${words.join("; ")}` : ""}`), svg, line];
+  return line;
 }
 
 async function showSlot(name, slot, tell) {
@@ -115,11 +125,11 @@ function host(history, name) {
   const node = state.nodes.find((each) => each.host === name);
   const { ip, mac } = state.network.hosts.find((each) => each.name === name);
   const names = node.jobs.map((each) => jobOf(state, each)?.name ?? each).join(", ");
-  const pairs = [["agent", `${node.attached ? "attached" : "away"} for ${node.seconds.toFixed(0)} s`], ["address", ip], ["MAC", mac], ["jobs", names || "none"]];
+  const pairs = [["agent", `${node.attached ? "attached" : "detached"} for ${node.seconds.toFixed(0)} s`], ["address", ip], ["MAC", mac], ["jobs", names || "none"]];
   for (const each of node.report?.interfaces ?? [])
     pairs.push([`to ${each.peer}`, `sends ${bits(each.sent)}, receives ${bits(each.received)}`]);
   for (const each of node.report?.jobs ?? [])
-    pairs.push([`job ${each.job}`, `${number(each.round)} tensors, ${bytes(number(each.sent_bytes))}, ${number(each.retransmissions)} sent again`]);
+    pairs.push([`job ${each.job}`, `${number(each.round)} tensors, ${bytes(number(each.sent_bytes))}, ${number(each.retransmissions)} retransmissions`]);
   return [figures(pairs)];
 }
 
@@ -128,19 +138,19 @@ function job(history, id, pick, tell) {
   const found = jobOf(state, id);
   if (!found) return [element("p", "It is not known any more.")];
   const span = found.started ? `${((found.ended || state.date) - found.started).toFixed(1)} s` : "not started";
-  const why = element("span", found.reason || (OVER.has(found.state) ? "it is over" : "nothing: it goes on"));
+  const why = element("span", found.reason || (OVER.has(found.state) ? "it is over" : "nothing"));
   why.id = "why";
   if (found.reason) why.className = "waits";
-  const rates = history.states.slice(1).map((each, i) => {
-    const [a, b] = [jobOf(history.states[i], id), jobOf(each, id)];
-    return [each.date, a && b ? 8 * Math.max(0, number(b.sent_bytes) - number(a.sent_bytes)) / (each.date - history.states[i].date) : 0];
+  const rates = history.rates((each) => {
+    const then = jobOf(each, id);
+    return then && 8 * number(then.sent_bytes);
   });
   const parts = [figures([
     ["name", found.name], ["state", found.state], ["waits for", why], ["algorithm", found.algorithm],
     ["priority", OVER.has(found.state) ? "" : found.level], ["epoch", found.epoch],
     ["tensors", `${number(found.round)} of ${number(found.tensors) || "?"}`], ["running", span],
-    ["submitted", clock(found.submitted)], ["workers", found.workers.join(", ")], ["servers", found.servers.join(", ")],
-    ["sent", bytes(number(found.sent_bytes))], ["sent again", number(found.retransmissions)],
+    ["submitted", `${clock(found.submitted)} UTC`], ["workers", found.workers.join(", ")], ["servers", found.servers.join(", ")],
+    ["sent", bytes(number(found.sent_bytes))], ["retransmissions", number(found.retransmissions)],
     ["sums at", [...new Set(found.trees.flatMap((tree) => tree.sums))].sort().join(", ")],
     ["bypasses", found.bypassed.join(", ")],
   ].filter(([, value]) => value !== "")), chart([{ colour: jobColour(id), points: rates }], bits)];

@@ -1,9 +1,10 @@
 // Pictures: the topology with loads and trees, the timeline, and small charts. Plain SVG.
 
-import { OVER, clock, held, jobColour, linkOf, load, number, perSecond, slotsOf, sums, switchOf } from "./state.js";
+import { OVER, clock, held, jobColour, linkOf, load, measured, number, perSecond, slotsOf, sums, switchOf } from "./state.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 const RAMP = [[0xc3, 0xcc, 0xd5], [0x4d, 0xab, 0xf7], [0xe8, 0x59, 0x0c], [0xc9, 0x2a, 0x2a]];
+const UNMEASURED = "#adb5bd";
 const RADIUS = 17;
 
 export function shape(name, attributes, text) {
@@ -60,10 +61,10 @@ export function drawTopology(svg, history, layout, picked, pick) {
     const ends = beside(places, link.a, link.b, 0);
     parts.push(shape("line", {
       ...ends, class: `link${health ? " down" : ""}${chosen("link", id) ? " picked-shape" : ""}`,
-      stroke: loadColour(part ?? 0), "stroke-width": 1.5 + 9 * (part ?? 0),
+      stroke: directions.some(measured) ? loadColour(part ?? 0) : UNMEASURED, "stroke-width": 1.5 + 9 * (part ?? 0),
     }));
     const hit = titled(shape("line", { ...ends, class: "hit pick", "data-link": id }),
-      `${link.a} - ${link.b}: ${health || (part === null ? "no rate" : `${Math.round(100 * part)} %`)}`);
+      `${link.a} - ${link.b}: ${health || (!directions.some(measured) ? "not measured" : part === null ? "no rate" : `${Math.round(100 * part)} %`)}`);
     hit.addEventListener("click", () => pick({ kind: "link", id }));
     parts.push(hit);
   }
@@ -96,7 +97,7 @@ export function drawTopology(svg, history, layout, picked, pick) {
   }
   for (const node of state.nodes) {
     const [x, y] = places[node.host];
-    const look = `host pick ${roles.get(node.host) ?? ""}${node.attached ? "" : " away"}`
+    const look = `host pick ${roles.get(node.host) ?? ""}${node.attached ? "" : " detached"}`
       + (chosen("host", node.host) ? " picked-shape" : "");
     const box = titled(shape("rect", { class: look, x: x - 20, y: y - 11, width: 40, height: 22, rx: 5, "data-host": node.host }),
       node.attached ? node.host : `${node.host}: no agent attached`);
@@ -119,7 +120,7 @@ export function drawTopology(svg, history, layout, picked, pick) {
     if (use && held(use)) parts.push(shape("path", { class: "tree", stroke: "#0b7285", d: arc(x, y, RADIUS + 3, held(use) / use.slots) }));
     parts.push(shape("text", { x, y }, name));
     if (found) {
-      const rate = history.rate((each) => switchOf(each, name) && sums(switchOf(each, name)));
+      const rate = history.rate((each) => sums(switchOf(each, name)));
       parts.push(shape("text", { class: "small", x: x + RADIUS + 24, y }, rate ? perSecond(rate) : ""));
     }
   }
@@ -136,7 +137,8 @@ export const kindColour = (kind) => KINDS[kind] ?? "#495057";
 // A lane for the network and one for every job that has had an event; epochs are bars.
 export function drawTimeline(svg, state, pick) {
   const names = new Map(state.jobs.map((job) => [job.job, job.name]));
-  const lanes = [0, ...new Set(state.events.map((event) => event.job).filter((job) => job && names.has(job)))].slice(-12);
+  const jobs = [...new Set(state.events.map((event) => event.job).filter((job) => job && names.has(job)))];
+  const lanes = [0, ...jobs.slice(-11)];
   const [width, lane, left] = [1000, 24, 110];
   const start = state.events[0]?.date ?? state.date - 1;
   const x = (date) => left + (width - left - 15) * (date - start) / Math.max(state.date - start, 0.001);
@@ -157,7 +159,7 @@ export function drawTimeline(svg, state, pick) {
     });
     for (const event of events) {
       const dot = titled(shape("circle", { cx: x(event.date), cy: y, r: 5, fill: kindColour(event.kind), class: "pick", "data-event": event.kind }),
-        `${clock(event.date)} ${event.text}`);
+        `${clock(event.date)} UTC ${event.text}`);
       if (event.job) dot.addEventListener("click", () => pick({ kind: "job", id: event.job }));
       parts.push(dot);
     }

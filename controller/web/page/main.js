@@ -3,7 +3,7 @@
 import { detail } from "./detail.js";
 import { drawTimeline, drawTopology, kindColour } from "./drawing.js";
 import {
-  History, OVER, bytes, clock, fetchFrame, fetchFrames, fetchLayout, fetchState, follow, held, jobColour, number,
+  History, OVER, amount, bytes, clock, fetchFrame, fetchFrames, fetchLayout, fetchState, follow, held, jobColour, number,
   packets, slotsOf, sums,
 } from "./state.js";
 import { element, row } from "./tables.js";
@@ -11,9 +11,15 @@ import { element, row } from "./tables.js";
 const $ = (id) => document.getElementById(id);
 const history = new History();
 let layout = null;
+let laidOut = "";  // the network, as JSON, that the layout is of
+let layingOut = false;
 let picked = null;
 let following = true;
 let frames = [];
+let open = false;  // the stream of states
+let live = true;  // false: what is shown is over
+let unavailable = "";  // why no state comes
+let noLayout = "";  // why a state cannot be drawn
 
 function pick(what) {
   picked = what;
@@ -22,11 +28,15 @@ function pick(what) {
 
 function show() {
   const state = history.latest;
-  if (!state || !layout) return;
+  if (!state) return;
+  if (JSON.stringify(state.network) !== laidOut) {
+    layOut(state.network);
+    return;
+  }
   $("network").textContent = state.network.name;
   const going = state.jobs.filter((job) => !OVER.has(job.state)).length;
   const ready = state.switches.filter((each) => each.state === "ready").length;
-  $("summary").textContent = `${clock(state.date)}  ${going} of ${state.jobs.length} jobs go on, `
+  $("summary").textContent = `${clock(state.date)} UTC  ${going} of ${state.jobs.length} jobs active, `
     + `${ready} of ${state.switches.length} switches ready, `
     + `${state.nodes.filter((node) => node.attached).length} of ${state.nodes.length} agents`;
   drawTopology($("topology"), history, layout, picked, pick);
@@ -35,6 +45,26 @@ function show() {
   showEvents(state);
   showSwitches(state);
   detail($("detail"), history, picked, pick);
+}
+
+// Fetch where the nodes are drawn; until that is known, try every second and say why not.
+async function layOut(network) {
+  if (layingOut) return;
+  layingOut = true;
+  try {
+    const found = await fetchLayout();
+    if (![...network.hosts, ...network.switches].every(({ name }) => found.places[name]))
+      throw new Error("the network has changed");
+    [layout, laidOut, noLayout] = [found, JSON.stringify(network), ""];
+    connected();
+  } catch (error) {
+    noLayout = error.message;
+    connected();
+    await new Promise((wake) => setTimeout(wake, 1000));
+  } finally {
+    layingOut = false;
+  }
+  show();
 }
 
 function progress(job) {
@@ -51,7 +81,7 @@ function progress(job) {
 }
 
 function showJobs(state) {
-  const head = row("th", ["job", "name", "state", "priority", "progress", "epoch", "sent", "sent again", ""]);
+  const head = row("th", ["job", "name", "state", "priority", "progress", "epoch", "sent", "retransmissions", ""]);
   const rows = [...state.jobs].reverse().map((job) => {
     const name = element("td", job.name);
     name.style.color = jobColour(job.job);
@@ -79,14 +109,15 @@ function showEvents(state) {
 }
 
 function showSwitches(state) {
-  const head = row("th", ["switch", "state", "packets", "sums", "duplicates", "stale", "lost on purpose", "slots held"]);
+  const head = row("th", ["switch", "state", "packets", "sums", "duplicates", "stale", "injected loss", "slots held"]);
   const rows = state.switches.map((each) => {
     const use = slotsOf(state, each.name);
     const condition = element("td", each.health ? `${each.state}, ${each.health}` : each.state);
     condition.className = each.state === "ready" && !each.health ? "good" : "bad";
-    const count = (name) => number(each.outcomes[name]).toLocaleString("en");
-    const made = row("td", [element("td", each.name), condition, packets(each).toLocaleString("en"),
-      sums(each).toLocaleString("en"), count("duplicate"), count("stale"), count("injected_loss"),
+    const known = sums(each) !== undefined;
+    const count = (name) => amount(known ? number(each.outcomes[name]) : undefined);
+    const made = row("td", [element("td", each.name), condition, amount(packets(each)),
+      amount(sums(each)), count("duplicate"), count("stale"), count("injected_loss"),
       use ? `${held(use)} of ${use.slots}` : "none"]);
     made.className = `pick${picked?.kind === "switch" && picked.id === each.name ? " picked" : ""}`;
     made.dataset.switch = each.name;
@@ -99,20 +130,24 @@ function showSwitches(state) {
 // -- Where states come from
 
 function take(state) {
+  connected({ on: true, why: "" });
   if (!following) return;
   history.add(state);
   show();
 }
 
-function connected(on) {
+function connected({ on = open, why = unavailable } = {}) {
+  [open, unavailable] = [on, why];
+  const problem = unavailable || noLayout;
   const shown = $("connection");
-  shown.textContent = !on ? "no connection" : following ? "live" : "replay";
-  shown.className = !on ? "off" : following ? "on" : "replay";
+  const kind = !open || problem ? "off" : following && live ? "on" : "replay";
+  shown.textContent = !open ? "no connection" : problem || (kind === "on" ? "live" : "replay");
+  shown.className = kind;
 }
 
 async function showFrame(number) {
   following = false;
-  connected(true);
+  connected();
   $("frame").value = number;
   $("frame-time").textContent = `${(frames[number] - frames[0]).toFixed(2)} s, ${number + 1} of ${frames.length}`;
   history.add(await fetchFrame(number));
@@ -120,7 +155,12 @@ async function showFrame(number) {
 }
 
 async function lookForFrames() {
-  frames = (await fetchFrames()).dates;
+  try {
+    ({ dates: frames, live } = await fetchFrames());
+  } catch {
+    return;  // the stream of states says it
+  }
+  if (open) connected();
   $("replay").hidden = frames.length === 0;
   $("frame").max = Math.max(0, frames.length - 1);
   if (following && frames.length) $("frame").value = frames.length - 1;
@@ -146,13 +186,12 @@ $("play").addEventListener("click", play);
 $("latest").addEventListener("click", async () => {
   if ($("play").textContent === "stop") play();
   following = true;
-  connected(true);
+  connected();
   $("frame-time").textContent = "";
   // A run that is over sends no more states.
   take(await fetchState());
 });
 
-layout = await fetchLayout();
-await lookForFrames();
-setInterval(lookForFrames, 2000);
 follow(take, connected);
+lookForFrames();
+setInterval(lookForFrames, 2000);

@@ -9,12 +9,15 @@ export const jobColour = (job) => TREE_COLOURS[(Number(job) - 1) % TREE_COLOURS.
 // 64-bit integers are strings in proto3's JSON.
 export const number = (value) => Number(value ?? 0);
 
-// Sums of a switch: packets that completed a slot, or that sent a stored sum again.
-export const sums = (s) => number(s.outcomes.completed) + number(s.outcomes.re_emitted);
+const counted = (s) => Object.keys(s.outcomes).length > 0;
+// Sums of a switch: packets that completed a slot, or that sent a stored sum again; undefined where
+// its counters are not known.
+export const sums = (s) => s && counted(s) ? number(s.outcomes.completed) + number(s.outcomes.re_emitted) : undefined;
 // Packets of a switch: outcomes that count a packet which another one counts too are left out.
 const AGAIN = new Set(["overflow", "taken_over", "congested", "inspected"]);
-export const packets = (s) => Object.entries(s.outcomes)
-  .reduce((total, [name, count]) => total + (AGAIN.has(name) ? 0 : number(count)), 0);
+export const packets = (s) => counted(s) ? Object.entries(s.outcomes)
+  .reduce((total, [name, count]) => total + (AGAIN.has(name) ? 0 : number(count)), 0) : undefined;
+export const amount = (count) => count === undefined ? "unknown" : count.toLocaleString("en");
 
 export function bits(rate) {
   for (const [unit, size] of [["Gbit/s", 1e9], ["Mbit/s", 1e6], ["kbit/s", 1e3]])
@@ -35,7 +38,8 @@ export class History {
   get latest() { return this.states.at(-1); }
 
   add(state) {
-    // A slider that goes back, or another controller.
+    // A slider that goes back, or another controller, perhaps of another network.
+    if (this.latest?.network.name !== state.network.name) this.states = [];
     while (this.states.length && this.latest.date >= state.date) this.states.pop();
     this.states.push(state);
     if (this.states.length > KEPT) this.states.shift();
@@ -44,12 +48,20 @@ export class History {
   // [date, value] of every state.
   series(value) { return this.states.map((state) => [state.date, value(state)]); }
 
-  // How fast a counter has grown, over the last two states that have it.
+  // [date, growth a second] of a counter, from each state that has it to the next that has it.
+  rates(counter) {
+    const known = this.series(counter).filter(([, count]) => count !== undefined);
+    return known.slice(1).map(([date, count], i) => {
+      const [before, counted] = known[i];
+      return [date, Math.max(0, count - counted) / (date - before)];
+    });
+  }
+
+  // How fast a counter has grown, over the last two states; 0 where it is not known.
   rate(counter) {
-    if (this.states.length < 2) return 0;
-    const [before, now] = this.states.slice(-2);
-    const [a, b] = [counter(before), counter(now)];
-    return a === undefined || b === undefined || b < a ? 0 : (b - a) / (now.date - before.date);
+    const last = new History();
+    last.states = this.states.slice(-2);
+    return last.rates(counter)[0]?.[1] ?? 0;
   }
 }
 
@@ -59,11 +71,15 @@ export const jobOf = (state, id) => state.jobs.find((each) => each.job === id);
 export const slotsOf = (state, name) => state.slots.find((each) => each.switch === name);
 export const held = (use) => use ? Object.values(use.held).reduce((a, b) => a + b, 0) : 0;
 
-// The part of its rate that the busier direction of a link uses; null where it is not limited.
+// Whether an agent at an end of the link reports what it carries in that direction.
+export const measured = (use) => use?.age !== undefined;
+
+// The part of its rate that the busier direction of a link uses; null where the rate is not limited,
+// or nobody measures.
 export function load(state, link) {
-  if (!link.bandwidth) return null;
-  const used = [[link.a, link.b], [link.b, link.a]].map(([u, v]) => linkOf(state, u, v)?.used ?? 0);
-  return Math.min(1, Math.max(...used) / link.bandwidth);
+  const uses = [[link.a, link.b], [link.b, link.a]].map(([u, v]) => linkOf(state, u, v)).filter(measured);
+  if (!link.bandwidth || !uses.length) return null;
+  return Math.min(1, Math.max(...uses.map((use) => use.used)) / link.bandwidth);
 }
 
 async function json(url) {
@@ -80,7 +96,12 @@ export const fetchMissing = (job) => json(`missing.json?job=${job}`);
 
 export function follow(take, connected) {
   const stream = new EventSource("events");
-  stream.onopen = () => connected(true);
-  stream.onerror = () => connected(false);
+  stream.onopen = () => connected({ on: true });
+  stream.onerror = () => {
+    connected({ on: false, why: "" });
+    // A refusal is final for the browser; a connection that is lost is not.
+    if (stream.readyState === EventSource.CLOSED) setTimeout(() => follow(take, connected), 5000);
+  };
+  stream.addEventListener("unavailable", (event) => connected({ on: true, why: event.data }));
   stream.addEventListener("state", (event) => take(JSON.parse(event.data)));
 }

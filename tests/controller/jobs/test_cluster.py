@@ -154,6 +154,33 @@ def test_levels_follow_progress_and_reach_the_hosts(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+def test_counters_of_a_job_do_not_fall_when_an_agent_restarts() -> None:
+    async def install(rules: Mapping[str, SwitchRules]) -> None:
+        pass
+
+    async def main() -> None:
+        cluster = Cluster(Manager(local("star:4"), install))
+        cluster.send = lambda host, command: None
+        job = await cluster.submit(JobSpec("a", ("h1", "h2"), ("h3",)))
+
+        def report(host: str, sent: int, resent: int) -> tuple[int, int]:
+            features = pb.JobFeatures(job=1, sent_bytes=sent, retransmissions=resent)
+            cluster.take_report(host, pb.NodeReport(jobs=[features]), time.monotonic())
+            return job.sent_bytes, job.retransmissions
+
+        assert report("h1", 100, 10) == (100, 10)
+        assert report("h3", 1000, 0) == (1100, 10)
+        assert report("h1", 5, 1) == (1105, 11)
+        assert report("h1", 20, 2) == (1120, 12)
+        # What came after the last report of this kind.
+        job.reports = {"h1": pb.Report(sent_bytes=25, retransmissions=2), "h2": pb.Report()}
+        assert (job.sent_bytes, job.retransmissions) == (1125, 12)
+        await cluster.cancel(job)
+        await cluster.close()
+
+    asyncio.run(main())
+
+
 def test_jobs_queue_for_slots(world: World) -> None:
     def with_window(name: str, window: int) -> pb.JobInfo:
         submission = make_submission(name, "h1,h2")

@@ -13,6 +13,7 @@ from controller.jobs.job_spec import JobSpec
 from controller.jobs.job_state import LAST_JOB, JobError, JobState
 from controller.jobs.job_table import KEPT, JobTable
 from controller.jobs.journal import JournalError
+from controller.jobs.restarting_counter import RestartingCounter
 from network.loaders import load_network
 from network.model import NetworkError
 from planning.model.placement import Placement
@@ -39,6 +40,8 @@ def job(table: JobTable, name: str, *workers: str) -> Job:
     spec = JobSpec(name, workers or ("h1", "h2"), task=TASK)
     request = PlanRequest(number, 1, workers or ("h1", "h2"), ("h3",))
     made = Job(number, spec, request, 1.0, JobState.WAITING)
+    made.sent["h1"] = RestartingCounter(5)  # what agents report is not kept
+    made.resent["h1"] = RestartingCounter(1)
     table.add(made)
     table.keep(made)
     return made
@@ -110,7 +113,10 @@ def test_jobs_and_numbers_outlive_the_controller(tmp_path: Path) -> None:
     plan = make_plan(load_network("star:3"), request)
     table.adopt(going, request, plan, ("s1", "s2"), ("s3",))
     again = JobTable(file)
-    assert list(again) == [ended, replace(going, avoided=frozenset())]
+    assert list(again) == [
+        replace(ended, sent={}, resent={}),
+        replace(going, avoided=frozenset(), sent={}, resent={}),
+    ]
     assert (going.plan, going.epoch, going.avoided) == (plan, 7, {"s3"})
     assert again.next_number() == 3
     assert len(file.read_text().splitlines()) == 2

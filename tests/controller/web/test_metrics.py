@@ -87,8 +87,67 @@ def test_the_document_has_every_metric() -> None:
 def test_units_and_suffixes() -> None:
     units = ("_seconds", "_bytes", "_per_second", "_total")
     for name in all_names():
-        assert not re.search(r"_(bits|ms|kb|count|number)\b", name)
+        assert not re.search(r"_(bits|ms|kb|count|number)(_|$)", name)
         assert "bytes" not in name or name.endswith(units), name
+
+
+def hand_made() -> pb.ClusterState:
+    made = pb.ClusterState(date=100.0, event_counts={"failover": 2})
+    made.network.links.add(a="h1", b="s1", bandwidth=8e6)
+    made.network.links.add(a="h2", b="s1")
+    made.links.add(sender="h1", receiver="s1", used=8e3, age=1.0)
+    made.links.add(sender="s1", receiver="h1", health="link h1-s1 down")
+    made.nodes.add(host="h1", attached=True)
+    made.nodes.add(host="h2")
+    made.switches.add(name="s1", state="ready", outcomes={"completed": 3})
+    made.switches.add(name="s2", state="unreachable")
+    made.slots.add(switch="s1", slots=64, held={1: 8})
+    made.jobs.add(
+        job=1, name="mine", state="running", epoch=2, level=3, reason="h2 cut off", round=5,
+        tensors=10, sent_bytes=77, retransmissions=6, submitted=90.0, started=95.0,
+    )  # fmt: skip
+    made.jobs.add(job=2, name="done", state="finished", round=4, submitted=80.0)
+    return made
+
+
+def test_the_samples_of_a_state() -> None:
+    samples = {
+        (sample.name.removeprefix("hopsum_"), *sample.labels.values()): sample.value
+        for metric in ClusterCollector(hand_made).collect()
+        for sample in metric.samples
+        if sample.name != "hopsum_jobs" or sample.value
+    }
+    assert samples == {
+        ("jobs", "running"): 1,
+        ("jobs", "finished"): 1,
+        ("job_epoch", "1", "mine"): 2,
+        ("job_priority_level", "1", "mine"): 3,
+        ("job_waiting", "1", "mine"): 1,
+        ("job_tensors", "1", "mine"): 10,
+        ("job_tensors", "2", "done"): 0,
+        ("job_tensors_summed_total", "1", "mine"): 5,
+        ("job_tensors_summed_total", "2", "done"): 4,
+        ("job_sent_bytes_total", "1", "mine"): 77,
+        ("job_sent_bytes_total", "2", "done"): 0,
+        ("job_retransmissions_total", "1", "mine"): 6,
+        ("job_retransmissions_total", "2", "done"): 0,
+        ("job_submit_time_seconds", "1", "mine"): 90.0,
+        ("job_submit_time_seconds", "2", "done"): 80.0,
+        ("job_start_time_seconds", "1", "mine"): 95.0,
+        ("switch_up", "s1"): 1,
+        ("switch_up", "s2"): 0,
+        ("switch_packets_total", "s1", "completed"): 3,
+        ("switch_slots", "s1"): 64,
+        ("switch_slots_held", "s1", "1", "mine"): 8,
+        ("link_up", "h1", "s1"): 1,
+        ("link_up", "s1", "h1"): 0,
+        ("link_load_bytes_per_second", "h1", "s1"): 1e3,
+        ("link_capacity_bytes_per_second", "h1", "s1"): 1e6,
+        ("link_capacity_bytes_per_second", "s1", "h1"): 1e6,
+        ("agent_attached", "h1"): 1,
+        ("agent_attached", "h2"): 0,
+        ("events_total", "failover"): 2,
+    }
 
 
 # -- A real Prometheus

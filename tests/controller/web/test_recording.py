@@ -25,6 +25,36 @@ def state(number: int) -> pb.ClusterState:
     return made
 
 
+NETWORK = (
+    '"network": {"name": "n", '
+    '"hosts": [{"name": "h1", "ip": "10.0.0.1", "mac": "02:00:00:00:00:01"}], '
+    '"switches": [{"name": "s1"}], "links": [{"a": "h1", "b": "s1", "b_port": 1}]}'
+)
+
+
+@pytest.mark.parametrize(
+    ("part", "words"),
+    [
+        ('"jobs": [{"job": 1, "state": "asleep"}]', "job 1: state 'asleep'"),
+        ('"links": [{"sender": "h1", "receiver": "h9"}]', "'h9': not in the network"),
+        ('"links": [{"sender": "h1", "receiver": "s1", "used": "NaN"}]', "carries nan"),
+        ('"nodes": [{"host": "h9"}]', "host 'h9': not in the network"),
+        ('"jobs": [{"state": "running", "trees": [{"sums": ["s9"]}]}]', "'s9': no node"),
+        ('"date": "NaN"', "date nan"),
+        ('"date": 1e300', "date 1e.300"),
+        ('"date": -1', "date -1"),
+        ('"events": [{"date": "Infinity", "kind": "failed"}]', "date inf of 'failed'"),
+    ],
+)
+def test_states_that_cannot_be_shown(part: str, words: str, tmp_path: Path) -> None:
+    file = tmp_path / "run.jsonl"
+    file.write_text(f"{{{NETWORK}}}\n{{{part}}}\n")
+    with pytest.raises(RecordingError, match=f"line 2: .*{words}"):
+        read_recording(file)
+    file.write_text(f"{{{NETWORK}}}\n")
+    assert len(read_recording(file).frames()) == 1
+
+
 def test_a_long_recording_is_thinned() -> None:
     recording = Recording()
     for number in range(3 * MOST_FRAMES):
@@ -52,10 +82,14 @@ def test_a_file_gives_the_same_states(tmp_path: Path) -> None:
         (b"", "it is empty"),
         (b"{}\n", "line 1: it has no network"),
         (b'{"network": {"hosts": [{"name": "h1"}]}}\n{"date": "x"}\n', "line 2: .*date"),
+        (
+            b'{"network": {"hosts": [{"name": "h1"}], "links": [{"a": "h1", "b": "s9"}]}}\n',
+            "line 1: .*s9",
+        ),
         (b"[" * 100_000, "line 1"),
         (bytes(range(256)), "cannot be read"),
     ],
-    ids=["empty", "no network", "bad field", "deep", "binary"],
+    ids=["empty", "no network", "bad field", "no such end", "deep", "binary"],
 )
 def test_files_that_are_no_recordings(content: bytes, words: str, tmp_path: Path) -> None:
     file = tmp_path / "run.jsonl"
@@ -109,3 +143,28 @@ def test_a_recording_is_replayed_with_a_slider(recorded: Path) -> None:
         assert page.locator("line[data-tree]").count() >= 5
         page.locator("#latest").click()
         page.locator("tr[data-job=run]").get_by_text("finished").wait_for()
+
+
+@needs_chromium
+def test_a_page_fills_once_there_is_a_state() -> None:
+    recording = Recording(live=True)
+    with web_thread(recording, WebAddress("127.0.0.1", 0)) as url, opened(url) as page:
+        connection = page.locator("#connection")
+        connection.get_by_text("the run is being prepared").wait_for()
+        first = pb.ClusterState(date=1.0)
+        first.network.name = "one"
+        first.network.hosts.add(name="h1")
+        first.nodes.add(host="h1")
+        recording.add(first)
+        page.locator("rect[data-host=h1]").wait_for()
+        assert connection.inner_text() == "live"
+        # Another network follows, as after a controller's restart.
+        second = pb.ClusterState(date=2.0)
+        second.network.name = "two"
+        second.network.hosts.add(name="h2")
+        second.nodes.add(host="h2")
+        recording.add(second)
+        page.locator("rect[data-host=h2]").wait_for()
+        assert page.locator("rect[data-host=h1]").count() == 0
+        recording.end()
+        connection.get_by_text("replay").wait_for()

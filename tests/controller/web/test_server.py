@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import urllib.request
 from collections.abc import Iterator, Mapping
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
+from urllib.parse import urlsplit
 
 import pytest
 
-from controller.web.server import PAGE
+from controller.web import server
+from controller.web.recording import Recording
+from controller.web.server import PAGE, web_thread
+from controller.web.sources import StateError
+from protocol import hopsum_pb2 as pb
 from protocol.web_address import WebAddress
 from tests.support.cluster_world import World, in_network, ring
+from tests.support.machine import until
 
 TOKEN = "a-token-of-a-test"
 
@@ -40,6 +48,14 @@ def guarded_world(tmp_path: Path) -> Iterator[World]:
     made = World(tmp_path, web=WebAddress("127.0.0.1", 0, TOKEN))
     yield made
     made.close()
+
+
+@pytest.fixture
+def empty() -> Iterator[tuple[Recording, str]]:
+    """The recording of a run that is being prepared, and its URL."""
+    recording = Recording(live=True)
+    with web_thread(recording, WebAddress("127.0.0.1", 0)) as url:
+        yield recording, url
 
 
 def state_of(world: World) -> dict[str, Any]:
@@ -149,3 +165,105 @@ def test_the_state_is_streamed(open_world: World) -> None:
     assert seen[0] == "event: state\n"
     assert json.loads(seen[1].removeprefix("data: "))["network"]["name"] == "star:4"
     assert seen[3] == "event: state\n"
+
+
+def test_the_stream_says_why_there_is_no_state(empty: tuple[Recording, str]) -> None:
+    recording, url = empty
+    assert json.loads(get(f"{url}frames.json")[1]) == {"dates": [], "live": True}
+    with urllib.request.urlopen(f"{url}events") as stream:
+        assert stream.readline() == b"event: unavailable\n"
+        assert b"data: nothing is recorded yet" in stream.readline()
+        recording.add(pb.ClusterState(date=1.0))
+        lines = iter(stream.readline, b"event: state\n")
+        assert all(line in (b"\n", b": the same\n") for line in lines)
+        assert json.loads(stream.readline().removeprefix(b"data: "))["date"] == 1.0
+    recording.end()
+    assert json.loads(get(f"{url}frames.json")[1]) == {"dates": [1.0], "live": False}
+
+
+def test_streams_are_bounded(empty: tuple[Recording, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "MOST_STREAMS", 1)
+    recording, url = empty
+    recording.add(pb.ClusterState(date=1.0))
+    with urllib.request.urlopen(f"{url}events") as stream:
+        assert stream.readline() == b"event: state\n"
+        status, body, _ = get(f"{url}events")
+        assert (status, "close another page" in body) == (503, True)
+    # A reader that is gone makes room for the next.
+    until(lambda: _streams(url), "a stream that has ended")
+
+
+def _streams(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{url}events") as stream:
+            return bool(stream.readline())
+    except HTTPError:
+        return False
+
+
+def test_a_state_is_encoded_once(
+    empty: tuple[Recording, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoded: list[float] = []
+
+    def count(message: pb.ClusterState) -> str:
+        encoded.append(message.date)
+        return "{}"
+
+    monkeypatch.setattr(server, "as_json", count)
+    monkeypatch.setattr(server, "STATE_SECONDS", 60.0)
+    recording, url = empty
+    recording.add(pb.ClusterState(date=1.0))
+    assert [get(f"{url}state.json")[1] for _ in range(3)] == ["{}"] * 3
+    assert encoded == [1.0]
+
+
+@pytest.mark.parametrize("host", ["localhost:99999", "[", "a b", "localhost:x"])
+def test_what_is_no_host(host: str, open_world: World, guarded_world: World) -> None:
+    assert get(f"{open_world.url}state.json", Host=host)[0] == 400
+    guarded = guarded_world.url.partition("?")[0]
+    assert get(f"{guarded}state.json", Host=host)[0] in (400, 401)
+
+
+def test_tokens_that_are_no_text(guarded_world: World) -> None:
+    url = guarded_world.url.partition("?")[0]
+    assert get(f"{url}state.json", Authorization="Bearer \xff")[0] == 401
+
+
+def test_the_right_token_moves_from_the_address_into_a_cookie(guarded_world: World) -> None:
+    parts = urlsplit(guarded_world.url)
+    connection = HTTPConnection(parts.netloc)
+    connection.request("GET", f"/?{parts.query}")
+    answer = connection.getresponse()
+    connection.close()
+    assert (answer.status, answer.headers["Location"]) == (303, "/")
+    cookie = answer.headers["Set-Cookie"]
+    for part in (f"hopsum-token={TOKEN}", "HttpOnly", "SameSite=Strict"):
+        assert part in cookie
+
+
+def test_pages_of_other_sites_may_not_read(open_world: World) -> None:
+    site = {"Sec-Fetch-Site": "cross-site"}
+    assert get(f"{open_world.url}state.json", **site)[0] == 403
+    assert get(open_world.url, **site)[0] == 200
+    assert get(f"{open_world.url}state.json", **{"Sec-Fetch-Site": "same-origin"})[0] == 200
+
+
+def test_those_who_ask_at_once_what_a_job_waits_for_share_the_answer() -> None:
+    asked: list[int] = []
+
+    class Slow(Recording):
+        async def missing(self, job: int) -> list[str]:
+            asked.append(job)
+            await asyncio.sleep(0.01)
+            raise StateError("no such job")
+
+    async def main() -> None:
+        source = server.CachedSource(Slow())
+        for turn in (1, 2):
+            both = [source.missing(7), source.missing(7)]
+            answers = await asyncio.gather(*both, return_exceptions=True)
+            assert list(map(str, answers)) == ["no such job"] * 2
+            assert asked == [7] * turn
+
+    asyncio.run(main())

@@ -60,3 +60,13 @@ def test_a_port_that_is_taken() -> None:
         served_metrics("h1", agent, WebAddress("127.0.0.1", port)),
     ):
         pass
+
+
+def test_other_names_than_this_machines_are_refused() -> None:
+    agent: Any = _Busy()
+    with served_metrics("h1", agent, WebAddress("127.0.0.1", 0)) as port:
+        for host, status in (("evil.example", 403), ("localhost:99999", 400), ("[", 400)):
+            with pytest.raises(HTTPError) as refused:
+                read(port, Host=host)
+            assert refused.value.code == status
+        assert "hopsum_agent_jobs" in read(port, Host="localhost:80")

@@ -1,0 +1,50 @@
+"""`hopsum run`: the page of a run that fails."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from typing import NoReturn
+from urllib.error import HTTPError
+
+import pytest
+from typer.testing import CliRunner
+
+from cli import run_commands
+from cli.experiment.result import RunFailed
+from cli.main import app
+
+
+def fail(*args: object) -> NoReturn:
+    raise RunFailed("no agent on h1 [at all]")
+
+
+def test_the_page_of_a_run_that_fails_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    told: list[str] = []
+
+    def look() -> None:
+        [line] = [line for line in said if line.startswith("dashboard at ")]
+        url = line.removeprefix("dashboard at ")
+        with urllib.request.urlopen(f"{url}frames.json") as answer:
+            assert json.load(answer) == {"dates": [], "live": False}
+        with pytest.raises(HTTPError) as refused:
+            urllib.request.urlopen(f"{url}state.json")
+        told.append(refused.value.read().decode())
+
+    class Console:
+        def print(self, line: str, **options: object) -> None:
+            said.append(line)
+
+    monkeypatch.setattr(run_commands, "console", Console)
+    monkeypatch.setattr(run_commands, "run_with_progress", fail)
+    monkeypatch.setattr(run_commands, "_keep_page", look)
+    done = CliRunner().invoke(app, ["run", "--dashboard", "--web", "127.0.0.1:0"])
+    assert isinstance(done.exception, RunFailed)
+    assert told == ["nothing is recorded: the run failed before its network was up\n"]
+    assert "no agent on h1 [at all]" in done.output
+    said.clear()
+    told.clear()
+    done = CliRunner().invoke(app, ["run"])
+    assert isinstance(done.exception, RunFailed)
+    assert told == []

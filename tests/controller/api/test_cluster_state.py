@@ -1,0 +1,57 @@
+"""The state of a cluster as a message."""
+
+from __future__ import annotations
+
+import asyncio
+import types
+from collections.abc import Mapping
+from typing import Any
+
+from controller.api.cluster_state import MOST_ENDED, cluster_state, recent_jobs
+from controller.dataplane.driver import DriverError, State, SwitchTarget
+from controller.dataplane.rules import SwitchRules
+from controller.dataplane.slots import SlotState
+from controller.jobs.cluster import Cluster
+from controller.jobs.job_state import JobState
+from controller.jobs.manager import Manager
+from protocol.outcomes import Outcome
+from tests.support.cluster_world import local
+
+
+class _Mute:
+    """A switch that is ready, and whose counters cannot be read."""
+
+    def targets(self) -> Mapping[str, SwitchTarget]:
+        return {"s1": SwitchTarget("s1", "127.0.0.1:1", 1)}
+
+    def states(self) -> Mapping[str, State]:
+        return {"s1": State.READY}
+
+    async def outcomes(self, name: str) -> Mapping[Outcome, int]:
+        raise DriverError(name, "busy")
+
+    async def inspect(self, name: str, slot: int) -> SlotState:
+        raise AssertionError
+
+
+def test_a_switch_whose_counters_cannot_be_read_is_not_down() -> None:
+    async def install(rules: Mapping[str, SwitchRules]) -> None:
+        pass
+
+    async def main() -> None:
+        cluster = Cluster(Manager(local("star:4"), install))
+        [status] = (await cluster_state(cluster, _Mute())).switches
+        assert (status.state, status.counters_error) == ("ready", "switch s1: busy")
+        assert not status.outcomes
+        await cluster.close()
+
+    asyncio.run(main())
+
+
+def test_a_state_has_all_jobs_that_are_not_over_and_the_last_that_are() -> None:
+    jobs: list[Any] = [
+        types.SimpleNamespace(number=n, state=JobState.RUNNING if n < 3 else JobState.FINISHED)
+        for n in range(1, MOST_ENDED + 20)
+    ]
+    found = [job.number for job in recent_jobs(jobs)]
+    assert found == [1, 2, *range(20, MOST_ENDED + 20)]
