@@ -231,6 +231,7 @@ def test_stats(controller: str) -> None:
         "health": "",
         "address": "127.0.0.1:s2",
         "outcomes": {},
+        "counters_error": "",
     }
     text = run("stats", "--controller", controller)
     assert "aggregated" in text
