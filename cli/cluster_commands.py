@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from cli.command_options import (
     DashboardOption,
@@ -23,6 +22,7 @@ from cli.command_options import (
     WorkersOption,
     web_option,
 )
+from cli.console import tell
 from cli.experiment.cluster import run_controller, run_emulated_cluster
 from cli.experiment.description import Engine
 from controller.jobs.priorities import ONE_LEVEL
@@ -52,10 +52,6 @@ DEFAULT_QUOTA = float(SharingPolicy().quota)
 QuotaOption = Annotated[
     float, typer.Option(help="Of a switch's slots what one job may hold, above 0 to 1.")
 ]
-
-
-def _tell(line: str) -> None:
-    Console(stderr=True).print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def _settings(
@@ -139,7 +135,7 @@ def serve(
         engine,
         _settings(loaded, lanes, max_hops, priorities, quota, loss, jobs),
         listen,
-        _tell,
+        tell,
         tls if any((tls.authority, tls.certificate, tls.key)) else tls_of_environment(),
         web_option(dashboard, web),
     )
@@ -171,4 +167,4 @@ def cluster(
         plain=plain or (),
     )
     settings = _settings(loaded, lanes, max_hops, priorities, quota, loss)
-    run_emulated_cluster(loaded, engine, settings, _tell, web_option(dashboard, web))
+    run_emulated_cluster(loaded, engine, settings, tell, web_option(dashboard, web))

@@ -20,6 +20,11 @@ def console() -> Console:
     return Console(stderr=True)
 
 
+def tell(line: str) -> None:
+    """Print one line as it is, however long."""
+    console().print(line, highlight=False, markup=False, soft_wrap=True)
+
+
 def complain(kind: str, message: str) -> None:
     """Print one line: `kind` in red, then the message as it is."""
     typer.secho(f"{kind}: ", err=True, bold=True, fg="red", nl=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -218,21 +219,14 @@ def why_stuck(
     """Say which child is missing at which switch, for every fragment that waits."""
     missing = connect(controller).missing(job)
     if as_json:
-        print_json([{name: getattr(m, name) for name in m.__dataclass_fields__} for m in missing])
+        print_json([asdict(child) for child in missing])
         return
     console = Console()
     if not missing:
         console.print("no slot of a switch waits for anything")
         return
-    print_table(
-        f"job {job} waits for",
-        ("tree", "fragment", "at switch", "child", "from", "workers", "why"),
-        [
-            (m.tree, m.fragment, m.switch, m.child, m.neighbour, ", ".join(m.workers), m.why)
-            for m in missing
-        ],
-        console,
-    )
+    for child in missing:
+        console.print(child.sentence(), markup=False, highlight=False, soft_wrap=True)
 
 
 def shell(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.command_options import ControllerOption, connect
-from cli.console import console
+from cli.console import tell
 from protocol.errors import InputError
 from protocol.web_address import WEB_ADDRESS, web_address
 
@@ -39,7 +39,7 @@ def dashboard(
 
     async def serve() -> None:
         async with serve_web(source, address) as url:
-            console().print(f"dashboard at {url}", markup=False, highlight=False, soft_wrap=True)
+            tell(f"dashboard at {url}")
             await asyncio.Event().wait()
 
     asyncio.run(serve())

@@ -48,7 +48,7 @@ from cli.command_options import (
     seconds,
     web_option,
 )
-from cli.console import complain, console
+from cli.console import complain, console, tell
 from cli.experiment.description import Engine, Experiment, PacketIo, WorldKind
 from cli.experiment.result import Report
 from cli.experiment.runner import run_experiment
@@ -192,7 +192,7 @@ def _recording(
     recording = Recording(live=True)
     if address is not None:
         url = stack.enter_context(web_thread(recording, address))
-        console().print(f"dashboard at {url}", markup=False, highlight=False, soft_wrap=True)
+        tell(f"dashboard at {url}")
     return recording
 
 
@@ -214,7 +214,7 @@ def _recorded_run(
 
 def _keep_page() -> None:
     """Return at Ctrl-C."""
-    console().print("the page stays until Ctrl-C", highlight=False)
+    tell("the page stays until Ctrl-C")
     with suppress(KeyboardInterrupt):
         threading.Event().wait()
 
@@ -268,7 +268,7 @@ def demo(
         reason = why_unavailable()
         world = WorldKind.SIMULATION if reason else WorldKind.MININET
         if reason:
-            console().print(f"in simulation: {reason}", highlight=False, soft_wrap=True)
+            tell(f"in simulation: {reason}")
     finished = run_demo(demo_experiments(world, seed), lambda e: run_with_progress(e, None), output)
     if as_json:
         sys.stdout.write(json.dumps(finished.to_dict(), indent=1) + "\n")
@@ -297,9 +297,6 @@ def drive(
 
     from cli.experiment.drive import drive as drive_network
     from network.loaders import load_network
-
-    def tell(line: str) -> None:
-        console().print(line, highlight=False)
 
     asyncio.run(drive_network(load_network(topology), engine, lanes, tell))
 

@@ -15,7 +15,6 @@ from rich.live import Live
 from rich.markup import escape
 
 from cli.command_options import ControllerOption, JsonOption, connect, make_table, print_json
-from controller.jobs.job_state import JobState
 from network.units import format_bytes, format_rate
 from protocol import hopsum_pb2 as pb
 from protocol.errors import InputError
@@ -71,17 +70,15 @@ def top(
 
 def view(state: pb.ClusterState, before: pb.ClusterState | None) -> Iterator[RenderableType]:
     """Return what the terminal shows of a state; with rates, if there is one before it."""
-    going = [job for job in state.jobs if not JobState(job.state).over]
-    ready = sum(switch.state == "ready" and not switch.health for switch in state.switches)
     yield (
         f"[bold]{escape(state.network.name)}[/]  {_clock(state.date)} UTC  "
-        f"jobs {len(going)} of {len(state.jobs)} active  "
-        f"switches {ready} of {len(state.switches)} in use  "
-        f"agents {sum(node.attached for node in state.nodes)} of {len(state.nodes)}"
+        f"jobs {state.active_jobs} of {len(state.jobs)} active  "
+        f"switches {state.usable_switches} of {len(state.switches)} in use  "
+        f"agents {state.attached_agents} of {len(state.nodes)}"
     )
     yield _jobs(state)
-    for job in going:
-        if job.reason:
+    for job in state.jobs:
+        if job.reason and not job.over:
             yield f"[yellow]{escape(job.name)} waits: {escape(job.reason)}[/]"
     yield _switches(state, before)
     yield _links(state)
@@ -107,7 +104,7 @@ def _jobs(state: pb.ClusterState) -> RenderableType:
                 job.job,
                 job.name,
                 job.state,
-                "" if JobState(job.state).over else job.level,
+                "" if job.over else job.level,
                 _bar(job.round, job.tensors),
                 f"{job.round} of {job.tensors}" if job.tensors else job.round,
                 job.epoch,
@@ -120,25 +117,25 @@ def _jobs(state: pb.ClusterState) -> RenderableType:
 
 
 def _switches(state: pb.ClusterState, before: pb.ClusterState | None) -> RenderableType:
-    held = {use.switch: (sum(use.held.values()), use.slots) for use in state.slots}
+    held = {use.switch: (use.taken, use.slots) for use in state.slots}
     old = {switch.name: switch for switch in before.switches} if before is not None else {}
     seconds = state.date - before.date if before is not None else 0.0
     rows = []
     for switch in state.switches:
         rate = ""
-        now = sums(switch)
-        then = sums(old[switch.name]) if switch.name in old else None
-        if now is not None and then is not None and seconds > 0:
-            rate = f"{max(0, now - then) / seconds:,.0f}"
+        known = switch.HasField("sums")
+        then = old.get(switch.name)
+        if known and then is not None and then.HasField("sums") and seconds > 0:
+            rate = f"{max(0, switch.sums - then.sums) / seconds:,.0f}"
         slots, most = held.get(switch.name, (0, 0))
         rows.append(
             (
                 switch.name,
                 ", ".join(filter(None, (switch.state, switch.health))),
-                "unknown" if now is None else now,
+                switch.sums if known else "unknown",
                 rate,
-                "" if now is None else switch.outcomes["duplicate"],
-                "" if now is None else switch.outcomes["stale"],
+                switch.outcomes["duplicate"] if known else "",
+                switch.outcomes["stale"] if known else "",
                 _bar(slots, most),
                 f"{slots} of {most}",
             )
@@ -167,13 +164,6 @@ def _links(state: pb.ClusterState) -> RenderableType:
             for link in sorted(shown, key=lambda link: -link.used)
         ],
     )
-
-
-def sums(switch: pb.SwitchStatus) -> int | None:
-    """Return how many sums a switch has sent, retransmissions too; None: counters not known."""
-    if not switch.outcomes:
-        return None
-    return switch.outcomes["completed"] + switch.outcomes["re_emitted"]
 
 
 def _bar(part: float, whole: float) -> str:

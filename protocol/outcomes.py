@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import IntEnum
 
 
@@ -43,3 +44,17 @@ class Outcome(IntEnum):
     CONGESTED = 16
     """A packet that was queued behind many others at its port: flagged ecn (others count it too;
     each copy of a replicated result by itself)."""
+
+
+NO_PACKETS = frozenset({Outcome.OVERFLOW, Outcome.INSPECTED, Outcome.TAKEN_OVER, Outcome.CONGESTED})
+"""Outcomes that count a packet once more, or a question of the controller."""
+
+
+def packets(counts: Mapping[Outcome, int]) -> int:
+    """Return the number of packets that a switch has taken, each counted once."""
+    return sum(count for outcome, count in counts.items() if outcome not in NO_PACKETS)
+
+
+def sums(counts: Mapping[Outcome, int]) -> int:
+    """Return the number of sums that a switch has sent, retransmitted ones included."""
+    return counts.get(Outcome.COMPLETED, 0) + counts.get(Outcome.RE_EMITTED, 0)

@@ -8,7 +8,8 @@ import logging
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -55,15 +56,18 @@ def run_controller(
         pipeline_for(network, engine, settings),
     )
 
-    async def serve() -> None:
-        async with (
-            serve_cluster(network, driver, known_at(address, tls), settings) as (cluster, bound),
-            serve_dashboard(cluster, driver, web, tell),
-        ):
-            tell(f"controller of {network.name} at {bound}")
-            await _interrupted()
+    with dashboard_of(web, tell) as show:
 
-    asyncio.run(serve())
+        async def serve() -> None:
+            async with serve_cluster(network, driver, known_at(address, tls), settings) as (
+                cluster,
+                bound,
+            ):
+                with show(cluster, driver):
+                    tell(f"controller of {network.name} at {bound}")
+                    await _interrupted()
+
+        asyncio.run(serve())
 
 
 def run_emulated_cluster(
@@ -78,34 +82,40 @@ def run_emulated_cluster(
     Under ONE_LEVEL the links have one queue too. Raises what the emulation raises.
     """
 
-    async def serve(running: Running) -> None:
-        async with serve_dashboard(running.cluster, running.driver, web, tell):
-            tell(f"{network.name} is up, its controller at {running.address}")
-            await _interrupted()
-
     pipeline = pipeline_for(network, engine, settings)
     levels = settings.priorities != ONE_LEVEL
-    with Emulation(network, engine=engine.value, priorities=levels) as emulation:
+    with (
+        dashboard_of(web, tell) as show,
+        Emulation(network, engine=engine.value, priorities=levels) as emulation,
+    ):
+
+        async def serve(running: Running) -> None:
+            with show(running.cluster, running.driver):
+                tell(f"{network.name} is up, its controller at {running.address}")
+                await _interrupted()
+
         asyncio.run(with_running_cluster(emulation, pipeline, settings, tell, serve))
 
 
-@contextlib.asynccontextmanager
-async def serve_dashboard(
-    cluster: Cluster, driver: Driver, web: WebAddress | None, tell: Tell
-) -> AsyncIterator[None]:
-    """Serve page and metrics of a cluster while the block runs, if that is asked for.
+@contextlib.contextmanager
+def dashboard_of(
+    web: WebAddress | None, tell: Tell
+) -> Iterator[Callable[[Cluster, Driver], AbstractContextManager[None]]]:
+    """Serve a page and metrics while the block runs, if that is asked for.
 
-    Raises WebError.
+    The page says that the network is starting until it is given a cluster: `with show(cluster,
+    driver)`, on the cluster's loop. Raises WebError, before anything of a network is started.
     """
     if web is None:
-        yield
+        yield lambda cluster, driver: contextlib.nullcontext()
         return
-    from controller.web.server import serve_web
-    from controller.web.sources import LiveCluster
+    from controller.web.server import web_thread
+    from controller.web.sources import LiveCluster, StartingCluster
 
-    async with serve_web(LiveCluster(cluster, driver), web) as url:
+    source = StartingCluster()
+    with web_thread(source, web) as url:
         tell(f"dashboard at {url}")
-        yield
+        yield lambda cluster, driver: source.shows(LiveCluster(cluster, driver))
 
 
 async def with_running_cluster(

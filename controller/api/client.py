@@ -23,6 +23,9 @@ TIMEOUT = 30.0
 SUBMIT_TIMEOUT = 300.0
 """All switches must take a job's rules, one job after the other."""
 
+SLOTS_TIMEOUT = 120.0
+"""All slots of a job are read, one after the other."""
+
 _NUMBER = re.compile("[0-9]{1,9}")
 """Of a job; what is longer is none."""
 
@@ -75,16 +78,13 @@ class ControllerClient:
 
     def missing(self, job: int) -> list[Missing]:
         """Return what the incomplete slots of a job wait for."""
-        from controller.telemetry.slot_diagnosis import find_missing, job_slots
+        from controller.telemetry.slot_diagnosis import missing_from
 
-        network, plan = self.describe(job)
-        slots = {
-            switch: [
-                state for part in ranges for state in self.slots(switch, part.start, len(part))
-            ]
-            for switch, ranges in job_slots(plan).items()
-        }
-        return find_missing(network, plan, slots)
+        request = pb.WhyStuckRequest(job=job)
+        reply: pb.WhyStuckReply = self._ask(
+            lambda stub: stub.WhyStuck(request, timeout=SLOTS_TIMEOUT)
+        )
+        return [missing_from(message) for message in reply.missing]
 
     def submit(self, submission: pb.Submission) -> pb.JobInfo:
         """Hand a job in; returns once its rules are on the switches, or it is queued."""

@@ -18,8 +18,9 @@ from controller.dataplane.slots import SlotState
 from controller.jobs.cluster import Cluster
 from controller.jobs.job import Job
 from controller.telemetry.diagnosis import condition, link_condition
+from controller.telemetry.slot_diagnosis import Missing, find_missing, read_slots
 from protocol import hopsum_pb2 as pb
-from protocol.outcomes import Outcome
+from protocol.outcomes import Outcome, packets, sums
 
 COUNTER_SECONDS = 2.0
 """Timeout for reading one switch's counters: one that hangs must not hold up the others."""
@@ -59,6 +60,11 @@ async def cluster_state(cluster: Cluster, switches: SwitchReader | None) -> pb.C
         switches=statuses,
         event_counts=cluster.jobs.events.counts,
     )
+    state.active_jobs = sum(not job.over for job in state.jobs)
+    state.usable_switches = sum(
+        status.state == State.READY and not status.health for status in statuses
+    )
+    state.attached_agents = sum(node.attached for node in state.nodes)
     for event in cluster.jobs.events:
         state.events.add(
             number=event.number,
@@ -101,6 +107,7 @@ def job_info(cluster: Cluster, job: Job, *, trees: bool = False) -> pb.JobInfo:
         sent_bytes=job.sent_bytes,
         retransmissions=job.retransmissions,
         trees=_trees(job.plan) if trees and job.active and job.plan is not None else (),
+        over=job.state.over,
     )
 
 
@@ -155,7 +162,13 @@ def slot_uses(cluster: Cluster) -> list[pb.SlotUse]:
         if switch.aggregates:
             quota = cluster.settings.sharing.slots(cluster.network, name)
             held = cluster.manager.slots_held(name)
-            use = pb.SlotUse(switch=name, slots=switch.slots, held=held, quota=quota)
+            use = pb.SlotUse(
+                switch=name,
+                slots=switch.slots,
+                held=held,
+                quota=quota,
+                taken=sum(held.values()),
+            )
             for (job, tree), slots in cluster.manager.slot_ranges(name).items():
                 use.ranges.add(job=job, tree=tree, first=slots.start, count=len(slots))
             uses.append(use)
@@ -195,3 +208,13 @@ async def _count(switches: SwitchReader, status: pb.SwitchStatus) -> None:
         status.counters_error = f"its counters did not come within {COUNTER_SECONDS:g} s"
     else:
         status.outcomes.update({cell.name.lower(): n for cell, n in counts.items()})
+        status.packets, status.sums = packets(counts), sums(counts)
+
+
+async def missing_children(cluster: Cluster, switches: SwitchReader, job: int) -> list[Missing]:
+    """Read all slots of a job; return what the incomplete ones wait for.
+
+    Raises UnknownJobError, and DriverError where a slot cannot be read.
+    """
+    plan = cluster.manager.agents.tracker(job).plan
+    return find_missing(cluster.network, plan, await read_slots(plan, switches.inspect))

@@ -18,6 +18,7 @@ from controller.api.cluster_state import (
     cluster_state,
     job_info,
     link_uses,
+    missing_children,
     node_infos,
     slot_uses,
     switch_statuses,
@@ -35,6 +36,7 @@ from controller.jobs.journal import Unrecorded
 from controller.jobs.priorities import PriorityError
 from controller.jobs.task_check import check_task
 from controller.telemetry.nodes import REPORT_SECONDS, NodeError
+from controller.telemetry.slot_diagnosis import missing_message
 from controller.telemetry.state import StateError
 from protocol import hopsum_pb2 as pb
 from protocol import hopsum_pb2_grpc as pb_grpc
@@ -265,6 +267,22 @@ class ControllerService(pb_grpc.ControllerServicer):
         except DriverError as error:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
         return reply
+
+    async def WhyStuck(
+        self,
+        request: pb.WhyStuckRequest,
+        context: grpc.aio.ServicerContext[pb.WhyStuckRequest, pb.WhyStuckReply],
+    ) -> pb.WhyStuckReply:
+        """Tell what the incomplete slots of a job wait for."""
+        if self._switches is None:
+            await context.abort(grpc.StatusCode.UNIMPLEMENTED, NO_SWITCHES)
+        try:
+            found = await missing_children(self._cluster, self._switches, request.job)
+        except UnknownJobError as error:
+            await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
+        except DriverError as error:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+        return pb.WhyStuckReply(missing=map(missing_message, found))
 
     async def Submit(
         self, request: pb.Submission, context: grpc.aio.ServicerContext[pb.Submission, pb.JobInfo]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from collectives.flows import tree_flows
 from collectives.plan import JobPlan, TreePlan
 from controller.dataplane.slots import SlotState
 from network.model import Network
+from protocol import hopsum_pb2 as pb
 
 Slots = Mapping[str, Sequence[SlotState]]
 """Slots read at each switch."""
@@ -36,6 +37,24 @@ class Missing:
             f"fragment {self.fragment} of tree {self.tree} waits at {self.switch} for child "
             f"{self.child} ({', '.join(self.workers)}): {self.why}"
         )
+
+
+def missing_message(missing: Missing) -> pb.MissingChild:
+    """Return the message of a missing child."""
+    return pb.MissingChild(**asdict(missing))
+
+
+def missing_from(message: pb.MissingChild) -> Missing:
+    """Return the missing child of a message."""
+    return Missing(
+        tree=message.tree,
+        fragment=message.fragment,
+        switch=message.switch,
+        child=message.child,
+        neighbour=message.neighbour,
+        workers=tuple(message.workers),
+        why=message.why,
+    )
 
 
 def job_slots(plan: JobPlan) -> dict[str, list[range]]:

@@ -29,11 +29,11 @@ from protocol.web_address import TOKEN_COOKIE, WebAddress, is_host, refusal_of_h
 STATE_SECONDS = 0.5
 """How long a state is cached for other readers, seconds."""
 EVENT_SECONDS = 1.0
-"""Between two states that a page is sent."""
+"""Interval between two states that are sent to a page, seconds."""
 MOST_STREAMS = 32
-"""Open at a time."""
+"""The number of event streams that may be open at a time."""
 MOST_SLOTS = 1 << 20
-"""More than a switch has."""
+"""Upper bound of a slot number in a request; no switch has as many."""
 PAGE = Path(__file__).with_name("page")
 HEADERS = {
     "X-Content-Type-Options": "nosniff",
@@ -59,7 +59,7 @@ class CachedSource:
         self._missing: dict[int, asyncio.Task[list[str]]] = {}
 
     async def state(self) -> pb.ClusterState:
-        """Return a state that is hardly older than now."""
+        """Return a state that is at most `STATE_SECONDS` old."""
         loop = asyncio.get_running_loop()
         async with self._reading:
             if loop.time() >= self._until:
@@ -68,7 +68,7 @@ class CachedSource:
             return self._state
 
     async def state_json(self) -> tuple[float, str]:
-        """Return the date of such a state, and the state as JSON; it is encoded once."""
+        """Return the date of such a state, and the state as JSON, which is encoded once."""
         state = await self.state()
         if not self._json:
             self._json = as_json(state)
@@ -172,7 +172,7 @@ def web_thread(source: StateSource, address: WebAddress) -> Iterator[str]:
 
 
 def _guard(address: WebAddress) -> Middleware:
-    """Let in who has the token; without one, requests for names of this machine alone.
+    """Return the check of each request: for the token, or for a name of this machine.
 
     A page of another site may let its own name lead to 127.0.0.1 (DNS rebinding), and would be
     told by its browser what is served there.
@@ -215,7 +215,7 @@ _REFUSALS = {400: web.HTTPBadRequest, 403: web.HTTPForbidden}
 
 @web.middleware
 async def _explain(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Answer in words where the state cannot be read."""
+    """Answer with 503 and the reason where the state cannot be read."""
     try:
         response = await handler(request)
     except StateError as error:
@@ -244,14 +244,14 @@ async def _state(request: web.Request) -> web.Response:
 
 
 async def _layout(request: web.Request) -> web.Response:
-    """Where the page draws the nodes."""
+    """Answer with the places at which the page draws the nodes."""
     places = positions(network_from((await request.app[SOURCE].state()).network))
     height = max((y for _, y in places.values()), default=0.0) + MARGIN
     return _json(json.dumps({"width": WIDTH, "height": height, "places": places}))
 
 
 async def _frames(request: web.Request) -> web.Response:
-    """When the recorded states were (none where nothing is recorded); whether more may come."""
+    """Answer with the dates of the recorded states, and whether newer states may follow."""
     source = request.app[SOURCE]
     dates = [state.date for state in source.frames()]
     return _json(json.dumps({"dates": dates, "live": source.live}))
@@ -314,7 +314,7 @@ async def _events(request: web.Request) -> web.StreamResponse:
 
 
 async def _end_streams(app: web.Application) -> None:
-    """End streams with the server: they would keep it for as long as pages are open."""
+    """End the event streams: the server would wait for as long as pages are open."""
     streams = app[STREAMS]
     for task in [*streams]:
         task.cancel()

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar
+import contextlib
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from typing import Any, Protocol, TypeVar
 
-from collectives.plan import PlanError
 from controller.api.client import ControllerClient
-from controller.api.cluster_state import SwitchReader, cluster_state
+from controller.api.cluster_state import SwitchReader, cluster_state, missing_children
 from controller.dataplane.driver import DriverError
 from controller.dataplane.slots import slot_message
+from controller.jobs.agents import UnknownJobError
 from controller.jobs.cluster import Cluster
-from controller.telemetry.slot_diagnosis import find_missing, read_slots
 from protocol import hopsum_pb2 as pb
 from protocol.channel import ControllerError
 from protocol.errors import OperationError
@@ -69,11 +69,9 @@ class LiveCluster:
         if self._switches is None:
             raise StateError("this controller drives no switches")
         try:
-            plan = self._cluster.manager.plan_of(job)
-            slots = await read_slots(plan, self._switches.inspect)
-        except (DriverError, PlanError) as error:
+            found = await missing_children(self._cluster, self._switches, job)
+        except (DriverError, UnknownJobError) as error:
             raise StateError(str(error)) from None
-        found = find_missing(self._cluster.network, plan, slots)
         return [each.sentence() for each in found]
 
     def frames(self) -> Sequence[pb.ClusterState]:
@@ -84,6 +82,61 @@ class LiveCluster:
     def live(self) -> bool:
         """Return True: newer states follow."""
         return True
+
+
+class StartingCluster:
+    """A cluster that is brought up while it is shown already, by a web server in another thread.
+
+    Until `shows` is entered, and after it is left, every question ends with a StateError.
+    """
+
+    def __init__(self) -> None:
+        self._shown: tuple[LiveCluster, asyncio.AbstractEventLoop] | None = None
+        self._why_not = "the network is starting"
+
+    @contextlib.contextmanager
+    def shows(self, cluster: LiveCluster) -> Iterator[None]:
+        """Answer for a cluster of the running loop while the block runs."""
+        self._shown = cluster, asyncio.get_running_loop()
+        try:
+            yield
+        finally:
+            self._shown, self._why_not = None, "the network is stopping"
+
+    async def state(self) -> pb.ClusterState:
+        """Return the present state; StateError while there is none."""
+        return await self._ask(lambda cluster: cluster.state())
+
+    async def slot(self, switch: str, slot: int) -> pb.Slot:
+        """Return what a slot of a switch holds; StateError if it cannot be read."""
+        return await self._ask(lambda cluster: cluster.slot(switch, slot))
+
+    async def missing(self, job: int) -> list[str]:
+        """Return what the incomplete slots of a job wait for; StateError if they cannot be read."""
+        return await self._ask(lambda cluster: cluster.missing(job))
+
+    def frames(self) -> Sequence[pb.ClusterState]:
+        """Return nothing: what is live is not recorded here."""
+        return ()
+
+    @property
+    def live(self) -> bool:
+        """Return True: newer states follow."""
+        return True
+
+    async def _ask(self, question: Callable[[LiveCluster], Coroutine[Any, Any, _T]]) -> _T:
+        """Ask on the cluster's loop."""
+        if self._shown is None:
+            raise StateError(self._why_not)
+        cluster, loop = self._shown
+        asked = asyncio.run_coroutine_threadsafe(question(cluster), loop)
+        try:
+            return await asyncio.wrap_future(asked)
+        except asyncio.CancelledError:
+            # Its loop has ended under the question, or whoever asked here is gone.
+            if self._shown is None:
+                raise StateError(self._why_not) from None
+            raise
 
 
 class RemoteCluster:

@@ -32,11 +32,7 @@ def test_the_page_of_a_run_that_fails_stays(monkeypatch: pytest.MonkeyPatch) -> 
             urllib.request.urlopen(f"{url}state.json")
         told.append(refused.value.read().decode())
 
-    class Console:
-        def print(self, line: str, **options: object) -> None:
-            said.append(line)
-
-    monkeypatch.setattr(run_commands, "console", Console)
+    monkeypatch.setattr(run_commands, "tell", said.append)
     monkeypatch.setattr(run_commands, "run_with_progress", fail)
     monkeypatch.setattr(run_commands, "_keep_page", look)
     done = CliRunner().invoke(app, ["run", "--dashboard", "--web", "127.0.0.1:0"])

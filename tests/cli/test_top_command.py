@@ -25,13 +25,14 @@ def state() -> pb.ClusterState:
     made.links.add(sender="h1", receiver="s1", used=5e5, age=0.5)
     made.links.add(sender="s1", receiver="h1", health="switch s1 unreachable")
     made.nodes.add(host="h1", attached=True)
-    made.switches.add(name="s1", state="ready", outcomes={"completed": 30, "re_emitted": 2})
-    made.slots.add(switch="s1", slots=100, held={1: 25})
+    made.switches.add(name="s1", state="ready", outcomes={"completed": 30, "stale": 4}, sums=32)
+    made.slots.add(switch="s1", slots=100, held={1: 25}, taken=25)
+    made.active_jobs = made.usable_switches = made.attached_agents = 1
     made.jobs.add(
         job=1, name="mine", state="running", epoch=3, round=5, tensors=10, retransmissions=7,
         reason="h1 cut off [now]",
     )  # fmt: skip
-    made.jobs.add(job=2, name="done", state="finished", round=10, tensors=10)
+    made.jobs.add(job=2, name="done", state="finished", round=10, tensors=10, over=True)
     made.events.add(number=1, date=99.0, kind="failover", job=1, epoch=3, text="around switch s2")
     return made
 
@@ -56,14 +57,14 @@ def test_what_the_terminal_shows() -> None:
 def test_rates_are_of_two_states() -> None:
     now, before = state(), state()
     before.date = 98.0
-    before.switches[0].outcomes["completed"] = 10
+    before.switches[0].sums = 12
     assert re.search(r"│ s1 +│ ready │ +32 │ +10 +│", shown(now, before))
 
 
 def test_sums_of_unread_counters_are_unknown() -> None:
     now, before = state(), state()
     before.date = 98.0
-    before.switches[0].ClearField("outcomes")
+    before.switches[0].ClearField("sums")
     assert re.search(r"│ s1 +│ ready │ +32 │ +│", shown(now, before))
     assert re.search(r"│ s1 +│ ready │ +unknown │ +│", shown(before))
 

@@ -2,7 +2,7 @@
 
 import { chart, shape } from "./drawing.js";
 import {
-  OVER, amount, bits, bytes, clock, fetchMissing, fetchSlot, held, jobColour, jobOf, linkOf, measured, number, packets,
+  amount, bits, bytes, clock, fetchMissing, fetchSlot, jobColour, jobOf, linkOf, measured, number, packets,
   perSecond, slotsOf, sums, switchOf,
 } from "./state.js";
 import { element, figures } from "./tables.js";
@@ -88,7 +88,7 @@ function slotMap(use, name, tell) {
     showSlot(name, Math.min(use.slots - 1, Math.max(Number(first ?? 0), slot)), tell);
   });
   const words = use.ranges.map((range) => `job ${range.job}, tree ${range.tree}: ${range.first} to ${range.first + range.count - 1}`);
-  return [element("p", `slots: ${held(use)} of ${use.slots} held${words.length ? `; ${words.join("; ")}` : ""}`), svg];
+  return [element("p", `slots: ${use.taken} of ${use.slots} held${words.length ? `; ${words.join("; ")}` : ""}`), svg];
 }
 
 function slotForm(use, name, tell) {
@@ -138,7 +138,7 @@ function job(history, id, pick, tell) {
   const found = jobOf(state, id);
   if (!found) return [element("p", "It is not known any more.")];
   const span = found.started ? `${((found.ended || state.date) - found.started).toFixed(1)} s` : "not started";
-  const why = element("span", found.reason || (OVER.has(found.state) ? "it is over" : "nothing"));
+  const why = element("span", found.reason || (found.over ? "it is over" : "nothing"));
   why.id = "why";
   if (found.reason) why.className = "waits";
   const rates = history.rates((each) => {
@@ -147,7 +147,7 @@ function job(history, id, pick, tell) {
   });
   const parts = [figures([
     ["name", found.name], ["state", found.state], ["waits for", why], ["algorithm", found.algorithm],
-    ["priority", OVER.has(found.state) ? "" : found.level], ["epoch", found.epoch],
+    ["priority", found.over ? "" : found.level], ["epoch", found.epoch],
     ["tensors", `${number(found.round)} of ${number(found.tensors) || "?"}`], ["running", span],
     ["submitted", `${clock(found.submitted)} UTC`], ["workers", found.workers.join(", ")], ["servers", found.servers.join(", ")],
     ["sent", bytes(number(found.sent_bytes))], ["retransmissions", number(found.retransmissions)],

@@ -1,6 +1,6 @@
 // Pictures: the topology with loads and trees, the timeline, and small charts. Plain SVG.
 
-import { OVER, clock, held, jobColour, linkOf, load, measured, number, perSecond, slotsOf, sums, switchOf } from "./state.js";
+import { clock, jobColour, jobOf, linkOf, load, measured, number, perSecond, slotsOf, sums, switchOf } from "./state.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 const RAMP = [[0xc3, 0xcc, 0xd5], [0x4d, 0xab, 0xf7], [0xe8, 0x59, 0x0c], [0xc9, 0x2a, 0x2a]];
@@ -91,7 +91,7 @@ export function drawTopology(svg, history, layout, picked, pick) {
   });
 
   const roles = new Map();
-  for (const job of state.jobs.filter((each) => !OVER.has(each.state))) {
+  for (const job of state.jobs.filter((each) => !each.over)) {
     job.servers.forEach((host) => roles.set(host, "server"));
     job.workers.forEach((host) => roles.set(host, "worker"));
   }
@@ -117,7 +117,7 @@ export function drawTopology(svg, history, layout, picked, pick) {
     }), `${name}: ${found ? found.health || found.state : "not driven"}`);
     circle.addEventListener("click", () => pick({ kind: "switch", id: name }));
     parts.push(circle);
-    if (use && held(use)) parts.push(shape("path", { class: "tree", stroke: "#0b7285", d: arc(x, y, RADIUS + 3, held(use) / use.slots) }));
+    if (use?.taken) parts.push(shape("path", { class: "tree", stroke: "#0b7285", d: arc(x, y, RADIUS + 3, use.taken / use.slots) }));
     parts.push(shape("text", { x, y }, name));
     if (found) {
       const rate = history.rate((each) => sums(switchOf(each, name)));
@@ -150,7 +150,8 @@ export function drawTimeline(svg, state, pick) {
     parts.push(shape("line", { x1: left, x2: width - 10, y1: y, y2: y, stroke: "#d5dde5" }));
     const events = state.events.filter((event) => lanes.includes(event.job) ? event.job === job : !job && !event.job);
     const begun = events.filter((event) => event.epoch && ["planned", "failover", "replan", "preempted"].includes(event.kind));
-    const end = events.findLast((event) => OVER.has(event.kind))?.date ?? state.date;
+    const found = jobOf(state, job);
+    const end = found?.over ? found.ended : state.date;
     begun.forEach((event, i) => {
       const until = begun[i + 1]?.date ?? end;
       const bar = { x: x(event.date), y: y - 7, width: Math.max(1, x(until) - x(event.date)), height: 14 };

@@ -3,7 +3,7 @@
 import { detail } from "./detail.js";
 import { drawTimeline, drawTopology, kindColour } from "./drawing.js";
 import {
-  History, OVER, amount, bytes, clock, fetchFrame, fetchFrames, fetchLayout, fetchState, follow, held, jobColour, number,
+  History, amount, bytes, clock, fetchFrame, fetchFrames, fetchLayout, fetchState, follow, jobColour, number,
   packets, slotsOf, sums,
 } from "./state.js";
 import { element, row } from "./tables.js";
@@ -34,11 +34,9 @@ function show() {
     return;
   }
   $("network").textContent = state.network.name;
-  const going = state.jobs.filter((job) => !OVER.has(job.state)).length;
-  const ready = state.switches.filter((each) => each.state === "ready").length;
-  $("summary").textContent = `${clock(state.date)} UTC  ${going} of ${state.jobs.length} jobs active, `
-    + `${ready} of ${state.switches.length} switches ready, `
-    + `${state.nodes.filter((node) => node.attached).length} of ${state.nodes.length} agents`;
+  const { active_jobs: active, usable_switches: usable, attached_agents: attached } = state;
+  $("summary").textContent = `${clock(state.date)} UTC  ${active} of ${state.jobs.length} jobs active, `
+    + `${usable} of ${state.switches.length} switches in use, ${attached} of ${state.nodes.length} agents`;
   drawTopology($("topology"), history, layout, picked, pick);
   drawTimeline($("timeline"), state, pick);
   showJobs(state);
@@ -86,8 +84,8 @@ function showJobs(state) {
     const name = element("td", job.name);
     name.style.color = jobColour(job.job);
     const why = element("td", [job.reason, job.bypassed.length ? `bypasses ${job.bypassed.join(", ")}` : ""].filter(Boolean).join("; "));
-    why.className = job.state === "failed" ? "bad" : OVER.has(job.state) ? "" : "waits";
-    const made = row("td", [job.job, name, element("td", job.state), OVER.has(job.state) ? "" : job.level,
+    why.className = job.state === "failed" ? "bad" : job.over ? "" : "waits";
+    const made = row("td", [job.job, name, element("td", job.state), job.over ? "" : job.level,
       progress(job), job.epoch, bytes(number(job.sent_bytes)), number(job.retransmissions), why]);
     made.className = `pick${picked?.kind === "job" && picked.id === job.job ? " picked" : ""}`;
     made.dataset.job = job.name;
@@ -118,7 +116,7 @@ function showSwitches(state) {
     const count = (name) => amount(known ? number(each.outcomes[name]) : undefined);
     const made = row("td", [element("td", each.name), condition, amount(packets(each)),
       amount(sums(each)), count("duplicate"), count("stale"), count("injected_loss"),
-      use ? `${held(use)} of ${use.slots}` : "none"]);
+      use ? `${use.taken} of ${use.slots}` : "none"]);
     made.className = `pick${picked?.kind === "switch" && picked.id === each.name ? " picked" : ""}`;
     made.dataset.switch = each.name;
     made.addEventListener("click", () => pick({ kind: "switch", id: each.name }));

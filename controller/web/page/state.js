@@ -1,7 +1,6 @@
 // The state document (ClusterState of protocol/hopsum.proto, as JSON) and how it is kept up to date.
 
 export const TREE_COLOURS = ["#0b7285", "#e8590c", "#5f3dc4", "#2b8a3e", "#a61e4d", "#1864ab"];
-export const OVER = new Set(["finished", "failed", "cancelled"]);
 const KEPT = 300;  // states, for what has changed over time
 
 export const jobColour = (job) => TREE_COLOURS[(Number(job) - 1) % TREE_COLOURS.length];
@@ -9,14 +8,10 @@ export const jobColour = (job) => TREE_COLOURS[(Number(job) - 1) % TREE_COLOURS.
 // 64-bit integers are strings in proto3's JSON.
 export const number = (value) => Number(value ?? 0);
 
-const counted = (s) => Object.keys(s.outcomes).length > 0;
-// Sums of a switch: packets that completed a slot, or that sent a stored sum again; undefined where
-// its counters are not known.
-export const sums = (s) => s && counted(s) ? number(s.outcomes.completed) + number(s.outcomes.re_emitted) : undefined;
-// Packets of a switch: outcomes that count a packet which another one counts too are left out.
-const AGAIN = new Set(["overflow", "taken_over", "congested", "inspected"]);
-export const packets = (s) => counted(s) ? Object.entries(s.outcomes)
-  .reduce((total, [name, count]) => total + (AGAIN.has(name) ? 0 : number(count)), 0) : undefined;
+// Totals of a switch; undefined where its counters are not known.
+const known = (count) => count === undefined ? undefined : number(count);
+export const sums = (s) => known(s?.sums);
+export const packets = (s) => known(s?.packets);
 export const amount = (count) => count === undefined ? "unknown" : count.toLocaleString("en");
 
 export function bits(rate) {
@@ -69,7 +64,6 @@ export const switchOf = (state, name) => state.switches.find((each) => each.name
 export const linkOf = (state, u, v) => state.links.find((each) => each.sender === u && each.receiver === v);
 export const jobOf = (state, id) => state.jobs.find((each) => each.job === id);
 export const slotsOf = (state, name) => state.slots.find((each) => each.switch === name);
-export const held = (use) => use ? Object.values(use.held).reduce((a, b) => a + b, 0) : 0;
 
 // Whether an agent at an end of the link reports what it carries in that direction.
 export const measured = (use) => use?.age !== undefined;

@@ -7,11 +7,13 @@ import types
 from collections.abc import Mapping
 from typing import Any
 
+from controller import clock
 from controller.api.cluster_state import MOST_ENDED, cluster_state, recent_jobs
 from controller.dataplane.driver import DriverError, State, SwitchTarget
 from controller.dataplane.rules import SwitchRules
 from controller.dataplane.slots import SlotState
 from controller.jobs.cluster import Cluster
+from controller.jobs.job_spec import JobSpec
 from controller.jobs.job_state import JobState
 from controller.jobs.manager import Manager
 from protocol.outcomes import Outcome
@@ -43,6 +45,50 @@ def test_a_switch_whose_counters_cannot_be_read_is_not_down() -> None:
         [status] = (await cluster_state(cluster, _Mute())).switches
         assert (status.state, status.counters_error) == ("ready", "switch s1: busy")
         assert not status.outcomes
+        assert not (status.HasField("packets") or status.HasField("sums"))
+        await cluster.close()
+
+    asyncio.run(main())
+
+
+class _Counting(_Mute):
+    """One that can be read; s2 is planned around."""
+
+    def targets(self) -> Mapping[str, SwitchTarget]:
+        return {name: SwitchTarget(name, "127.0.0.1:1", 1) for name in ("s1", "s2", "l1")}
+
+    def states(self) -> Mapping[str, State]:
+        return {"s1": State.READY, "s2": State.READY, "l1": State.CONNECTING}
+
+    async def outcomes(self, name: str) -> Mapping[Outcome, int]:
+        counts = dict.fromkeys(Outcome, 0)
+        return counts | {
+            Outcome.AGGREGATED: 10, Outcome.COMPLETED: 4, Outcome.RE_EMITTED: 1, Outcome.PLAIN: 100,
+            Outcome.OVERFLOW: 2, Outcome.TAKEN_OVER: 2, Outcome.CONGESTED: 2, Outcome.INSPECTED: 2,
+        }  # fmt: skip
+
+
+def test_totals() -> None:
+    async def install(rules: Mapping[str, SwitchRules]) -> None:
+        pass
+
+    async def main() -> None:
+        network = local("leaf-spine:2x2")
+        cluster = Cluster(Manager(network, install))
+        await cluster.submit(JobSpec("a", ("h1", "h2", "h3"), ("ps",), window=64))
+        await cluster.submit(JobSpec("b", ("h1", "h2", "h3"), ("ps",), window=32))
+        await cluster.cancel(cluster.jobs.find(2, "b"))
+        now = clock.now()
+        for seconds, reachable in ((-60.0, True), (-50.0, False), (-1.0, False)):
+            cluster.manager.health.update({"s2": reachable}, now + seconds)
+        cluster.nodes.attach("h1", 0.0)
+        state = await cluster_state(cluster, _Counting())
+        assert [(status.packets, status.sums) for status in state.switches] == [
+            (115, 5), (115, 5), (0, 0),
+        ]  # fmt: skip
+        assert [job.over for job in state.jobs] == [False, True]
+        assert (state.active_jobs, state.usable_switches, state.attached_agents) == (1, 1, 1)
+        assert {use.switch: use.taken for use in state.slots}["l1"] == 64
         await cluster.close()
 
     asyncio.run(main())

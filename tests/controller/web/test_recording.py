@@ -168,3 +168,56 @@ def test_a_page_fills_once_there_is_a_state() -> None:
         assert page.locator("rect[data-host=h1]").count() == 0
         recording.end()
         connection.get_by_text("replay").wait_for()
+
+
+def shown_job(date: float) -> pb.ClusterState:
+    """A job on one switch that has had two epochs, ended at 8 s."""
+    made = pb.ClusterState(date=date)
+    made.network.name = "star:1"
+    made.network.hosts.add(name="h1")
+    made.network.switches.add(name="s1", aggregates=True, slots=64)
+    made.network.links.add(a="h1", b="s1", bandwidth=1e6)
+    made.nodes.add(host="h1")
+    made.switches.add(name="s1", state="ready", sums=int(date))
+    made.slots.add(switch="s1", slots=64, held={1: 8}, taken=8).ranges.add(job=1, count=8)
+    made.jobs.add(job=1, name="mine", state="finished", over=True, ended=8.0)
+    for number, (when, kind, job, epoch) in enumerate(
+        [(0.0, "planned", 1, 1), (4.0, "outage", 0, 0), (5.0, "failover", 1, 2),
+         (8.0, "finished", 1, 2)], 1,
+    ):  # fmt: skip
+        made.events.add(number=number, date=when, kind=kind, job=job, epoch=epoch, text=kind)
+    return made
+
+
+@needs_chromium
+def test_what_is_typed_into_the_details_stays_while_states_come() -> None:
+    recording = Recording([shown_job(10.0)], live=True)
+    with web_thread(recording, WebAddress("127.0.0.1", 0)) as url, opened(url) as page:
+        page.locator("circle[data-switch=s1]").click()
+        field = page.locator("#slot")
+        field.fill("17")
+        for date in (11, 12):
+            recording.add(shown_job(date))
+            line = page.locator("#detail tr", has_text="sums")
+            line.get_by_text(str(date), exact=True).wait_for()
+        assert field.input_value() == "17"
+        assert page.evaluate("document.activeElement.id") == "slot"
+
+
+@needs_chromium
+def test_a_lane_of_the_timeline_has_an_epoch_after_the_other() -> None:
+    recording = Recording([shown_job(10.0)])
+    with web_thread(recording, WebAddress("127.0.0.1", 0)) as url, opened(url) as page:
+        page.locator("tr[data-job=mine]").wait_for()
+        timeline = page.locator("#timeline")
+        timeline.locator("circle[data-event=failover]").wait_for()
+        height = {
+            kind: timeline.locator(f"circle[data-event={kind}]").get_attribute("cy")
+            for kind in ("planned", "failover", "finished", "outage")
+        }
+        assert height["planned"] == height["failover"] == height["finished"] != height["outage"]
+        # 0 to 5 s and 5 to 8 s, of 10.
+        bars = timeline.locator("rect").all()
+        widths = [float(bar.get_attribute("width") or 0) for bar in bars]
+        assert [bar.text_content() for bar in bars] == ["epoch 1", "epoch 2"]
+        assert widths[0] / widths[1] == pytest.approx(5 / 3)
