@@ -12,7 +12,7 @@ FRAMES ?= 1000000
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup system test-tools images build run test test-fast test-slow fuzz bench bench-collectives bench-planning bench-jobs lint format stop clean
+.PHONY: help setup system test-tools images wheels build run test test-fast test-slow fuzz bench bench-collectives bench-planning bench-jobs lint format stop clean
 
 help:  ## print this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' Makefile
@@ -45,6 +45,9 @@ test-tools:  ## install what a few tests need: Prometheus, a headless Chromium (
 
 images: setup  ## take the pictures of the dashboard that the documents show (as root)
 	HOPSUM_IMAGES=docs/images $(BIN)/python -m pytest -q tests/mininet_topos/test_dashboard.py
+
+wheels: setup  ## build the wheels of hopsum and p4switch into dist/
+	@tools/build-wheels dist
 
 build: setup  ## compile the P4 program (with p4c too where it is installed)
 	@mkdir -p build
@@ -97,5 +100,5 @@ format: setup
 stop:  ## take down what a crashed run left: namespaces, interfaces, processes
 	$(BIN)/hopsum stop
 
-clean:  ## remove build/, out/, logs/, pcaps/ and caches, not the environment
-	rm -rf build out logs pcaps .pytest_cache .mypy_cache .ruff_cache .hypothesis
+clean:  ## remove build/, dist/, out/, logs/, pcaps/ and caches, not the environment
+	rm -rf build dist out logs pcaps .pytest_cache .mypy_cache .ruff_cache .hypothesis

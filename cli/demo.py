@@ -18,6 +18,7 @@ from cli.reports.summary import figures, si
 from collectives.choices import Algorithm, DataType
 from files.output import check_writable, write_file
 from host_agent.digits import train_alone
+from protocol.extras import require
 
 ALGORITHMS = (Algorithm.IN_NETWORK, Algorithm.SERVER, Algorithm.RING)
 EPOCHS = 10
@@ -79,6 +80,7 @@ def run_demo(
     experiments: Sequence[Experiment], run: Callable[[Experiment], Report], folder: Path
 ) -> Demo:
     """Run the experiments, train alone for comparison, and write report, plots and page."""
+    require("matplotlib", "demo")
     check_writable(folder / "report.json")
     alone = train_alone(experiments[0].seed, experiments[0].rounds)
     demo = Demo(tuple(run(experiment) for experiment in experiments), alone.accuracy())

@@ -93,10 +93,19 @@ def _packages() -> list[Finding]:
         "finsy": ("P4Runtime", "no switch outside the simulator can be driven"),
         "grpcio": ("P4Runtime and the agents", "only the simulator works"),
         "numpy": ("everything", "nothing works"),
-        "scapy": ("the Scapy layer", "its commands and tests are missing"),
-        "scikit-learn": ("the digits", "`hopsum demo` and `--train digits` do not work"),
-        "matplotlib": ("plots", "`hopsum demo` draws none"),
-        "torch": ("the torch.distributed backend", "its tests and examples are skipped"),
+        "scapy": ("the Scapy layer, extra `scapy`", "its commands and tests are missing"),
+        "scikit-learn": (
+            "the digits, extra `demo`",
+            "`hopsum demo` and `--train digits` do not work",
+        ),
+        "matplotlib": (
+            "plots, extra `plots`",
+            "`hopsum demo` and `hopsum simulate --plot` do not work",
+        ),
+        "torch": (
+            "the torch.distributed backend, extra `torch`",
+            "its tests and examples are skipped",
+        ),
     }
     findings = []
     for name, (needed_for, without) in wanted.items():

@@ -31,6 +31,7 @@ from cli.reports.summary import si
 from collectives.choices import DataType, FormOptions, Shape
 from files.output import check_writable, write_file
 from network.units import format_bytes, format_time, parse_rate, parse_size, parse_time
+from protocol.extras import require
 
 COLUMNS: tuple[tuple[str, Literal["left", "right"]], ...] = (
     ("workers", "right"),
@@ -111,6 +112,7 @@ def simulate(
     )
     if plot is not None:
         check_writable(plot)
+        require("matplotlib", "plot")
     compared = list(compare(comparison))
     if plot is not None:
         from cli.reports.comparison_plot import comparison_plot

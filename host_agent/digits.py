@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collectives.workload import Digits as Digits
+from protocol.extras import require
 
 Floats = NDArray[np.float32]
 
@@ -47,9 +48,10 @@ def _table() -> NDArray[np.float64]:
 
     Every worker reads it. Importing scikit-learn takes ten times as long, two seconds of CPU time.
     """
+    require("sklearn", "digits")
     package = find_spec("sklearn")
-    if package is None or package.origin is None:
-        raise ModuleNotFoundError("scikit-learn is not installed", name="sklearn")
+    assert package is not None
+    assert package.origin is not None
     file = Path(package.origin).with_name("datasets") / "data" / "digits.csv.gz"
     with gzip.open(file, "rt", encoding="ascii") as text:
         return np.loadtxt(text, delimiter=",")

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from protocol.extras import MissingExtraError, require
+
 if TYPE_CHECKING:
     from host_agent.io.port import FramePort
 
@@ -95,12 +97,22 @@ def _open_port(interface: str, packet_io: str) -> FramePort:
     from protocol.wire import UDP_PORT
 
     if packet_io == "scapy":
+        require("scapy", "packet-io scapy")
         from host_agent.io.scapy_io import ScapyPort
 
         return ScapyPort(interface)
     if packet_io == "fast":
         return PacketPort(interface, udp_port=UDP_PORT)
     raise typer.BadParameter(f"packet-io {packet_io!r}: expected `fast` or `scapy`")
+
+
+def _require_scapy() -> None:
+    """End the command with one line where Scapy is not installed."""
+    try:
+        require("scapy", "packets by hand")
+    except MissingExtraError as error:
+        logging.getLogger("hopsum-agent").error("%s", error)
+        sys.exit(error.exit_code)
 
 
 @app.command()
@@ -132,6 +144,7 @@ def send(
     show: Annotated[bool, typer.Option("--show", help="Print every field.")] = False,
 ) -> None:
     """Send a packet made by hand (needs root)."""
+    _require_scapy()
     from host_agent.io import scapy_commands as packets
     from p4switch.packet_io.sockets import InterfaceError
     from protocol.wire import Header, Kind, Reduction
@@ -179,6 +192,7 @@ def sniff(
     """Print the hopsum packets on an interface (needs root), or of a capture."""
     if timeout is not None and math.isnan(timeout):
         raise typer.BadParameter("nan: expected seconds, from 0 on", param_hint="--timeout")
+    _require_scapy()
     from host_agent.io import scapy_commands as packets
     from p4switch.packet_io.pcap import PcapError
     from p4switch.packet_io.sockets import InterfaceError

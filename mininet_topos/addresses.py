@@ -11,6 +11,14 @@ THRIFT_BASE_PORT = 21000
 """Both below the ports that Linux gives to outgoing connections (from 32768)."""
 
 
+def program(name: str) -> str:
+    """Return where a command of hopsum's environment is: of the checkout's, else the wheel's."""
+    checkout = CHECKOUT / ".venv" / "bin" / name
+    # A wheel's files are in ENVIRONMENT/lib/python3.N/site-packages.
+    installed = CHECKOUT / ".." / ".." / ".." / "bin" / name
+    return str(checkout if checkout.exists() else installed.resolve())
+
+
 def grpc_port(number: int) -> int:
     """Return the P4Runtime port of switch number `number` (its device id, from 1)."""
     return GRPC_BASE_PORT + number

@@ -16,10 +16,10 @@ from pathlib import Path
 from mininet.node import Switch
 
 from mininet_topos.addresses import (
-    CHECKOUT,
     CPU_PORT,
     THRIFT_BASE_PORT,
     grpc_port,
+    program,
     ready_file,
 )
 from mininet_topos.failures import SwitchFailed
@@ -146,7 +146,7 @@ class EmbeddedSwitch(P4Switch):
 
     def switch_command(self):
         """`p4switch run` with simple_switch_grpc's flags."""
-        command = [str(CHECKOUT / ".venv" / "bin" / "p4switch"), "run", "--no-p4"]
+        command = [program("p4switch"), "run", "--no-p4"]
         command += ["--device-id", str(self.device_id), "--cpu-port", str(CPU_PORT)]
         command += ["--grpc-server-addr", self.grpc_address]
         if self.send_buffer is not None:

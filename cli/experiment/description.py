@@ -22,6 +22,7 @@ from planning.answers import HOST_PLANNERS, NAMES
 from planning.model.forest import MOST_SEED
 from planning.registry import EMBEDDING
 from protocol.errors import InputError
+from protocol.extras import require
 from protocol.wire import LANES_DEFAULT, LayoutError, check_lanes
 
 SERVER_QUEUE = 512
@@ -154,6 +155,8 @@ class Experiment:
             raise ExperimentError(f"train {self.train!r}: expected `digits`")
         if self.train and self.dtype is not DataType.FLOAT32:
             raise ExperimentError("train: gradients are float32; leave --dtype out")
+        if self.train:
+            require("sklearn", f"train {self.train}")
         if self.engine is Engine.BMV2 and self.world is WorldKind.SIMULATION:
             raise ExperimentError(
                 "engine bmv2: BMv2 runs in real time only; use --world mininet, or the embedded "
@@ -161,6 +164,8 @@ class Experiment:
             )
         if self.packet_io is PacketIo.SCAPY and self.world is WorldKind.SIMULATION:
             raise ExperimentError("packet-io scapy: the simulator has no sockets; use mininet")
+        if self.packet_io is PacketIo.SCAPY:
+            require("scapy", "packet-io scapy")
         if self.form != DEFAULT_FORM and self.algorithm is not Algorithm.LEVEL_WISE:
             raise ExperimentError(
                 f"level-wise-form and siblings with algorithm {self.algorithm}: only level-wise "

@@ -1,0 +1,160 @@
+"""The wheels of hopsum and p4switch in an environment that has what they depend on, no more."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import venv
+import zipfile
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+from tests.support.machine import PATIENCE
+from tests.support.paths import ROOT
+
+pytestmark = pytest.mark.slow
+
+EXTRAS = ("matplotlib", "scapy", "scikit-learn", "torch")
+SOURCES = (".py", ".p4", ".c", ".proto", ".js", ".css", ".html")
+
+
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Both wheels, as `make wheels` builds them."""
+    folder = tmp_path_factory.mktemp("dist")
+    environment = {**os.environ, "PYTHON": sys.executable}
+    subprocess.run([ROOT / "tools" / "build-wheels", folder], check=True, env=environment)
+    return sorted(folder.glob("*.whl"))
+
+
+@pytest.fixture(scope="module")
+def binaries(wheels: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The `bin` folder of an environment with the wheels.
+
+    Their dependencies are linked to from this environment: locked versions, no network.
+    """
+    folder = tmp_path_factory.mktemp("environment")
+    venv.create(folder, symlinks=True)
+    made = folder / "bin"
+    command = [sys.executable, "-m", "pip", "--quiet", "--python", made / "python", "install"]
+    subprocess.run([*command, "--no-deps", "--no-index", *wheels], check=True)
+    [packages] = folder.glob("lib/python*/site-packages")
+    for distribution in _dependencies("hopsum"):
+        for top in {file.parts[0] for file in distribution.files or ()} - {"..", "__pycache__"}:
+            if not (packages / top).exists():
+                (packages / top).symlink_to(Path(str(distribution.locate_file(top))))
+    return made
+
+
+def _dependencies(name: str) -> list[metadata.Distribution]:
+    """All that a distribution depends on without extras, p4switch left out, and these, and so on.
+
+    Read from pyproject.toml by the wheel's own metadata, which this environment has too.
+    """
+    found: dict[str, metadata.Distribution] = {}
+    open_ = [metadata.distribution(name)]
+    while open_:
+        for text in open_.pop().requires or ():
+            requirement = Requirement(text)
+            if requirement.name in found or not (
+                requirement.marker is None or requirement.marker.evaluate({"extra": ""})
+            ):
+                continue
+            found[requirement.name] = metadata.distribution(requirement.name)
+            assert requirement.specifier.contains(found[requirement.name].version), text
+            open_.append(found[requirement.name])
+    del found["p4switch"]
+    return list(found.values())
+
+
+def run(binaries: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """What became of a command of the environment, in a folder; nothing points at the checkout."""
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("PYTHON") and name != "VIRTUAL_ENV"
+    }
+    return subprocess.run(
+        [binaries / arguments[0], *arguments[1:]],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=folder,
+        env=environment,
+        timeout=PATIENCE,
+    )
+
+
+def test_all_sources_are_in_the_wheel(wheels: list[Path]) -> None:
+    hopsum, _ = wheels
+    names = set(zipfile.ZipFile(hopsum).namelist())
+    rooms = {name.split("/")[0] for name in names if "dist-info" not in name}
+    assert {"p4src", "protocol", "controller", "cli"} <= rooms
+    assert not rooms & {"tests", "benchmarks", "p4switch", "tools", "build"}
+    expected = {
+        str(path.relative_to(ROOT))
+        for room in rooms
+        for path in (ROOT / room).rglob("*")
+        if path.suffix in SOURCES and "__pycache__" not in path.parts
+    }
+    assert expected == {name for name in names if Path(name).suffix in SOURCES}
+    assert {"protocol/hopsum_pb2.py", "protocol/hopsum_pb2_grpc.pyi", "p4src/hopsum.p4"} <= names
+
+
+def test_the_core_pulls_no_extra(wheels: list[Path]) -> None:
+    hopsum, _ = wheels
+    archive = zipfile.ZipFile(hopsum)
+    [path] = [name for name in archive.namelist() if name.endswith("dist-info/METADATA")]
+    lines = archive.read(path).decode().splitlines()
+    required = [line.partition(": ")[2] for line in lines if line.startswith("Requires-Dist")]
+    core = {Requirement(text).name for text in required if "extra ==" not in text}
+    assert core == {
+        Requirement(text).name
+        for text in metadata.requires("hopsum") or ()
+        if "extra ==" not in text
+    }, "this environment's metadata is old: run `make setup`"
+    assert "p4switch" in core
+    assert not core & set(EXTRAS)
+
+
+def test_a_run_in_virtual_time(binaries: Path, tmp_path: Path) -> None:
+    done = run(
+        binaries, tmp_path, "hopsum", "run", "--topology", "star:2", "--workers", "2",
+        "--elements", "2000", "--rounds", "1", "--json",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["problems"] == []
+    assert (report["checked_elements"], report["wrong_elements"]) == (4000, 0)
+
+
+def test_what_an_extra_brings_is_named(binaries: Path, tmp_path: Path) -> None:
+    for command, extra in (
+        (["hopsum", "run", "--train", "digits"], "demo"),
+        (["hopsum", "demo"], "demo"),
+        (["hopsum-agent", "sniff", "--read", "x.pcap"], "scapy"),
+        (["hopsum", "simulate", "--topology", "star:2", "--plot", "x.png"], "plots"),
+    ):
+        done = run(binaries, tmp_path, *command)
+        assert done.returncode == 1, (command, done.stderr)
+        assert f"pip install 'hopsum[{extra}]'" in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_its_page_is_served(binaries: Path, tmp_path: Path) -> None:
+    script = "from controller.web.server import PAGE; print((PAGE / 'index.html').read_text())"
+    done = run(binaries, tmp_path, "python", "-I", "-c", script)
+    assert "<title>hopsum</title>" in done.stdout, done.stderr
+
+
+def test_hopsum_finds_its_commands(binaries: Path, tmp_path: Path) -> None:
+    script = "from mininet_topos.addresses import program; print(program('p4switch'))"
+    done = run(binaries, tmp_path, "python", "-I", "-c", script)
+    assert Path(done.stdout.strip()).samefile(binaries / "p4switch"), done.stderr
+    assert shutil.which(done.stdout.strip())
