@@ -40,7 +40,7 @@ $(READY): requirements.lock pyproject.toml p4switch/pyproject.toml protocol/hops
 system:
 	@tools/install-system-packages
 
-test-tools:  ## install what a few tests need: Prometheus, a headless Chromium (as root)
+test-tools:  ## install what a few tests need: Prometheus, tshark, a headless Chromium (as root)
 	@tools/install-test-tools
 
 images: setup  ## take the pictures of the dashboard that the documents show (as root)

@@ -13,6 +13,7 @@ from cli.command_options import (
     HostsOption,
     LossOption,
     MaxHopsOption,
+    PcapOption,
     PlainOption,
     RateOption,
     ServersOption,
@@ -28,6 +29,7 @@ from cli.experiment.description import Engine
 from controller.jobs.priorities import ONE_LEVEL
 from controller.jobs.settings import ClusterSettings
 from controller.jobs.sharing import SharingPolicy
+from files.output import make_folder
 from network.loaders import load_network
 from network.model import Network
 from planning.model.stack_depth import stack_depth
@@ -156,6 +158,7 @@ def cluster(
     loss: LossOption = 0.0,
     dashboard: DashboardOption = False,
     web: WebOption = None,
+    pcap: PcapOption = None,
 ) -> None:
     """Bring up a cluster in Mininet that jobs can be submitted to, until interrupted (root)."""
     loaded = load_network(
@@ -167,4 +170,6 @@ def cluster(
         plain=plain or (),
     )
     settings = _settings(loaded, lanes, max_hops, priorities, quota, loss)
-    run_emulated_cluster(loaded, engine, settings, tell, web_option(dashboard, web))
+    if pcap is not None:
+        make_folder(pcap)
+    run_emulated_cluster(loaded, engine, settings, tell, web_option(dashboard, web), pcap)

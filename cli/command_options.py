@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -172,6 +173,12 @@ def exact_rate(option: str, text: str | None) -> Fraction | None:
 def seconds(option: str, text: str | None) -> float | None:
     """Return a time in seconds; None where none is given. InputError for what is none."""
     return _parsed(option, text, parse_time)
+
+
+PcapOption = Annotated[
+    Path | None,
+    typer.Option(help="Folder for a capture file of each port and direction of every switch."),
+]
 
 
 def web_option(dashboard: bool, web: str | None) -> WebAddress | None:

@@ -32,6 +32,7 @@ from cli.command_options import (
     MaxTreesOption,
     MinRateOption,
     NamedServersOption,
+    PcapOption,
     PlannerOption,
     ResultsOption,
     RoundsOption,
@@ -64,10 +65,12 @@ from collectives.choices import (
 from files.output import check_writable, write_file
 from mininet_topos.loader import why_unavailable
 from network.topologies import is_topology
+from protocol.errors import InputError
 from protocol.web_address import WebAddress
 
 if TYPE_CHECKING:
     from controller.web.recording import Recording
+    from simulation.fragment_trace import FragmentTrace
 
 
 def run(
@@ -117,6 +120,16 @@ def run(
         Path | None,
         typer.Option(help="Record the run in this file, for `hopsum dashboard --replay`."),
     ] = None,
+    pcap: PcapOption = None,
+    trace_fragment: Annotated[
+        int | None,
+        typer.Option(
+            min=0, max=0xFFFF_FFFF, help="Print the way of this fragment (virtual time only)."
+        ),
+    ] = None,
+    trace_svg: Annotated[
+        Path | None, typer.Option(help="Draw that way as a sequence diagram, in this file.")
+    ] = None,
     dashboard: DashboardOption = False,
     web: WebOption = None,
     as_json: Annotated[
@@ -161,17 +174,20 @@ def run(
         coordination=coordination,
         limit=limit,
     )
+    trace = _trace_of(trace_fragment, trace_svg)
     with ExitStack() as stack:
         address = web_option(dashboard, web)
         recording = _recording(stack, record, address)
         try:
-            finished = _recorded_run(experiment, report, recording, record)
+            finished = _recorded_run(experiment, report, recording, record, pcap, trace)
         except Exception as error:
             if address is not None:
                 complain("failed", str(error))
                 _keep_page()
             raise
         _show(finished, as_json)
+        if trace is not None:
+            _show_trace(trace, trace_svg)
         if address is not None:
             _keep_page()
     if finished.problems:
@@ -201,15 +217,39 @@ def _recorded_run(
     report: Path | None,
     recording: Recording | None,
     record: Path | None,
+    pcap: Path | None,
+    trace: FragmentTrace | None,
 ) -> Report:
     """Run an experiment; its recording is ended and written to `record`, if it fails too."""
     try:
-        return run_with_progress(experiment, report, recording)
+        return run_with_progress(experiment, report, recording, pcap, trace)
     finally:
         if recording is not None:
             recording.end()
             if record is not None and recording.frames():
                 write_file(record, recording.to_lines())
+
+
+def _trace_of(fragment: int | None, svg: Path | None) -> FragmentTrace | None:
+    """Return what follows a fragment, if one is to be followed."""
+    if fragment is None:
+        if svg is not None:
+            raise InputError("trace-svg: of which fragment? Give --trace-fragment N too")
+        return None
+    from simulation.fragment_trace import FragmentTrace
+
+    if svg is not None:
+        check_writable(svg)
+    return FragmentTrace(fragment)
+
+
+def _show_trace(trace: FragmentTrace, svg: Path | None) -> None:
+    from cli.reports.fragment_trace import trace_lines, trace_svg
+
+    for line in trace_lines(trace):
+        tell(line)
+    if svg is not None:
+        write_file(svg, trace_svg(trace))
 
 
 def _keep_page() -> None:
@@ -231,7 +271,11 @@ def _show(finished: Report, as_json: bool) -> None:
 
 
 def run_with_progress(
-    experiment: Experiment, report_path: Path | None, recording: Recording | None = None
+    experiment: Experiment,
+    report_path: Path | None,
+    recording: Recording | None = None,
+    pcap: Path | None = None,
+    trace: FragmentTrace | None = None,
 ) -> Report:
     """Run an experiment behind a progress bar on standard error."""
     columns = (
@@ -246,7 +290,7 @@ def run_with_progress(
         def progress(done: int, total: int) -> None:
             bar.update(task, completed=done, total=total)
 
-        return run_experiment(experiment, report_path, progress, recording)
+        return run_experiment(experiment, report_path, progress, recording, pcap=pcap, trace=trace)
 
 
 def demo(

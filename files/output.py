@@ -45,5 +45,15 @@ def check_writable(path: Path) -> None:
         raise OutputError(f"{path}: cannot be written: {_reason(error)}") from None
 
 
+def make_folder(path: Path) -> None:
+    """Make a folder, unless it is there. Raises OutputError for one that cannot be made."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise OutputError(f"{path}: expected a folder, found a file") from None
+    except (OSError, RuntimeError) as error:
+        raise OutputError(f"{path}: cannot be made: {_reason(error)}") from None
+
+
 def _reason(error: OSError | RuntimeError) -> str:
     return str(getattr(error, "strerror", None) or error)

@@ -57,7 +57,8 @@ class Emulation:
     """A running Mininet network.
 
     `engine`: `embedded` or `bmv2`. Links with a bandwidth are shaped at both ends; latency cannot
-    be emulated here. `priorities`: they send by the class selector of IP (`priority_queues`). Use
+    be emulated here. `priorities`: they send by the class selector of IP (`priority_queues`).
+    `pcap`: folder for capture files of the switches' ports, `SWITCH-ethPORT_in.pcap`, `_out`. Use
     as a context manager: on leaving, however that happens, every process, namespace and interface
     is gone. When this process is killed the others end too, and the next emulation, or
     `hopsum stop`, takes down the rest. Raises MininetUnavailable, EmulationError, SwitchFailed.
@@ -70,6 +71,7 @@ class Emulation:
         engine: str = "embedded",
         log_folder: Path = Path("logs"),
         priorities: bool = False,
+        pcap: Path | None = None,
     ) -> None:
         if engine not in ENGINES:
             raise EmulationError(f"engine {engine!r}: expected one of {', '.join(ENGINES)}")
@@ -82,6 +84,7 @@ class Emulation:
         self.network = network
         self.engine = engine
         self._log_folder = log_folder
+        self._pcap = pcap
         self._shaping = priority_lines if priorities else shaping_lines
         self._send_buffer = SEND_BUFFER if priorities else None
         self._net: Any = None
@@ -146,6 +149,7 @@ class Emulation:
                 device_id=number,
                 log_folder=str(self._log_folder),
                 send_buffer=self._send_buffer,
+                pcap=None if self._pcap is None else str(self._pcap),
             )
         for host in self.network.hosts.values():
             net.addHost(host.name, ip=f"{host.ip}/{PREFIX_LENGTH}", mac=host.mac)

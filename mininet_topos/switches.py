@@ -33,10 +33,13 @@ PRIORITY_QUEUES = 8
 class P4Switch(Switch):
     """A switch process in the root namespace with a P4Runtime port on the loopback interface."""
 
-    def __init__(self, name, device_id=None, log_folder="logs", send_buffer=None, **parameters):
+    def __init__(
+        self, name, device_id=None, log_folder="logs", send_buffer=None, pcap=None, **parameters
+    ):
         """`device_id` (from 1) also chooses the default ports; by default the name's number.
 
         `send_buffer`: bytes that the kernel may hold for a port, where the switch lets one choose.
+        `pcap`: folder for a capture file of each port and direction.
         """
         if device_id is None:
             digits = re.findall(r"\d+", name)
@@ -46,6 +49,7 @@ class P4Switch(Switch):
         super().__init__(name, **parameters)
         self.device_id = device_id
         self.send_buffer = send_buffer
+        self.pcap = pcap
         self.grpc_port = grpc_port(device_id)
         self.log_path = Path(log_folder) / f"{name}.log"
         self.process = None
@@ -151,6 +155,8 @@ class EmbeddedSwitch(P4Switch):
         command += ["--grpc-server-addr", self.grpc_address]
         if self.send_buffer is not None:
             command += ["--send-buffer", str(self.send_buffer)]
+        if self.pcap is not None:
+            command += ["--pcap", self.pcap]
         for interface in self.interfaces():
             command += ["-i", interface]
         return command
@@ -169,6 +175,8 @@ class Bmv2Switch(P4Switch):
         command = [path, "--no-p4", "--device-id", str(self.device_id)]
         if _has_thrift(path):
             command += ["--thrift-port", str(THRIFT_BASE_PORT + self.device_id)]
+        if self.pcap is not None:
+            command += ["--pcap", self.pcap]
         for interface in self.interfaces():
             command += ["-i", interface]
         command += ["--", "--grpc-server-addr", self.grpc_address, "--cpu-port", str(CPU_PORT)]

@@ -37,7 +37,7 @@ from simulation.session_stream import SessionStream
 from simulation.stream import RECEIVE_BUFFER, receive_buffer
 from simulation.switches import VirtualSwitch
 from simulation.wire import Wire, WireOptions
-from simulation.world import World
+from simulation.world import Observer, World
 
 LOGGER = logging.getLogger("hopsum.virtual")
 
@@ -70,6 +70,7 @@ class ClusterOptions:
     """Seconds over which switches and hosts start, by chance."""
     hosts: Collection[str] | None = None
     fair: bool = False
+    observers: Sequence[Observer] = ()
 
 
 @dataclass
@@ -147,6 +148,7 @@ class VirtualCluster:
             priorities=options.settings.priorities != ONE_LEVEL,
             fair=options.fair,
             queue=queue,
+            observers=options.observers,
         )
         self.switches = {
             name: VirtualSwitch(name, self.world, self.exchange, options.load, number)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from socket import IPPROTO_TCP
 from typing import Protocol
@@ -48,6 +48,21 @@ class Agent(Protocol):
     @property
     def deadline(self) -> float | None:
         """When tick is wanted next, in seconds; None: not at all."""
+
+
+class Observer(Protocol):
+    """Who watches the frames of a world. Times are seconds; frames must not be changed."""
+
+    def left(self, time: float, source: str, target: str, frame: bytes, lost: bool) -> None:
+        """Take note of a frame whose last bit leaves a node at `time`; `lost`: on the link."""
+
+    def entered(
+        self, time: float, node: str, port: int, frame: bytes, engine: Engine | None
+    ) -> None:
+        """Take note of a frame that has arrived. `engine`: of the switch; None: a host, or down."""
+
+    def handled(self, time: float, switch: str, frame: bytes, engine: Engine) -> None:
+        """Take note that a switch has handled the frame that entered last."""
 
 
 class Discipline(Protocol):
@@ -202,18 +217,20 @@ class Channel:
         self.frames += 1
         arrival = departure + self._latency
         faults = self._world.faults
-        if (
+        lost = (
             self.cut
             or self.frames - 1 in self._lost
             or any(start <= departure < stop for start, stop in self._cuts)
-        ):
+        )
+        draw = self._rng.random
+        if not lost and faults.random:
+            lost = draw() < faults.loss or draw() < faults.corrupt
+        for observer in self._world.observers:
+            observer.left(departure, *self._ends, frame, lost)
+        if lost:
             self.lost += 1
             return
         if faults.random:
-            draw = self._rng.random
-            if draw() < faults.loss or draw() < faults.corrupt:
-                self.lost += 1
-                return
             if draw() < faults.reorder:
                 arrival += draw() * faults.hold
             if draw() < faults.duplicate:
@@ -236,7 +253,8 @@ class World:
     that comes back from a reboot, returns its fresh engine; `on_reboot`: with a switch's name and
     engine before that is lost. `priorities`: links send by the class selector of IP, the highest
     first. `fair`: hosts serve their TCP connections in turn. `queue`: shared with others in
-    the same time.
+    the same time. `observers`: see all frames; switches take these one at a time then, with the
+    same result.
     """
 
     def __init__(
@@ -252,10 +270,12 @@ class World:
         priorities: bool = False,
         fair: bool = False,
         queue: EventQueue | None = None,
+        observers: Sequence[Observer] = (),
     ) -> None:
         self.network = network
         self.queue = queue or EventQueue()
         self.faults = faults or Faults()
+        self.observers = tuple(observers)
         self.packet_hops = 0
         self.engines: dict[str, Engine | None] = dict(engines)
         self.agents = dict(agents)
@@ -348,9 +368,11 @@ class World:
         self.packet_hops += len(frames)
         if node in self.engines:
             engine = self.engines[node]
-            if engine is not None:
+            if engine is None:
+                self._observe(node, None, frames, time)
+            else:
                 out, unlinked = self._out[node], []
-                for port, frame in engine.process(frames, int(time * 1e6)):
+                for port, frame in self._process(node, engine, frames, time):
                     channel = out.get(port)
                     if channel is not None:
                         channel.transmit(frame)
@@ -359,12 +381,35 @@ class World:
                 if node in self.unlinked:
                     self.unlinked[node](unlinked)
             return
+        self._observe(node, None, frames, time)
         frames = self._pass_on(node, frames)
         agent = self.agents.get(node)
         if agent is not None and frames:
             for group in _by_length(frames):
                 agent.receive(group, time)
             self.flush(node)
+
+    def _process(
+        self, switch: str, engine: Engine, frames: list[Packet], time: float
+    ) -> list[Packet]:
+        """Run frames through a switch's engine."""
+        now_us = int(time * 1e6)
+        if not self.observers:
+            return engine.process(frames, now_us)
+        out: list[Packet] = []
+        for packet in frames:
+            self._observe(switch, engine, [packet], time)
+            out += engine.process([packet], now_us)
+            for observer in self.observers:
+                observer.handled(time, switch, packet[1], engine)
+        return out
+
+    def _observe(
+        self, node: str, engine: Engine | None, frames: Iterable[Packet], time: float
+    ) -> None:
+        for observer in self.observers:
+            for port, frame in frames:
+                observer.entered(time, node, port, frame, engine)
 
     def _pass_on(self, host: str, frames: list[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
         """Let a host that forwards send on what is for others (as it is); returns the rest."""
@@ -450,7 +495,7 @@ class World:
             self.packet_hops += len(frames)
             engine = self.engines.get(node)
             if engine is not None:
-                for port, frame in engine.process(frames, int(time * 1e6)):
+                for port, frame in self._process(node, engine, frames, time):
                     if (channel := self._out[node].get(port)) is not None:
                         channel.transmit(frame)
             elif node not in self.engines:

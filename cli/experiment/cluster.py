@@ -76,17 +76,19 @@ def run_emulated_cluster(
     settings: ClusterSettings,
     tell: Tell,
     web: WebAddress | None = None,
+    pcap: Path | None = None,
 ) -> None:
     """Bring up a network in Mininet with an agent on every host, until interrupted.
 
-    Under ONE_LEVEL the links have one queue too. Raises what the emulation raises.
+    Under ONE_LEVEL the links have one queue too. `pcap`: folder for capture files of the switches'
+    ports. Raises what the emulation raises.
     """
 
     pipeline = pipeline_for(network, engine, settings)
     levels = settings.priorities != ONE_LEVEL
     with (
         dashboard_of(web, tell) as show,
-        Emulation(network, engine=engine.value, priorities=levels) as emulation,
+        Emulation(network, engine=engine.value, priorities=levels, pcap=pcap) as emulation,
     ):
 
         async def serve(running: Running) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from cli.experiment.cluster import with_running_cluster
@@ -20,14 +21,19 @@ _T = TypeVar("_T")
 
 
 def run_emulated(
-    prepared: Prepared, progress: Progress, recording: Recording | None = None
+    prepared: Prepared,
+    progress: Progress,
+    recording: Recording | None = None,
+    pcap: Path | None = None,
 ) -> Measured:
     """Bring the network up, run the job, take everything down again.
 
     Raises MininetUnavailable, EmulationError, SwitchFailed, DriverError, RunFailed.
     """
     return with_cluster(
-        prepared, lambda running, _: run_job(running, prepared, progress, recording)
+        prepared,
+        lambda running, _: run_job(running, prepared, progress, recording),
+        pcap=pcap,
     )
 
 
@@ -36,18 +42,20 @@ def with_cluster(
     work: Callable[[Running, Emulation], Awaitable[_T]],
     *,
     all_hosts: bool = False,
+    pcap: Path | None = None,
 ) -> _T:
     """Bring up the network of an experiment and a cluster on it, for jobs one after the other.
 
     All are to be prepared for the same network, lanes and stack depth. `all_hosts`: with an agent
-    on every host, not only on those of the experiment. Raises as `run_emulated`.
+    on every host, not only on those of the experiment. `pcap`: folder for capture files of the
+    switches' ports. Raises as `run_emulated`.
     """
     experiment, network, settings = prepared.experiment, prepared.network, prepared.settings
     pipeline = pipeline_for(network, experiment.engine, settings)
     results: list[_T] = []
     notes: list[str] = []
 
-    with Emulation(network, engine=experiment.engine.value) as emulation:
+    with Emulation(network, engine=experiment.engine.value, pcap=pcap) as emulation:
 
         async def keep(running: Running) -> None:
             running.notes = notes

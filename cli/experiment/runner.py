@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cli.experiment.description import Experiment, WorldKind
+from cli.experiment.description import Experiment, ExperimentError, WorldKind
 from cli.experiment.prepare import Prepared, prepare
 from cli.experiment.result import Measured, Report
 from cli.experiment.session import Progress, no_progress
+from files.output import make_folder
 
 if TYPE_CHECKING:
     from controller.web.recording import Recording
+    from simulation.fragment_trace import FragmentTrace
+    from simulation.world import Observer
 
 
 def run_experiment(
@@ -20,29 +24,53 @@ def run_experiment(
     report_path: Path | None = None,
     progress: Progress = no_progress,
     recording: Recording | None = None,
+    *,
+    pcap: Path | None = None,
+    trace: FragmentTrace | None = None,
 ) -> Report:
     """Prepare, predict, run, compare; the states of the cluster go to `recording`.
+
+    `pcap`: folder for capture files of the switches' ports. `trace`: follows a fragment, in virtual
+    time; ExperimentError in Mininet.
 
     The report is written before traffic starts, with the prediction, and again at the end. Raises
     what `prepare` raises for a wrong experiment, and what the world raises for a run that fails.
     """
+    if trace is not None and experiment.world is not WorldKind.SIMULATION:
+        raise ExperimentError(
+            "trace-fragment: a fragment is followed in virtual time only; leave --world out, or "
+            "capture it with --pcap"
+        )
     prepared = prepare(experiment)
+    if pcap is not None:
+        make_folder(pcap)
     report = Report(
         prepared.experiment, prepared.tensor_elements, prepared.predicted, forms=prepared.forms
     )
     if report_path is not None:
         report.write(report_path)
-    report = replace(report, measured=_run(prepared, progress, recording))
+    report = replace(report, measured=_run(prepared, progress, recording, pcap, trace))
     if report_path is not None:
         report.write(report_path)
     return report
 
 
-def _run(prepared: Prepared, progress: Progress, recording: Recording | None) -> Measured:
+def _run(
+    prepared: Prepared,
+    progress: Progress,
+    recording: Recording | None,
+    pcap: Path | None,
+    trace: FragmentTrace | None,
+) -> Measured:
     if prepared.experiment.world is WorldKind.SIMULATION:
         from cli.experiment.simulated import run_simulated
+        from simulation.capture import Capture
 
-        return run_simulated(prepared, progress, recording)
+        with contextlib.ExitStack() as stack:
+            observers: list[Observer] = [] if trace is None else [trace]
+            if pcap is not None:
+                observers.append(stack.enter_context(Capture(prepared.network, pcap)))
+            return run_simulated(prepared, progress, recording, observers)
     from cli.experiment.emulated import run_emulated
 
-    return run_emulated(prepared, progress, recording)
+    return run_emulated(prepared, progress, recording, pcap)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -23,6 +24,7 @@ from simulation.switches import CPU_PORT
 
 if TYPE_CHECKING:
     from controller.web.recording import Recording
+    from simulation.world import Observer
 
 QUEUE_DEPTH = 1 << 16
 """The engine's own queues never fill: in virtual time frames wait in the links' queues."""
@@ -36,7 +38,10 @@ def loader() -> Loader:
 
 
 def run_simulated(
-    prepared: Prepared, progress: Progress, recording: Recording | None = None
+    prepared: Prepared,
+    progress: Progress,
+    recording: Recording | None = None,
+    observers: Sequence[Observer] = (),
 ) -> Measured:
     """Bring a cluster up in virtual time, and run the job there; raises as `run_job`."""
     experiment, network, settings = prepared.experiment, prepared.network, prepared.settings
@@ -52,6 +57,7 @@ def run_simulated(
             faults=Faults(loss=experiment.loss),
             hosts=prepared.hosts,
             fair=prepared.plan is None,
+            observers=observers,
         )
         async with VirtualCluster(network, options, queue) as cluster:
             controller, driver = await cluster.up()

@@ -103,6 +103,8 @@ ALLOWED = {
     # A folder.
     # Without ports nothing is captured.
     "p4switch run --pcap": ["folder", "file/below"],
+    "hopsum run --pcap": ["folder"],
+    "hopsum cluster --pcap": ["folder"],
     "hopsum demo --output": ["folder"],
     "p4switch run -D": [LONG],
     "p4switch compile -D": [LONG],

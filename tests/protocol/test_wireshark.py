@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from cli.main import app
 from p4switch.packet_io.pcap import PcapWriter
-from protocol.wire import Flag
+from protocol.wire import ETHERNET_BYTES, IPV4_BYTES, UDP_BYTES, Flag
 from tests.support.machine import PATIENCE
 from tests.support.paths import ROOT
 from tests.support.protocol_vectors import read_vectors
@@ -85,3 +88,101 @@ def test_the_summary_says_what_it_is(capture: Path) -> None:
     assert "contribution job 7 tree 1 epoch 2 fragment 260 worker 0 weight 1" in text
     assert "replicated result job 7 tree 1 epoch 2 fragment 261 worker 0 weight 2" in text
     assert "weight 2 [overflow]" in text
+
+
+def expert_infos(capture: Path, name: str) -> list[int]:
+    """The numbers of the packets with an expert information."""
+    shown = dissect(capture, "-Y", f"hopsum.{name}", "-T", "fields", "-e", "frame.number")
+    return [int(number) for number in shown]
+
+
+def captured(folder: Path, frames: Sequence[bytes]) -> Path:
+    path = folder / "frames.pcap"
+    with PcapWriter(path) as writer:
+        for number, frame in enumerate(frames):
+            writer.write(0.001 * number, frame)
+    return path
+
+
+def test_a_fragment_is_followed_by_its_key(capture: Path) -> None:
+    vectors = list(read_vectors().values())
+    for header in {vector.header for vector in vectors}:
+        key = f"{header.job}/{header.tree}/{header.fragment}"
+        lines = dissect(
+            capture, "-Y", f'hopsum.key == "{key}"', "-T", "fields", "-e", "frame.number"
+        )
+        assert lines == [
+            str(number)
+            for number, other in enumerate((vector.header for vector in vectors), start=1)
+            if (other.job, other.tree, other.fragment) == (header.job, header.tree, header.fragment)
+        ]
+
+
+def test_what_deserves_attention(capture: Path, tmp_path: Path) -> None:
+    vectors = list(read_vectors().values())
+    for name, flag in (
+        ("overflowed", Flag.OVERFLOW),
+        ("stale", Flag.STALE),
+        ("bypass", Flag.BYPASS),
+    ):
+        expected = [n for n, vector in enumerate(vectors, start=1) if vector.header.flags & flag]
+        assert expert_infos(capture, name) == expected, name
+    frame = vectors[0].frame
+    start = ETHERNET_BYTES + IPV4_BYTES + UDP_BYTES
+    kind, cut = bytearray(frame), frame[:-4]
+    kind[start] |= 0xF
+    other = bytearray(frame)
+    other[start + 19] ^= 1
+    strange = captured(tmp_path, [frame, bytes(other), frame, bytes(kind), cut, frame])
+    assert expert_infos(strange, "malformed") == [4]
+    assert expert_infos(strange, "truncated") == [5]
+    assert expert_infos(strange, "duplicate") == [3, 5, 6]
+    lines = dissect(strange, "-Y", "hopsum.first_copy", "-T", "fields", "-e", "hopsum.first_copy")
+    assert lines == ["1", "1", "1"]
+
+
+@pytest.mark.slow
+def test_a_run_is_captured(tmp_path: Path) -> None:
+    folder = tmp_path / "pcap"
+    done = CliRunner().invoke(
+        app,
+        ["run", "--topology", "star:2", "--workers", "2", "--elements", "2000", "--rounds", "1",
+         "--dtype", "int32", "--loss", "0.1", "--pcap", str(folder)],
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    assert_captured(folder)
+    # The way of one fragment, at the port of the server.
+    [line] = dissect(
+        folder / "s1-eth3_out.pcap", "-Y", 'hopsum.key == "1/0/3" && !hopsum.duplicate',
+        "-T", "fields", "-e", "hopsum.weight",
+    )  # fmt: skip
+    assert line == "2"
+    assert expert_infos(folder / "s1-eth1_in.pcap", "duplicate")
+
+
+@pytest.mark.network
+def test_a_run_in_mininet_is_captured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "pcap"
+    done = CliRunner().invoke(
+        app,
+        ["run", "--world", "mininet", "--topology", "star:2", "--workers", "2",
+         "--elements", "2000", "--rounds", "1", "--dtype", "int32", "--pcap", str(folder)],
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    assert_captured(folder)
+
+
+def assert_captured(folder: Path) -> None:
+    """All 8 fragments of 2 workers are in the files of a switch's ports, and as many sums."""
+    names = {file.name for file in folder.iterdir()}
+    assert names == {f"s1-eth{port}_{way}.pcap" for port in (1, 2, 3) for way in ("in", "out")}
+    for name, kind, weight in (
+        ("s1-eth1_in", 1, 1), ("s1-eth2_in", 1, 1), ("s1-eth3_out", 1, 2), ("s1-eth1_out", 3, 2),
+    ):  # fmt: skip
+        fragments = dissect(
+            folder / f"{name}.pcap",
+            "-Y", f"hopsum.kind == {kind} && hopsum.weight == {weight}",
+            "-T", "fields", "-e", "hopsum.fragment",
+        )  # fmt: skip
+        assert {int(fragment) for fragment in fragments} == set(range(8)), name

@@ -2,6 +2,9 @@
 --
 -- Use: wireshark -X lua_script:tools/wireshark/hopsum.lua capture.pcap
 --      tshark -X lua_script:tools/wireshark/hopsum.lua -r capture.pcap -Y 'hopsum.flags.stale'
+--
+-- Follow a fragment: hopsum.key == "JOB/TREE/FRAGMENT" (right click on "Key", Apply as Filter).
+-- What deserves attention: _ws.expert, or hopsum.duplicate, hopsum.stale, hopsum.malformed, ...
 
 local hopsum = Proto("hopsum", "hopsum: sums in the network")
 
@@ -46,6 +49,9 @@ local f = {
     fan_in = ProtoField.uint8("hopsum.hop.fan_in", "Fan-in", base.DEC),
     port = ProtoField.uint16("hopsum.hop.port", "Port", base.DEC),
     lanes = ProtoField.none("hopsum.lanes", "Lanes"),
+    key = ProtoField.string("hopsum.key", "Key", base.ASCII, "Job, tree and fragment"),
+    first_copy = ProtoField.framenum(
+        "hopsum.first_copy", "First copy in", base.NONE, frametype.DUP_ACK),
     lane = ProtoField.int32("hopsum.lane", "Lane", base.DEC),
 }
 local all_fields = {}
@@ -58,9 +64,51 @@ local overflowed = ProtoExpert.new(
     "hopsum.overflowed", "A lane of the sum wrapped around", expert.group.SEQUENCE, expert.severity.WARN)
 local truncated = ProtoExpert.new(
     "hopsum.truncated", "Shorter than its counts say", expert.group.MALFORMED, expert.severity.ERROR)
-hopsum.experts = { overflowed, truncated }
+local stale = ProtoExpert.new(
+    "hopsum.stale", "Older than the slot of a switch: not added, only forwarded",
+    expert.group.SEQUENCE, expert.severity.NOTE)
+local bypass = ProtoExpert.new(
+    "hopsum.bypass", "Past the switches: its sum did not come in time",
+    expert.group.SEQUENCE, expert.severity.NOTE)
+local duplicate = ProtoExpert.new(
+    "hopsum.duplicate", "The same was in this capture before: retransmitted, or sent again by a switch",
+    expert.group.SEQUENCE, expert.severity.NOTE)
+local malformed = ProtoExpert.new(
+    "hopsum.malformed", "A switch drops it: a field has no value that the protocol has",
+    expert.group.MALFORMED, expert.severity.ERROR)
+hopsum.experts = { overflowed, truncated, stale, bypass, duplicate, malformed }
 
 hopsum.prefs.lanes = Pref.bool("Show lanes", true, "List the values of every packet")
+
+local first_copies = {} -- by identity, the number of the packet that had it first
+local copies = {} -- by the number of a packet, that of its first copy
+
+function hopsum.init()
+    first_copies = {}
+    copies = {}
+end
+
+-- Link and explain a packet that was in the capture before: the same contribution, sum or result
+-- between the same hosts, with as many stack entries to go.
+local function add_copy(tree, packet, identity)
+    if not packet.visited then
+        local first = first_copies[identity]
+        if first == nil then
+            first_copies[identity] = packet.number
+        else
+            copies[packet.number] = first
+        end
+    end
+    local first = copies[packet.number]
+    if first ~= nil then
+        tree:add(f.first_copy, first):set_generated()
+        tree:add_proto_expert_info(duplicate, string.format("The same as packet %d", first))
+    end
+end
+
+local function has(flags, bit)
+    return math.floor(flags / bit) % 2 == 1
+end
 
 local function flag_names(flags)
     local names = {}
@@ -121,8 +169,17 @@ function hopsum.dissector(buffer, packet, root)
     flag_item:add(f.stale, buffer(1, 1))
     flag_item:add(f.bypass, buffer(1, 1))
     flag_item:add(f.ecn, buffer(1, 1))
-    if flags % 2 == 1 then
-        flag_item:add_proto_expert_info(overflowed)
+    for bit, info in pairs({ [0x01] = overflowed, [0x02] = stale, [0x04] = bypass }) do
+        if has(flags, bit) then
+            flag_item:add_proto_expert_info(info)
+        end
+    end
+    if KINDS[kind] == nil then
+        tree:add_proto_expert_info(malformed, string.format("Kind %d: there is no such kind", kind))
+    end
+    local reduction = buffer(2, 1):bitfield(0, 4)
+    if REDUCTIONS[reduction] == nil then
+        tree:add_proto_expert_info(malformed, string.format("Reduction %d: there is none such", reduction))
     end
     tree:add(f.reduction, buffer(2, 1))
     tree:add(f.reserved, buffer(2, 1))
@@ -145,6 +202,11 @@ function hopsum.dissector(buffer, packet, root)
     if flags > 0 then
         summary = summary .. " [" .. flag_names(flags) .. "]"
     end
+    local key = string.format(
+        "%d/%d/%d", buffer(4, 2):uint(), buffer(6, 1):uint(), buffer(16, 4):uint())
+    tree:add(f.key, key):set_generated()
+    add_copy(tree, packet, table.concat({ kind, key, buffer(8, 2):uint(), buffer(10, 2):uint(),
+        buffer(12, 2):uint(), hops, flags, tostring(packet.src), tostring(packet.dst) }, " "))
     packet.cols.protocol = "hopsum"
     packet.cols.info = summary
     tree:append_text(", " .. summary)
