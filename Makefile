@@ -12,7 +12,7 @@ FRAMES ?= 1000000
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup system test-tools images wheels build run test test-fast test-slow fuzz bench bench-collectives bench-planning bench-jobs lint format stop clean
+.PHONY: help setup system test-tools images wheels docs build run test test-fast test-slow fuzz bench bench-collectives bench-planning bench-jobs lint format stop clean
 
 help:  ## print this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' Makefile
@@ -48,6 +48,9 @@ images: setup  ## take the pictures of the dashboard that the documents show (as
 
 wheels: setup  ## build the wheels of hopsum and p4switch into dist/
 	@tools/build-wheels dist
+
+docs: setup  ## build the documentation's site in build/site, with all links checked
+	$(BIN)/python -m mkdocs build --strict --quiet
 
 build: setup  ## compile the P4 program (with p4c too where it is installed)
 	@mkdir -p build

@@ -74,7 +74,8 @@ def trace_svg(trace: FragmentTrace) -> str:
             parts.append(f'<text x="{end:g}" y="{y + 4}" fill="{LOST}">✕</text>')
         says = f"{1e3 * (hop.sent - start):.3f} ms  {hop.label()}{_result(hop)}"
         parts.append(
-            f'<text x="{max(first, last) + 8}" y="{y + 4}" fill="#212529">{escape(says)}</text>'
+            f'<text x="{max(first, last) + 8}" y="{y + 4}" fill="#212529" stroke="white" '
+            f'stroke-width="4" paint-order="stroke">{escape(says)}</text>'
         )
     return "\n".join([*parts, "</svg>"]) + "\n"
 

@@ -1,0 +1,68 @@
+"""Writes docs/figures.md, all tables of benchmarks/results: `python -m benchmarks.figures`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).with_name("results")
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "figures.md"
+HEAD = """# Figures
+
+All that the benchmarks have measured, from `benchmarks/results/*.json`;
+`python -m benchmarks.figures` writes this page. Names of columns are those of the files. The README
+has the few that matter most.
+"""
+TARGETS = {
+    "collectives": "bench-collectives",
+    "flow-level": "bench-collectives",
+    "job-completion": "bench-jobs",
+    "planning": "bench-planning",
+    "embedding": "bench-planning",
+    "in-network": "bench-planning",
+}
+"""What measures the files that begin so; `make bench` the others."""
+
+
+def figures_page(results: Path = RESULTS) -> str:
+    """Return the page, in Markdown, of the results in a folder."""
+    parts = [HEAD]
+    for file in sorted(results.glob("*.json")):
+        content = json.loads(file.read_text())
+        parts.append("\n".join(_section(file.stem, content["machine"], content["rows"])))
+    return "\n".join(parts)
+
+
+def _section(name: str, machine: dict[str, Any], rows: list[dict[str, Any]]) -> Iterator[str]:
+    target = next((make for start, make in TARGETS.items() if name.startswith(start)), "bench")
+    yield f"## {name}\n"
+    where = ", ".join(f"{key} {_cell(value)}" for key, value in machine.items())
+    yield f"`make {target}`; {where}.\n"
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    yield f"| {' | '.join(column.replace('_', ' ') for column in columns)} |"
+    yield f"|{' --- |' * len(columns)}"
+    for row in rows:
+        yield f"| {' | '.join(_cell(row.get(column)) for column in columns)} |"
+    yield ""
+
+
+def _cell(value: Any) -> str:
+    match value:
+        case None:
+            return ""
+        case bool():
+            return "yes" if value else "no"
+        case int():
+            return f"{value:,}"
+        case float():
+            return f"{value:,.0f}" if value >= 1e6 and value.is_integer() else f"{value:.4g}"
+        case list():
+            return ", ".join(map(_cell, value))
+        case _:
+            return str(value).replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    PAGE.write_text(figures_page())

@@ -1,0 +1,41 @@
+"""The documentation as a site: it builds without a warning, and its figures are those measured."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.figures import PAGE, figures_page
+from tests.support.paths import ROOT
+
+
+@pytest.mark.slow
+def test_it_builds_with_all_links(tmp_path: Path) -> None:
+    pytest.importorskip("material", reason="needs mkdocs-material: `make setup`")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    page = (tmp_path / "lessons" / "2-sum.html").read_text()
+    assert "Sum on one switch" in page
+    # It is read without a network.
+    assert not re.findall(r'<(?:script|link)[^>]+(?:src|href)="https?://[^"]+\.(?:js|css)"', page)
+
+
+def test_the_figures_page_is_that_of_the_results() -> None:
+    assert PAGE.read_text() == figures_page(), "run `python -m benchmarks.figures`"
+
+
+def test_links_of_the_documents_lead_to_files() -> None:
+    """The files that are no pages of the site too: README, CONTRIBUTING and CHANGELOG."""
+    documents = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    missing = [
+        f"{document.name}: {target}"
+        for document in documents
+        for target in re.findall(r"\]\(([^)#\s]+)", document.read_text())
+        if "://" not in target and not (document.parent / target).exists()
+    ]
+    assert not missing

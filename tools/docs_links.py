@@ -1,0 +1,31 @@
+"""Hook of mkdocs: links to files of the repository that are no pages of the site.
+
+They become the name of the file; one that is not there ends the build.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.exceptions import PluginError
+
+ROOT = Path(__file__).resolve().parents[1]
+LINK = re.compile(r"\[([^\]]+)\]\((\.\./[^)#\s]+)(#[^)\s]*)?\)")
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Return the page's text with these links replaced. Raises PluginError."""
+    folder = (ROOT / "docs" / page.file.src_uri).parent
+
+    def replace(link: re.Match[str]) -> str:
+        target = (folder / link[2]).resolve()
+        if not target.exists():
+            raise PluginError(f"{page.file.src_uri}: {link[2]}: there is no such file")
+        if target.is_relative_to(ROOT / "docs"):
+            return link[0]
+        name = target.relative_to(ROOT)
+        return f"`{name}`" if link[1] in (name.name, f"`{name}`") else f"{link[1]} (`{name}`)"
+
+    return LINK.sub(replace, markdown)
