@@ -29,7 +29,6 @@ from cli.experiment.description import Engine
 from controller.jobs.priorities import ONE_LEVEL
 from controller.jobs.settings import ClusterSettings
 from controller.jobs.sharing import SharingPolicy
-from files.output import make_folder
 from network.loaders import load_network
 from network.model import Network
 from planning.model.stack_depth import stack_depth
@@ -171,5 +170,7 @@ def cluster(
     )
     settings = _settings(loaded, lanes, max_hops, priorities, quota, loss)
     if pcap is not None:
-        make_folder(pcap)
+        from cli.experiment.captured_trace import prepare_captures
+
+        prepare_captures(loaded, pcap)
     run_emulated_cluster(loaded, engine, settings, tell, web_option(dashboard, web), pcap)

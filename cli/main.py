@@ -82,6 +82,10 @@ COMMANDS = {
         "cli.controller_commands:why_stuck",
         "Say which child is missing at which switch, for every fragment that waits.",
     ),
+    "trace": Command(
+        "cli.trace_command:trace",
+        "Say which frames of a fragment crossed which links, and when, from capture files.",
+    ),
     "schedule": Command(
         "cli.schedule_commands:app", "Collectives as schedules: make, check, draw."
     ),

@@ -61,7 +61,7 @@ class FragmentTrace:
 
     def left(self, time: float, source: str, target: str, frame: bytes, lost: bool) -> None:
         """See `Observer`."""
-        hop = self._hop(frame)
+        hop = self.hop_of(frame)
         if hop is None or len(self.hops) >= MOST_STEPS:
             return
         if not lost:
@@ -89,8 +89,8 @@ class FragmentTrace:
         counted = tuple(outcome for outcome in Outcome if after[outcome] > before[outcome])
         self.hops[number] = replace(self.hops[number], outcomes=counted)
 
-    def _hop(self, frame: bytes) -> Hop | None:
-        """Return what a frame says of itself, if it is of the fragment."""
+    def hop_of(self, frame: bytes) -> Hop | None:
+        """Return what a frame says of itself, without ends and times; None: of another fragment."""
         size = frame_bytes(0, 0)
         raw = np.frombuffer(frame[:size], dtype=np.uint8)[None, :]
         if len(frame) < size or not is_hopsum(raw)[0]:

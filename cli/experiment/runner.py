@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cli.experiment.captured_trace import prepare_captures
 from cli.experiment.description import Experiment, ExperimentError, WorldKind
 from cli.experiment.prepare import Prepared, prepare
 from cli.experiment.result import Measured, Report
 from cli.experiment.session import Progress, no_progress
-from files.output import make_folder
 
 if TYPE_CHECKING:
     from controller.web.recording import Recording
@@ -43,7 +43,7 @@ def run_experiment(
         )
     prepared = prepare(experiment)
     if pcap is not None:
-        make_folder(pcap)
+        prepare_captures(prepared.network, pcap)
     report = Report(
         prepared.experiment, prepared.tensor_elements, prepared.predicted, forms=prepared.forms
     )

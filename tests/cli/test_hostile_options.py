@@ -57,6 +57,7 @@ BASES: dict[str, list[str]] = {
     "hopsum stats": NOWHERE,
     "hopsum slots": ["s1", *NOWHERE],
     "hopsum why-stuck": ["1", *NOWHERE],
+    "hopsum trace": ["folder", "3"],
     "hopsum shell": ["s1", *NOWHERE],
     "hopsum-agent serve": [
         *("--controller", "unix:/nowhere/controller", "--host", "h1", "--interface", "nonesuch"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -171,11 +172,18 @@ def test_a_run_in_mininet_is_captured(tmp_path: Path, monkeypatch: pytest.Monkey
     )  # fmt: skip
     assert done.exit_code == 0, done.output
     assert_captured(folder)
+    # `hopsum trace` reads them too.
+    traced = CliRunner().invoke(app, ["trace", str(folder), "3", "--json"])
+    ways = {(hop["source"], hop["target"], hop["weight"]) for hop in json.loads(traced.stdout)}
+    assert ways == {
+        ("h1", "s1", 1), ("h2", "s1", 1), ("s1", "ps", 2), ("ps", "s1", 2), ("s1", "h1", 2),
+        ("s1", "h2", 2),
+    }  # fmt: skip
 
 
 def assert_captured(folder: Path) -> None:
     """All 8 fragments of 2 workers are in the files of a switch's ports, and as many sums."""
-    names = {file.name for file in folder.iterdir()}
+    names = {file.name for file in folder.glob("*.pcap")}
     assert names == {f"s1-eth{port}_{way}.pcap" for port in (1, 2, 3) for way in ("in", "out")}
     for name, kind, weight in (
         ("s1-eth1_in", 1, 1), ("s1-eth2_in", 1, 1), ("s1-eth3_out", 1, 2), ("s1-eth1_out", 3, 2),

@@ -9,10 +9,12 @@ from xml.etree import ElementTree
 import pytest
 from typer.testing import CliRunner
 
+from cli.experiment.captured_trace import CaptureError, captured_trace, prepare_captures
 from cli.experiment.description import Experiment, ExperimentError
 from cli.experiment.runner import run_experiment
 from cli.main import app
 from cli.reports.fragment_trace import trace_lines, trace_svg
+from network.loaders import load_network
 from protocol.errors import InputError
 from protocol.outcomes import Outcome
 from simulation.fragment_trace import FragmentTrace, Hop
@@ -88,3 +90,47 @@ def test_the_command_prints_and_draws(tmp_path: Path) -> None:
     refused = CliRunner().invoke(app, [*base, "--trace-fragment", "3", "--world", "mininet"])
     assert isinstance(refused.exception, ExperimentError)
     assert "virtual time only" in str(refused.exception)
+
+
+def test_captures_tell_the_same(tmp_path: Path) -> None:
+    """What goes to a host, or comes from one, is seen by its switch alone."""
+    experiment = replace(SMALL, topology="leaf-spine:2x2", workers=4, loss=0.2)
+    trace = FragmentTrace(3)
+    run_experiment(experiment, pcap=tmp_path, trace=trace)
+    found = captured_trace(tmp_path, 3, 1)
+    between = [replace(hop, outcomes=()) for hop in trace.hops if is_between_switches(hop)]
+    assert any(hop.arrived is None for hop in between)
+
+    def rounded(hops: list[Hop]) -> list[tuple[object, ...]]:
+        return sorted(
+            (hop.source, hop.target, round(hop.sent, 6), hop.label(), hop.arrived is None)
+            for hop in hops
+        )
+
+    assert rounded([hop for hop in found.hops if is_between_switches(hop)]) == rounded(between)
+    to_switch = [h for h in trace.hops if h.source.startswith("h") and h.arrived is not None]
+    from_host = [hop for hop in found.hops if hop.source.startswith("h")]
+    assert [round(h.sent, 6) for h in from_host] == sorted(
+        round(h.arrived or 0, 6) for h in to_switch
+    )
+    done = CliRunner().invoke(app, ["trace", str(tmp_path), "3", "--svg", str(tmp_path / "w.svg")])
+    assert done.exit_code == 0, done.output
+    assert list(trace_lines(found)) == done.stdout.splitlines()
+    ElementTree.fromstring((tmp_path / "w.svg").read_text())
+
+
+def is_between_switches(hop: Hop) -> bool:
+    return hop.source[0] in "ls" and hop.target[0] in "ls"
+
+
+def test_folders_without_captures(tmp_path: Path) -> None:
+    with pytest.raises(CaptureError, match="expected a folder that `hopsum run --pcap`"):
+        captured_trace(tmp_path, 3, 1)
+    prepare_captures(load_network("star:2"), tmp_path)
+    with pytest.raises(CaptureError, match=r"s1-eth1_in.pcap: cannot be read"):
+        captured_trace(tmp_path, 3, 1)
+    for port in (1, 2, 3):
+        for way in ("in", "out"):
+            (tmp_path / f"s1-eth{port}_{way}.pcap").write_bytes(b"nonsense")
+    with pytest.raises(CaptureError, match="not a pcap file"):
+        captured_trace(tmp_path, 3, 1)

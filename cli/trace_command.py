@@ -1,0 +1,42 @@
+"""`hopsum trace`: the way of one fragment, from the capture files of a run or a cluster."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cli.command_options import JsonOption, print_json
+from controller.jobs.job_state import LAST_JOB
+from files.output import check_writable, write_file
+
+LAST_FRAGMENT = 0xFFFF_FFFF
+
+
+def trace(
+    folder: Annotated[Path, typer.Argument(help="Folder that --pcap has written.")],
+    fragment: Annotated[
+        int, typer.Argument(min=0, max=LAST_FRAGMENT, help="Number of the fragment.")
+    ],
+    job: Annotated[int, typer.Option(min=0, max=LAST_JOB, help="Number of the job.")] = 1,
+    svg: Annotated[
+        Path | None, typer.Option(help="Draw it as a sequence diagram, in this file.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Say which frames of a fragment crossed which links, and when, from capture files."""
+    if svg is not None:
+        check_writable(svg)
+    from cli.experiment.captured_trace import captured_trace
+    from cli.reports.fragment_trace import trace_lines, trace_svg
+
+    found = captured_trace(folder, fragment, job)
+    if svg is not None:
+        write_file(svg, trace_svg(found))
+    if as_json:
+        print_json([asdict(hop) for hop in found.hops])
+        return
+    for line in trace_lines(found):
+        typer.echo(line)
