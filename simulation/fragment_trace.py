@@ -52,7 +52,7 @@ class FragmentTrace:
     fragment: int
     job: int = 1
     hops: list[Hop] = field(default_factory=list)
-    """In the order in which they were sent."""
+    """In the order in which they were queued."""
     _flying: defaultdict[tuple[str, bytes], deque[int]] = field(
         default_factory=lambda: defaultdict(deque)
     )

@@ -17,14 +17,15 @@ UP, DOWN, LOST = "#0b7285", "#5f3dc4", "#c92a2a"
 
 def trace_lines(trace: FragmentTrace) -> Iterator[str]:
     """Return a line for each frame: when it left and arrived, what it was, what came of it."""
-    if not trace.hops:
+    hops = _in_order(trace)
+    if not hops:
         yield f"no frame of fragment {trace.fragment} of job {trace.job} was sent"
         return
-    start = trace.hops[0].sent
+    start = hops[0].sent
     yield f"fragment {trace.fragment} of job {trace.job}; milliseconds from its first frame"
-    width = max(len(f"{hop.source} -> {hop.target}") for hop in trace.hops)
-    trees = len({hop.tree for hop in trace.hops}) > 1
-    for hop in trace.hops:
+    width = max(len(f"{hop.source} -> {hop.target}") for hop in hops)
+    trees = len({hop.tree for hop in hops}) > 1
+    for hop in hops:
         ends = f"{hop.source} -> {hop.target}"
         arrival = "     lost" if hop.arrived is None else f"{1e3 * (hop.arrived - start):9.3f}"
         tree = f"tree {hop.tree}: " if trees else ""
@@ -34,6 +35,11 @@ def trace_lines(trace: FragmentTrace) -> Iterator[str]:
         )
 
 
+def _in_order(trace: FragmentTrace) -> list[Hop]:
+    """Return the frames as they left; one that waits in a queue is noted before it leaves."""
+    return sorted(trace.hops, key=lambda hop: hop.sent)
+
+
 def _result(hop: Hop) -> str:
     words = ", ".join(outcome.name.lower().replace("_", " ") for outcome in hop.outcomes)
     return f"; {hop.target}: {words}" if words else ""
@@ -41,7 +47,7 @@ def _result(hop: Hop) -> str:
 
 def trace_svg(trace: FragmentTrace) -> str:
     """Return a sequence diagram: a column a node, a row a frame, time from top to bottom."""
-    hops = trace.hops[:MOST_ROWS]
+    hops = _in_order(trace)[:MOST_ROWS]
     names = _columns(hops)
     x = {name: COLUMN // 2 + COLUMN * place for place, name in enumerate(names)}
     width, height = max(COLUMN * (len(names) + 2), 400), TOP + ROW * (len(hops) + 1)

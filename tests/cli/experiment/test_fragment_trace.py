@@ -67,6 +67,14 @@ def test_watching_changes_nothing() -> None:
     assert seen.to_dict() == run_experiment(experiment).to_dict()
 
 
+def test_times_go_on() -> None:
+    trace = FragmentTrace(3)
+    run_experiment(replace(SMALL, topology="leaf-spine:2x2", workers=4), trace=trace)
+    times = [float(line.split()[0]) for line in list(trace_lines(trace))[1:]]
+    assert times[0] == 0.0
+    assert times == sorted(times)
+
+
 def test_words_for_a_frame() -> None:
     hop = Hop("h1", "s1", 0.0, None, "contribution", 0, 1, 7, 1, ("bypass",))
     assert hop.label() == "contribution of worker 7, weight 1 [bypass]"
