@@ -21,7 +21,6 @@ from controller.api.serving import known_at, serve_cluster
 from controller.dataplane.driver import Driver, SwitchTarget
 from controller.dataplane.pipeline import Pipeline
 from controller.jobs.cluster import Cluster
-from controller.jobs.priorities import ONE_LEVEL
 from controller.jobs.settings import ClusterSettings
 from mininet_topos.addresses import grpc_address
 from mininet_topos.emulation import Emulation
@@ -84,8 +83,7 @@ def run_emulated_cluster(
             await _interrupted()
 
     pipeline = pipeline_for(network, engine, settings)
-    levels = settings.priorities != ONE_LEVEL
-    with Emulation(network, engine=engine.value, priorities=levels) as emulation:
+    with Emulation(network, engine=engine.value) as emulation:
         asyncio.run(with_running_cluster(emulation, pipeline, settings, tell, serve))
 
 
