@@ -244,7 +244,7 @@ def emulated(mix: Mix = EIGHT, ways: Sequence[Way] = tuple(Way), seed: int = 1) 
     measured: dict[Way, list[Measured]] = {}
     with (
         tempfile.TemporaryDirectory(prefix="hopsum-") as folder,
-        Emulation(network, priorities=True) as emulation,
+        Emulation(network) as emulation,
     ):
         for way in ways:
 

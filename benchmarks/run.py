@@ -51,6 +51,13 @@ def simulation(seconds: float, folder: Path) -> Rows:
     return [measure("star:8", 8, 500_000), measure("fat-tree:4", 8, 500_000)]
 
 
+def loss(seconds: float, folder: Path) -> Rows:
+    """Return what losses cost in virtual time, at random and in bursts."""
+    from benchmarks.loss import CASES, measure
+
+    return [row for case in CASES for row in measure(*case)]
+
+
 def coordination(seconds: float, folder: Path) -> Rows:
     """Agreeing on operators: tree of controllers and central coordinator, in virtual time."""
     from benchmarks.coordination import measure
@@ -83,6 +90,7 @@ def flow_level(seconds: float, folder: Path) -> Rows:
 
 BENCHMARKS: dict[str, tuple[bool, Callable[[float, Path], Rows]]] = {
     "simulation": (False, simulation),
+    "loss": (False, loss),
     "coordination": (False, coordination),
     "level-wise": (False, level_wise),
     "switch": (True, switch),

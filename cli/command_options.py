@@ -68,7 +68,8 @@ WindowOption = Annotated[
     typer.Option(
         min=1,
         max=MOST_WINDOW,
-        help="Fragments in flight on a tree, a power of two; default: what slots and engine allow.",
+        help="Slots of a tree at a switch, a power of two; half as many fragments are in flight. "
+        "Default: what slots and engine allow.",
     ),
 ]
 MaxHopsOption = Annotated[

@@ -74,7 +74,9 @@ def simulate(
     level_wise_form: LevelWiseFormOption = Shape.AUTO,
     siblings: SiblingsOption = None,
     lanes: Annotated[int, typer.Option(help="Values a packet.")] = 256,
-    window: Annotated[int | None, typer.Option(help="Fragments in flight.")] = None,
+    window: Annotated[
+        int | None, typer.Option(help="Slots of a tree; half as many fragments are in flight.")
+    ] = None,
     dtype: Annotated[DataType, typer.Option(help="Element type.")] = DataType.FLOAT32,
     block: Annotated[
         str | None, typer.Option(help="Bytes that agents pass on at once; default: a TCP segment.")

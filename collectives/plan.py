@@ -76,6 +76,11 @@ class TreePlan:
         """Whether workers flag every contribution bypass."""
         return bool(self.up) and self.up[0][-1].fan_in == 0
 
+    @property
+    def hop_by_hop(self) -> bool:
+        """Whether every switch on the workers' paths sums, so that each link repairs its losses."""
+        return not self.singles and all(hop.aggregate for stack in self.up for hop in stack[:-1])
+
 
 @dataclass(frozen=True, slots=True)
 class HostPart:
@@ -107,11 +112,11 @@ class HostPart:
 class JobPlan:
     """The whole plan of a job in one epoch. Worker number w is host `workers[w]`.
 
-    Job and epoch start at 1; a pair of them is never used twice. `window` (fragments in flight on a
-    tree, a power of two) is fixed for the job's life. `host_parts`: what hosts sum among themselves
-    of every tensor, with trees or without. These, and the trees' shares, say how a tensor is cut:
-    that is fixed too, but for the boundaries after every `period` tensors (2 or more; 0: there are
-    none), where the agents ask the controller (`controller.jobs.reoptimizer`).
+    Job and epoch start at 1; a pair of them is never used twice. `window` (slots of a tree at a
+    switch, a power of two) is fixed for the job's life. `host_parts`: what hosts sum among
+    themselves of every tensor, with trees or without. These, and the trees' shares, say how a
+    tensor is cut: that is fixed too, but for the boundaries after every `period` tensors (2 or
+    more; 0: there are none), where the agents ask the controller (`controller.jobs.reoptimizer`).
     """
 
     job: int
@@ -124,6 +129,15 @@ class JobPlan:
     reduction: Reduction = Reduction.SUM
     host_parts: tuple[HostPart, ...] = ()
     period: int = 0
+
+    @property
+    def in_flight(self) -> int:
+        """Fragments in flight on a tree: half of its slots.
+
+        So a slot is used again only when all workers have its result, and answers until then
+        whoever missed it (the two pools of SwitchML, NSDI 2021). With one slot there is one.
+        """
+        return max(1, self.window // 2)
 
     @property
     def cut(self) -> tuple[tuple[float, ...], tuple[HostPart, ...]]:

@@ -16,10 +16,12 @@ from protocol.wire import (
     IPV4_BYTES,
     LANE_BYTES,
     UDP_BYTES,
+    VERSION,
     Address,
     Flag,
     Header,
     Hop,
+    Kind,
     frame_bytes,
     frame_template,
     ipv4_checksum,
@@ -61,11 +63,11 @@ _IDENTITY = {
     "job": (46, 2),
     "tree": (48, 1),
     "hops": (49, 1),
-    "lane_count": (56, 2),
 }
 """Offset and size of what makes a frame one of a stream's."""
 _EPOCH_AT = HEADER_START + 8
 _WEIGHT_AT = HEADER_START + 12
+_SEQUENCE_AT = HEADER_START + 14
 
 
 def some(mask: NDArray[np.bool_]) -> bool:
@@ -111,6 +113,11 @@ def weights_of(frames: Frames) -> NDArray[np.int64]:
     return frames[:, _WEIGHT_AT : _WEIGHT_AT + 2].view(_U16)[:, 0].astype(np.int64)
 
 
+def sequences_of(frames: Frames) -> NDArray[np.int64]:
+    """Sequence numbers on the link."""
+    return frames[:, _SEQUENCE_AT : _SEQUENCE_AT + 2].view(_U16)[:, 0].astype(np.int64)
+
+
 def children_of(frames: Frames) -> NDArray[np.int64]:
     """Child indices in the first stack entry."""
     return (frames[:, STACK_START] & 0x3F).astype(np.int64)
@@ -138,11 +145,26 @@ def mark(frames: Frames, tos: int) -> None:
     frames[..., _CHECKSUM_AT + 1] = checksum & 0xFF
 
 
+def number(frames: Frames, sequences: NDArray[np.int64], flags: np.uint8) -> None:
+    """Give frames sequence numbers (n,), and flags that say so, on top of those they have."""
+    frames[:, _SEQUENCE_AT : _SEQUENCE_AT + 2].view(_U16)[:, 0] = sequences
+    frames[:, _FLAGS_AT] |= flags
+
+
+def sent_back(frames: Frames, kind: Kind) -> Frames:
+    """Return copies of frames as another kind, from their destination to their source."""
+    back = frames.copy()
+    back[:, 0:6], back[:, 6:12] = frames[:, 6:12], frames[:, 0:6]
+    back[:, 26:30], back[:, 30:34] = frames[:, 30:34], frames[:, 26:30]
+    back[:, _KIND_AT] = VERSION << 4 | kind
+    return back
+
+
 class Matcher:
     """Tells a stream's frames from others', and the plain ones from those to look at closely.
 
-    A frame belongs when its lengths, ports, version, reduction, number of hops, job, tree and
-    lanes are those of `template` and its kind is the template's (with `either_result`: RESULT or
+    A frame belongs when its lengths, ports, version, reduction, number of hops, job and tree are
+    those of `template` and its kind is the template's (with `either_result`: RESULT or
     REPLICATED). It is plain when, on top, it is of the template's epoch, has no flag of
     `unusual_flags`, and (with `weighed`) the template's weight.
     """
@@ -256,5 +278,5 @@ def address_of(network: Network, host: str) -> Address:
 
 UNUSUAL_UPWARD = int(Flag.STALE | Flag.BYPASS)
 """Flags that make a contribution more than a sum to add."""
-UNUSUAL_DOWNWARD = 0xFF & ~int(Flag.ECN)
+UNUSUAL_DOWNWARD = 0xFF & ~int(Flag.ECN | Flag.SEQUENCED | Flag.REPAIR)
 """Flags that make a result more than one to take."""

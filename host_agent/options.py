@@ -16,6 +16,10 @@ class WorkerStatistics:
     """Fragments sent again, bypassed ones and those after a new epoch included."""
     fast_retransmissions: int = 0
     """Those of the retransmissions that results of later sendings asked for."""
+    repaired: int = 0
+    """Those of the retransmissions that a neighbour asked for: lost on the link to it."""
+    requests: int = 0
+    """Results asked for again, lost on the link from the neighbour."""
     probes: int = 0
     """Those of the retransmissions that were sent into a silence."""
     timeouts: int = 0

@@ -24,6 +24,12 @@ LEAST_PATIENCE = 1e-4
 """Seconds that an overtaken fragment is waited for at least."""
 SPREAD = 0.25
 """Share of a round trip over which the workers' retransmissions of one fragment are spread."""
+LINK_PATIENCE = 2.0
+"""Smoothed round trips that an overtaken fragment is waited for where links repair their losses:
+requests between neighbours have failed by then."""
+STEADY_PROBES = 8
+"""So many probes in a row are not further apart than the first, and no timeout comes before them,
+where links repair their losses: a probe shows a gap, however many were lost in a row."""
 PROBE_FRAGMENTS = 4
 """So many fragments, the last sent, ask into a silence."""
 
@@ -75,6 +81,7 @@ class Recovery:
         self._quiet = np.zeros(window, dtype=np.bool_)
         self._overtaken_at = np.full(window, NEVER)
         self._share = np.zeros(window)
+        self._link_patience = 0.0
         self._next = 0
         self._newest = -1
         self._void = -1
@@ -86,8 +93,12 @@ class Recovery:
         self._min_probe = min_probe
         self._max_probe = max_probe
 
-    def join(self, worker: int, workers: int) -> None:
-        """Take a number among the workers, for turns at repairing what all of them miss."""
+    def join(self, worker: int, workers: int, *, hop_by_hop: bool) -> None:
+        """Take a number among the workers, for turns at repairing what all of them miss.
+
+        `hop_by_hop`: links repair their losses, see `LINK_PATIENCE`.
+        """
+        self._link_patience = LINK_PATIENCE if hop_by_hop else 0.0
         turns = (np.arange(len(self._share)) + worker) % workers
         self._share = SPREAD * turns / workers
 
@@ -151,7 +162,7 @@ class Recovery:
         since = np.minimum(self._overtaken_at[slots], now)
         self._overtaken_at[slots] = since
         patience = np.where(behind[overtaken] >= REORDERING_DEGREE, 0.25, 1.0) * self._shortest
-        patience += self._share[slots] * (self._round_trip.smoothed or 0.0)
+        patience += (self._share[slots] + self._link_patience) * (self._round_trip.smoothed or 0.0)
         until = since + np.maximum(patience, LEAST_PATIENCE)
         over = until <= now
         self.due = float(until[~over].min(initial=NEVER))
@@ -161,10 +172,19 @@ class Recovery:
     @property
     def probe_due(self) -> float:
         """When a silence is long enough for a probe, if anything is in flight."""
-        if self._shortest == NEVER:
-            return NEVER
-        patience = max(self._min_probe, 2 * self._shortest) * 2.0**self._probes
+        shortest = self._shortest
+        if shortest == NEVER:
+            if not self._link_patience:
+                return NEVER
+            shortest = self._round_trip.timeout / 2
+        doublings = max(0, self._probes - STEADY_PROBES) if self._link_patience else self._probes
+        patience = max(self._min_probe, 2 * shortest) * 2.0**doublings
         return max(self._progress.at, self._last_sent_at) + min(patience, self._max_probe)
+
+    @property
+    def probes_steadily(self) -> bool:
+        """Whether probes ask into the silence, so that a timeout has nothing to add."""
+        return self._link_patience > 0 and self._probes < STEADY_PROBES
 
     def probe(self, in_flight: NDArray[np.intp]) -> NDArray[np.intp]:
         """Return the slots to send again into a silence; the next probe waits twice as long."""

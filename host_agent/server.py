@@ -20,17 +20,23 @@ from host_agent.codec import (
     exponents_of,
     flags_of,
     fragments_of,
+    mark,
+    number,
     raw_lanes,
+    sent_back,
+    sequences_of,
     some,
     tos_of,
     weights_of,
     workers_of,
 )
 from host_agent.job import check_job, check_same_job
+from host_agent.sequencing import Arrivals, SentLog
 from network.model import Network
 from protocol.wire import (
     REPLICATED_IP,
     REPLICATED_MAC,
+    URGENT,
     Address,
     Flag,
     Header,
@@ -45,6 +51,8 @@ _EMPTY = -1
 _NO_WEIGHT = -1
 """Of child numbers that no child has: equal to the weight of no packet."""
 _OVERFLOW = np.uint8(Flag.OVERFLOW)
+_SEQUENCED = np.uint8(Flag.SEQUENCED)
+_REPAIR = np.uint8(Flag.REPAIR)
 _SUMMED = np.uint8(Flag.OVERFLOW | Flag.ECN)
 """Flags of a contribution that its sum has as well."""
 
@@ -69,6 +77,10 @@ class ServerStatistics:
     """Frames sent for them at their completion."""
     answered: int = 0
     """Packets of finished fragments answered from the history."""
+    requests: int = 0
+    """Sums asked for again, lost on the link from the neighbour."""
+    repaired: int = 0
+    """Results sent again because the neighbour asked: lost on the link to it."""
     stale: int = 0
     """Questions about fragments that are not finished: ignored."""
     older: int = 0
@@ -104,7 +116,7 @@ class Server:
         check_job(plan)
         self._network = network
         self.statistics = ServerStatistics()
-        window = plan.window
+        window = plan.in_flight
         self._window = window
         self._lanes = plan.lanes
         self._combine_and = plan.reduction is Reduction.AND
@@ -127,6 +139,8 @@ class Server:
         self._done_lanes = raw_lanes(plan.lanes, window)
         self._done_code = np.zeros(window, dtype=np.uint8)
         self._done_flags = np.zeros(window, dtype=np.uint8)
+        self._done_number = np.full(window, _EMPTY, dtype=np.int64)
+        self._sent_log = SentLog(window)
         self._bind(plan, tree)
 
     def _bind(self, plan: JobPlan, tree_number: int) -> None:
@@ -144,6 +158,10 @@ class Server:
         self._sizes = np.full(max(64, len(groups)), _NO_WEIGHT, dtype=np.int64)
         self._sizes[: len(groups)] = [size or _NO_WEIGHT for size in groups]
         self._all_single = tree.singles
+        self._sent_log.restart()
+        self._done_number[:] = _EMPTY
+        self._arrivals = [Arrivals() for _ in self._sizes]
+        self._replicates = plan.results is Results.REPLICATED
         self._child_of = np.full(workers, _EMPTY, dtype=np.int64)
         for child, covered in enumerate(tree.server_children):
             self._child_of[list(covered)] = child
@@ -177,7 +195,7 @@ class Server:
                 own,
                 address_of(self._network, name),
                 header(Kind.RESULT, worker),
-                tree.down[worker],
+                self._down_stack(worker),
                 plan.lanes,
                 self._tos,
             )
@@ -185,24 +203,41 @@ class Server:
         ]
         group = Address(REPLICATED_MAC, REPLICATED_IP)
         self._replicated = Form(own, group, header(Kind.REPLICATED), (), plan.lanes, self._tos)
+        request = Form(own, own, header(Kind.REQUEST), (), plan.lanes)
+        self._asked = Matcher(request.template, unusual_flags=0)
+
+    def _down_stack(self, worker: int) -> tuple[Hop, ...]:
+        """Stack of an answer to one worker: where results are replicated, only those clear."""
+        stack = self.tree.down[worker]
+        return tuple(replace(hop, clear=False) for hop in stack) if self._replicates else stack
 
     # -- frames and time
 
     def receive(self, frames: Frames, now: float) -> None:
         """Take in frames (n, length), of any kind and content."""
         statistics = self.statistics
+        if frames.shape[1] == self._replicated.length:
+            self._answer_requests(frames)
+            return
         if not self._matcher.all_plain(frames):
             frames = self._sift(frames, now)
             if not len(frames):
                 return
         else:
             statistics.received += len(frames)
-        self.mark(int(tos_of(frames)[-1]))
+        self.mark(int(tos_of(frames)[-1]) & ~URGENT)
+        self._ask_for_gaps(frames)
         fragments = fragments_of(frames)
         slots = fragments & (self._window - 1)
         finished = self._done[slots] == fragments
         if some(finished):
-            self._answer(slots[finished], workers_of(frames)[finished])
+            flags = flags_of(frames)
+            again = finished & ((flags & _REPAIR) == 0)
+            by_links = again & ((flags & _SEQUENCED) != 0) & self._replicates
+            if some(by_links):
+                self._repeat(np.unique(slots[by_links]))
+                again &= ~by_links
+            self._answer(slots[again], workers_of(frames)[again])
             rest = ~finished
             frames, fragments, slots = frames[rest], fragments[rest], slots[rest]
             if not len(frames):
@@ -387,12 +422,60 @@ class Server:
                 self._singles.pop(int(slot), None)
         self.statistics.results += len(slots)
         self.statistics.overflowed += int(np.count_nonzero(flags & _OVERFLOW))
-        forms = [self._replicated] if self.plan.results is Results.REPLICATED else self._unicast
-        for form in forms:
+        self._done_number[slots] = self._sent_log.number(fragments) if self._replicates else _EMPTY
+        for form in [self._replicated] if self._replicates else self._unicast:
             frames = form.make(fragments, codes, flags)
             form.raw(frames)[...] = raw
+            if self._replicates:
+                number(frames, self._done_number[slots], _SEQUENCED)
             self._output.append(frames)
             self.statistics.result_frames += len(frames)
+
+    # -- losses on the link
+
+    def _ask_for_gaps(self, frames: Frames) -> None:
+        """Ask children for sums that were lost on the link from them."""
+        flags = flags_of(frames)
+        sequenced = (flags & _SEQUENCED) != 0
+        if not some(sequenced):
+            return
+        children = children_of(frames)
+        for child in np.unique(children[sequenced]).tolist():
+            rows = np.flatnonzero(sequenced & (children == child))
+            missing = self._arrivals[child].take(
+                sequences_of(frames[rows]), (flags[rows] & _REPAIR) != 0
+            )
+            if missing:
+                requests = sent_back(np.repeat(frames[rows[-1:]], len(missing), 0), Kind.REQUEST)
+                flags_of(requests)[...] = 0
+                number(requests, np.array(missing), _SEQUENCED)
+                mark(requests, self._tos | URGENT)
+                self.statistics.requests += len(requests)
+                self._output.insert(0, requests)
+
+    def _answer_requests(self, frames: Frames) -> None:
+        """Send results again that were lost on the link to whoever asks."""
+        plain, _ = self._asked.sift(frames)
+        self.statistics.foreign += len(frames) - int(plain.sum())
+        _, fragments = self._sent_log.find(sequences_of(frames[plain]))
+        slots = fragments & (self._window - 1)
+        held = self._done[slots] == fragments
+        if some(held):
+            self._repeat(slots[held])
+
+    def _repeat(self, slots: NDArray[np.int64]) -> None:
+        """Send finished fragments to all again; who has them drops them."""
+        first = self._done_number[slots] == _EMPTY
+        if some(first):  # finished in an earlier epoch
+            self._done_number[slots[first]] = self._sent_log.number(self._done[slots[first]])
+        repairs = self._replicated.make(
+            self._done[slots], self._done_code[slots], self._done_flags[slots]
+        )
+        self._replicated.raw(repairs)[...] = self._done_lanes[slots]
+        number(repairs, self._done_number[slots], _SEQUENCED | _REPAIR)
+        mark(repairs, self._tos | URGENT)
+        self.statistics.repaired += len(repairs)
+        self._output.insert(0, repairs)
 
     # -- the rest
 

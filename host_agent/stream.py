@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from collectives.plan import JobPlan, TreePlan
+from collectives.plan import JobPlan, Results, TreePlan
 from host_agent.codec import (
     UNUSUAL_DOWNWARD,
     Form,
@@ -21,7 +21,10 @@ from host_agent.codec import (
     flags_of,
     fragments_of,
     mark,
+    number,
     raw_lanes,
+    sequences_of,
+    some,
     weights_of,
 )
 from host_agent.failure import JobFailed
@@ -30,12 +33,16 @@ from host_agent.options import WorkerOptions as WorkerOptions
 from host_agent.options import WorkerStatistics as WorkerStatistics
 from host_agent.recovery import NEVER, Progress, Recovery, low_high
 from host_agent.segment import Segment
+from host_agent.sequencing import Arrivals, SentLog
 from host_agent.timeout import RoundTrip
 from network.model import Network
-from protocol.wire import Flag, Header, Kind, serial_newer
+from protocol.wire import URGENT, Flag, Header, Kind, serial_newer
 
 _IDLE = -1
 _ECN = np.uint8(Flag.ECN)
+_SEQUENCED = np.uint8(Flag.SEQUENCED)
+_REPAIR = np.uint8(Flag.REPAIR)
+_BYPASS = np.uint8(Flag.BYPASS)
 
 
 class Stream:
@@ -65,7 +72,7 @@ class Stream:
         self._bits = bits
         self._output = output
         self._statistics = statistics
-        self._window = window = plan.window
+        self._window = window = plan.in_flight
         self._lanes = plan.lanes
         self.failure: JobFailed | None = None
 
@@ -99,6 +106,8 @@ class Stream:
         self._handing_since = 0.0
         self._handing_timeout = 0.0
 
+        self._sent_log = SentLog(window)
+        self._arrivals = Arrivals()
         self._bind(plan, tree, worker, network)
         self._frames = self._up.make(np.zeros(window), 0)
 
@@ -107,7 +116,11 @@ class Stream:
         self.plan = plan
         self.tree = tree
         self._worker = worker
-        self._recovery.join(worker, len(plan.workers))
+        hop_by_hop = tree.hop_by_hop and plan.results is Results.REPLICATED
+        self._recovery.join(worker, len(plan.workers), hop_by_hop=hop_by_hop)
+        self._round_trip.patient = hop_by_hop
+        self._sent_log.restart()
+        self._arrivals.restart()
         here = address_of(network, plan.workers[worker])
         there = address_of(network, tree.server)
         weight = len(plan.workers)
@@ -126,6 +139,10 @@ class Stream:
         self._up = Form(here, there, up, tree.up[worker], plan.lanes, self._tos)
         self._total = Form(here, there, total, tree.up[worker], plan.lanes, self._tos)
         self._down = Form(there, here, result, (), plan.lanes)
+        request = replace(up, kind=Kind.REQUEST)
+        self._request = Form(here, there, request, (), plan.lanes, self._tos | URGENT)
+        asked = Form(there, here, request, tree.up[worker], plan.lanes)
+        self._asked = Matcher(asked.template, unusual_flags=0)
         self._matcher = Matcher(
             self._down.template, either_result=True, weighed=True, unusual_flags=UNUSUAL_DOWNWARD
         )
@@ -161,6 +178,7 @@ class Stream:
         self._tos = tos
         self._up.mark(tos)
         self._total.mark(tos)
+        self._request.mark(tos | URGENT)
         mark(self._frames, tos)
 
     # -- sending
@@ -227,6 +245,7 @@ class Stream:
         wire = fragments & 0xFFFFFFFF
         frames = self._up.make(wire, segment.announced(fragments), self._flags)
         self._up.values(frames)[...] = values
+        self._number(frames, wire)
         self._frames[slots] = frames
         self._output.append(frames)
         self._wire[slots] = wire
@@ -238,6 +257,18 @@ class Stream:
         self._set_timeout(slots, now)
         self._statistics.sent += len(slots)
 
+    def _number(self, frames: Frames, wire: NDArray[np.int64]) -> None:
+        """Give frames their numbers on the link, but for those that no switch may sum."""
+        if self.tree.singles:
+            return
+        summed = (flags_of(frames) & _BYPASS) == 0
+        if every(summed):
+            number(frames, self._sent_log.number(wire), _SEQUENCED)
+        elif some(summed):
+            rows = frames[summed]
+            number(rows, self._sent_log.number(wire[summed]), _SEQUENCED)
+            frames[summed] = rows
+
     def _set_timeout(self, slots: NDArray[np.intp], now: float) -> None:
         """Fragments of these slots are sent now."""
         due = now + min(self._round_trip.timeout, self._options.deadline)
@@ -248,7 +279,9 @@ class Stream:
 
     def receive(self, frames: Frames, now: float) -> None:
         """Take in frames of one length."""
-        if not self._matcher.all_plain(frames):
+        if self._matcher.all_plain(frames):
+            self._ask_for_gaps(frames)
+        else:
             frames = self._sift(frames)
             if not len(frames):
                 return
@@ -344,11 +377,43 @@ class Stream:
         statistics = self._statistics
         statistics.foreign += len(frames) - int(plain.sum()) - int(belongs.sum())
         keep = plain
+        if plain.any():
+            self._ask_for_gaps(frames[plain])
         if belongs.any():
             keep = plain.copy()
             for row in np.flatnonzero(belongs):
                 keep[row] = self._usable(frames[row : row + 1])
         return frames[keep]
+
+    def _ask_for_gaps(self, frames: Frames) -> None:
+        """Ask the neighbour for results that were lost on the link from it."""
+        flags = flags_of(frames)
+        sequenced = (flags & _SEQUENCED) != 0
+        if not every(sequenced):
+            if not some(sequenced):
+                return
+            frames, flags = frames[sequenced], flags[sequenced]
+        missing = self._arrivals.take(sequences_of(frames), (flags & _REPAIR) != 0)
+        if missing:
+            requests = self._request.make(np.zeros(len(missing)), 0)
+            number(requests, np.array(missing), _SEQUENCED)
+            self._statistics.requests += len(requests)
+            self._output.insert(0, requests)
+
+    def answer_requests(self, frames: Frames) -> None:
+        """Send again what the neighbour asks for: fragments lost on the link to it."""
+        plain, _ = self._asked.sift(frames)
+        self._statistics.foreign += len(frames) - int(plain.sum())
+        numbers, wire = self._sent_log.find(sequences_of(frames[plain]))
+        slots = wire & (self._window - 1)
+        wanted = (self._wire[slots] == wire) & ((flags_of(self._frames)[slots] & _BYPASS) == 0)
+        if some(wanted):
+            repairs = self._frames[slots[wanted]]
+            number(repairs, numbers[wanted], _SEQUENCED | _REPAIR)
+            mark(repairs, self._tos | URGENT)
+            self._statistics.retransmissions += len(repairs)
+            self._statistics.repaired += len(repairs)
+            self._output.insert(0, repairs)
 
     def _usable(self, frame: Frames) -> bool:
         """Whether a result of another epoch, flags or weight than usual is one to look at."""
@@ -415,6 +480,8 @@ class Stream:
         slots = np.flatnonzero(self._due <= now)
         # As long as results come in, what is not overtaken waits in a queue.
         until = self._recovery.answered_at + self._round_trip.timeout
+        if self._recovery.probes_steadily:
+            until = max(until, now + self._round_trip.timeout)
         if until > now:
             latest = self._first_sent_at[slots] + self._options.deadline
             self._due[slots] = np.minimum(until, latest)
@@ -453,7 +520,9 @@ class Stream:
 
     def _send_again(self, slots: NDArray[np.intp], now: float, *, quiet: bool) -> None:
         slots = slots[np.argsort(self._fragment[slots])]
-        self._output.append(self._frames[slots])
+        frames = self._frames[slots]
+        self._number(frames, self._wire[slots])
+        self._output.append(frames)
         self._recovery.sent_again(slots, now, quiet=quiet)
         self._set_timeout(slots, now)
         latest = self._first_sent_at[slots] + self._options.deadline

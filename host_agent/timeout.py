@@ -8,11 +8,13 @@ class RoundTrip:
 
     Karn's rule is the caller's: only fragments sent once are samples. `back_off` doubles the
     timeout at most once a round, however many fragments expire in it; the next sample ends it.
-    Times in seconds.
+    `patient`: others repair losses, and timeouts are for what they cannot: it takes the timeout
+    times four, and up to eight times `most`. Times in seconds.
     """
 
     def __init__(self, initial: float, least: float, most: float) -> None:
         self.timeout = initial
+        self.patient = False
         self.smoothed: float | None = None
         self._variation = 0.0
         self._least = least
@@ -32,5 +34,6 @@ class RoundTrip:
     def back_off(self, now: float, last_sent: float) -> None:
         """Something sent last at `last_sent` has timed out: double the timeout."""
         if last_sent >= self._backed_off_at:
-            self.timeout = min(self._most, 2 * self.timeout)
+            factor, most = (4, 8 * self._most) if self.patient else (2, self._most)
+            self.timeout = min(most, factor * self.timeout)
             self._backed_off_at = now

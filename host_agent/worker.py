@@ -110,7 +110,7 @@ class Worker:
                     stop,
                     stream.end,
                     lanes,
-                    self.plan.window,
+                    self.plan.in_flight,
                     codes[start // lanes : -(-stop // lanes)],
                 )
                 parts.append((stream, segment))
@@ -161,10 +161,10 @@ class Worker:
         """Take in frames (n, length), of any kind and content."""
         if not len(frames):
             return
-        if frames.shape[1] != self._length:
-            self.statistics.foreign += len(frames)
-            return
         if self.failure is not None:
+            return
+        if frames.shape[1] != self._length:
+            self._answer_requests(frames)
             return
         trees = frames[:, TREE_AT]
         first = int(trees[0])
@@ -180,6 +180,20 @@ class Worker:
             self.statistics.foreign += len(frames)
         else:
             stream.receive(frames, now)
+
+    def _answer_requests(self, frames: Frames) -> None:
+        """Answer neighbours' requests, which have a stack; what else has one is foreign."""
+        if frames.shape[1] < self._length:
+            self.statistics.foreign += len(frames)
+            return
+        trees = frames[:, TREE_AT]
+        for tree in np.unique(trees):
+            rows = trees == tree
+            stream = self._streams.get(int(tree))
+            if stream is None:
+                self.statistics.foreign += int(rows.sum())
+            else:
+                stream.answer_requests(frames[rows])
 
     def tick(self, now: float) -> None:
         """Do what is due: send again, or give up (`failure`)."""

@@ -323,7 +323,7 @@ class _SwitchBounds:
 
     def bounds(self, exact: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the bounds, given the sum in float64."""
-        lanes, window = self._plan.lanes, self._plan.window
+        lanes, window = self._plan.lanes, self._plan.in_flight
         bounds = np.zeros(len(exact))
         for (start, stop), own in zip(self._ranges, self._codes, strict=True):
             if start == stop:

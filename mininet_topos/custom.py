@@ -25,8 +25,9 @@ from mininet.node import Controller  # noqa: E402
 from mininet.topo import Topo  # noqa: E402
 
 from mininet_topos.addresses import program  # noqa: E402
+from mininet_topos.interfaces import offload_command  # noqa: E402
 from mininet_topos.lifetime import END_WITH_STARTER  # noqa: E402
-from mininet_topos.shaping import offload_command, shaping_lines  # noqa: E402
+from mininet_topos.link_queues import shaping_lines  # noqa: E402
 from mininet_topos.switches import Bmv2Switch, EmbeddedSwitch, P4Switch  # noqa: E402
 
 HOPSUM = program("hopsum")

@@ -15,22 +15,16 @@ from types import TracebackType
 from typing import IO, Any
 
 from mininet_topos.failures import EmulationError
+from mininet_topos.interfaces import neighbour_lines, offload_command, route_lines
 from mininet_topos.lifetime import END_WITH_STARTER
+from mininet_topos.link_queues import HYSTERESIS, SEND_BUFFER, shaping_lines
 from mininet_topos.loader import load_mininet
-from mininet_topos.priority_queues import SEND_BUFFER, priority_lines
 from mininet_topos.record import (
     INTERFACES,
     EmulationLock,
     RunRecord,
     state_folder,
     take_down_orphans,
-)
-from mininet_topos.shaping import (
-    HYSTERESIS,
-    neighbour_lines,
-    offload_command,
-    route_lines,
-    shaping_lines,
 )
 from network.model import Network, NetworkError
 from network.paths import PlainRoutes, forwards
@@ -56,12 +50,12 @@ LEAST_BUFFER = 1 << 16
 class Emulation:
     """A running Mininet network.
 
-    `engine`: `embedded` or `bmv2`. Links with a bandwidth are shaped at both ends; latency cannot
-    be emulated here. `priorities`: they send by the class selector of IP (`priority_queues`).
-    `pcap`: folder for capture files of the switches' ports, `SWITCH-ethPORT_in.pcap`, `_out`. Use
-    as a context manager: on leaving, however that happens, every process, namespace and interface
-    is gone. When this process is killed the others end too, and the next emulation, or
-    `hopsum stop`, takes down the rest. Raises MininetUnavailable, EmulationError, SwitchFailed.
+    `engine`: `embedded` or `bmv2`. Links with a bandwidth are shaped at both ends and send by the
+    class selector of IP (`link_queues`); latency cannot be emulated here. `pcap`: folder for
+    capture files of the switches' ports, `SWITCH-ethPORT_in.pcap`, `_out`. Use as a context
+    manager: on leaving, however that happens, every process, namespace and interface is gone. When
+    this process is killed the others end too, and the next emulation, or `hopsum stop`, takes down
+    the rest. Raises MininetUnavailable, EmulationError, SwitchFailed.
     """
 
     def __init__(
@@ -70,7 +64,6 @@ class Emulation:
         *,
         engine: str = "embedded",
         log_folder: Path = Path("logs"),
-        priorities: bool = False,
         pcap: Path | None = None,
     ) -> None:
         if engine not in ENGINES:
@@ -85,8 +78,6 @@ class Emulation:
         self.engine = engine
         self._log_folder = log_folder
         self._pcap = pcap
-        self._shaping = priority_lines if priorities else shaping_lines
-        self._send_buffer = SEND_BUFFER if priorities else None
         self._net: Any = None
         self._record: RunRecord | None = None
         self._lock: EmulationLock | None = None
@@ -148,7 +139,7 @@ class Emulation:
                 cls=SWITCHES[self.engine],
                 device_id=number,
                 log_folder=str(self._log_folder),
-                send_buffer=self._send_buffer,
+                send_buffer=SEND_BUFFER,
                 pcap=None if self._pcap is None else str(self._pcap),
             )
         for host in self.network.hosts.values():
@@ -198,7 +189,7 @@ class Emulation:
                 self._offloads_off(interface, None)
                 rate = self.network.link(switch, neighbour).bandwidth
                 if rate is not None:
-                    root_lines += self._shaping(interface, rate)
+                    root_lines += shaping_lines(interface, rate)
         self._check(["tc", "-batch", "-"], stdin="\n".join(root_lines))
         for host in self.network.hosts.values():
             self._prepare_host(host.name)
@@ -228,7 +219,7 @@ class Emulation:
             neighbours += neighbour_lines(interface, others)
             rate = self.network.link(name, peer).bandwidth
             if rate is not None:
-                shaping += self._shaping(interface, rate)
+                shaping += shaping_lines(interface, rate)
         self._check(["ip", "-batch", "-"], host=name, stdin="\n".join(neighbours))
         self._check(["tc", "-batch", "-"], host=name, stdin="\n".join(shaping))
 

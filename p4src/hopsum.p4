@@ -10,16 +10,22 @@
  *     priorities          which queue does it wait in?                       priorities.p4
  *     faults              is it lost on purpose?                             faults.p4
  *     admission           may it speak for its job, and what for?            admission.p4
+ *     sent log            request: which slot answers it?                    sequencing.p4
  *     read slot           the state of its slot                              slot_memory.p4
  *       slot machine      contribution: what becomes of slot and packet?     slots.p4
  *       results           result: what does it clear?                        results.p4
+ *       answer            request: is it here?                               repairs.p4
+ *     arrivals            is one before it missing?                          sequencing.p4
  *     lanes               store, combine or load the values                  lanes_*.p4
  *       conclusion        contribution: is the sum complete?                 slots.p4
  *       inspector         question: show the slot to the controller          inspector.p4
  *     write slot          the state that it has now                          slot_memory.p4
+ *     sent log            number what goes on                                sequencing.p4
+ *     send back           a sum or result that a neighbour misses            repairs.p4
  *     stack forwarding    obey and pop the first hop entry                   forwarding.p4
  *     plain forwarding    everything that is not hopsum's                    forwarding.p4
  *   egress
+ *     request             a clone that goes back asks for what is missing    repairs.p4
  *     faults              is this copy lost on purpose?                      faults.p4
  *     congestion          did it meet a long queue?                          congestion.p4
  *   checksums, deparser                                          checksums.p4, deparser.p4
@@ -40,6 +46,8 @@
 #include "include/slot_memory.p4"
 #include "include/slots.p4"
 #include "include/results.p4"
+#include "include/sequencing.p4"
+#include "include/repairs.p4"
 #include "include/inspector.p4"
 #include "include/forwarding.p4"
 #include "include/congestion.p4"
@@ -54,6 +62,14 @@ control HopsumIngress(inout headers_t hdr,
     ReadSlot() read_slot;
     SlotTransition() slot_machine;
     Results() results;
+    Arrivals() child_arrivals;
+    Arrivals() result_arrivals;
+    SentLog() sums_sent;
+    SentLog() results_sent;
+    AnswerRequest() answer_request;
+    BecomeTheSlot() become_the_slot;
+    NumberFrame() number_frame;
+    SendBack() send_back;
     Lanes() lanes;
     SlotConclusion() conclusion;
     WriteSlot() write_slot;
@@ -61,6 +77,10 @@ control HopsumIngress(inout headers_t hdr,
     StackForwarding() stack_forwarding;
     PacketOuts() packet_outs;
     PlainForwarding() plain_forwarding;
+
+    bool found;
+    bit<16> number;
+    fragment_t fragment;
 
     apply {
         mark_to_drop(standard_metadata);  // until some stage says where to
@@ -75,11 +95,36 @@ control HopsumIngress(inout headers_t hdr,
         } else if (hdr.hopsum.isValid()) {
             admission.apply(hdr, meta, standard_metadata);
             if (meta.task != task_t.DISCARD && meta.task != task_t.PASS) {
+                found = false;
+                fragment = 0;
+                if (meta.task == task_t.REPEAT_SUM) {
+                    sums_sent.apply(hdr.hopsum, meta.slot_base, meta.window_mask, false,
+                                    number, fragment, found);
+                } else if (meta.task == task_t.REPEAT_RESULT) {
+                    results_sent.apply(hdr.hopsum, meta.slot_base, meta.window_mask, false,
+                                       number, fragment, found);
+                }
+                if (found) {
+                    hdr.hopsum.fragment = fragment;
+                    meta.slot_index = (meta.slot_base + (fragment & meta.window_mask)) & SLOT_MASK;
+                }
                 read_slot.apply(meta);
                 if (meta.task == task_t.AGGREGATE) {
+                    if (hdr.hopsum.sequenced == 1
+                        && (fragment_t)hdr.hops[0].child <= meta.window_mask) {
+                        child_arrivals.apply(
+                            (meta.slot_base + (slot_index_t)hdr.hops[0].child) & SLOT_MASK,
+                            hdr.hopsum, meta.asks, meta.missing);
+                    }
                     slot_machine.apply(hdr, meta);
                 } else if (meta.task == task_t.DELIVER) {
                     results.apply(hdr, meta, standard_metadata);
+                    if (hdr.hopsum.sequenced == 1 && meta.sums_here) {
+                        result_arrivals.apply(meta.slot_base & SLOT_MASK,
+                                              hdr.hopsum, meta.asks, meta.missing);
+                    }
+                } else if (meta.task != task_t.INSPECT) {
+                    answer_request.apply(hdr, meta, found);
                 }
                 lanes.apply(hdr.lanes, meta.lanes_operation, hdr.hopsum.reduction,
                             meta.slot_index, meta.wrapped);
@@ -90,6 +135,24 @@ control HopsumIngress(inout headers_t hdr,
                 }
                 if (meta.slot_changed) {
                     write_slot.apply(meta);
+                }
+                if (meta.asks) {
+                    outcomes.count(OUTCOME_REQUESTED);
+                    clone_preserving_field_list(CloneType.I2E,
+                        (bit<32>)standard_metadata.ingress_port + 1, FIELDS_OF_REQUESTS);
+                }
+                if (meta.sum_goes_on) {
+                    become_the_slot.apply(hdr, meta);
+                    sums_sent.apply(hdr.hopsum, meta.slot_base, meta.window_mask, true,
+                                    number, fragment, found);
+                    number_frame.apply(hdr, number);
+                } else if (meta.is_sent) {
+                    results_sent.apply(hdr.hopsum, meta.slot_base, meta.window_mask, true,
+                                       number, fragment, found);
+                    number_frame.apply(hdr, number);
+                } else if (meta.repeats) {
+                    become_the_slot.apply(hdr, meta);
+                    send_back.apply(hdr, meta, standard_metadata);
                 }
             }
             if (meta.follows_stack) {
@@ -106,6 +169,7 @@ control HopsumIngress(inout headers_t hdr,
 control HopsumEgress(inout headers_t hdr,
                      inout metadata_t meta,
                      inout standard_metadata_t standard_metadata) {
+    BecomeRequest() become_request;
     EgressFaults() faults;
     Congestion() congestion;
 
@@ -114,6 +178,9 @@ control HopsumEgress(inout headers_t hdr,
             && standard_metadata.egress_port == standard_metadata.ingress_port) {
             mark_to_drop(standard_metadata);  // a flood never goes back to where it came from
         } else {
+            if (standard_metadata.instance_type == INSTANCE_TYPE_INGRESS_CLONE) {
+                become_request.apply(hdr, meta);
+            }
             faults.apply(meta, standard_metadata);
             if (meta.lost) {
                 outcomes.count(OUTCOME_INJECTED_LOSS);

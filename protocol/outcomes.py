@@ -14,7 +14,8 @@ class Outcome(IntEnum):
     COMPLETED = 1
     """A contribution completed its slot: the sum went on."""
     DUPLICATE = 2
-    """A child that was seen already, in an incomplete slot: dropped."""
+    """A child that was seen already, in an incomplete slot, or a result that has gone on from here
+    before: dropped."""
     RE_EMITTED = 3
     """A child that was seen already, in a complete slot: the stored sum went on again."""
     STALE = 4
@@ -44,9 +45,26 @@ class Outcome(IntEnum):
     CONGESTED = 16
     """A packet that was queued behind many others at its port: flagged ecn (others count it too;
     each copy of a replicated result by itself)."""
+    REQUESTED = 17
+    """A frame whose number showed that one before it was lost: its sender was asked to send that
+    one again (others count it too)."""
+    REPEATED = 18
+    """A request: the sum or result that was lost on the link went out again."""
+    UNANSWERED = 19
+    """A request for what this switch does not hold any more."""
+    ANSWERED = 20
+    """A contribution whose result is kept here: answered with it."""
 
 
-NO_PACKETS = frozenset({Outcome.OVERFLOW, Outcome.INSPECTED, Outcome.TAKEN_OVER, Outcome.CONGESTED})
+NO_PACKETS = frozenset(
+    {
+        Outcome.OVERFLOW,
+        Outcome.INSPECTED,
+        Outcome.TAKEN_OVER,
+        Outcome.CONGESTED,
+        Outcome.REQUESTED,
+    }
+)
 """Outcomes that count a packet once more, or a question of the controller."""
 
 

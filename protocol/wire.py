@@ -20,7 +20,7 @@ ETHERTYPE_IPV4 = 0x0800
 UDP_PROTOCOL = 17
 UDP_PORT = 0x4853
 """Destination (and source) port of every hopsum packet: ASCII 'HS'."""
-VERSION = 1
+VERSION = 2
 
 ETHERNET_BYTES = 14
 IPV4_BYTES = 20
@@ -49,6 +49,8 @@ EXPONENT_MIN = -127
 EXPONENT_MAX = 128
 LEVELS = 8
 """Levels of priority, 0 first; the last is that of packets that ask for none."""
+URGENT = 0x10
+"""In the IP ToS byte: ahead of every level. Of requests, and of what answers them."""
 REPLICATED_MAC = bytes.fromhex("01005e004853")
 REPLICATED_IP = bytes([239, 0, 72, 83])
 """Destination of results that switches replicate; no host's kernel listens there."""
@@ -65,6 +67,8 @@ class Kind(IntEnum):
     """The total on its way to all workers, copied by the switches; no stack."""
     INSPECT = 4
     """A question about a slot, packet-out and packet-in only."""
+    REQUEST = 5
+    """To a neighbour: send again what was lost on the link between."""
 
 
 class Flag(IntFlag):
@@ -78,6 +82,10 @@ class Flag(IntFlag):
     """No switch may aggregate it: one worker's own fragment for the server."""
     ECN = 0x08
     """Congestion was met on the way."""
+    SEQUENCED = 0x10
+    """The sequence number counts: the frame has one among those of its sender on the link."""
+    REPAIR = 0x20
+    """Sent again on the link, on request, under its first sequence number."""
 
 
 class Reduction(IntEnum):
@@ -133,6 +141,11 @@ def tos_of_level(level: int) -> int:
 def level_of_tos(tos: int) -> int:
     """Return the level that an IP ToS byte stands for; its lower five bits say nothing of it."""
     return LEVELS - 1 - (tos >> 5)
+
+
+def queue_of_tos(tos: int) -> int:
+    """Return which queue a packet waits in: 0 for what is urgent, else 1 more than its level."""
+    return 0 if tos & URGENT else level_of_tos(tos) + 1
 
 
 def frame_bytes(lanes: int, hops: int) -> int:
@@ -228,7 +241,7 @@ def frame_dtype(lanes: int, hops: int) -> np.dtype[np.void]:
             ("epoch", ">u2"),
             ("worker", ">u2"),
             ("weight", ">u2"),
-            ("lane_count", ">u2"),
+            ("sequence", ">u2"),
             ("fragment", ">u4"),
             ("stack", ">u4", (hops,)),
             ("lanes", ">i4", (lanes,)),
@@ -273,6 +286,7 @@ class Header:
     flags: int = 0
     reduction: Reduction = Reduction.SUM
     exponent: int = 0
+    sequence: int = 0
 
 
 def frame_template(
@@ -318,7 +332,7 @@ def frame_template(
     )
     hopsum += header.job.to_bytes(2, "big") + bytes([header.tree, len(stack)])
     hopsum += header.epoch.to_bytes(2, "big") + header.worker.to_bytes(2, "big")
-    hopsum += header.weight.to_bytes(2, "big") + lanes.to_bytes(2, "big")
+    hopsum += header.weight.to_bytes(2, "big") + header.sequence.to_bytes(2, "big")
     hopsum += header.fragment.to_bytes(4, "big")
     frame = (
         destination.mac

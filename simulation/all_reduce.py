@@ -200,8 +200,7 @@ class GivenWork(Work):
 class Simulation:
     """A world with its switches and agents, and a controller that follows a script.
 
-    `fair`: hosts serve their TCP connections in turn, and hold as much as in Mininet; `priorities`:
-    links send by the class selector of IP.
+    `fair`: hosts serve their TCP connections in turn, and hold as much as in Mininet.
     """
 
     def __init__(
@@ -212,7 +211,6 @@ class Simulation:
         faults: Faults | None = None,
         seed: int = 0,
         fair: bool = False,
-        priorities: bool = False,
     ) -> None:
         self._network = network
         self._make_engine = make_engine
@@ -231,7 +229,6 @@ class Simulation:
             reinstall=self._switch,
             on_reboot=self._keep_outcomes,
             fair=fair,
-            priorities=priorities,
         )
 
         def buffer(host: str) -> int:

@@ -21,7 +21,6 @@ from controller.api.serving import serve_cluster
 from controller.dataplane.driver import Driver, SwitchTarget
 from controller.dataplane.pipeline import Pipeline
 from controller.jobs.cluster import Cluster
-from controller.jobs.priorities import ONE_LEVEL
 from controller.jobs.settings import ClusterSettings
 from host_agent.node.environment import Stream
 from host_agent.session import AgentSession, NodeSession
@@ -145,7 +144,6 @@ class VirtualCluster:
             {},
             faults=options.faults,
             seed=options.seed,
-            priorities=options.settings.priorities != ONE_LEVEL,
             fair=options.fair,
             queue=queue,
             observers=options.observers,

@@ -44,12 +44,15 @@ class Reboot:
 class Faults:
     """Probabilities a frame on every link, in each direction; and what happens when.
 
-    `loss`: it vanishes. `corrupt`: a bit flips, the FCS is wrong, it is dropped at the far end
-    (so it takes its time on the wire). `duplicate`: it arrives twice. `reorder`: it is held
-    back by up to `hold` seconds, so that later ones overtake it.
+    `loss`: it vanishes, with `burst` others in a row on average where that is above 1 (Gilbert's
+    model: a link is good or bad, and loses every frame while it is bad). `corrupt`: a bit flips,
+    the FCS is wrong, it is dropped at the far end (so it takes its time on the wire). `duplicate`:
+    it arrives twice. `reorder`: it is held back by up to `hold` seconds, so that later ones
+    overtake it.
     """
 
     loss: float = 0.0
+    burst: float = 1.0
     corrupt: float = 0.0
     duplicate: float = 0.0
     reorder: float = 0.0
@@ -63,6 +66,8 @@ class Faults:
             value = getattr(self, name)
             if not 0 <= value <= 1:
                 raise FaultError(f"fault {name} {value}: expected a probability from 0 to 1")
+        if not self.burst >= 1:
+            raise FaultError(f"fault burst {self.burst}: expected 1 frame or more")
         if not self.hold >= 0:
             raise FaultError(f"fault hold {self.hold}: expected 0 s or more")
 

@@ -28,7 +28,9 @@ def by_suffix(names: Iterable[str], wanted: str, what: str) -> str:
 
 
 def install(engine: Engine, rules: SwitchRules) -> None:
-    """Add all entries and groups of `rules` to a fresh engine."""
+    """Add all entries, groups and clone sessions of `rules` to a fresh engine."""
+    for session, port in rules.clones.items():
+        engine.set_clone_session(session, v1model.CloneSession((Replica(port),)))
     for group, ports in rules.groups.items():
         engine.set_multicast_group(group, [Replica(port) for port in ports])
     tables: dict[str, Table] = {}
@@ -44,6 +46,8 @@ def update(engine: Engine, before: SwitchRules, after: SwitchRules) -> None:
     """Bring a running engine from one set of rules to another; its registers stay."""
     for group in before.groups.keys() - after.groups.keys():
         engine.set_multicast_group(group, None)
+    for session, port in after.clones.items():
+        engine.set_clone_session(session, v1model.CloneSession((Replica(port),)))
     for group, ports in after.groups.items():
         engine.set_multicast_group(group, [Replica(port) for port in ports])
     old = {entry.key: entry for entry in before.entries}

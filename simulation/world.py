@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from network.model import Network
 from network.paths import PlainRoutes, forwards
 from p4switch.targets.v1model.engine import Engine, Packet
-from protocol.wire import ETHERNET_BYTES, ETHERTYPE_IPV4, LEVELS, is_hopsum, level_of_tos
+from protocol.wire import ETHERNET_BYTES, ETHERTYPE_IPV4, LEVELS, is_hopsum, queue_of_tos
 from simulation.events import EventQueue, SimulationError
 from simulation.faults import Faults
 
@@ -75,27 +75,46 @@ class Discipline(Protocol):
         """Return the frame whose turn it is, which waits no more; None if none does."""
 
 
-class PriorityQueues:
-    """A queue for every class selector of IP; the highest goes first.
-
-    What is not IPv4 waits with the lowest. Each queue holds `QUEUE_FRAMES`.
-    """
+class Fifo:
+    """First come, first served; holds `QUEUE_FRAMES`."""
 
     def __init__(self) -> None:
-        self._queues: list[deque[bytes]] = [deque() for _ in range(LEVELS)]
+        self._waiting: deque[bytes] = deque()
 
     def put(self, frame: bytes) -> bool:
         """See `Discipline`."""
-        ipv4 = frame[12:14] == _IPV4
-        queue = self._queues[level_of_tos(frame[ETHERNET_BYTES + 1]) if ipv4 else LEVELS - 1]
-        if len(queue) >= QUEUE_FRAMES:
+        if len(self._waiting) >= QUEUE_FRAMES:
             return False
-        queue.append(frame)
+        self._waiting.append(frame)
         return True
 
     def take(self) -> bytes | None:
         """See `Discipline`."""
-        return next((queue.popleft() for queue in self._queues if queue), None)
+        return self._waiting.popleft() if self._waiting else None
+
+
+class PriorityQueues:
+    """A queue for every class selector of IP; the highest goes first, what is urgent before all.
+
+    What is not IPv4 waits with the lowest. `make_queue`: what each of them is.
+    """
+
+    def __init__(self, make_queue: Callable[[], Discipline]) -> None:
+        self._queues = [make_queue() for _ in range(LEVELS + 1)]
+
+    def put(self, frame: bytes) -> bool:
+        """See `Discipline`."""
+        ipv4 = frame[12:14] == _IPV4
+        number = queue_of_tos(frame[ETHERNET_BYTES + 1]) if ipv4 else LEVELS
+        return self._queues[number].put(frame)
+
+    def take(self) -> bytes | None:
+        """See `Discipline`."""
+        for queue in self._queues:
+            frame = queue.take()
+            if frame is not None:
+                return frame
+        return None
 
 
 class FairQueues:
@@ -131,8 +150,8 @@ class FairQueues:
 class Channel:
     """One direction of a link: a queue, a rate, a latency, faults.
 
-    `discipline`: who goes next where a rate makes frames wait (an event a frame more). Without,
-    first come, first served. A frame under way is not interrupted.
+    `discipline`: who goes next where a rate makes frames wait. A frame under way is not
+    interrupted.
     """
 
     def __init__(
@@ -144,7 +163,7 @@ class Channel:
         rate: float | None,
         latency: float,
         rng: random.Random,
-        discipline: Discipline | None = None,
+        discipline: Discipline,
     ) -> None:
         self.bytes = 0
         self.frames = 0
@@ -158,8 +177,9 @@ class Channel:
         self._rate = rate
         self._latency = latency
         self._rng = rng
-        self._discipline = None if rate is None else discipline
+        self._discipline: Discipline | None = None if rate is None else discipline
         self._sending = False
+        self._bad = False
         self._busy_until = 0.0
         self._departures: deque[float] = deque()
         self._cuts = [
@@ -211,6 +231,17 @@ class Channel:
             self._world.queue.at(departure, self._send_next)
             self._leave(frame, departure)
 
+    def _loses(self) -> bool:
+        """Whether chance loses the next frame."""
+        faults, chance = self._world.faults, self._rng.random()
+        if faults.burst == 1:
+            return chance < faults.loss
+        if self._bad:
+            self._bad = chance >= 1 / faults.burst
+        else:
+            self._bad = chance * faults.burst * (1 - faults.loss) < faults.loss
+        return self._bad
+
     def _leave(self, frame: bytes, departure: float) -> None:
         """Send a frame whose last bit is out at `departure`."""
         self.bytes += len(frame)
@@ -224,7 +255,7 @@ class Channel:
         )
         draw = self._rng.random
         if not lost and faults.random:
-            lost = draw() < faults.loss or draw() < faults.corrupt
+            lost = self._loses() or draw() < faults.corrupt
         for observer in self._world.observers:
             observer.left(departure, *self._ends, frame, lost)
         if lost:
@@ -251,10 +282,9 @@ class World:
     `engines`: the engine of every switch, None while it is down. `agents`: those of the hosts that
     take part; frames to other hosts vanish there. `reinstall`: called with the name of a switch
     that comes back from a reboot, returns its fresh engine; `on_reboot`: with a switch's name and
-    engine before that is lost. `priorities`: links send by the class selector of IP, the highest
-    first. `fair`: hosts serve their TCP connections in turn. `queue`: shared with others in
-    the same time. `observers`: see all frames; switches take these one at a time then, with the
-    same result.
+    engine before that is lost. `fair`: hosts serve their TCP connections in turn. `queue`: shared
+    with others in the same time. `observers`: see all frames; switches take these one at a time
+    then, with the same result. Links send by the class selector of IP, the highest first.
     """
 
     def __init__(
@@ -267,7 +297,6 @@ class World:
         seed: int = 0,
         reinstall: Callable[[str], Engine] | None = None,
         on_reboot: Callable[[str, Engine], None] | None = None,
-        priorities: bool = False,
         fair: bool = False,
         queue: EventQueue | None = None,
         observers: Sequence[Observer] = (),
@@ -291,11 +320,6 @@ class World:
         }
         for number, (u, v) in enumerate(network.directed_links()):
             link = network.link(u, v)
-            discipline: Discipline | None = None
-            if priorities:
-                discipline = PriorityQueues()
-            elif fair and u in network.hosts:
-                discipline = FairQueues()
             channel = Channel(
                 self,
                 u,
@@ -304,7 +328,7 @@ class World:
                 link.bandwidth,
                 link.latency,
                 random.Random(f"{seed}/{number}"),
-                discipline,
+                PriorityQueues(FairQueues if fair and u in network.hosts else Fifo),
             )
             self.channels[u, v] = channel
             self._out[u][network.port(u, v)] = channel

@@ -121,7 +121,7 @@ class _Pipeline:
 
     def run(self, fragments: Sequence[int], prologues: Sequence[bool]) -> float:
         """Seconds until every worker has every result of tensors of so many fragments."""
-        workers, window = len(self.plan.workers), self.plan.window
+        workers, window = len(self.plan.workers), self.plan.in_flight
         done = np.zeros((workers, window))
         first = 0
         for count, prologue in zip(fragments, prologues, strict=True):
@@ -141,7 +141,7 @@ class _Pipeline:
 
     def _many(self, done: Times, first: int, count: int) -> None:
         """Send `count` fragments, each when its slot is free; skips ahead once time repeats."""
-        window = self.plan.window
+        window = self.plan.in_flight
         slots = (first + np.arange(window)) % window
         step_before: Times | None = None
         while count >= window:

@@ -46,7 +46,7 @@ def tree_routes(links: LinkArrays, plan: JobPlan) -> Routes:
         )
         rows += [list(amounts.items())] * _KINDS
         delays += [0.0, 0.0, max(0.0, trip - busiest), max(0.0, period - busiest)]
-        limits += [plan.window * fragment / period if period else np.inf, *[np.inf] * 3]
+        limits += [plan.in_flight * fragment / period if period else np.inf, *[np.inf] * 3]
     return Routes(Usage.of(rows), np.array(delays), np.array(limits))
 
 
@@ -68,7 +68,7 @@ def add_plan(
             before = [scenario.flows.add(last, fragment, start=start)]
             last = row + _NEXT_TRIP
             count -= 1
-        full = (count - 1) // plan.window * plan.window
+        full = (count - 1) // plan.in_flight * plan.in_flight
         bulk = scenario.flows.add(row + _BULK, full * fragment, delivered=before, start=start)
         rest = scenario.flows.add(row + _REST, (count - 1 - full) * fragment, sent=[bulk])
         scenario.flows.add(last, fragment, sent=[rest])

@@ -22,7 +22,6 @@ from controller.api.serving import known_at, serve_cluster
 from controller.dataplane.driver import Driver, SwitchTarget
 from controller.dataplane.pipeline import Pipeline
 from controller.jobs.cluster import Cluster
-from controller.jobs.priorities import ONE_LEVEL
 from controller.jobs.settings import ClusterSettings
 from mininet_topos.addresses import grpc_address
 from mininet_topos.emulation import Emulation
@@ -80,15 +79,13 @@ def run_emulated_cluster(
 ) -> None:
     """Bring up a network in Mininet with an agent on every host, until interrupted.
 
-    Under ONE_LEVEL the links have one queue too. `pcap`: folder for capture files of the switches'
-    ports. Raises what the emulation raises.
+    `pcap`: folder for capture files of the switches' ports. Raises what the emulation raises.
     """
 
     pipeline = pipeline_for(network, engine, settings)
-    levels = settings.priorities != ONE_LEVEL
     with (
         dashboard_of(web, tell) as show,
-        Emulation(network, engine=engine.value, priorities=levels, pcap=pcap) as emulation,
+        Emulation(network, engine=engine.value, pcap=pcap) as emulation,
     ):
 
         async def serve(running: Running) -> None:

@@ -42,8 +42,12 @@ def run_simulated(
     progress: Progress,
     recording: Recording | None = None,
     observers: Sequence[Observer] = (),
+    faults: Faults | None = None,
 ) -> Measured:
-    """Bring a cluster up in virtual time, and run the job there; raises as `run_job`."""
+    """Bring a cluster up in virtual time, and run the job there; raises as `run_job`.
+
+    `faults`: None are those of the experiment.
+    """
     experiment, network, settings = prepared.experiment, prepared.network, prepared.settings
     pipeline = pipeline_for(network, Engine.EMBEDDED, settings)
     queue = EventQueue()
@@ -54,7 +58,7 @@ def run_simulated(
             loader(),
             replace(prepared.settings, journal=folder / "jobs"),
             seed=experiment.seed,
-            faults=Faults(loss=experiment.loss),
+            faults=faults or Faults(loss=experiment.loss),
             hosts=prepared.hosts,
             fair=prepared.plan is None,
             observers=observers,

@@ -339,7 +339,7 @@ class Driver:
             reply = await stub.GetForwardingPipelineConfig(request)
             if reply.config.cookie.cookie == self._pipeline.cookie:
                 return
-            await _drop_groups(switch)
+            await _drop_replication(switch)
         except grpc.aio.AioRpcError as error:
             if error.code() is not grpc.StatusCode.FAILED_PRECONDITION:
                 raise
@@ -398,18 +398,20 @@ async def _holds(switch: fy.Switch) -> SwitchRules:
     """Return what a switch holds."""
     entries = await _read(switch, fy.P4TableEntry())
     groups = await _read(switch, fy.P4MulticastGroupEntry())
-    return rules_read([*entries, *groups], switch.p4info)
+    clones = await _read(switch, fy.P4CloneSessionEntry())
+    return rules_read([*entries, *groups, *clones], switch.p4info)
 
 
-async def _drop_groups(switch: fy.Switch) -> None:
-    """Delete the multicast groups of the program that runs, before another one is pushed.
+async def _drop_replication(switch: fy.Switch) -> None:
+    """Delete the multicast groups and clone sessions before another program is pushed.
 
-    BMv2 forgets the groups when it takes a program, but its packet engine keeps their replicas:
+    BMv2 forgets them when it takes a program, but its packet engine keeps their replicas:
     a new group of the same number would replicate to the old one's ports as well.
     """
     groups = await _read(switch, fy.P4MulticastGroupEntry())
-    if groups:
-        await switch.write([-group for group in groups])  # type: ignore[operator]
+    sessions = await _read(switch, fy.P4CloneSessionEntry())
+    if groups or sessions:
+        await switch.write([-each for each in (*groups, *sessions)])  # type: ignore[operator]
 
 
 @contextlib.asynccontextmanager

@@ -14,7 +14,7 @@ from finsy.p4entity import P4Entity, P4Replica
 
 from controller.dataplane.rules import MatchValue, SwitchRules, TableEntry
 
-Entity = fy.P4TableEntry | fy.P4MulticastGroupEntry
+Entity = fy.P4TableEntry | fy.P4MulticastGroupEntry | fy.P4CloneSessionEntry
 
 
 class Change(Enum):
@@ -97,15 +97,24 @@ def group_entity(group: int, ports: Iterable[int]) -> fy.P4MulticastGroupEntry:
     return fy.P4MulticastGroupEntry(group, replicas=list(ports))
 
 
+def clone_entity(session: int, port: int) -> fy.P4CloneSessionEntry:
+    """Return the P4Runtime entity of a clone session."""
+    return fy.P4CloneSessionEntry(session, replicas=[port])
+
+
 def group_rule(entity: fy.P4MulticastGroupEntry) -> tuple[int, tuple[int, ...]]:
     """Return the group number and egress ports of an entity read from a switch."""
+    return entity.multicast_group_id, _ports(entity)
+
+
+def _ports(entity: fy.P4MulticastGroupEntry | fy.P4CloneSessionEntry) -> tuple[int, ...]:
     ports = []
     for replica in entity.replicas:
         if isinstance(replica, P4Replica):
             ports.append(int(replica.port))
         else:
             ports.append(replica[0] if isinstance(replica, tuple) else replica)
-    return entity.multicast_group_id, tuple(ports)
+    return tuple(ports)
 
 
 def updates(have: SwitchRules, want: SwitchRules) -> list[Update]:
@@ -121,6 +130,10 @@ def updates(have: SwitchRules, want: SwitchRules) -> list[Update]:
         if group not in have.groups or sorted(have.groups[group]) != sorted(ports):
             change = Change.MODIFY if group in have.groups else Change.INSERT
             steps.append(Update(change, group_entity(group, ports), f"multicast group {group}"))
+    for session, port in want.clones.items():
+        if have.clones.get(session) != port:
+            change = Change.MODIFY if session in have.clones else Change.INSERT
+            steps.append(Update(change, clone_entity(session, port), f"clone session {session}"))
     for key, entry in new.items():
         if old.get(key) != entry:
             change = Change.MODIFY if key in old else Change.INSERT
@@ -129,6 +142,11 @@ def updates(have: SwitchRules, want: SwitchRules) -> list[Update]:
         Update(Change.DELETE, group_entity(group, ()), f"multicast group {group}")
         for group in have.groups
         if group not in want.groups
+    ]
+    steps += [
+        Update(Change.DELETE, clone_entity(session, port), f"clone session {session}")
+        for session, port in have.clones.items()
+        if session not in want.clones
     ]
     return steps
 
@@ -143,6 +161,7 @@ def rules_read(entities: Iterable[P4Entity], schema: P4Schema) -> SwitchRules:
     tables = managed_tables(schema)
     entries: list[TableEntry] = []
     groups: dict[int, tuple[int, ...]] = {}
+    clones: dict[int, int] = {}
     for entity in entities:
         if isinstance(entity, fy.P4TableEntry):
             if not entity.is_default_action and schema.tables[entity.table_id].alias in tables:
@@ -150,7 +169,9 @@ def rules_read(entities: Iterable[P4Entity], schema: P4Schema) -> SwitchRules:
         elif isinstance(entity, fy.P4MulticastGroupEntry):
             number, ports = group_rule(entity)
             groups[number] = ports
-    return SwitchRules(tuple(entries), groups)
+        elif isinstance(entity, fy.P4CloneSessionEntry):
+            [clones[entity.session_id]] = _ports(entity)
+    return SwitchRules(tuple(entries), groups, clones)
 
 
 def in_program_order(rules: SwitchRules, schema: P4Schema) -> SwitchRules:
@@ -159,7 +180,9 @@ def in_program_order(rules: SwitchRules, schema: P4Schema) -> SwitchRules:
     Raises ValueError for a table, action, field or parameter that the program does not have.
     """
     return SwitchRules(
-        tuple(_ordered(entry, schema) for entry in rules.entries), dict(rules.groups)
+        tuple(_ordered(entry, schema) for entry in rules.entries),
+        dict(rules.groups),
+        dict(rules.clones),
     )
 
 

@@ -1,4 +1,4 @@
-"""What every switch should hold, as pure data: table entries and multicast groups.
+"""What every switch should hold, as pure data: table entries, multicast groups, clone sessions.
 
 The names are those of p4src/hopsum.p4. The P4Runtime driver makes it so; the simulator and the
 packet tests read the same data.
@@ -38,10 +38,14 @@ class TableEntry:
 
 @dataclass(frozen=True, slots=True)
 class SwitchRules:
-    """The desired state of one switch; `groups`: multicast group -> egress ports."""
+    """The desired state of one switch.
+
+    `groups`: multicast group -> egress ports; `clones`: clone session -> egress port.
+    """
 
     entries: tuple[TableEntry, ...] = ()
     groups: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    clones: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +93,17 @@ def rules_for(
         entries[switch].append(entry)
     return {
         name: SwitchRules(
-            tuple(sorted(entries[name], key=lambda e: (e.table, str(e)))), groups[name]
+            tuple(sorted(entries[name], key=lambda e: (e.table, str(e)))),
+            groups[name],
+            {clone_session(port): port for port in network.ports(name)},
         )
         for name in network.switches
     }
+
+
+def clone_session(port: int) -> int:
+    """Return the session whose clones leave by a port: sessions count from 1."""
+    return port + 1
 
 
 def _plain(

@@ -251,7 +251,7 @@ def as_json(seconds: float, packet: Packet) -> str:
             **fields,
             "flags": [f.name.lower() for f in Flag if f.name and int(hopsum.flags) & f],
             "fragment": hopsum.fragment_number,
-            "lane_count": hopsum.lane_count,
+            "sequence": hopsum.sequence,
             "stack": [dict(hop.fields) for hop in hopsum.stack],
             "lanes": list(hopsum.lanes),
         }

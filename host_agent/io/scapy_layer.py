@@ -7,7 +7,7 @@ The one module that imports Scapy, whose licence it shares; it is loaded only wh
 
 >>> packet = Ether() / IP() / UDP(chksum=0) / Hopsum(job=1, epoch=1, lanes=[1] * 32)
 >>> packet[Hopsum].stack = [Hop(aggregate=1, child=0, fan_in=2, port=3), Hop(fan_in=1)]
->>> Ether(bytes(packet))[Hopsum].lane_count
+>>> len(Ether(bytes(packet))[Hopsum].lanes)
 32
 """
 
@@ -66,7 +66,7 @@ class Hop(Packet):
 
 
 class Hopsum(Packet):
-    """A hopsum packet. `hops` and `lane_count` are counted when they are left out.
+    """A hopsum packet. `hops` is counted when it is left out; lanes are all that follows.
 
     The fragment is called `fragment_number` here: `Packet.fragment` is Scapy's.
     """
@@ -85,14 +85,13 @@ class Hopsum(Packet):
         ShortField("epoch", 1),
         ShortField("worker", 0),
         ShortField("weight", 1),
-        ShortField("lane_count", None),
+        ShortField("sequence", 0),
         IntField("fragment_number", 0),
         PacketListField("stack", [], Hop, count_from=lambda packet: packet.hops),
         FieldListField(
             "lanes",
             [],
             SignedIntField("lane", 0),
-            count_from=lambda packet: packet.lane_count,
             max_count=LANES_MAX,
         ),
     ]
@@ -101,8 +100,6 @@ class Hopsum(Packet):
         """Fill in the counts."""
         if self.hops is None:
             pkt = pkt[:7] + bytes([len(self.stack)]) + pkt[8:]
-        if self.lane_count is None:
-            pkt = pkt[:14] + len(self.lanes).to_bytes(2, "big") + pkt[16:]
         return pkt + pay
 
     def mysummary(self) -> str:
@@ -131,7 +128,7 @@ def build(frame: bytes) -> Packet:
         return packet
     old = packet[Hopsum]
     fields: dict[str, Any] = dict(old.fields)
-    del fields["hops"], fields["lane_count"], fields["stack"]
+    del fields["hops"], fields["stack"]
     stack = [Hop(**hop.fields) for hop in old.stack]
     ip, udp = packet[IP], packet[UDP]
     built: Packet = (

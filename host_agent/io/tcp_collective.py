@@ -84,7 +84,7 @@ class TcpCollective:
     def mark(self, tos: int) -> None:
         """Give packets this IP ToS byte from now on, acknowledgements and repetitions too.
 
-        SO_PRIORITY is left alone: the queues of links go by the ToS byte (`priority_queues`), and
+        SO_PRIORITY is left alone: the queues of links go by the ToS byte (`link_queues`), and
         pfifo_fast's bands do not follow the order of socket priorities (tc-prio(8)).
         """
         for sock in (*(outlet.sock for outlet in self._outlets.values()), *self._inlets.values()):

@@ -38,7 +38,7 @@ def suitable_options(
     packet = 8 * frame_bytes(plan.lanes, hops) / min(rates) if rates else 0.0
     latency = max((link.latency for link in network.links), default=0.0)
     flows = max(map(_server_flows, plan.trees), default=1)
-    window = flows * plan.window * packet
+    window = flows * plan.in_flight * packet
     windows = sharing * len(plan.trees) * window
     if plan.host_parts:
         windows += TCP_QUEUE * packet

@@ -23,6 +23,8 @@ control Admission(inout headers_t hdr,
 
     // A job's slots are slot_base .. slot_base + window_mask, its fragments take turns in them.
     action choose_slot(slot_index_t slot_base, fragment_t window_mask) {
+        meta.slot_base = slot_base;
+        meta.window_mask = window_mask;
         meta.slot_index = (slot_base + (hdr.hopsum.fragment & window_mask)) & SLOT_MASK;
     }
 
@@ -78,6 +80,9 @@ control Admission(inout headers_t hdr,
         outcomes.count(outcome);
         meta.task = task_t.PASS;
         meta.follows_stack = true;
+        // Who gets it next has another neighbour than who numbered it.
+        hdr.hopsum.sequenced = 0;
+        hdr.hopsum.repair = 0;
     }
 
     action aggregate() {
@@ -87,6 +92,14 @@ control Admission(inout headers_t hdr,
 
     action deliver() {
         meta.task = task_t.DELIVER;
+    }
+
+    action repeat_sum() {
+        meta.task = task_t.REPEAT_SUM;
+    }
+
+    action repeat_result() {
+        meta.task = task_t.REPEAT_RESULT;
     }
 
     table purpose {
@@ -102,6 +115,8 @@ control Admission(inout headers_t hdr,
             pass;
             aggregate;
             deliver;
+            repeat_sum;
+            repeat_result;
         }
         const default_action = refuse(OUTCOME_NOT_ADMITTED);
         const entries = {
@@ -112,6 +127,8 @@ control Admission(inout headers_t hdr,
             (kind_t.CONTRIBUTION, sender_t.CHILD,  1, 0, 0) : aggregate();
             (kind_t.RESULT,       sender_t.SERVER, _, _, _) : deliver();
             (kind_t.REPLICATED,   sender_t.SERVER, _, _, _) : deliver();
+            (kind_t.REQUEST,      sender_t.SERVER, _, _, _) : repeat_sum();
+            (kind_t.REQUEST,      sender_t.CHILD,  _, _, _) : repeat_result();
         }
     }
 
@@ -134,6 +151,9 @@ control Admission(inout headers_t hdr,
                     // The worker and the controller have different plans in mind.
                     refuse(OUTCOME_MALFORMED);
                 }
+            } else if ((meta.task == task_t.REPEAT_SUM && !hdr.hops[0].isValid())
+                       || (meta.task == task_t.REPEAT_RESULT && hdr.hops[0].isValid())) {
+                refuse(OUTCOME_MALFORMED);
             }
         }
     }

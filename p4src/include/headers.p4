@@ -81,7 +81,9 @@ header udp_t {
 header hopsum_t {
     bit<4>      version;
     kind_t      kind;
-    bit<4>      reserved_flags;
+    bit<2>      reserved_flags;
+    bit<1>      repair;    // sent again on this link, under its first sequence number
+    bit<1>      sequenced; // its sequence number counts
     bit<1>      ecn;       // congestion was met on the way
     bit<1>      bypass;    // no switch may aggregate it
     bit<1>      stale;     // a question to the server, no contribution
@@ -95,7 +97,7 @@ header hopsum_t {
     epoch_t     epoch;
     bit<16>     worker;
     weight_t    weight;
-    bit<16>     lane_count;
+    sequence_t  sequence;  // among the frames of its sender on this link
     fragment_t  fragment;
 }
 

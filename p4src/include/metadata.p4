@@ -25,6 +25,7 @@ struct slot_t {
     bit<1>      cleared;
     bit<1>      overflow;
     bit<1>      ecn;
+    bit<1>      kept;       // cleared, and the lanes are those of the result
 }
 
 struct metadata_t {
@@ -35,7 +36,13 @@ struct metadata_t {
     children_t        admitted_children;
     fan_in_t          admitted_fan_in;
     task_t            task;
+    slot_index_t      slot_base;
+    fragment_t        window_mask;
     slot_index_t      slot_index;
+    // sequencing.p4
+    @field_list(1)
+    sequence_t        missing;        // what is asked for
+    bool              asks;
     // slots.p4, results.p4
     children_t        child;          // this packet's, as a bit
     slot_t            slot;           // as it was read, then as it will be written
@@ -44,6 +51,9 @@ struct metadata_t {
     bool              wrapped;        // some lane, in this addition
     bool              sum_goes_on;    // the packet becomes the slot's sum
     bool              follows_stack;  // the packet leaves where its stack says
+    bool              sums_here;      // this switch sums for the tree of this result
+    bool              is_sent;        // a replicated result that goes on from here
+    bool              repeats;        // the slot goes out of the port that the packet came in at
 }
 
 #endif  // HOPSUM_METADATA_P4_

@@ -26,8 +26,12 @@ const outcome_t OUTCOME_INSPECTED = 13;      // a slot was shown to the controll
 const outcome_t OUTCOME_TAKEN_OVER = 14;     // an unfinished owner lost its slot (in addition to 0 or 1)
 const outcome_t OUTCOME_PLAIN = 15;          // not hopsum's: forwarded by the plain tables
 const outcome_t OUTCOME_CONGESTED = 16;      // left behind a long queue (in addition to others)
+const outcome_t OUTCOME_REQUESTED = 17;      // showed that one before it was lost (in addition)
+const outcome_t OUTCOME_REPEATED = 18;       // a request: what was lost went out again
+const outcome_t OUTCOME_UNANSWERED = 19;     // a request for what is not here
+const outcome_t OUTCOME_ANSWERED = 20;       // its result is here: it went back
 
 @id(1)
-counter(17, CounterType.packets) outcomes;
+counter(21, CounterType.packets) outcomes;
 
 #endif  // HOPSUM_OUTCOMES_P4_

@@ -20,7 +20,6 @@ error {
     HopsumVersion,
     HopsumReduction,
     HopsumOwner,
-    LaneCount,
     Length,
     Fragment,
     VlanTag
@@ -141,10 +140,10 @@ parser HopsumParser(packet_in packet,
         verify(hdr.hopsum.version == VERSION, error.HopsumVersion);
         verify(hdr.hopsum.reduction == reduction_t.SUM
                || hdr.hopsum.reduction == reduction_t.AND, error.HopsumReduction);
-        verify(hdr.hopsum.lane_count == LANE_COUNT, error.LaneCount);
 
-        // Four lengths must agree: the frame's, IPv4's, UDP's, and what the header announces.
-        ipv4_bytes = IPV4_BYTES + UDP_BYTES + HEADER_BYTES + LANE_BYTES * LANE_COUNT
+        // Four lengths must agree: the frame's, IPv4's, UDP's, and what the header announces,
+        // with as many lanes as this switch is compiled for.
+        ipv4_bytes = IPV4_BYTES + UDP_BYTES + HEADER_BYTES + LANES_BYTES
             + HOP_BYTES * (bit<16>)hdr.hopsum.hops;
         verify(hdr.ipv4.total_length == ipv4_bytes, error.Length);
         verify(hdr.udp.udp_length == ipv4_bytes - IPV4_BYTES, error.Length);
@@ -156,6 +155,7 @@ parser HopsumParser(packet_in packet,
             (0, kind_t.CONTRIBUTION, 2 .. MAX_HOPS): parse_owner;  // ours and the server's
             (0, kind_t.RESULT, 1 .. MAX_HOPS): parse_owner;
             (0, kind_t.REPLICATED, 0): parse_owner;
+            (0, kind_t.REQUEST, 0 .. MAX_HOPS): parse_owner;
             (1, kind_t.INSPECT, 0): parse_lanes;
             default: no_match;
         }

@@ -17,6 +17,7 @@ control Results(inout headers_t hdr,
                 inout metadata_t meta,
                 inout standard_metadata_t standard_metadata) {
     bit<1> clears;
+    bool same;
 
     // One copy to each member of `group`; a `clear` of 1 clears the slot on the way.
     @id(5)
@@ -52,6 +53,23 @@ control Results(inout headers_t hdr,
         meta.slot_changed = true;
     }
 
+    // Until the slot is used again it answers for the server.
+    action keep_result() {
+        meta.slot.kept = 1;
+        meta.slot.weight = hdr.hopsum.weight;
+        meta.slot.exponent = hdr.hopsum.exponent;
+        meta.slot.overflow = hdr.hopsum.overflow;
+        meta.slot.ecn = hdr.hopsum.ecn;
+        meta.lanes_operation = lanes_operation_t.STORE;
+    }
+
+    // It has gone on from here before; who missed it asks.
+    action discard() {
+        outcomes.count(OUTCOME_DUPLICATE);
+        standard_metadata.mcast_grp = 0;
+        meta.task = task_t.DISCARD;
+    }
+
     apply {
         clears = 0;
         if (hdr.hopsum.kind == kind_t.REPLICATED) {
@@ -61,15 +79,28 @@ control Results(inout headers_t hdr,
             meta.follows_stack = true;
         }
         if (meta.task == task_t.DELIVER) {
-            if (clears == 1
-                && meta.slot.cleared == 0
-                && meta.slot.job == hdr.hopsum.job
+            meta.sums_here = clears == 1 && hdr.hopsum.kind == kind_t.REPLICATED;
+            if (!meta.sums_here) {
+                hdr.hopsum.sequenced = 0;  // who gets it next has another neighbour
+                hdr.hopsum.repair = 0;
+                hdr.udp.checksum = 0;
+            }
+            same = meta.slot.job == hdr.hopsum.job
                 && meta.slot.tree == hdr.hopsum.tree
                 && meta.slot.epoch == hdr.hopsum.epoch
-                && meta.slot.fragment == hdr.hopsum.fragment) {
-                clear_slot();
+                && meta.slot.fragment == hdr.hopsum.fragment;
+            if (meta.sums_here && same && meta.slot.kept == 1) {
+                discard();
             } else {
-                outcomes.count(OUTCOME_RESULT);
+                if (clears == 1 && same && meta.slot.cleared == 0) {
+                    clear_slot();
+                    if (meta.sums_here) {
+                        keep_result();
+                    }
+                } else {
+                    outcomes.count(OUTCOME_RESULT);
+                }
+                meta.is_sent = meta.sums_here;
             }
         }
     }

@@ -7,7 +7,7 @@
  *
  *     151      135    127     111        79         47      39       31       15         7
  *     | job 16 | tree | epoch | fragment | children | count | fan-in | weight | exponent |
- *                                           | reduction | cleared | overflow | ecn | 0 ... |
+ *                                           | reduction | cleared | overflow | ecn | kept |
  *                                           7           3         2          1     0
  */
 #ifndef HOPSUM_SLOT_MEMORY_P4_
@@ -36,6 +36,7 @@ control ReadSlot(inout metadata_t meta) {
         meta.slot.cleared = cell[3:3];
         meta.slot.overflow = cell[2:2];
         meta.slot.ecn = cell[1:1];
+        meta.slot.kept = cell[0:0];
     }
 
     apply {
@@ -49,7 +50,7 @@ control WriteSlot(in metadata_t meta) {
             meta.slot.job ++ meta.slot.tree ++ meta.slot.epoch ++ meta.slot.fragment
             ++ meta.slot.children ++ meta.slot.count ++ meta.slot.fan_in
             ++ meta.slot.weight ++ meta.slot.exponent ++ (bit<4>)meta.slot.reduction
-            ++ meta.slot.cleared ++ meta.slot.overflow ++ meta.slot.ecn ++ 1w0);
+            ++ meta.slot.cleared ++ meta.slot.overflow ++ meta.slot.ecn ++ meta.slot.kept);
     }
 
     apply {

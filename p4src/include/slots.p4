@@ -81,6 +81,7 @@ control SlotTransition(inout headers_t hdr, inout metadata_t meta) {
         meta.slot.cleared = 0;
         meta.slot.overflow = hdr.hopsum.overflow;
         meta.slot.ecn = hdr.hopsum.ecn;
+        meta.slot.kept = 0;
         meta.slot_changed = true;
         meta.lanes_operation = lanes_operation_t.STORE;
     }
@@ -110,10 +111,19 @@ control SlotTransition(inout headers_t hdr, inout metadata_t meta) {
         meta.sum_goes_on = true;
     }
 
+    // Too late to count, and the result is still here.
+    action answer() {
+        outcomes.count(OUTCOME_ANSWERED);
+        meta.lanes_operation = lanes_operation_t.LOAD;
+        meta.repeats = true;
+    }
+
     // Too late to count. Not too late to ask: the server has the result, or soon will.
     action mark_stale() {
         outcomes.count(OUTCOME_STALE);
         hdr.hopsum.stale = 1;
+        hdr.hopsum.sequenced = 0;
+        hdr.hopsum.repair = 0;
         meta.follows_stack = true;
     }
 
@@ -127,32 +137,35 @@ control SlotTransition(inout headers_t hdr, inout metadata_t meta) {
             meta.slot.cleared : ternary @name("cleared");
             seen              : ternary @name("seen");
             complete          : ternary @name("complete");
+            meta.slot.kept    : ternary @name("kept");
         }
         actions = {
             take_over;
             evict;
             add;
             re_emit;
+            answer;
             mark_stale;
             discard;
         }
         const default_action = discard(OUTCOME_MALFORMED);
         const entries = {
-            // age      cleared seen complete
+            // age      cleared seen complete kept
             // A slot goes to whoever is newer; only an incomplete sum is a loss.
-            (age_t.VACANT,  _, _, _) : take_over();
-            (age_t.FOREIGN, 0, _, 0) : evict();
-            (age_t.FOREIGN, _, _, _) : take_over();
-            (age_t.NEWER,   0, _, 0) : evict();
-            (age_t.NEWER,   _, _, _) : take_over();
+            (age_t.VACANT,  _, _, _, _) : take_over();
+            (age_t.FOREIGN, 0, _, 0, _) : evict();
+            (age_t.FOREIGN, _, _, _, _) : take_over();
+            (age_t.NEWER,   0, _, 0, _) : evict();
+            (age_t.NEWER,   _, _, _, _) : take_over();
             // The slot has moved on, or the result has been here.
-            (age_t.OLDER,   _, _, _) : mark_stale();
-            (age_t.SAME,    1, _, _) : mark_stale();
+            (age_t.OLDER,   _, _, _, _) : mark_stale();
+            (age_t.SAME,    1, _, _, 1) : answer();
+            (age_t.SAME,    1, _, _, 0) : mark_stale();
             // The fragment that the slot is about.
-            (age_t.SAME,    0, 0, 0) : add();
-            (age_t.SAME,    0, 0, 1) : discard(OUTCOME_MALFORMED);  // one child too many
-            (age_t.SAME,    0, 1, 0) : discard(OUTCOME_DUPLICATE);
-            (age_t.SAME,    0, 1, 1) : re_emit();
+            (age_t.SAME,    0, 0, 0, _) : add();
+            (age_t.SAME,    0, 0, 1, _) : discard(OUTCOME_MALFORMED);  // one child too many
+            (age_t.SAME,    0, 1, 0, _) : discard(OUTCOME_DUPLICATE);
+            (age_t.SAME,    0, 1, 1, _) : re_emit();
         }
     }
 
@@ -171,15 +184,6 @@ control SlotTransition(inout headers_t hdr, inout metadata_t meta) {
 }  // control SlotTransition
 
 control SlotConclusion(inout headers_t hdr, inout metadata_t meta) {
-    // The packet speaks for all children that the slot has seen.
-    action become_the_sum() {
-        hdr.hopsum.weight = meta.slot.weight;
-        hdr.hopsum.exponent = meta.slot.exponent;
-        hdr.hopsum.overflow = meta.slot.overflow;
-        hdr.hopsum.ecn = meta.slot.ecn;
-        meta.follows_stack = true;
-    }
-
     apply {
         if (meta.wrapped) {
             outcomes.count(OUTCOME_OVERFLOW);
@@ -193,9 +197,7 @@ control SlotConclusion(inout headers_t hdr, inout metadata_t meta) {
                 outcomes.count(OUTCOME_AGGREGATED);
             }
         }
-        if (meta.sum_goes_on) {
-            become_the_sum();
-        }
+        meta.follows_stack = meta.follows_stack || meta.sum_goes_on;
     }
 }  // control SlotConclusion
 

@@ -23,6 +23,7 @@ typedef bit<8>  fan_in_t;    // how many children there are
 typedef bit<16> weight_t;    // workers in a sum
 typedef bit<8>  exponent_t;  // biased, so that the larger number is the larger exponent
 typedef bit<32> slot_index_t;
+typedef bit<16> sequence_t;  // of a frame among those that one neighbour sends another
 
 // -- Codes on the wire -------------------------------------------------------
 
@@ -35,13 +36,14 @@ const bit<3>  DONT_FRAGMENT = 2;   // and no more fragments
 const bit<8>  UDP_PROTOCOL = 17;
 const bit<16> UDP_PORT = 0x4853;   // ASCII "HS"
 const bit<32> UDP_PORTS = 0x48534853;  // source and destination
-const bit<4>  VERSION = 1;
+const bit<4>  VERSION = 2;
 
 enum bit<4> kind_t {
     CONTRIBUTION = 1,  // up: a worker's fragment, or a sum of some
     RESULT = 2,        // down to one worker, along the stack
     REPLICATED = 3,    // down to all workers, copied by the switches
-    INSPECT = 4        // a question about a slot, from the CPU port only
+    INSPECT = 4,       // a question about a slot, from the CPU port only
+    REQUEST = 5        // to a neighbour: send again what was lost on the link
 }
 
 enum bit<4> reduction_t {
@@ -56,20 +58,30 @@ enum bit<8> opcode_t {
 
 // -- Lengths in bytes --------------------------------------------------------
 
-const bit<16> LANE_COUNT = LANES;
 const bit<16> ETHERNET_BYTES = 14;
 const bit<16> IPV4_BYTES = 20;
 const bit<16> UDP_BYTES = 8;
 const bit<16> HEADER_BYTES = 20;
 const bit<16> HOP_BYTES = 4;
 const bit<16> LANE_BYTES = 4;
+const bit<16> LANES_BYTES = LANE_BYTES * LANES;
 const bit<16> PACKET_OUT_BYTES = 7;
 
 // -- Numbers of the switch ---------------------------------------------------
 
 const slot_index_t SLOT_MASK = SLOTS - 1;
 const port_t  MAX_PORT = 510;                  // 511 is where v1model drops
-const bit<32> INSTANCE_TYPE_REPLICATION = 5;   // BMv2 docs/simple_switch.md, instance_type
+const bit<32> INSTANCE_TYPE_INGRESS_CLONE = 1;  // BMv2 docs/simple_switch.md, instance_type
+const bit<32> INSTANCE_TYPE_REPLICATION = 5;
+const bit<8>  FIELDS_OF_REQUESTS = 1;          // metadata that a clone keeps
+const bit<3>  FIRST_QUEUE = 7;                 // the egress queue that is served first
+
+// -- Addresses ---------------------------------------------------------------
+
+const mac_addr_t  GROUP_MAC = 0x01005E004853;    // of replicated results
+const ipv4_addr_t GROUP_ADDR = 0xEF004853;       // 239.0.72.83
+const mac_addr_t  SWITCH_MAC = 0x020048530000;   // of requests for results
+const ipv4_addr_t SWITCH_ADDR = 0;
 
 // -- What passes between the stages ------------------------------------------
 
@@ -86,7 +98,9 @@ enum bit<3> task_t {
     PASS = 1,        // forward it and touch nothing
     AGGREGATE = 2,   // a contribution for a slot
     DELIVER = 3,     // a result; it may clear a slot
-    INSPECT = 4      // show a slot to the controller
+    INSPECT = 4,     // show a slot to the controller
+    REPEAT_SUM = 5,  // the parent misses a sum
+    REPEAT_RESULT = 6  // a child misses a result
 }
 
 // How a packet's fragment compares with the one in its slot.

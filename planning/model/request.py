@@ -57,7 +57,7 @@ class PlanRequest:
 
     `servers`: one tree for each, rooted there. `shares`: the part of the data on each tree (None:
     equal). `results` None: replicated by the switches if they sum, else one packet a worker (the
-    honest parameter server). `window`: fragments in flight on a tree, a power of two. `max_hops`:
+    honest parameter server). `window`: slots of a tree at a switch, a power of two. `max_hops`:
     entries of a hop stack, one more than switches on a path. `forest`: what is asked of planners of
     several trees; the planner multi-hop takes its gap, time limit and seed. `method`: how multi-hop
     looks for trees. `max_aggregating`: how many switches may sum for the job, None: any number.

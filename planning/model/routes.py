@@ -68,7 +68,7 @@ def make_route(
             else:
                 flows += [Flow(child, summed) for summed in outgoing(meetings[child])]
         merged = 0
-        if node != server and node in sums and len(flows) > 1:
+        if node != server and node in sums and flows:
             merged = min(len(flows), max_children)
         meetings[node] = Meeting(tuple(flows), merged)
     _check_arrivals(workers, server, meetings[server])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from host_agent.io.scapy_layer import Hopsum, build, parse
 from host_agent.numbers import dequantise, exponent_codes, quantise, worker_bits
 from protocol import wire
 from tests.oracles.reference_switch import ReferenceSwitch
+from tests.packet.hopsum.packets import Packet
 from tests.packet.hopsum.switches import Build
 from tests.support.paths import ROOT
 from tests.support.protocol_vectors import (
@@ -56,13 +58,13 @@ def test_every_kind_flag_and_reduction_of_the_network_has_a_vector() -> None:
     flags = wire.Flag(0)
     for header in headers:
         flags |= wire.Flag(header.flags)
-    assert flags == wire.Flag.OVERFLOW | wire.Flag.STALE | wire.Flag.BYPASS
+    assert flags == ~wire.Flag.ECN
 
 
 @pytest.mark.parametrize("vector", VECTORS.values(), ids=VECTORS)
 def test_the_frame_is_what_the_fields_make(vector: Vector) -> None:
     row = wire.frame_template(
-        vector.source, vector.destination, vector.header, vector.stack, LANES
+        vector.source, vector.destination, vector.header, vector.stack, LANES, vector.tos
     )[None, :]
     wire.frame_view(row, LANES, len(vector.stack))["lanes"] = vector.values
     assert row.tobytes().hex() == vector.frame.hex()
@@ -77,7 +79,10 @@ def test_the_fields_are_what_the_frame_holds(vector: Vector) -> None:
     assert int(record["version_kind"]) == wire.VERSION << 4 | header.kind
     assert int(record["reduction"]) == header.reduction << 4
     assert int(record["hops"]) == len(vector.stack)
-    for name in ("flags", "exponent", "job", "tree", "epoch", "worker", "weight", "fragment"):
+    for name in (
+        *("flags", "exponent", "job", "tree", "epoch", "worker", "weight", "sequence"),
+        "fragment",
+    ):
         assert int(record[name]) == getattr(header, name), name
     assert tuple(wire.Hop.unpack(int(word)) for word in record["stack"]) == vector.stack
     assert tuple(int(value) for value in record["lanes"]) == vector.values
@@ -123,6 +128,25 @@ def test_a_sum_goes_the_way_the_page_says() -> None:
     assert port == 1
     [(port, at_worker)] = leaf.send(3, at_leaf)
     assert (port, at_worker.hex()) == (1, VECTORS["result-at-worker"].frame.hex())
+
+
+def test_what_was_lost_on_a_link_comes_again_the_way_the_page_says() -> None:
+    leaf = ReferenceSwitch(Build(LANES))
+    for child, port in enumerate((4, 5)):
+        leaf.admit_children(port, 1 << child, job=7, tree=1)
+    leaf.admit_results(3, job=7, tree=1)
+    leaf.multicast(1, (4, 5))
+    leaf.insert("replication", {"job": 7, "tree": 1, "epoch": 2}, "replicate", group=1, clear=1)
+    for port, name in ((4, "a-at-leaf"), (5, "b-at-leaf")):
+        leaf.send(port, VECTORS[name].frame)
+    assert frames(leaf, 3, "request-for-sum") == [(3, VECTORS["repair-of-sum"].frame.hex())]
+    for port, name in ((4, "a-at-leaf"), (5, "b-at-leaf")):
+        later = replace(Packet.read(VECTORS[name].frame), fragment=261, sequence=1)
+        leaf.send(port, later.frame())
+    [(port, result), _] = frames(leaf, 3, "replicated")
+    assert (port, result) == (4, VECTORS["replicated"].frame.hex())
+    repair = VECTORS["repair-of-result"].frame.hex()
+    assert frames(leaf, 4, "request-for-result") == [(4, repair)]
 
 
 def test_the_numbers_of_the_example() -> None:

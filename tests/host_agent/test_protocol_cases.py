@@ -293,7 +293,7 @@ def test_l3_a_hand_over_is_repeated_until_the_new_server_answers() -> None:
 
 
 @pytest.mark.parametrize(
-    "changes", [{"window": 2}, {"window": 8}, {"lanes": 64}, {"job": 2}, {"trees": ()}]
+    "changes", [{"window": 2}, {"window": 16}, {"lanes": 64}, {"job": 2}, {"trees": ()}]
 )
 def test_l4_what_is_fixed_for_a_jobs_life_cannot_change(changes: dict[str, Any]) -> None:
     plan, network = star_plan(2)

@@ -44,3 +44,13 @@ def test_back_off_doubles_once_a_round_until_the_next_sample() -> None:
     assert trip.timeout == 5.0
     trip.sample(0.2)
     assert trip.timeout == pytest.approx(0.6)
+
+
+def test_with_patience_it_backs_off_faster_and_further() -> None:
+    trip = RoundTrip(1.0, 0.1, 2.0)
+    trip.patient = True
+    timeouts = []
+    for round_ in range(4):
+        trip.back_off(float(round_), last_sent=float(round_))
+        timeouts.append(trip.timeout)
+    assert timeouts == [4.0, 16.0, 16.0, 16.0]

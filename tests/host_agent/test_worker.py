@@ -396,7 +396,7 @@ def test_h30_the_first_window_is_sent_again_as_it_was() -> None:
     first = worker.take_output()
     worker.tick(0.25)
     again = worker.take_output()
-    np.testing.assert_array_equal(np.concatenate(first), np.concatenate(again))
+    assert seen(first) == seen(again)
 
 
 @pytest.mark.slow
@@ -414,7 +414,7 @@ def test_h27_a_straggler_of_five_seconds_makes_no_storm() -> None:
     assert total is not None
     assert (total == 2).all()
     statistics = workers[0].statistics
-    assert statistics.retransmissions < 9 * 256, "a few for each fragment of one window"
+    assert statistics.retransmissions < 3 * 256, "fewer than 3 for each fragment in flight"
 
 
 def test_two_trees_split_a_tensor_by_share_and_meet_in_one_result() -> None:

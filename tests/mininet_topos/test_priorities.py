@@ -70,7 +70,7 @@ def sent(before: Mapping[int, int], after: Mapping[int, int]) -> set[int]:
 
 def test_levels_are_those_of_queues(network: Network, tmp_path: Path) -> None:
     found: dict[str, set[int]] = {}
-    with Emulation(network, priorities=True, log_folder=tmp_path) as emulation:
+    with Emulation(network, log_folder=tmp_path) as emulation:
         for policy, jobs in (
             (EARLY, {"first-frames": "in-network", "first-tcp": "ring"}),
             (ONE_LEVEL, {"only-frames": "in-network", "only-tcp": "ring"}),

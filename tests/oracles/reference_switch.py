@@ -17,9 +17,17 @@ from tests.packet.hopsum.packets import Packet, wrapped
 from tests.packet.hopsum.switches import CPU_PORT, Build, Frame, Match, Switch
 
 DROP = 511
+NUMBERS = 1 << 16
+HISTORY = 64
+"""Numbers before the newest that may still come."""
+RETRY = 8
+"""A number is asked for again when it is so many, or a multiple of it, before the newest."""
 PACKET_OUT_BYTES = 7
 TAGS = (b"\x81\x00", b"\x88\xa8")
 """EtherTypes of VLAN tags."""
+GROUP_MAC, GROUP_IP = wire.REPLICATED_MAC, wire.REPLICATED_IP
+SWITCH_MAC = bytes.fromhex("020048530000")
+"""Source of requests for results."""
 SUMMED_FLAGS = Flag.OVERFLOW | Flag.ECN
 """The flags that live in a slot."""
 
@@ -33,6 +41,8 @@ class Slot:
     epoch: int = 0
     fragment: int = 0
     cleared: bool = False
+    kept: bool = False
+    """Whether the values are those of the result."""
     children: set[int] = field(default_factory=set)
     fan_in: int = 0
     weight: int = 0
@@ -60,6 +70,73 @@ class Slot:
         return serial_newer(packet.fragment, self.fragment, 32)
 
 
+Owner = tuple[int, int, int]
+"""Job, tree, epoch."""
+
+
+@dataclass
+class Arrivals:
+    """Which numbers have come from a neighbour: the newest, those before it that have not, and
+    which of these have been asked for."""
+
+    owner: Owner = (0, 0, 0)
+    newest: int = 0
+    missing: set[int] = field(default_factory=set)
+    asked: set[int] = field(default_factory=set)
+
+    def take(self, packet: Packet) -> int | None:
+        """Take in a packet's number; return one to ask for."""
+        owner, number = (packet.job, packet.tree, packet.epoch), packet.sequence
+        lead = (number - self.newest) % NUMBERS
+        same = self.owner == owner
+        if same and (lead == 0 or lead > NUMBERS - HISTORY):
+            self.missing.discard(number)
+        elif packet.repair:
+            return None
+        elif same and lead < NUMBERS // 2:
+            self.newest = number
+            self.missing |= {(number - back) % NUMBERS for back in range(1, min(lead, HISTORY))}
+        elif self.owner[:2] == owner[:2] and serial_newer(self.owner[2], packet.epoch, 16):
+            return None
+        else:
+            self.owner, self.newest = owner, number
+            self.missing, self.asked = set(), set()
+            if number < HISTORY:
+                self.missing = set(range(number))
+        return self._to_ask_for(moved=not same or 0 < lead < NUMBERS // 2)
+
+    def _to_ask_for(self, *, moved: bool) -> int | None:
+        def back(number: int) -> int:
+            return (self.newest - number) % NUMBERS
+
+        self.missing = {number for number in self.missing if back(number) < HISTORY}
+        again = {number for number in self.asked if moved and back(number) % RETRY == RETRY - 1}
+        self.asked = {number for number in self.asked - again if back(number) < HISTORY}
+        left = self.missing - self.asked
+        if not left:
+            return None
+        number = min(left, key=back)
+        self.asked.add(number)
+        return number
+
+
+@dataclass
+class SentLog:
+    """The fragments of the last numbers that were sent, in as many cells as the window has."""
+
+    owner: Owner = (0, 0, 0)
+    next: int = 0
+
+    def number(self, packet: Packet) -> int:
+        """Return the number of a frame of this packet's owner."""
+        owner = packet.job, packet.tree, packet.epoch
+        if self.owner != owner:
+            self.owner, self.next = owner, 0
+        number = self.next
+        self.next = (number + 1) % NUMBERS
+        return number
+
+
 @dataclass(frozen=True)
 class Sender:
     """What admission says of a port."""
@@ -76,13 +153,22 @@ class ReferenceSwitch(Switch):
 
     def __init__(self, build: Build) -> None:
         self.build = build
-        self.slots = [Slot() for _ in range(build.slots)]
+        self.forget()
         self.admission: dict[tuple[int, int, int], Sender] = {}
         self.replication: dict[tuple[int, int, int], tuple[int, bool]] = {}
         self.groups: dict[int, list[int]] = {}
         self.routes: dict[tuple[int, int], tuple[int, int]] = {}
         self.l2: dict[int, tuple[str, int]] = {}
         self.counts: Counter[Outcome] = Counter()
+
+    def forget(self) -> None:
+        """Lose all registers, as at a reboot."""
+        count = self.build.slots
+        self.slots = [Slot() for _ in range(count)]
+        self._from_children = [Arrivals() for _ in range(count)]
+        self._from_parent = [Arrivals() for _ in range(count)]
+        self._logs = {up: [SentLog() for _ in range(count)] for up in (True, False)}
+        self._sent = {up: [(0, 0)] * count for up in (True, False)}
 
     # --- control plane
 
@@ -144,32 +230,101 @@ class ReferenceSwitch(Switch):
         if packet.hops and not 0 <= packet.hops[0].port < CPU_PORT:
             return self._dropped(Outcome.MALFORMED)
         sender = self.admission.get((packet.job, packet.tree, port))
-        if sender is None or sender.results != (packet.kind != Kind.CONTRIBUTION):
+        if sender is None:
             return self._dropped(Outcome.NOT_ADMITTED)
-        slot_index = (sender.base + (packet.fragment & sender.mask)) % self.build.slots
+        if packet.kind == Kind.REQUEST:
+            return self._request(packet, frame, port, sender)
+        if sender.results != (packet.kind != Kind.CONTRIBUTION):
+            return self._dropped(Outcome.NOT_ADMITTED)
+        slot = self.slots[self._index(sender, packet.fragment)]
         if sender.results:
-            return self._result(packet, frame, port, self.slots[slot_index])
+            return self._result(packet, frame, port, slot, sender)
         if packet.flags & Flag.BYPASS:
             self.counts[Outcome.BYPASSED] += 1
-            return self._popped(frame, packet)
+            return self._popped(frame, _unnumbered(packet))
         if packet.flags & Flag.STALE or not packet.hops[0].aggregate:
             self.counts[Outcome.FORWARDED] += 1
-            return self._popped(frame, packet)
+            return self._popped(frame, _unnumbered(packet))
         if packet.hops[0].child >= 32 or not sender.children >> packet.hops[0].child & 1:
             return self._dropped(Outcome.NOT_ADMITTED)
         if packet.hops[0].fan_in != sender.fan_in:
             return self._dropped(Outcome.MALFORMED)
-        return self._contribution(packet, frame, self.slots[slot_index])
+        child = packet.hops[0].child
+        asks = []
+        if packet.sequenced and child <= sender.mask:
+            arrivals = self._from_children[self._index(sender, child)]
+            asks = self._ask(packet, frame, port, arrivals)
+        return asks + self._contribution(packet, frame, port, slot, sender)
 
-    def _contribution(self, packet: Packet, frame: bytes, slot: Slot) -> list[Frame]:
+    def _index(self, sender: Sender, number: int) -> int:
+        return (sender.base + (number & sender.mask)) % self.build.slots
+
+    # --- losses on the link
+
+    def _ask(self, packet: Packet, frame: bytes, port: int, arrivals: Arrivals) -> list[Frame]:
+        """The frame back to where it came from, as a request for one that is missing."""
+        missing = arrivals.take(packet)
+        if missing is None:
+            return []
+        self.counts[Outcome.REQUESTED] += 1
+        asked = replace(packet, kind=Kind.REQUEST, sequence=missing, sequenced=True, repair=False)
+        source = frame[:6], frame[30:34]
+        if packet.kind == Kind.REPLICATED:
+            source = SWITCH_MAC, bytes(4)
+        return [(port, _addressed(_rewritten(frame, asked), source, (frame[6:12], frame[26:30])))]
+
+    def _number(self, packet: Packet, frame: bytes, sender: Sender, *, up: bool) -> bytes:
+        """The frame of a sum or result that goes on, with its number."""
+        number = self._logs[up][sender.base % self.build.slots].number(packet)
+        self._sent[up][self._index(sender, number)] = number, packet.fragment
+        numbered = replace(packet, sequence=number, sequenced=True, repair=False)
+        return _urgent(_rewritten(frame, numbered), urgent=False)
+
+    def _request(self, packet: Packet, frame: bytes, port: int, sender: Sender) -> list[Frame]:
+        """What the parent asks for is a sum, with its stack; what a child asks for is a result."""
+        up = sender.results
+        if bool(packet.hops) != up:
+            return self._dropped(Outcome.MALFORMED)
+        number, fragment = self._sent[up][self._index(sender, packet.sequence)]
+        packet = replace(packet, fragment=fragment)
+        slot = self.slots[self._index(sender, fragment)]
+        ready = slot.complete and not slot.cleared if up else slot.kept
+        if number != packet.sequence or not slot.is_of(packet) or not ready:
+            return self._dropped(Outcome.UNANSWERED)
+        self.counts[Outcome.REPEATED] += 1
+        again = _sum(slot, replace(packet, sequenced=True, repair=True))
+        if not up:
+            return self._answer(again, frame, port, slot)
+        again = replace(again, kind=Kind.CONTRIBUTION)
+        back = _addressed(
+            _rewritten(frame, again), (frame[:6], frame[30:34]), (frame[6:12], frame[26:30])
+        )
+        return [(port, back)]
+
+    def _answer(self, packet: Packet, frame: bytes, port: int, slot: Slot) -> list[Frame]:
+        """The result that a slot keeps, back to who lacks it; without a stack."""
+        result = replace(_sum(slot, packet), kind=Kind.REPLICATED, hops=())
+        bare = _without(_rewritten(frame, replace(result, hops=packet.hops)), len(packet.hops))
+        group = GROUP_MAC, GROUP_IP
+        return [(port, _addressed(bare, (frame[:6], frame[30:34]), group))]
+
+    # --- sums and results
+
+    def _contribution(
+        self, packet: Packet, frame: bytes, port: int, slot: Slot, sender: Sender
+    ) -> list[Frame]:
         hop = packet.hops[0]
         if slot.gives_way_to(packet):
             if slot.job and not slot.cleared and not slot.complete:
                 self.counts[Outcome.TAKEN_OVER] += 1
             self._open(slot, packet)
+        elif slot.is_of(packet) and slot.kept:
+            self.counts[Outcome.ANSWERED] += 1
+            return self._answer(_unnumbered(packet), frame, port, slot)
         elif not slot.is_of(packet) or slot.cleared:
             self.counts[Outcome.STALE] += 1
-            return self._popped(frame, replace(packet, flags=packet.flags | Flag.STALE))
+            question = _unnumbered(replace(packet, flags=packet.flags | Flag.STALE))
+            return self._popped(frame, question)
         elif (slot.fan_in, slot.reduction) != (hop.fan_in, packet.reduction):
             return self._dropped(Outcome.MALFORMED)
         elif hop.child not in slot.children:
@@ -178,18 +333,18 @@ class ReferenceSwitch(Switch):
             self._add(slot, packet)
         elif slot.complete:
             self.counts[Outcome.RE_EMITTED] += 1
-            return self._popped(frame, _sum(slot, packet))
+            return self._left(self._number(_sum(slot, packet), frame, sender, up=True), packet)
         else:
             return self._dropped(Outcome.DUPLICATE)
         if not slot.complete:
             return self._dropped(Outcome.AGGREGATED)
         self.counts[Outcome.COMPLETED] += 1
-        return self._popped(frame, _sum(slot, packet))
+        return self._left(self._number(_sum(slot, packet), frame, sender, up=True), packet)
 
     def _open(self, slot: Slot, packet: Packet) -> None:
         slot.job, slot.tree = packet.job, packet.tree
         slot.epoch, slot.fragment = packet.epoch, packet.fragment
-        slot.cleared = False
+        slot.cleared = slot.kept = False
         slot.children = {packet.hops[0].child}
         slot.fan_in = packet.hops[0].fan_in
         slot.weight = packet.weight
@@ -212,22 +367,41 @@ class ReferenceSwitch(Switch):
             self.counts[Outcome.OVERFLOW] += 1
             slot.flags |= Flag.OVERFLOW
 
-    def _result(self, packet: Packet, frame: bytes, port: int, slot: Slot) -> list[Frame]:
-        if packet.kind == Kind.REPLICATED:
-            found = self.replication.get((packet.job, packet.tree, packet.epoch))
-            if found is None:
-                return self._dropped(Outcome.NOT_ADMITTED)
-            group, clear = found
-            out = [(to, frame) for to in self.groups.get(group, ()) if to != port]
-        else:
-            clear = packet.hops[0].clear
-            out = self._left(frame, packet)
-        if clear and slot.is_of(packet) and not slot.cleared:
+    def _result(
+        self, packet: Packet, frame: bytes, port: int, slot: Slot, sender: Sender
+    ) -> list[Frame]:
+        if packet.kind != Kind.REPLICATED:
+            self._clear(packet, slot, clears=packet.hops[0].clear)
+            return self._popped(frame, _unnumbered(packet))
+        found = self.replication.get((packet.job, packet.tree, packet.epoch))
+        if found is None:
+            return self._dropped(Outcome.NOT_ADMITTED)
+        group, clears = found
+        ports = [to for to in self.groups.get(group, ()) if to != port]
+        if not clears:
+            self._clear(packet, slot, clears=False)
+            frame = _rewritten(frame, _unnumbered(packet))
+            return [(to, frame) for to in ports]
+        asks = []
+        if packet.sequenced:
+            arrivals = self._from_parent[sender.base % self.build.slots]
+            asks = self._ask(packet, frame, port, arrivals)
+        if slot.is_of(packet) and slot.kept:
+            return asks + self._dropped(Outcome.DUPLICATE)
+        if self._clear(packet, slot, clears=True):
+            slot.kept = True
+            slot.weight, slot.exponent = packet.weight, packet.exponent
+            slot.flags, slot.values = packet.flags & SUMMED_FLAGS, packet.values
+        frame = self._number(packet, frame, sender, up=False)
+        return asks + [(to, frame) for to in ports]
+
+    def _clear(self, packet: Packet, slot: Slot, *, clears: bool) -> bool:
+        """Clear a slot if it is the packet's to clear."""
+        cleared = clears and slot.is_of(packet) and not slot.cleared
+        if cleared:
             slot.cleared = True
-            self.counts[Outcome.CLEARED] += 1
-        else:
-            self.counts[Outcome.RESULT] += 1
-        return out
+        self.counts[Outcome.CLEARED if cleared else Outcome.RESULT] += 1
+        return cleared
 
     def _plain(self, port: int, frame: bytes) -> list[Frame]:
         found = self._route(frame)
@@ -322,19 +496,19 @@ class ReferenceSwitch(Switch):
         """The packet, or None if this switch cannot take it."""
         if self._kind_of(frame) != "hopsum" or len(frame) < 62 or frame[42] >> 4 != wire.VERSION:
             return None
-        if int.from_bytes(frame[56:58], "big") != self.build.lanes:
-            return None
         kind, reduction, hops = frame[42] & 15, frame[44] >> 4, frame[49]
-        fewest = {Kind.CONTRIBUTION: 2, Kind.RESULT: 1, Kind.REPLICATED: 0, Kind.INSPECT: 0}
+        fewest = dict.fromkeys(Kind, 0) | {Kind.CONTRIBUTION: 2, Kind.RESULT: 1}
         if kind not in fewest or reduction not in (Reduction.SUM, Reduction.AND):
             return None
-        stacked = kind in (Kind.CONTRIBUTION, Kind.RESULT)
+        stacked = kind in (Kind.CONTRIBUTION, Kind.RESULT, Kind.REQUEST)
         if not fewest[Kind(kind)] <= hops <= (self.build.max_hops if stacked else 0):
             return None
         try:
             # A UDP checksum is not ours to check.
             packet = Packet.read(frame[:40] + bytes(2) + frame[42:])
         except ValueError:
+            return None
+        if len(packet.values) != self.build.lanes:
             return None
         if kind != Kind.INSPECT and not (packet.job and packet.epoch and packet.weight):
             return None
@@ -346,26 +520,60 @@ class ReferenceSwitch(Switch):
 
     def _left(self, frame: bytes, packet: Packet) -> list[Frame]:
         """The frame without its first entry, where that entry says."""
-        short = bytearray(frame[:62] + frame[66:])
-        total = len(short) - 14
-        short[49] -= 1
-        short[16:18] = total.to_bytes(2, "big")
-        short[38:40] = (total - 20).to_bytes(2, "big")
-        short[40:42] = bytes(2)
-        short[24:26] = bytes(2)
-        short[24:26] = wire.ipv4_checksum(bytes(short[14:34])).to_bytes(2, "big")
-        return [(packet.hops[0].port, bytes(short))]
+        return [(packet.hops[0].port, _without(frame, 1))]
 
     def _dropped(self, outcome: Outcome) -> list[Frame]:
         self.counts[outcome] += 1
         return []
 
 
+def _unnumbered(packet: Packet) -> Packet:
+    """The packet for who has another neighbour than who numbered it."""
+    return replace(packet, sequenced=False, repair=False)
+
+
+def _without(frame: bytes, entries: int) -> bytes:
+    """The frame without its first stack entries."""
+    short = bytearray(frame[:62] + frame[62 + 4 * entries :])
+    total = len(short) - 14
+    short[49] -= entries
+    short[16:18] = total.to_bytes(2, "big")
+    short[38:40] = (total - 20).to_bytes(2, "big")
+    short[40:42] = bytes(2)
+    return _checked(short)
+
+
+def _addressed(frame: bytes, source: tuple[bytes, bytes], target: tuple[bytes, bytes]) -> bytes:
+    """The frame from one (MAC, IP) to another, urgently."""
+    return _urgent(
+        target[0] + source[0] + frame[12:26] + source[1] + target[1] + frame[34:], urgent=True
+    )
+
+
+def _urgent(frame: bytes, *, urgent: bool) -> bytes:
+    """The frame with or without its mark of urgency."""
+    marked = bytearray(frame)
+    marked[15] = marked[15] & ~wire.URGENT | wire.URGENT * urgent
+    return _checked(marked)
+
+
+def _checked(frame: bytearray) -> bytes:
+    """The frame with its IPv4 checksum made anew."""
+    frame[24:26] = bytes(2)
+    frame[24:26] = wire.ipv4_checksum(bytes(frame[14:34])).to_bytes(2, "big")
+    return bytes(frame)
+
+
 def _sum(slot: Slot, packet: Packet) -> Packet:
     """The packet with the slot's sum in it."""
     flags = packet.flags & ~int(SUMMED_FLAGS) | slot.flags
     return replace(
-        packet, weight=slot.weight, exponent=slot.exponent, flags=flags, values=slot.values
+        packet,
+        weight=slot.weight,
+        exponent=slot.exponent,
+        flags=flags,
+        reduction=slot.reduction,
+        values=slot.values,
     )
 
 
@@ -375,7 +583,7 @@ def _rewritten(frame: bytes, packet: Packet) -> bytes:
     made = bytearray(replace(packet, hops=()).frame())
     made[44] |= frame[44] & 15  # reserved
     made[49] = len(packet.hops)
-    return frame[:42] + bytes(made[42:62]) + frame[62:stack_end] + bytes(made[62:])
+    return frame[:40] + bytes(2) + bytes(made[42:62]) + frame[62:stack_end] + bytes(made[62:])
 
 
 def _numbers(matches: Mapping[str, Match], *names: str) -> tuple[int, int, int]:

@@ -132,11 +132,11 @@ def test_a_star_in_full() -> None:
     assert (part.children, part.ports_up, part.port_server) == ({0: 1, 1: 2}, (1, 2), 3)
 
 
-def test_one_flow_is_forwarded_not_summed() -> None:
+def test_a_switch_with_one_flow_has_slots_to_repair_losses_from() -> None:
     network = load_network("star:1")
     tree = make_plan(network, request(network)).trees[0]
-    assert not tree.parts["s1"].aggregate
-    assert tree.up[0][0] == Hop(port=2)
+    assert tree.parts["s1"].aggregate
+    assert tree.up[0][0] == Hop(aggregate=True, child=0, fan_in=1, port=2)
 
 
 def test_plain_switches_pass_flows_on() -> None:

@@ -15,7 +15,7 @@ from tests.support.protocol_vectors import read_vectors
 from tests.support.wireshark import assert_captured, dissect
 
 FIELDS = ("kind", "flags", "reduction", "hops", "exponent", "job", "tree", "epoch", "worker")
-MORE = ("weight", "fragment", "hop.child", "hop.fan_in", "hop.port", "lane")
+MORE = ("weight", "sequence", "fragment", "hop.child", "hop.fan_in", "hop.port", "lane")
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def test_every_field_is_found(capture: Path) -> None:
     for vector, line in zip(read_vectors().values(), lines, strict=True):
         header, stack = vector.header, vector.stack
         found = dict(zip((*FIELDS, *MORE), line.split("\t"), strict=True))
-        numbers = {name: int(found[name], 0) for name in (*FIELDS, "weight", "fragment")}
+        numbers = {name: int(found[name], 0) for name in (*FIELDS, *MORE[:3])}
         assert numbers == {
             "kind": header.kind,
             "flags": header.flags,
@@ -46,6 +46,7 @@ def test_every_field_is_found(capture: Path) -> None:
             "epoch": header.epoch,
             "worker": header.worker,
             "weight": header.weight,
+            "sequence": header.sequence,
             "fragment": header.fragment,
         }
         assert found["hop.child"] == ",".join(str(hop.child) for hop in stack)
@@ -56,7 +57,7 @@ def test_every_field_is_found(capture: Path) -> None:
 
 def test_flags_can_be_filtered_on(capture: Path) -> None:
     vectors = list(read_vectors().values())
-    for flag in ("overflow", "stale", "bypass"):
+    for flag in ("overflow", "stale", "bypass", "sequenced", "repair"):
         lines = dissect(
             capture, "-Y", f"hopsum.flags.{flag} == 1", "-T", "fields", "-e", "frame.number"
         )

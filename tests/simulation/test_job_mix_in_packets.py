@@ -31,6 +31,6 @@ def test_a_long_and_a_short_job_take_as_long_in_packets(priorities: bool) -> Non
     )
     policy = WHO_HAS_A_ROUND if priorities else ONE_LEVEL
     fluid = simulate_jobs([replace(long, rounds=LONG), short], links.capacities, policy, 1e-4)
-    packets = both(priorities=priorities, levels=(5, 1) if priorities else (None, None))
+    packets = both((5, 1) if priorities else (None, None))
     # A fluid has no round trips: the short job's are 6 % of its time behind the other's window.
     assert fluid.completion.tolist() == pytest.approx([packets[1], packets[2]], rel=0.07)

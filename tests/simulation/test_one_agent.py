@@ -168,7 +168,7 @@ def two_jobs(levels: tuple[int, int]) -> tuple[list[float], list[tuple[int, int]
         make_plan(network, PlanRequest(n, 1, plan.workers, servers, lanes=32, window=64), allocator)
         for n in (1, 2)
     ]
-    simulation = Simulation(network, make_engine, priorities=True)
+    simulation = Simulation(network, make_engine)
     spec = WorkloadSpec(RANDOM, 3, 20_000, 1, DataType.INT32, 3)
     for each in plans:
         simulation.add(each, Work(Task(spec, options=OPTIONS)))
@@ -201,7 +201,7 @@ def test_frames_of_the_lower_level_leave_first(first: int) -> None:
     ends, sent = two_jobs(levels)
     assert {level for number, level in sent if number == first} == {0}
     assert {level for number, level in sent if number != first} == {2}
-    window = [number for number, _ in sent[:64]]
+    window = [number for number, _ in sent[:32]]
     assert window == [first] * len(window)
     assert ends[first - 1] < 0.75 * ends[2 - first]
 

@@ -62,37 +62,37 @@ class Sender:
         return taken
 
 
-def pair(levels: list[int], *, priorities: bool, rate: float | None = 8e6) -> tuple[World, Sender]:
+def pair(levels: list[int], rate: float | None = 8e6) -> tuple[World, Sender]:
     hosts = {n: Host(n, f"10.0.0.{n[1]}", f"02:00:00:00:00:0{n[1]}") for n in ("h1", "h2")}
     network = Network("pair", hosts, {}, (Link("h1", "h2", 0, 0, rate, 0.001),))
     receiver = Sender()
     agents = {"h1": Sender(levels), "h2": receiver}
-    return World(network, {}, agents, priorities=priorities), receiver
+    return World(network, {}, agents), receiver
 
 
-def exchange(levels: list[int], *, priorities: bool, rate: float | None = 8e6) -> Sender:
-    world, receiver = pair(levels, priorities=priorities, rate=rate)
+def exchange(levels: list[int], rate: float | None = 8e6) -> Sender:
+    world, receiver = pair(levels, rate)
     world.run(lambda: len(receiver.came) == len(levels), 10.0)
     return receiver
 
 
 def test_the_highest_level_leaves_first_and_each_in_its_order() -> None:
     levels = [7, 7, 3, 0, 3, 0]
-    assert [n for _, n in exchange(levels, priorities=False).came] == [0, 1, 2, 3, 4, 5]
+    assert [n for _, n in exchange([7] * 6).came] == [0, 1, 2, 3, 4, 5]
     # The first is under way when the others come.
-    assert [n for _, n in exchange(levels, priorities=True).came] == [0, 3, 5, 2, 4, 1]
+    assert [n for _, n in exchange(levels).came] == [0, 3, 5, 2, 4, 1]
 
 
 def test_priorities_change_the_order_of_arrivals_only() -> None:
     levels = [n * 5 % LEVELS for n in range(40)]
-    plain, ordered = (exchange(levels, priorities=p).came for p in (False, True))
+    plain, ordered = (exchange(given).came for given in ([7] * 40, levels))
     assert [time for time, _ in ordered] == pytest.approx([time for time, _ in plain])
-    unlimited = exchange(levels, priorities=True, rate=None).came
+    unlimited = exchange(levels, None).came
     assert unlimited == [(0.001, n) for n in range(40)]
 
 
 def test_a_full_queue_drops_of_its_own_level_only() -> None:
-    world, receiver = pair([7] * (QUEUE_FRAMES + 3) + [0, 0], priorities=True)
+    world, receiver = pair([7] * (QUEUE_FRAMES + 3) + [0, 0])
     world.run(lambda: len(receiver.came) == QUEUE_FRAMES + 3, 10.0)
     # One was under way already.
     assert world.channels["h1", "h2"].queue_drops == 2
@@ -100,7 +100,7 @@ def test_a_full_queue_drops_of_its_own_level_only() -> None:
 
 
 def test_what_waits_at_the_end_is_counted() -> None:
-    world, _ = pair([7, 5, 6], priorities=True)
+    world, _ = pair([7, 5, 6])
     world.run(lambda: True, 10.0)
     world.drain()
     channel = world.channels["h1", "h2"]
@@ -115,7 +115,6 @@ class Cluster:
     """Several jobs on one network: their plans, rules, and the agents of every host."""
 
     network: Network
-    priorities: bool = False
     faults: Faults | None = None
     plans: dict[int, JobPlan] = field(default_factory=dict)
     finished: dict[int, float] = field(default_factory=dict)
@@ -133,7 +132,6 @@ class Cluster:
             self.hosts,
             faults=self.faults,
             seed=5,
-            priorities=self.priorities,
         )
         self._workers: dict[int, list[Worker]] = {}
         self._servers: dict[int, ServerSet] = {}
@@ -215,12 +213,12 @@ LONG, SHORT = 1600, 400
 
 
 @cache
-def both(*, priorities: bool, levels: tuple[int | None, int | None]) -> dict[int, float]:
+def both(levels: tuple[int | None, int | None]) -> dict[int, float]:
     """A long job and, while it runs, a short one; when each has finished."""
     network = load_network("star:4", link_rate=RATE, latency=1e-5, slots=1024)
     allocator = Allocator(network)
     plans = [make_plan(network, r, allocator) for r in requests(network, 2, 64).values()]
-    cluster = Cluster(network, priorities)
+    cluster = Cluster(network)
     cluster.start(plans[0], LONG, levels[0])
     begin = 0.005
     cluster.world.queue.at(begin, lambda: cluster.start(plans[1], SHORT, levels[1]))
@@ -235,8 +233,8 @@ def test_a_job_of_high_priority_hardly_sees_the_other() -> None:
     alone.start(make_plan(network, requests(network, 1, 64)[1]), SHORT)
     alone.run(1)
     free = alone.finished[1]
-    shared = both(priorities=False, levels=(None, None))
-    first = both(priorities=True, levels=(5, 1))
+    shared = both((None, None))
+    first = both((5, 1))
     assert shared[2] > 1.7 * free
     assert first[2] < 1.2 * free
     # What one job gains the other does not lose: the links are as busy.
@@ -246,8 +244,8 @@ def test_a_job_of_high_priority_hardly_sees_the_other() -> None:
 @pytest.mark.slow
 def test_results_have_priority_on_their_way_down() -> None:
     """The server's own link is where results of both jobs meet."""
-    slow_down = both(priorities=True, levels=(1, 5))
-    assert slow_down[2] > 2 * both(priorities=True, levels=(5, 1))[2]
+    slow_down = both((1, 5))
+    assert slow_down[2] > 2 * both((5, 1))[2]
 
 
 @pytest.mark.slow
@@ -259,7 +257,7 @@ def test_who_gives_way_in_mid_run_loses_time_and_no_sum(time: float, loss: float
     network = load_network("leaf-spine:2x3x1", link_rate=RATE, latency=1e-5, slots=window)
     allocator = Allocator(network)
     low, high = requests(network, 2, window).values()
-    cluster = Cluster(network, priorities=True, faults=Faults(loss=loss))
+    cluster = Cluster(network, faults=Faults(loss=loss))
     cluster.start(make_plan(network, low, allocator), 200, level=6)
     sums = {s for tree in cluster.plans[1].trees for s, p in tree.parts.items() if p.aggregate}
     assert sums

@@ -14,6 +14,8 @@ import grpc
 from finsy.proto import p4r, p4r_grpc, rpc_status
 from google.protobuf import any_pb2
 
+from protocol.outcomes import Outcome
+
 OK, NOT_FOUND, ALREADY_EXISTS, INVALID_ARGUMENT = 0, 5, 6, 3
 
 
@@ -25,10 +27,12 @@ def entity_key(entity: p4r.Entity) -> bytes:
         for match in sorted(entity.table_entry.match, key=lambda match: match.field_id):
             key.table_entry.match.add().CopyFrom(match)
     else:
-        group = entity.packet_replication_engine_entry.multicast_group_entry
-        key.packet_replication_engine_entry.multicast_group_entry.multicast_group_id = (
-            group.multicast_group_id
-        )
+        engine, keyed = entity.packet_replication_engine_entry, key.packet_replication_engine_entry
+        if engine.HasField("clone_session_entry"):
+            keyed.clone_session_entry.session_id = engine.clone_session_entry.session_id
+        else:
+            group = engine.multicast_group_entry.multicast_group_id
+            keyed.multicast_group_entry.multicast_group_id = group
     return key.SerializeToString(deterministic=True)
 
 
@@ -37,8 +41,8 @@ class FakeSwitch(p4r_grpc.P4RuntimeServicer):
 
     def __init__(self) -> None:
         self.entities: dict[bytes, p4r.Entity] = {}
-        self.replicas: dict[int, list[int]] = {}
-        """Egress ports by multicast group in the packet engine: of BMv2, a push leaves them be."""
+        self.replicas: dict[bytes, list[int]] = {}
+        """Egress ports by group or session in the packet engine: of BMv2, a push leaves them be."""
         self.config = p4r.ForwardingPipelineConfig()
         self.pushes = 0
         self.writes: list[p4r.WriteRequest] = []
@@ -153,18 +157,19 @@ class FakeSwitch(p4r_grpc.P4RuntimeServicer):
         else:
             self.entities[key] = update.entity
         if update.entity.HasField("packet_replication_engine_entry"):
-            self._replicate(update)
+            self._replicate(key, update)
         return p4r.Error(canonical_code=OK)
 
-    def _replicate(self, update: p4r.Update) -> None:
-        group = update.entity.packet_replication_engine_entry.multicast_group_entry
-        number = group.multicast_group_id
+    def _replicate(self, key: bytes, update: p4r.Update) -> None:
+        engine = update.entity.packet_replication_engine_entry
+        cloned = engine.HasField("clone_session_entry")
+        group = engine.clone_session_entry if cloned else engine.multicast_group_entry
         if update.type != p4r.Update.INSERT:
-            self.replicas.pop(number, None)
+            self.replicas.pop(key, None)
         if update.type != p4r.Update.DELETE:
             # finsy names ports by bytes in newer messages, by number in older ones.
             ports = [r.egress_port or int.from_bytes(r.port, "big") for r in group.replicas]
-            self.replicas.setdefault(number, []).extend(ports)
+            self.replicas.setdefault(key, []).extend(ports)
 
     async def Read(self, request: p4r.ReadRequest, context: Any) -> AsyncIterator[p4r.ReadResponse]:
         await self.going.wait()
@@ -172,7 +177,7 @@ class FakeSwitch(p4r_grpc.P4RuntimeServicer):
         if "counter_entry" in wanted:
             counter = request.entities[0].counter_entry.counter_id
             cells = p4r.ReadResponse()
-            for index in range(17):
+            for index in range(len(Outcome)):
                 cell = cells.entities.add().counter_entry
                 cell.counter_id = counter
                 cell.index.index = index

@@ -22,6 +22,7 @@ class Vector:
     header: Header
     stack: tuple[Hop, ...]
     values: tuple[int, ...]
+    tos: int
     frame: bytes
 
 
@@ -59,6 +60,7 @@ def _vector(name: str, lines: list[str]) -> Vector:
         key: int(fields[key])
         for key in ("exponent", "job", "tree", "epoch", "worker", "weight", "fragment")
     }
+    numbers["sequence"] = int(fields.get("sequence", 0))
     values = [int(value) for value in fields["lanes"].split()] if "lanes" in fields else []
     return Vector(
         name,
@@ -72,6 +74,7 @@ def _vector(name: str, lines: list[str]) -> Vector:
         ),
         tuple(_hop(line) for line in lines if line.startswith("hop: ")),
         tuple(values + [0] * (LANES - len(values))),
+        int(fields.get("tos", "0"), 0),
         bytes.fromhex("".join(line.strip() for line in lines if line.startswith("  "))),
     )
 

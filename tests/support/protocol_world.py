@@ -34,13 +34,14 @@ from protocol.wire import (
     frame_view,
     ipv4_checksum,
 )
-from tests.oracles.reference_switch import ReferenceSwitch, Slot
+from tests.oracles.reference_switch import ReferenceSwitch
 from tests.packet.hopsum.switches import Build
 
 LANES = 32
 SLOTS = 1024
 SERVER = "ps"
 SPARE = "spare"
+LINK_FLAGS = Flag.SEQUENCED | Flag.REPAIR
 
 
 def make_network(access: Mapping[str, str], switches: Sequence[str]) -> Network:
@@ -156,14 +157,16 @@ def tree_plan(
     singles: bool = False,
     **changes: Any,
 ) -> tuple[JobPlan, Network]:
-    """A job of one tree and its network; `changes` go into the JobPlan."""
+    """A job of one tree and its network: `window` fragments in flight; `changes` go into the
+    JobPlan.
+    """
     switches = sorted({*access.values(), *parents, *parents.values()})
     network = make_network(access, switches)
     workers = tuple(host for host in access if host.startswith("w"))
     tree = make_tree(
-        network, workers, parents, aggregates, window=window, server=server, singles=singles
+        network, workers, parents, aggregates, window=2 * window, server=server, singles=singles
     )
-    plan = JobPlan(1, 1, workers, (tree,), LANES, window)
+    plan = JobPlan(1, 1, workers, (tree,), LANES, 2 * window)
     return replace(plan, **changes), network
 
 
@@ -239,6 +242,9 @@ class Seen:
     hops: int
     lanes: tuple[int, ...]
     destination: bytes
+    sequence: int | None = field(default=None, compare=False)
+    """The number on the link, if it has one."""
+    repair: bool = field(default=False, compare=False)
 
     @property
     def value(self) -> int:
@@ -253,6 +259,7 @@ def seen(batches: Sequence[Frames], lanes: int = LANES) -> list[Seen]:
         hops = (batch.shape[1] - frame_bytes(lanes, 0)) // 4
         for record in frame_view(batch, lanes, hops):
             assert int(record["hops"]) == hops
+            flags = Flag(int(record["flags"]))
             found.append(
                 Seen(
                     Kind(int(record["version_kind"]) & 0xF),
@@ -260,11 +267,13 @@ def seen(batches: Sequence[Frames], lanes: int = LANES) -> list[Seen]:
                     int(record["epoch"]),
                     int(record["worker"]),
                     int(record["weight"]),
-                    Flag(int(record["flags"])),
+                    flags & ~LINK_FLAGS,
                     int(record["exponent"]),
                     hops,
                     tuple(int(v) for v in record["lanes"]),
                     record["dst_ip"].tobytes(),
+                    int(record["sequence"]) if flags & Flag.SEQUENCED else None,
+                    bool(flags & Flag.REPAIR),
                 )
             )
     return found
@@ -363,7 +372,7 @@ class World:
 
     def reboot(self, switch: str) -> None:
         """A switch loses its slots; its tables come back at once."""
-        self.switches[switch].slots = [Slot() for _ in range(SLOTS)]
+        self.switches[switch].forget()
 
     def adopt(self, plan: JobPlan, *, new_server: bool = False, spread: float = 0.01) -> None:
         """A new epoch: switches, servers and workers get it one by one, within `spread`."""

@@ -9,7 +9,7 @@
 local hopsum = Proto("hopsum", "hopsum: sums in the network")
 
 local UDP_PORT = 0x4853
-local VERSION = 1
+local VERSION = 2
 local HEADER_BYTES = 20
 local HOP_BYTES = 4
 local LANE_BYTES = 4
@@ -20,6 +20,7 @@ local KINDS = {
     [2] = "result",
     [3] = "replicated result",
     [4] = "inspect",
+    [5] = "request",
 }
 local REDUCTIONS = { [0] = "sum", [1] = "and" }
 
@@ -31,6 +32,8 @@ local f = {
     stale = ProtoField.bool("hopsum.flags.stale", "Stale", 8, nil, 0x02),
     bypass = ProtoField.bool("hopsum.flags.bypass", "Bypass", 8, nil, 0x04),
     ecn = ProtoField.bool("hopsum.flags.ecn", "Congestion", 8, nil, 0x08),
+    sequenced = ProtoField.bool("hopsum.flags.sequenced", "Sequenced", 8, nil, 0x10),
+    repair = ProtoField.bool("hopsum.flags.repair", "Repair", 8, nil, 0x20),
     reduction = ProtoField.uint8("hopsum.reduction", "Reduction", base.DEC, REDUCTIONS, 0xF0),
     hops = ProtoField.uint8("hopsum.hops", "Stack entries", base.DEC),
     exponent = ProtoField.uint8("hopsum.exponent", "Exponent byte", base.DEC),
@@ -40,7 +43,7 @@ local f = {
     epoch = ProtoField.uint16("hopsum.epoch", "Epoch", base.DEC),
     worker = ProtoField.uint16("hopsum.worker", "Worker", base.DEC),
     weight = ProtoField.uint16("hopsum.weight", "Weight", base.DEC),
-    lane_count = ProtoField.uint16("hopsum.lane_count", "Lane count", base.DEC),
+    sequence = ProtoField.uint16("hopsum.sequence", "Sequence", base.DEC),
     fragment = ProtoField.uint32("hopsum.fragment", "Fragment", base.DEC),
     hop = ProtoField.none("hopsum.hop", "Stack entry"),
     aggregate = ProtoField.bool("hopsum.hop.aggregate", "Aggregate", 8, nil, 0x80),
@@ -63,12 +66,15 @@ hopsum.fields = all_fields
 local overflowed = ProtoExpert.new(
     "hopsum.overflowed", "A lane of the sum wrapped around", expert.group.SEQUENCE, expert.severity.WARN)
 local truncated = ProtoExpert.new(
-    "hopsum.truncated", "Shorter than its counts say", expert.group.MALFORMED, expert.severity.ERROR)
+    "hopsum.truncated", "Not a whole number of lanes", expert.group.MALFORMED, expert.severity.ERROR)
 local stale = ProtoExpert.new(
     "hopsum.stale", "Older than the slot of a switch: not added, only forwarded",
     expert.group.SEQUENCE, expert.severity.NOTE)
 local bypass = ProtoExpert.new(
     "hopsum.bypass", "Past the switches: its sum did not come in time",
+    expert.group.SEQUENCE, expert.severity.NOTE)
+local repair = ProtoExpert.new(
+    "hopsum.repair", "Sent again on this link: its neighbour had asked",
     expert.group.SEQUENCE, expert.severity.NOTE)
 local duplicate = ProtoExpert.new(
     "hopsum.duplicate", "The same was in this capture before: retransmitted, or sent again by a switch",
@@ -76,7 +82,7 @@ local duplicate = ProtoExpert.new(
 local malformed = ProtoExpert.new(
     "hopsum.malformed", "A switch drops it: a field has no value that the protocol has",
     expert.group.MALFORMED, expert.severity.ERROR)
-hopsum.experts = { overflowed, truncated, stale, bypass, duplicate, malformed }
+hopsum.experts = { overflowed, truncated, stale, bypass, repair, duplicate, malformed }
 
 hopsum.prefs.lanes = Pref.bool("Show lanes", true, "List the values of every packet")
 
@@ -112,7 +118,8 @@ end
 
 local function flag_names(flags)
     local names = {}
-    for _, pair in ipairs({ { 1, "overflow" }, { 2, "stale" }, { 4, "bypass" }, { 8, "ecn" } }) do
+    for _, pair in ipairs({ { 1, "overflow" }, { 2, "stale" }, { 4, "bypass" }, { 8, "ecn" },
+            { 16, "sequenced" }, { 32, "repair" } }) do
         if math.floor(flags / pair[1]) % 2 == 1 then
             names[#names + 1] = pair[2]
         end
@@ -159,7 +166,6 @@ function hopsum.dissector(buffer, packet, root)
     local flags = buffer(1, 1):uint()
     local hops = buffer(7, 1):uint()
     local exponent = buffer(3, 1):uint()
-    local lanes = buffer(14, 2):uint()
 
     local tree = root:add(hopsum, buffer())
     tree:add(f.version, buffer(0, 1))
@@ -169,7 +175,9 @@ function hopsum.dissector(buffer, packet, root)
     flag_item:add(f.stale, buffer(1, 1))
     flag_item:add(f.bypass, buffer(1, 1))
     flag_item:add(f.ecn, buffer(1, 1))
-    for bit, info in pairs({ [0x01] = overflowed, [0x02] = stale, [0x04] = bypass }) do
+    flag_item:add(f.sequenced, buffer(1, 1))
+    flag_item:add(f.repair, buffer(1, 1))
+    for bit, info in pairs({ [0x01] = overflowed, [0x02] = stale, [0x04] = bypass, [0x20] = repair }) do
         if has(flags, bit) then
             flag_item:add_proto_expert_info(info)
         end
@@ -193,7 +201,7 @@ function hopsum.dissector(buffer, packet, root)
     tree:add(f.epoch, buffer(8, 2))
     tree:add(f.worker, buffer(10, 2))
     tree:add(f.weight, buffer(12, 2))
-    tree:add(f.lane_count, buffer(14, 2))
+    tree:add(f.sequence, buffer(14, 2))
     tree:add(f.fragment, buffer(16, 4))
 
     local summary = string.format("%s job %d tree %d epoch %d fragment %d worker %d weight %d",
@@ -212,7 +220,8 @@ function hopsum.dissector(buffer, packet, root)
     tree:append_text(", " .. summary)
 
     local start = HEADER_BYTES + hops * HOP_BYTES
-    if buffer:len() < start + lanes * LANE_BYTES then
+    local lanes = math.floor((buffer:len() - start) / LANE_BYTES)
+    if lanes < 1 or buffer:len() ~= start + lanes * LANE_BYTES then
         tree:add_proto_expert_info(truncated)
         return buffer:len()
     end

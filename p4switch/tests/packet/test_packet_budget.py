@@ -148,6 +148,12 @@ def test_only_programs_that_can_go_round_are_counted() -> None:
     assert not counted & {"parsing", "router", "lanes", "arithmetic"}
 
 
+def test_a_clone_of_ingress_passes_egress_once(compile_text: Compile) -> None:
+    clone = "clone(CloneType.{}, 1);"
+    assert not multiplies(compile_text(program(ingress=clone.format("I2E"))))
+    assert multiplies(compile_text(program(egress=clone.format("E2E"))))
+
+
 @pytest.mark.parametrize("executor", ["native"], indirect=True)
 @pytest.mark.parametrize("budget", [1, 2, 5, 12, 40])
 @pytest.mark.parametrize("name", ["again", "loops", "parsing", "replication"])

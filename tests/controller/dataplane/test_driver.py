@@ -142,7 +142,9 @@ def test_groups_come_before_and_go_after_the_entries_that_name_them() -> None:
     assert last_group < order.index(next(what for what in order if "replicate(" in what))
     steps = updates(rules, SwitchRules())
     assert {step.change for step in steps} == {Change.DELETE}
-    assert steps[-1].what.startswith("multicast")
+    order = [step.what for step in steps]
+    first_group = min(i for i, what in enumerate(order) if what.startswith("multicast"))
+    assert first_group > order.index(next(what for what in order if "replicate(" in what))
 
 
 # -- The driver
@@ -206,14 +208,15 @@ def test_another_program_is_pushed_over_the_old() -> None:
 
 def test_a_program_pushed_over_another_replicates_to_its_own_ports_only() -> None:
     async def test(fake: FakeSwitch, target: SwitchTarget) -> None:
-        old = SwitchRules(groups={1: (1, 2), 7: (3,)})
+        old = SwitchRules((), {1: (1, 2), 7: (3,)}, {5: 1, 6: 2})
         async with Driver([target], PIPELINE, {"s1": old}) as driver:
             await driver.wait(timeout=WAIT)
         changed = replace(PIPELINE, config=b"{ }")
-        async with Driver([target], changed, {"s1": SwitchRules(groups={1: (4,)})}) as driver:
+        new = SwitchRules((), {1: (4,)}, {5: 3})
+        async with Driver([target], changed, {"s1": new}) as driver:
             await driver.wait(timeout=WAIT)
         assert fake.pushes == 2
-        assert fake.replicas == {1: [4]}
+        assert list(fake.replicas.values()) == [[4], [3]]
 
     run(test)
 

@@ -6,6 +6,7 @@ import pytest
 
 from collectives.plan import JobPlan, PlanError, Results
 from controller.dataplane.rules import Loss, SwitchRules, TableEntry, rules_for
+from controller.jobs.sharing import bypassing
 from network.loaders import load_network
 from network.model import Network, NetworkError
 from network.paths import spanning_tree
@@ -70,12 +71,19 @@ def test_a_star_in_full() -> None:
 
 
 def test_a_switch_that_only_forwards_admits_no_children() -> None:
-    network, plan = planned("line:2x1")
+    network = bypassing(load_network("line:2x1"), {"s2"})
+    placement = place(network)
+    plan = make_plan(network, PlanRequest(1, 1, placement.workers, placement.servers))
     entry = of(rules_for(network, [plan])["s2"], "admission")[0]
     assert dict(entry.params)["fan_in"] == 0
     assert dict(entry.params)["children"] == 0
     clear = dict(of(rules_for(network, [plan])["s2"], "replication")[0].params)["clear"]
     assert clear == 0
+
+
+def test_a_switch_can_send_a_copy_back_by_every_port() -> None:
+    network, plan = planned("star:2")
+    assert rules_for(network, [plan])["s1"].clones == {2: 1, 3: 2, 4: 3}
 
 
 def test_unicast_results_need_no_groups() -> None:

@@ -32,7 +32,8 @@ HEADERS = st.builds(
     fragment=st.integers(0, 0xFFFFFFFF),
     worker=st.integers(0, 0xFFFF),
     weight=st.integers(0, 0xFFFF),
-    flags=st.integers(0, 15),
+    flags=st.integers(0, 63),
+    sequence=st.integers(0, 0xFFFF),
     reduction=st.sampled_from(list(wire.Reduction)),
     exponent=st.integers(0, 255),
 )
@@ -88,6 +89,7 @@ def test_both_make_the_same_bytes(
             epoch=header.epoch,
             worker=header.worker,
             weight=header.weight,
+            sequence=header.sequence,
             fragment_number=header.fragment,
             stack=[
                 Hop(
@@ -105,9 +107,9 @@ def test_both_make_the_same_bytes(
     assert bytes(packet) == frame
     assert bytes(build(frame)) == frame
     layer = parse(frame)[Hopsum]
-    assert (layer.hops, layer.lane_count, layer.fragment_number) == (
+    assert (layer.hops, layer.sequence, layer.fragment_number) == (
         len(stack),
-        lanes,
+        header.sequence,
         header.fragment,
     )
     assert layer.lanes == values

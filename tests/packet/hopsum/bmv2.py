@@ -26,7 +26,8 @@ import grpc
 from finsy.proto import p4i, p4r, p4r_grpc
 from google.protobuf import text_format
 
-from mininet_topos.shaping import offload_command
+from controller.dataplane.rules import clone_session
+from mininet_topos.interfaces import offload_command
 from p4switch.device.bundle import make_bundle
 from p4switch.device.plane import AUXDATA_ROOM, PACKET_AUXDATA, SOL_PACKET, frame_with_tag
 from p4switch.packet_io.compile import cache_entry, locked
@@ -196,7 +197,7 @@ class Bmv2Process:
     # --- control plane
 
     def push(self, build: Build) -> None:
-        """Load a build; tables, registers and counters start anew, groups too.
+        """Load a build; tables, registers and counters start anew, groups and sessions too.
 
         The replicas of a multicast group outlive a push in BMv2, so they are taken away first.
         """
@@ -213,6 +214,11 @@ class Bmv2Process:
         request.config.p4info.CopyFrom(self.info)
         request.config.p4_device_config = program.read_bytes()
         self.stub.SetForwardingPipelineConfig(request)
+
+    def replicate(self, entities: list[p4r.Entity]) -> None:
+        """Insert multicast groups or clone sessions."""
+        self.write(p4r.Update.INSERT, entities)
+        self.groups += entities
 
     def write(self, kind: p4r.Update.Type.ValueType, entities: Iterable[p4r.Entity]) -> None:
         """Insert or delete entities."""
@@ -261,6 +267,14 @@ class Bmv2Process:
         return header.to_bytes(PACKET_IN_BYTES, "big") + packet.payload
 
 
+def _clone_entity(port: int) -> p4r.Entity:
+    entity = p4r.Entity()
+    made = entity.packet_replication_engine_entry.clone_session_entry
+    made.session_id = clone_session(port)
+    made.replicas.add(instance=1, egress_port=port)
+    return entity
+
+
 class Bmv2Switch(Switch):
     """A freshly loaded BMv2."""
 
@@ -271,6 +285,7 @@ class Bmv2Switch(Switch):
         self.noise: Counter[Outcome] = Counter()
         """What the markers added to the outcomes."""
         self.lossy: dict[str, set[int]] = {"ingress_loss": set(), "egress_loss": set()}
+        process.replicate([_clone_entity(port) for port in PORTS])
         for port in (*PORTS, CPU_PORT):
             self.insert("l2_forward", {"dst_mac": MARKER_MAC + port}, "forward", port=port)
 
@@ -316,8 +331,7 @@ class Bmv2Switch(Switch):
         made.multicast_group_id = group
         for instance, port in enumerate(ports, 1):
             made.replicas.add(instance=instance, egress_port=port)
-        self.process.write(p4r.Update.INSERT, [entity])
-        self.process.groups.append(entity)
+        self.process.replicate([entity])
 
     def outcomes(self) -> list[int]:
         """See `Switch`."""

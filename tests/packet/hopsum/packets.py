@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from protocol import wire
-from protocol.wire import Hop, Kind, Reduction
+from protocol.wire import Flag, Hop, Kind, Reduction
 
 SERVER = wire.Address(bytes.fromhex("02000a000063"), bytes([10, 0, 0, 99]))
+LINK_FLAGS = Flag.SEQUENCED | Flag.REPAIR
 LAST_HOP = Hop(child=0, fan_in=1, port=0)
 """The server's entry, where it does not matter."""
 
@@ -40,6 +41,15 @@ class Packet:
     exponent: int = 0
     hops: tuple[Hop, ...] = ()
     tos: int = 0
+    sequence: int = field(default=0, compare=False)
+    sequenced: bool = field(default=False, compare=False)
+    repair: bool = field(default=False, compare=False)
+    """What matters on one link only: `on_link` shows it for comparison."""
+
+    @property
+    def on_link(self) -> tuple[int | None, bool]:
+        """The number on the link, if it has one, and whether it was sent again."""
+        return (self.sequence if self.sequenced else None, self.repair)
 
     def frame(self) -> bytes:
         """The frame, as a worker or the server sends it."""
@@ -51,12 +61,13 @@ class Packet:
             fragment=self.fragment,
             worker=self.worker,
             weight=self.weight,
-            flags=self.flags,
+            flags=self.flags | Flag.SEQUENCED * self.sequenced | Flag.REPAIR * self.repair,
             reduction=Reduction(self.reduction),
             exponent=self.exponent,
+            sequence=self.sequence,
         )
         worker = worker_address(self.worker)
-        up = self.kind == Kind.CONTRIBUTION
+        up = self.kind in (Kind.CONTRIBUTION, Kind.REQUEST)
         lanes = len(self.values)
         template = wire.frame_template(
             worker if up else SERVER,
@@ -74,8 +85,9 @@ class Packet:
         """What a frame says; ValueError if lengths, checksum or layout are wrong."""
         check_frame(frame)
         hops = frame[49]
-        lanes = int.from_bytes(frame[56:58], "big")
+        lanes = lane_count(frame)
         view = wire.frame_view(np.frombuffer(frame, np.uint8)[None, :], lanes, hops)[0]
+        flags = int(view["flags"])
         return cls(
             values=tuple(view["lanes"].tolist()),
             kind=int(view["version_kind"]) & 15,
@@ -85,11 +97,14 @@ class Packet:
             fragment=int(view["fragment"]),
             worker=int(view["worker"]),
             weight=int(view["weight"]),
-            flags=int(view["flags"]),
+            flags=flags & ~int(LINK_FLAGS),
+            sequenced=bool(flags & Flag.SEQUENCED),
+            repair=bool(flags & Flag.REPAIR),
             reduction=int(view["reduction"]) >> 4,
             exponent=int(view["exponent"]),
             hops=tuple(Hop.unpack(word) for word in view["stack"].tolist()),
             tos=int(view["tos"]),
+            sequence=int(view["sequence"]),
         )
 
     def popped(self, **changes: object) -> Packet:
@@ -97,12 +112,17 @@ class Packet:
         return replace(self, hops=self.hops[1:], **changes)  # type: ignore[arg-type]
 
 
+def lane_count(frame: bytes) -> int:
+    """How many lanes a frame has by its length."""
+    return (len(frame) - wire.frame_bytes(0, frame[49])) // wire.LANE_BYTES
+
+
 def check_frame(frame: bytes) -> None:
     """Raise ValueError unless lengths and the IPv4 checksum of a hopsum frame are right."""
     if len(frame) < 62:
         raise ValueError(f"a frame of {len(frame)} bytes has no hopsum header")
     total, udp_length = struct.unpack_from(">16xH20xH", frame)
-    hops, lanes = frame[49], int.from_bytes(frame[56:58], "big")
+    hops, lanes = frame[49], lane_count(frame)
     expected = wire.frame_bytes(lanes, hops)
     for what, is_length, should in (
         ("frame", len(frame), expected),

@@ -11,10 +11,18 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 
+from controller.dataplane.rules import clone_session
 from p4switch.frontend.program import compile_file
 from p4switch.ir import ActionChoice, Program, Table
 from p4switch.stf import engine_factory
-from p4switch.targets.v1model.engine import Engine, EngineOptions, KeyMatch, Replica, TableEntry
+from p4switch.targets.v1model.engine import (
+    CloneSession,
+    Engine,
+    EngineOptions,
+    KeyMatch,
+    Replica,
+    TableEntry,
+)
 from protocol.outcomes import Outcome
 from protocol.wire import HOPS_DEFAULT
 from tests.packet.hopsum.packets import check_frame, is_hopsum
@@ -152,6 +160,8 @@ class EngineSwitch(Switch):
         options = EngineOptions(cpu_port=CPU_PORT, queue_depth=1 << 20, seed=seed)
         factory: Callable[..., Engine] = engine_factory(executor)
         self.engine = factory(self.program, options)
+        for port in PORTS:
+            self.engine.set_clone_session(clone_session(port), CloneSession((Replica(port),)))
 
     def forward(self, packets: Iterable[Frame]) -> list[Frame]:
         """See `Switch`."""

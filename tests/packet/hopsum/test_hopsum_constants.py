@@ -70,6 +70,13 @@ def test_numbers(name: str) -> None:
     assert constants()[name] == getattr(wire, name)
 
 
+def test_addresses() -> None:
+    group = constants()["GROUP_MAC"], constants()["GROUP_ADDR"]
+    assert group == tuple(
+        int.from_bytes(part, "big") for part in (wire.REPLICATED_MAC, wire.REPLICATED_IP)
+    )
+
+
 def test_defaults() -> None:
     assert constants()["LANES"] == wire.LANES_DEFAULT
     assert constants()["MAX_HOPS"] == wire.HOPS_DEFAULT

@@ -6,8 +6,10 @@ from p4switch import ir
 from p4switch.midend.call_graph import bodies, reachable
 from p4switch.midend.visit import statements
 
-MULTIPLIERS = ("clone", "resubmit", "recirculate")
-"""What the names of the externs begin with that make a packet anew."""
+AGAIN = ("resubmit", "recirculate")
+"""What the names of the externs begin with that bring a packet in again."""
+COPIES = ("clone", *AGAIN)
+"""The same where a copy meets them: a clone goes through egress, so those in egress can go on."""
 
 
 def multiplies(program: ir.Program) -> bool:
@@ -15,14 +17,21 @@ def multiplies(program: ir.Program) -> bool:
 
     All other programs take a packet once through each block, and its copies through egress.
     """
+    blocks = program.package.blocks
+    before = [block for name, block in blocks.items() if name != "eg"]
+    egress = [block for name, block in blocks.items() if name == "eg"]
+    return _goes_round(before, AGAIN) or _goes_round(egress, COPIES)
+
+
+def _goes_round(blocks: list[ir.Block], externs: tuple[str, ...]) -> bool:
     return any(
         isinstance(statement, ir.Loop)
         or (
             isinstance(statement, ir.CallExtern)
             and statement.instance is None
-            and statement.method.startswith(MULTIPLIERS)
+            and statement.method.startswith(externs)
         )
-        for function in reachable(program.package.blocks.values())
+        for function in reachable(blocks)
         for body in bodies(function)
         for statement in statements(body)
     )

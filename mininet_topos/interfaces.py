@@ -1,20 +1,10 @@
-"""Interfaces made fit for packet work, and links made slow: ethtool and tc, in batches."""
+"""Interfaces made fit for packet work: ethtool, neighbours and routes, in batches."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 
 OFFLOADS = ("tso", "gso", "gro", "lro", "ufo", "tx", "rx", "sg")
-QUEUE_FRAMES = 1000
-BURST_SECONDS = 0.002
-HYSTERESIS = Path("/sys/module/sch_htb/parameters/htb_hysteresis")
-"""Whether a class of HTB may send a whole burst at a time. The kernel has one for all interfaces.
-
-Without it every frame on a busy link waits for a timer of its own; on two cores those timers cost
-more than the switches and agents do. Burst by burst, the rate is the same.
-"""
-FRAME_BYTES = 1514
 
 
 def offload_command(interface: str) -> list[str]:
@@ -27,18 +17,6 @@ def offload_command(interface: str) -> list[str]:
     for feature in OFFLOADS:
         command += [feature, "off"]
     return command
-
-
-def shaping_lines(interface: str, rate: float) -> list[str]:
-    """Lines for `tc -batch` that hold what leaves an interface at `rate` bits per second (HTB)."""
-    burst = max(2 * FRAME_BYTES, int(rate * BURST_SECONDS / 8))
-    bits = int(rate)
-    return [
-        f"qdisc add dev {interface} root handle 1: htb default 1",
-        f"class add dev {interface} parent 1: classid 1:1 htb rate {bits}bit ceil {bits}bit "
-        f"burst {burst} cburst {burst}",
-        f"qdisc add dev {interface} parent 1:1 handle 10: pfifo limit {QUEUE_FRAMES}",
-    ]
 
 
 def neighbour_lines(interface: str, others: Iterable[tuple[str, str]]) -> list[str]:

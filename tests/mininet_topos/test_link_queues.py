@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 
-from mininet_topos.priority_queues import OWN_SHARE, priority_lines
-from mininet_topos.shaping import shaping_lines
-from protocol.wire import LEVELS, level_of_tos
+from mininet_topos.link_queues import OWN_SHARE, URGENT_SHARE, shaping_lines
+from protocol.wire import LEVELS, URGENT, level_of_tos
 
-LINES = priority_lines("s1-eth2", 1e8)
+LINES = shaping_lines("s1-eth2", 1e8)
 
 
 def fields(pattern: str) -> list[tuple[str, ...]]:
@@ -16,12 +15,20 @@ def fields(pattern: str) -> list[tuple[str, ...]]:
     return [match.groups() for match in found if match]
 
 
-def test_the_link_is_as_fast_as_without_priorities() -> None:
-    [link] = [line for line in shaping_lines("s1-eth2", 1e8) if line.startswith("class")]
-    assert link in LINES
+def test_the_link_has_its_rate_and_each_queue_may_use_all_of_it() -> None:
+    assert fields(r"parent 1: .* rate (\d+)bit ceil (\d+)bit") == [("100000000", "100000000")]
     rates = fields(r"parent 1:1 .* rate (\d+)bit ceil (\d+)bit")
-    assert rates == [(str(int(1e8 * OWN_SHARE)), "100000000")] * LEVELS
-    assert LEVELS * OWN_SHARE < 1
+    shares = [URGENT_SHARE] + [OWN_SHARE] * LEVELS
+    assert rates == [(str(int(1e8 * share)), "100000000") for share in shares]
+    assert sum(shares) < 1
+
+
+def test_what_is_urgent_has_a_class_whatever_its_level() -> None:
+    [(mask, number)] = fields(rf"prio 1 u32 match ip dsfield {URGENT:#04x} (0x\w\w) flowid 1:(\w+)")
+    assert int(mask, 16) == URGENT
+    [(rate,)] = fields(rf"classid 1:{number} htb rate (\d+)bit .* prio 0")
+    assert int(rate) == 1e8 * URGENT_SHARE
+    assert (number,) in fields(r"qdisc .* parent 1:(\w+) .* pfifo")
 
 
 def test_each_level_has_a_class_a_queue_and_its_packets() -> None:

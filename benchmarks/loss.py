@@ -1,0 +1,52 @@
+"""What losses on every link cost an all-reduce, in virtual time: against 1 / (1 - loss)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from cli.experiment.description import Experiment
+from cli.experiment.prepare import prepare
+from cli.experiment.simulated import run_simulated
+from collectives.plan import DataType
+from simulation.faults import Faults
+
+REORDERED_FRAMES = 16
+"""A frame that is held back may be overtaken by so many."""
+FRAME_SECONDS = 8 * 1100 / 25e6
+RANDOM = tuple(Faults(loss=loss) for loss in (0.0001, 0.01, 0.05, 0.1))
+OTHER = (
+    Faults(loss=0.01, burst=4),
+    Faults(loss=0.05, burst=4),
+    Faults(reorder=0.05, hold=REORDERED_FRAMES * FRAME_SECONDS),
+    Faults(loss=0.01, reorder=0.05, hold=REORDERED_FRAMES * FRAME_SECONDS),
+)
+CASES: tuple[tuple[str, int, int, tuple[Faults, ...]], ...] = (
+    ("star:8", 8, 2_000_000, RANDOM),
+    ("fat-tree:4", 8, 2_000_000, (*RANDOM, *OTHER)),
+    ("line:16x1", 16, 500_000, RANDOM[:2]),
+)
+
+
+def measure(
+    topology: str, workers: int, elements: int, faults: tuple[Faults, ...]
+) -> Iterator[dict[str, Any]]:
+    """Time one all-reduce on 25 Mbit/s links, and compare it with the lossless time."""
+    base = Experiment(topology, workers=workers, elements=elements, rounds=1, dtype=DataType.INT32)
+    prepared = prepare(base)
+    lossless = run_simulated(prepared, lambda done, of: None).seconds
+    for each in faults:
+        outcome = run_simulated(prepared, lambda done, of: None, faults=each)
+        yield {
+            "topology": topology,
+            "elements": elements,
+            "loss": each.loss,
+            "burst": each.burst,
+            "reorder": each.reorder,
+            "seconds": round(outcome.seconds, 4),
+            "lossless_seconds": round(lossless, 4),
+            "ratio": round(outcome.seconds / lossless, 3),
+            "limit": round(1 / (1 - each.loss), 3),
+            "sent_again": outcome.retransmissions,
+            "wrong": outcome.verdict.wrong,
+        }

@@ -1,0 +1,95 @@
+"""Sequence numbers between neighbours: which frames were lost on the link, and what they were.
+
+The host's half of p4src/include/sequencing.p4; the rules are in docs/protocol.md, Loss.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+NUMBERS = 1 << 16
+HISTORY = 64
+"""A frame is asked for until so many numbers have come since."""
+RETRY = 8
+"""A request is made again when so many more numbers have come."""
+
+
+class SentLog:
+    """What a host has sent to a neighbour on one tree: the fragment of each number."""
+
+    def __init__(self, window: int) -> None:
+        self._size = max(2 * HISTORY, 2 * window)
+        self._fragments = np.zeros(self._size, dtype=np.int64)
+        self._next = 0
+
+    def restart(self) -> None:
+        """Count from 0: a new epoch."""
+        self._next = 0
+
+    def number(self, fragments: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the numbers (n,) of frames that go out now, with these fragments."""
+        numbers = self._next + np.arange(len(fragments))
+        self._fragments[numbers % self._size] = fragments
+        self._next += len(fragments)
+        return numbers & (NUMBERS - 1)
+
+    def find(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return those numbers that were not sent too long ago, and their fragments."""
+        back = (self._next - 1 - numbers) & (NUMBERS - 1)
+        known = back < min(self._size, self._next)
+        return numbers[known], self._fragments[(self._next - 1 - back[known]) % self._size]
+
+
+class Arrivals:
+    """What has come from a neighbour on one tree: which numbers are missing, and asked for."""
+
+    def __init__(self) -> None:
+        self._newest = -1
+        self._missing: dict[int, int] = {}
+        """By number that has not come: the newest one when it was asked for."""
+
+    def restart(self) -> None:
+        """Expect 0 next: a new epoch."""
+        self._newest = -1
+        self._missing.clear()
+
+    def take(self, numbers: NDArray[np.int64], repairs: NDArray[np.bool_]) -> list[int]:
+        """Take in the numbers of frames, in their order; return those to ask for now.
+
+        `repairs`: which frames were sent again, under their old number.
+        """
+        count = len(numbers)
+        if not self._missing and not np.count_nonzero(repairs):
+            first = int(numbers[0])
+            expected = (self._newest + 1) & (NUMBERS - 1)
+            if first == expected and (
+                count == 1 or not np.count_nonzero((np.diff(numbers) - 1) & (NUMBERS - 1))
+            ):
+                self._newest += count
+                return []
+        asked: list[int] = []
+        for number, repair in zip(numbers.tolist(), repairs.tolist(), strict=True):
+            asked += self._take(number, repair)
+        return asked
+
+    def _take(self, number: int, repair: bool) -> list[int]:
+        newest = self._newest
+        lead = (number - newest + NUMBERS // 2) % NUMBERS - NUMBERS // 2
+        if repair or -HISTORY < lead <= 0:
+            self._missing.pop(newest + lead, None)
+            return []
+        self._newest = newest + lead
+        if lead <= -HISTORY:
+            self._missing.clear()  # the neighbour has started again
+            return []
+        for late in range(max(newest + 1, self._newest - HISTORY + 1), self._newest):
+            self._missing[late] = newest - RETRY
+        asked = []
+        for late, before in list(self._missing.items()):
+            if late <= self._newest - HISTORY:
+                del self._missing[late]
+            elif self._newest - before >= RETRY:
+                self._missing[late] = self._newest
+                asked.append(late & (NUMBERS - 1))
+        return asked

@@ -1,0 +1,74 @@
+"""Shaped links: below the link's rate a queue for each class selector of IP, and one for repairs.
+
+On a shaped link packets wait in the kernel, not in the switch, so that is where priorities count.
+The queues are leaf classes of HTB with priorities of their own, not a `prio` discipline, which not
+every kernel has: what a class sends beyond its own small rate it borrows from the link, and who may
+borrow is decided strictly by priority. The small rate keeps every level alive. What is `URGENT`
+goes first by a large rate of its own: HTB serves who stays within its rate before all who borrow,
+and it has no ninth priority.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from protocol.wire import LEVELS, URGENT, tos_of_level
+
+QUEUE_FRAMES = 1000
+BURST_SECONDS = 0.002
+HYSTERESIS = Path("/sys/module/sch_htb/parameters/htb_hysteresis")
+"""Whether a class of HTB may send a whole burst at a time. The kernel has one for all interfaces.
+
+Without it every frame on a busy link waits for a timer of its own; on two cores those timers cost
+more than the switches and agents do. Burst by burst, the rate is the same.
+"""
+FRAME_BYTES = 1514
+OWN_SHARE = 0.01
+"""Of the link's rate, for each level, whatever the others send."""
+URGENT_SHARE = 0.5
+"""Of the link's rate, for repairs and requests for them: more than any loss makes of them."""
+SEND_BUFFER = 8 << 20
+"""Bytes of frames, as the kernel counts them, that a switch may have in the queues of a link: some
+thousand. With room for few, those of low levels would keep the others out of their queues."""
+_CLASS_SELECTOR = 0xE0
+_URGENT_CLASS = 0x9
+_FIRST_CLASS = 0x10
+
+
+def shaping_lines(interface: str, rate: float) -> list[str]:
+    """Lines for `tc -batch` that hold what leaves an interface at `rate` bits per second (HTB).
+
+    Level 0 goes first after what is urgent; what is not IPv4 waits with the last level.
+    """
+    burst = max(2 * FRAME_BYTES, int(rate * BURST_SECONDS / 8))
+    bits = int(rate)
+    own = max(1, int(rate * OWN_SHARE))
+
+    def queue(number: int, assured: int, priority: int) -> list[str]:
+        return [
+            f"class add dev {interface} parent 1:1 classid 1:{number:x} htb rate {assured}bit "
+            f"ceil {bits}bit burst {2 * FRAME_BYTES} cburst {burst} prio {priority} "
+            f"quantum {FRAME_BYTES}",
+            f"qdisc add dev {interface} parent 1:{number:x} handle {number:x}: "
+            f"pfifo limit {QUEUE_FRAMES}",
+        ]
+
+    def choose(number: int, tos: int, mask: int, order: int) -> str:
+        return (
+            f"filter add dev {interface} parent 1: protocol ip prio {order} u32 "
+            f"match ip dsfield {tos:#04x} {mask:#04x} flowid 1:{number:x}"
+        )
+
+    lines = [
+        f"qdisc add dev {interface} root handle 1: htb default {_FIRST_CLASS + LEVELS - 1:x}",
+        f"class add dev {interface} parent 1: classid 1:1 htb rate {bits}bit ceil {bits}bit "
+        f"burst {burst} cburst {burst}",
+        *queue(_URGENT_CLASS, max(1, int(rate * URGENT_SHARE)), 0),
+        choose(_URGENT_CLASS, URGENT, URGENT, 1),
+    ]
+    for level in range(LEVELS):
+        number = _FIRST_CLASS + level
+        lines += queue(number, own, level)
+        if tos_of_level(level):
+            lines.append(choose(number, tos_of_level(level), _CLASS_SELECTOR, 2))
+    return lines

@@ -1,0 +1,211 @@
+"""Workers and servers at the ends of links that lose frames: what they ask for and answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from collectives.plan import JobPlan, Results
+from host_agent.codec import Frames
+from host_agent.server import Server
+from host_agent.worker import Worker
+from network.model import Network
+from protocol.wire import REPLICATED_IP, URGENT, Flag, Kind
+from tests.support.protocol_world import (
+    LANES,
+    Faults,
+    Seen,
+    World,
+    contribution,
+    frame,
+    seen,
+    tree_plan,
+)
+
+STAR = {"w0": "s", "w1": "s", "ps": "s"}
+
+
+def star(**changes: Any) -> tuple[JobPlan, Network]:
+    """Two workers whose switch sums."""
+    return tree_plan(STAR, {}, ("s",), window=4, **changes)
+
+
+def busy() -> tuple[Worker, JobPlan, Network]:
+    """A worker that has sent its first window."""
+    plan, network = star()
+    worker = Worker(plan, 0, network)
+    worker.submit(np.ones(40 * LANES, dtype=np.int32), 0.0)
+    return worker, plan, network
+
+
+def down(plan: JobPlan, network: Network, fragment: int, sequence: int, flags: int = 0) -> Frames:
+    """A result from the switch, under a number."""
+    flags |= Flag.SEQUENCED
+    return frame(
+        plan, network, Kind.REPLICATED, fragment, 2, weight=2, sequence=sequence, flags=flags
+    )
+
+
+def up(plan: JobPlan, network: Network, fragment: int, sequence: int, flags: int = 0) -> Frames:
+    """A sum of both workers from the switch, under a number."""
+    flags |= Flag.SEQUENCED
+    return contribution(plan, network, 0, fragment, 2, weight=2, sequence=sequence, flags=flags)
+
+
+def asked(plan: JobPlan, network: Network, sequence: int, *, of_worker: bool) -> Frames:
+    """A request from the switch."""
+    stack = plan.trees[0].up[0] if of_worker else ()
+    return frame(
+        plan, network, Kind.REQUEST, 0, 0, stack, weight=1, sequence=sequence, flags=Flag.SEQUENCED
+    )
+
+
+def is_urgent(batch: Frames) -> bool:
+    return bool((batch[:, 15] & URGENT).all())
+
+
+# --- workers
+
+
+def test_a_worker_numbers_its_fragments() -> None:
+    worker, _, _ = busy()
+    assert [(p.fragment, p.sequence) for p in seen(worker.take_output())] == [
+        (n, n) for n in range(4)
+    ]
+
+
+def test_a_worker_sends_again_what_its_neighbour_misses_and_first() -> None:
+    worker, plan, network = busy()
+    worker.receive(asked(plan, network, 2, of_worker=True), 0.1)
+    repair, first = worker.take_output()[:2]
+    [packet] = seen([repair])
+    assert (packet.kind, packet.fragment) == (Kind.CONTRIBUTION, 2)
+    assert (packet.sequence, packet.repair, is_urgent(repair)) == (2, True, True)
+    assert not is_urgent(first)
+    assert worker.statistics.repaired == worker.statistics.retransmissions == 1
+
+
+@pytest.mark.parametrize("number", [4, 1000, 65535])
+def test_a_worker_answers_for_nothing_that_it_has_not_sent(number: int) -> None:
+    worker, plan, network = busy()
+    worker.take_output()
+    worker.receive(asked(plan, network, number, of_worker=True), 0.1)
+    assert worker.take_output() == []
+
+
+def test_a_worker_with_the_result_does_not_send_its_fragment_again() -> None:
+    worker, plan, network = busy()
+    worker.receive(down(plan, network, 0, 0), 0.1)
+    worker.take_output()
+    worker.receive(asked(plan, network, 0, of_worker=True), 0.2)
+    assert worker.take_output() == []
+
+
+def test_a_worker_asks_for_a_result_that_was_lost() -> None:
+    worker, plan, network = busy()
+    worker.take_output()
+    worker.receive(np.concatenate([down(plan, network, n, n) for n in (0, 2)]), 0.1)
+    request = worker.take_output()[0]
+    [packet] = seen([request])
+    assert (packet.kind, packet.sequence, packet.hops) == (Kind.REQUEST, 1, 0)
+    assert is_urgent(request)
+    assert worker.statistics.requests == 1
+    worker.receive(down(plan, network, 1, 1, flags=Flag.REPAIR), 0.2)
+    assert [p.fragment for p in seen(worker.take_output())] == [5]
+
+
+def test_results_without_numbers_make_nobody_ask() -> None:
+    worker, plan, network = busy()
+    worker.take_output()
+    worker.receive(frame(plan, network, Kind.REPLICATED, 2, 2, weight=2, sequence=7), 0.1)
+    assert worker.statistics.requests == 0
+
+
+# --- servers
+
+
+def served() -> tuple[Server, JobPlan, Network]:
+    """A server that has finished fragment 0."""
+    plan, network = star()
+    server = Server(plan, 0, network)
+    server.receive(up(plan, network, 0, 0), 0.0)
+    return server, plan, network
+
+
+def replies(server: Server) -> list[Seen]:
+    return seen(server.take_output())
+
+
+def test_a_server_numbers_its_results() -> None:
+    server, plan, network = served()
+    server.receive(up(plan, network, 1, 1), 0.0)
+    assert [(p.fragment, p.sequence) for p in replies(server)] == [(0, 0), (1, 1)]
+
+
+def test_a_server_asks_for_a_sum_that_was_lost() -> None:
+    server, plan, network = served()
+    replies(server)
+    server.receive(up(plan, network, 2, 2), 0.1)
+    request, result = replies(server)
+    assert (request.kind, request.sequence, request.hops) == (Kind.REQUEST, 1, 1)
+    assert (result.kind, result.fragment) == (Kind.REPLICATED, 2)
+
+
+def test_a_server_sends_a_lost_result_again_to_who_asks() -> None:
+    server, plan, network = served()
+    [first] = replies(server)
+    server.receive(asked(plan, network, 0, of_worker=False), 0.1)
+    [again] = replies(server)
+    assert again == first
+    assert (again.sequence, again.repair) == (0, True)
+    server.receive(asked(plan, network, 1, of_worker=False), 0.1)
+    assert replies(server) == []
+
+
+def test_a_server_answers_a_sum_that_comes_again_by_the_result_for_all() -> None:
+    server, plan, network = served()
+    replies(server)
+    server.receive(up(plan, network, 0, 1), 0.1)
+    [again] = replies(server)
+    assert (again.destination, again.sequence, again.repair) == (REPLICATED_IP, 0, True)
+
+
+def test_a_server_does_not_answer_what_it_has_asked_for_twice() -> None:
+    server, plan, network = served()
+    replies(server)
+    server.receive(up(plan, network, 0, 0, flags=Flag.REPAIR), 0.1)
+    assert replies(server) == []
+
+
+def test_an_answer_to_one_worker_clears_nothing_where_results_are_replicated() -> None:
+    for results, clears in ((Results.REPLICATED, False), (Results.UNICAST, True)):
+        plan, network = star(results=results)
+        server = Server(plan, 0, network)
+        server.receive(up(plan, network, 0, 0), 0.0)
+        server.take_output()
+        question = contribution(plan, network, 1, 0, 1, flags=Flag.STALE)
+        server.receive(question, 0.1)
+        [answer] = server.take_output()
+        assert bool(answer[0, 62] & 0x40) == clears
+
+
+# --- together
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_losses_in_mid_stream_cost_no_timeout(seed: int) -> None:
+    """And nobody but the neighbours of a lossy link hears of them."""
+    access = {"w0": "a", "w1": "a", "w2": "b", "w3": "b", "ps": "r"}
+    plan, network = tree_plan(access, {"a": "r", "b": "r"}, ("a", "b", "r"), window=64)
+    workers = [Worker(plan, w, network) for w in range(4)]
+    world = World(network, plan, workers, seed, Faults(loss=0.03))
+    values = np.arange(400 * LANES, dtype=np.int32)
+    calls = [worker.submit(values, 0.0) for worker in workers]
+    world.run()
+    for worker, call in zip(workers, calls, strict=True):
+        np.testing.assert_array_equal(worker.result(call), 4 * values)
+    assert sum(worker.statistics.timeouts for worker in workers) == 0
+    again = sum(worker.statistics.retransmissions for worker in workers)
+    assert again < 0.15 * 4 * 400

@@ -1,0 +1,272 @@
+"""Losses on a link: what a gap in the numbers makes a switch ask for, and what it answers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from protocol.outcomes import Outcome
+from protocol.wire import URGENT, Kind
+from tests.packet.hopsum.packets import Packet, add
+from tests.packet.hopsum.star import SERVER_PORT, contribution, result, send, star, up
+from tests.packet.hopsum.switches import Switch
+
+GROUP = 17
+
+
+def numbered(packet: Packet, sequence: int, *, repair: bool = False, **fields: object) -> Packet:
+    """The packet with a number on its link."""
+    changed = replace(packet, sequence=sequence, sequenced=True, repair=repair)
+    return replace(changed, **fields)  # type: ignore[arg-type]
+
+
+def from_child(switch: Switch, fragment: int, sequence: int, child: int = 0) -> list[Packet]:
+    """What leaves by the child's own port when it sends a fragment under a number."""
+    packet = numbered(contribution(switch, child, fragment), sequence)
+    return [sent for port, sent in send(switch, child + 1, packet) if port == child + 1]
+
+
+def total(switch: Switch, fragment: int = 0) -> list[Packet]:
+    """The sum of both children, at the server."""
+    return up(switch, *(contribution(switch, child, fragment) for child in (0, 1)))
+
+
+def request_of_sum(sequence: int, at_server: Packet) -> Packet:
+    """What the parent sends when a sum like this shows that one before it is missing."""
+    return numbered(at_server, sequence, kind=Kind.REQUEST, tos=URGENT)
+
+
+def replicate(switch: Switch, *ports: int) -> None:
+    """Let the switch sum for job 1's results too."""
+    switch.multicast(GROUP, ports)
+    switch.insert(
+        "replication", {"job": 1, "tree": 0, "epoch": 1}, "replicate", group=GROUP, clear=1
+    )
+
+
+def total_down(switch: Switch, fragment: int = 0, **fields: object) -> Packet:
+    """The result of a fragment as its parent sends it."""
+    packet = result(switch, fragment=fragment, kind=Kind.REPLICATED, hops=())
+    return replace(packet, **fields)  # type: ignore[arg-type]
+
+
+def request_of_result(sequence: int, switch: Switch) -> Packet:
+    """What a child sends that misses a result."""
+    packet = contribution(switch, 0, kind=Kind.REQUEST, hops=(), tos=URGENT)
+    return numbered(packet, sequence)
+
+
+# --- asking
+
+
+def test_frames_in_order_make_nobody_ask(switch: Switch) -> None:
+    star(switch)
+    assert [from_child(switch, n, n) for n in range(4)] == [[]] * 4
+    assert Outcome.REQUESTED not in switch.counted()
+
+
+def test_a_gap_is_asked_for_with_the_frame_that_showed_it(switch: Switch) -> None:
+    star(switch)
+    from_child(switch, 0, 0)
+    [asked] = from_child(switch, 2, 2)
+    assert asked.on_link == (1, False)
+    assert asked == contribution(switch, 0, 2, kind=Kind.REQUEST, tos=URGENT)
+    assert switch.counted()[Outcome.REQUESTED] == 1
+
+
+def test_a_request_goes_back_to_who_sent_the_frame(switch: Switch) -> None:
+    star(switch)
+    frame = numbered(contribution(switch), 1).frame()
+    [(port, asked)] = switch.send(1, frame)
+    assert port == 1
+    assert (asked[:6], asked[6:12]) == (frame[6:12], frame[:6])
+    assert (asked[26:30], asked[30:34]) == (frame[30:34], frame[26:30])
+
+
+def test_each_frame_asks_for_one_the_latest_first(switch: Switch) -> None:
+    star(switch)
+    asked = [from_child(switch, n % 4, n)[0].sequence for n in (4, 5, 6, 7)]
+    assert asked == [3, 2, 1, 0]
+    assert from_child(switch, 8 % 4, 8)[0].sequence == 1, "seven before the newest: once more"
+
+
+def test_what_does_not_come_is_asked_for_again_until_it_is_too_old(switch: Switch) -> None:
+    star(switch)
+    asked = {n: [p.sequence for p in from_child(switch, n % 4, n)] for n in range(1, 80)}
+    assert {n for n, numbers in asked.items() if numbers} == {1, 7, 15, 23, 31, 39, 47, 55, 63}
+    assert {number for numbers in asked.values() for number in numbers} == {0}
+
+
+@pytest.mark.parametrize("repair", [False, True])
+def test_what_comes_late_or_again_is_not_asked_for(switch: Switch, repair: bool) -> None:
+    star(switch)
+    from_child(switch, 1, 1)
+    send(switch, 1, numbered(contribution(switch), 0, repair=repair))
+    assert [from_child(switch, n % 4, n) for n in range(2, 20)] == [[]] * 18
+
+
+def test_an_old_repair_is_no_new_beginning(switch: Switch) -> None:
+    star(switch)
+    from_child(switch, 0, 1000)
+    send(switch, 1, numbered(contribution(switch, 0, 1), 5, repair=True))
+    assert from_child(switch, 2, 1001) == []
+
+
+def test_a_new_epoch_and_a_neighbour_that_starts_again_begin_anew(switch: Switch) -> None:
+    star(switch)
+    for number, epoch, missing in ((500, 1, []), (2, 2, [1]), (1, 1, []), (3, 2, [0]), (0, 2, [])):
+        packet = numbered(contribution(switch, 0, epoch=epoch), number)
+        asked = [sent.sequence for port, sent in send(switch, 1, packet) if port == 1]
+        assert asked == missing, (number, epoch)
+
+
+def test_children_are_counted_apart(switch: Switch) -> None:
+    star(switch)
+    from_child(switch, 0, 0)
+    [asked] = from_child(switch, 1, 1, child=1)
+    assert asked.sequence == 0
+    assert from_child(switch, 1, 1) == []
+
+
+def test_numbers_wrap_around(switch: Switch) -> None:
+    star(switch)
+    from_child(switch, 0, 65534)
+    [asked] = from_child(switch, 1, 0)
+    assert asked.sequence == 65535
+
+
+def test_a_gap_in_results_is_asked_for_from_the_parent(switch: Switch) -> None:
+    star(switch)
+    replicate(switch, 1, 2)
+    frame = numbered(total_down(switch, 1), 1).frame()
+    [(_, asked)] = [sent for sent in switch.send(SERVER_PORT, frame) if sent[0] == SERVER_PORT]
+    packet = Packet.read(asked)
+    assert (packet.kind, packet.on_link, packet.tos) == (Kind.REQUEST, (0, False), URGENT)
+    assert (asked[:6], asked[30:34]) == (frame[6:12], frame[26:30]), "to the server"
+    assert asked[6:12].hex() == "020048530000"
+
+
+# --- answering
+
+
+def test_sums_are_numbered_one_by_one(switch: Switch) -> None:
+    star(switch)
+    sums = [sent for n in range(3) for sent in total(switch, n)]
+    assert [sent.on_link for sent in sums] == [(0, False), (1, False), (2, False)]
+    again = up(switch, contribution(switch, 0, 1))
+    assert [sent.on_link for sent in again] == [(3, False)], "a sum that goes out again"
+
+
+def test_a_sum_is_sent_again_under_its_number(switch: Switch) -> None:
+    star(switch)
+    [first], [second] = total(switch, 0), total(switch, 1)
+    [(port, again)] = send(switch, SERVER_PORT, request_of_sum(0, second))
+    assert port == SERVER_PORT
+    assert again == replace(first, tos=URGENT)
+    assert again.on_link == (0, True)
+    assert switch.counted()[Outcome.REPEATED] == 1
+
+
+@pytest.mark.parametrize("number", [1, 4, 65535])
+def test_what_was_not_sent_is_not_answered(switch: Switch, number: int) -> None:
+    star(switch)
+    [sent] = total(switch)
+    assert send(switch, SERVER_PORT, request_of_sum(number, sent)) == []
+    assert switch.counted()[Outcome.UNANSWERED] == 1
+
+
+def test_a_sum_whose_result_is_here_is_not_sent_again(switch: Switch) -> None:
+    star(switch)
+    replicate(switch, 1, 2)
+    [sent] = total(switch)
+    send(switch, SERVER_PORT, total_down(switch))
+    assert send(switch, SERVER_PORT, request_of_sum(0, sent)) == []
+
+
+def test_a_result_is_kept_and_sent_again_to_who_asks(switch: Switch) -> None:
+    star(switch)
+    replicate(switch, 1, 2)
+    total(switch)
+    down = total_down(switch, exponent=130, flags=1)
+    copies = send(switch, SERVER_PORT, numbered(down, 9))
+    assert [(p, sent, sent.on_link) for p, sent in copies if p != SERVER_PORT] == [
+        (1, down, (0, False)),
+        (2, down, (0, False)),
+    ]
+    [(port, again)] = send(switch, 1, request_of_result(0, switch))
+    assert (port, again, again.on_link) == (1, replace(down, tos=URGENT), (0, True))
+
+
+def test_a_late_child_gets_the_kept_result(switch: Switch) -> None:
+    star(switch)
+    replicate(switch, 1, 2)
+    total(switch)
+    down = total_down(switch)
+    send(switch, SERVER_PORT, down)
+    late = contribution(switch, 1)
+    [(port, answer)] = send(switch, 2, late)
+    assert (port, answer) == (2, replace(down, worker=1, tos=URGENT))
+    assert answer.on_link == (None, False)
+    assert switch.counted()[Outcome.ANSWERED] == 1
+
+
+def test_a_result_that_was_here_before_goes_no_further(switch: Switch) -> None:
+    star(switch)
+    replicate(switch, 1, 2)
+    total(switch)
+    assert len(send(switch, SERVER_PORT, total_down(switch))) == 2
+    assert send(switch, SERVER_PORT, total_down(switch)) == []
+    assert switch.counted()[Outcome.DUPLICATE] == 1
+
+
+def test_what_a_repair_completes_goes_on_without_its_urgency(switch: Switch) -> None:
+    star(switch)
+    parts = [contribution(switch, child) for child in (0, 1)]
+    up(switch, parts[0])
+    [sent] = up(switch, numbered(parts[1], 0, repair=True, tos=0x20 | URGENT))
+    values = add(*(part.values for part in parts))
+    assert sent == parts[1].popped(values=values, weight=2, tos=0x20)
+    assert sent.on_link == (0, False)
+
+
+def test_a_switch_that_only_forwards_takes_the_number_away(switch: Switch) -> None:
+    star(switch)
+    first = replace(contribution(switch).hops[0], aggregate=False)
+    packet = contribution(switch, hops=(first, *contribution(switch).hops[1:]))
+    [sent] = up(switch, numbered(packet, 7, repair=True))
+    assert sent.on_link == (None, False)
+
+
+def test_a_reused_slot_answers_for_its_own_fragment_only(switch: Switch) -> None:
+    star(switch)
+    total(switch, 0)
+    [sent] = total(switch, 4)
+    assert send(switch, SERVER_PORT, request_of_sum(0, sent)) == []
+
+
+# --- who may ask
+
+
+@pytest.mark.parametrize(
+    ("port", "outcome"), [(1, Outcome.MALFORMED), (5, Outcome.NOT_ADMITTED)], ids=["child", "none"]
+)
+def test_only_the_parent_asks_for_sums(switch: Switch, port: int, outcome: Outcome) -> None:
+    star(switch)
+    [sent] = total(switch)
+    assert send(switch, port, request_of_sum(0, sent)) == []
+    assert switch.counted()[outcome] == 1
+
+
+def test_the_parent_does_not_ask_for_results(switch: Switch) -> None:
+    star(switch)
+    assert send(switch, SERVER_PORT, request_of_result(0, switch)) == []
+    assert switch.counted() == {Outcome.MALFORMED: 1}
+
+
+def test_a_request_of_another_job_is_not_answered(switch: Switch) -> None:
+    star(switch)
+    star(switch, job=2)
+    [sent] = total(switch)
+    assert send(switch, SERVER_PORT, replace(request_of_sum(0, sent), job=2)) == []
+    assert switch.counted()[Outcome.UNANSWERED] == 1
