@@ -1,7 +1,8 @@
 """What an executor of a v1model program offers: packets in and out, and its control-plane state.
 
 The P4Runtime server, the STF runner, the simulator and the tests know executors only through
-`Engine`. Two exist: `execute.interpreter.Interpreter` and `execute.native.NativeEngine`.
+`Engine`. Two exist: `backends.reference.interpreter.Interpreter` and
+`backends.native.engine.NativeEngine`.
 The semantics are those of BMv2's docs/simple_switch.md.
 """
 
