@@ -400,15 +400,16 @@ def compile_command(
     """Check a P4 program; write what a controller needs to push it."""
     from p4switch.frontend.program import compile_program
     from p4switch.frontend.syntax.parser import parse_text
+    from p4switch.midend.portability import bmv2_limits
     from p4switch.p4runtime.p4info import p4info_text
     from p4switch.position import P4Error
 
     try:
         config = _read_program(program, includes, defines)
         source = parse_text(config.decode())
-        for position, message in source.warnings:
-            typer.echo(f"{position}: warning: {message}", err=True)
         checked = compile_program(source)
+        for position, message in (*source.warnings, *bmv2_limits(checked)):
+            typer.echo(f"{position}: warning: {message}", err=True)
         information = p4info_text(checked)
     except P4Error as error:
         fail(str(error))
