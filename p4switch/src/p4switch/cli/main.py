@@ -153,6 +153,20 @@ def run(
     pcap: Annotated[
         Path | None, typer.Option(help="Folder for a capture file of each port and direction.")
     ] = None,
+    use_files: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            metavar="SECONDS",
+            help="Ports are files: `-i 1@NAME` reads NAME_in.pcap and writes NAME_out.pcap. "
+            "Packets go through after so many seconds, and the switch ends if it has no "
+            "--grpc-server-addr.",
+        ),
+    ] = None,
+    entries: Annotated[
+        Path | None,
+        typer.Option(help="With --use-files: table entries and so on to begin with, in STF."),
+    ] = None,
     log_level: Annotated[str, typer.Option(help=", ".join(LEVELS))] = "info",
     log_file: Annotated[Path | None, typer.Option(help="Where to log; default: stderr.")] = None,
     log_console: Annotated[
@@ -178,6 +192,10 @@ def run(
         fail(f"{program} and --no-p4: give one of the two")
     if program is None and grpc_server_addr is None:
         fail("--no-p4 needs --grpc-server-addr: the program comes over P4Runtime")
+    if entries is not None and (use_files is None or program is None):
+        fail("--entries needs --use-files and a program; else a controller writes entries")
+    if use_files is not None and pcap is not None:
+        fail("--pcap and --use-files: the files are captures already, give one of the two")
     tracer = _tracer(
         trace, trace_file, log_level, executor, trace_ports, trace_tables, trace_headers
     )
@@ -186,8 +204,10 @@ def run(
 
     from p4switch.device.device import Device, PortError, PortName
     from p4switch.p4runtime.server import AddressError
+    from p4switch.packet_io.pcap import PcapError
     from p4switch.packet_io.private_files import UnsafePathError
     from p4switch.position import P4Error
+    from p4switch.stf import StfError
     from p4switch.targets.v1model.engine import EngineOptions
 
     try:
@@ -199,23 +219,22 @@ def run(
             _write_p4info(config, p4info_out)
         # Whoever finds the switch answering may end it at once.
         wait_for_end = _note_signals()
+        options = EngineOptions(
+            drop_port=drop_port,
+            cpu_port=cpu_port,
+            priority_queues=priority_queues,
+            send_buffer=send_buffer,
+            packet_budget=packet_budget,
+        )
+        loader = _loader(executor, tracer, options)
         with Device(
             ports,
-            _loader(
-                executor,
-                tracer,
-                EngineOptions(
-                    drop_port=drop_port,
-                    cpu_port=cpu_port,
-                    priority_queues=priority_queues,
-                    send_buffer=send_buffer,
-                    packet_budget=packet_budget,
-                ),
-            ),
+            loader if entries is None else _with_entries(loader, entries),
             device_id=device_id,
             address=grpc_server_addr,
             device_config=config,
             capture_folder=pcap,
+            files_after=use_files,
         ) as device:
             served = f", P4Runtime on {grpc_server_addr}" if device.server is not None else ""
             logging.getLogger("p4switch").info(
@@ -224,18 +243,25 @@ def run(
                 " ".join(f"{p.number}@{p.interface}" for p in ports) or "none",
                 served,
             )
-            wait_for_end()
-    except (P4Error, PortError, AddressError, UnsafePathError) as error:
+            wait_for_end(device.files_done if grpc_server_addr is None else None)
+    except (P4Error, PortError, AddressError, UnsafePathError, PcapError, StfError) as error:
         fail(str(error))
     except OSError as error:
         # Its capture files, and what it keeps of compiled programs.
         fail(str(error))
 
 
-def _note_signals() -> Callable[[], None]:
+def _with_entries(loader: Loader, entries: Path) -> Loader:
+    """Return a loader whose engines have the entries of an STF file. Raises StfError."""
+    from p4switch.device.loading import LoaderWithEntries
+
+    return LoaderWithEntries(loader, entries)
+
+
+def _note_signals() -> Callable[..., None]:
     """From now on SIGTERM and SIGINT end no more than the wait that is returned.
 
-    It raises typer.Exit if a thread of the switch dies.
+    It takes another event that ends it, and raises typer.Exit if a thread of the switch dies.
     """
     stop = threading.Event()
     died: list[threading.ExceptHookArgs] = []
@@ -244,8 +270,12 @@ def _note_signals() -> Callable[[], None]:
         died.append(what)
         stop.set()
 
-    def wait() -> None:
-        stop.wait()
+    def wait(other: threading.Event | None = None) -> None:
+        if other is None:
+            stop.wait()
+        else:
+            while not stop.is_set() and not other.wait(0.05):
+                pass
         if died:
             name = died[0].thread.name if died[0].thread is not None else "a thread"
             logging.getLogger("p4switch").critical(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import socket
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from finsy.proto import p4r
 
 from p4switch.backends.reference.pipeline import TURNS_LIMIT
 from p4switch.device.capture import Capture
+from p4switch.device.file_plane import FilePlane
 from p4switch.device.links import LinkMonitor
 from p4switch.device.loading import Loader
 from p4switch.device.plane import DigestSink, FrameSink, Plane, PythonPlane
@@ -60,8 +62,10 @@ class PortName:
 class Device:
     """A switch with open ports. With `address` it speaks P4Runtime there, from the start.
 
-    `device_config`: a bundle to run at once. Raises PortError, AddressError, P4Error. Use as a
-    context manager.
+    `device_config`: a bundle to run at once. With `files_after` the ports are capture files, whose
+    packets go through so many seconds after the program is there (`FilePlane`); `files_done`
+    is set at their end. Raises PortError, AddressError, P4Error, PcapError. Use as a context
+    manager.
     """
 
     def __init__(
@@ -73,30 +77,37 @@ class Device:
         address: str | None = None,
         device_config: bytes | None = None,
         capture_folder: Path | None = None,
+        files_after: float | None = None,
     ) -> None:
         _check_ports(ports, loader.options.cpu_port)
         engine = loader(device_config) if device_config is not None else None
         self._sockets: dict[int, socket.socket] = {}
         self._capture: Capture | None = None
         self._plane: Plane | None = None
+        self.files_done: threading.Event | None = None
         self._links: LinkMonitor | None = None
         self.service: P4RuntimeService | None = None
         self.server: P4RuntimeServer | None = None
         try:
-            for port in ports:
-                self._sockets[port.number] = _open(port)
-            if capture_folder is not None:
-                names = [port.interface for port in ports]
-                self._capture = Capture(names, capture_folder)
-            plane = self._plane = _make_plane(
-                loader,
-                self._sockets,
-                lambda frames: service.packets_in(frames),
-                lambda digests: service.digests(digests),
-            )
-            service = self.service = P4RuntimeService(device_id, loader, plane)
+            on_frames: FrameSink = lambda frames: service.packets_in(frames)  # noqa: E731
+            on_digests: DigestSink = lambda digests: service.digests(digests)  # noqa: E731
             interfaces = {port.number: port.interface for port in ports}
-            self._links = LinkMonitor(interfaces, service.port_changed)
+            if files_after is not None:
+                files = FilePlane(
+                    interfaces, files_after, loader.options.cpu_port, on_frames, on_digests
+                )
+                plane: Plane = files
+                self.files_done = files.done
+            else:
+                for port in ports:
+                    self._sockets[port.number] = _open(port)
+                if capture_folder is not None:
+                    self._capture = Capture(list(interfaces.values()), capture_folder)
+                plane = _make_plane(loader, self._sockets, on_frames, on_digests)
+            self._plane = plane
+            service = self.service = P4RuntimeService(device_id, loader, plane)
+            if files_after is None:
+                self._links = LinkMonitor(interfaces, service.port_changed)
             if engine is not None:
                 assert device_config is not None
                 config = p4r.ForwardingPipelineConfig(
