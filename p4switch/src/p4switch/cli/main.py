@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -474,6 +474,53 @@ def stf(
     if failures:
         fail("\n".join(failures))
     typer.echo(f"{script}: passed")
+
+
+@app.command("cli")
+def cli_command(
+    commands: Annotated[
+        list[str] | None,
+        typer.Argument(help="Commands, each in quotes; else they are read from standard input."),
+    ] = None,
+    address: Annotated[
+        str, typer.Option("--grpc-server-addr", help="Where the switch speaks P4Runtime.")
+    ] = "127.0.0.1:9559",
+    device_id: Annotated[
+        int, typer.Option(min=0, max=MOST_DEVICE_ID, help="P4Runtime device id.")
+    ] = 1,
+    election_id: Annotated[
+        int, typer.Option(min=1, help="To become primary with, at the first write.")
+    ] = 1,
+) -> None:
+    """Talk to a running switch in simple_switch_CLI's commands (`help` lists them)."""
+    from p4switch.cli.client import Client, ClientError
+    from p4switch.cli.runtime_cli import RuntimeCli, session
+
+    try:
+        client = Client(address, device_id, election_id)
+    except ClientError as error:
+        fail(str(error))
+
+    def complain(text: str) -> None:
+        typer.echo(text, err=True)
+
+    try:
+        lines = commands or _prompted(sys.stdin.isatty())
+        if not session(RuntimeCli(client, _print_line), lines, complain):
+            raise typer.Exit(1)
+    finally:
+        client.close()
+
+
+def _prompted(interactive: bool) -> Iterator[str]:
+    """Yield lines of standard input; a prompt before each for people."""
+    while True:
+        if interactive:
+            typer.echo("RuntimeCmd: ", nl=False)
+        line = sys.stdin.readline()
+        if not line:
+            return
+        yield line
 
 
 @app.command()
