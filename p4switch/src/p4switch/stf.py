@@ -552,17 +552,3 @@ def engine_factory(executor: str) -> EngineFactory:
 
         return NativeEngine
     raise StfError(f"no executor {executor!r}: there are interpreter and native")
-
-
-def run_file(
-    program_path: Path,
-    stf_path: Path,
-    executor: str = "interpreter",
-    include_paths: Sequence[Path] = (),
-    defines: Mapping[str, str] | None = None,
-) -> list[str]:
-    """Compile a program and run an STF file on it; see `run_stf`. P4Error: does not compile."""
-    from p4switch.frontend.program import compile_file
-
-    program = compile_file(program_path, include_paths=include_paths, defines=defines)
-    return run_stf(engine_factory(executor), program, stf_path)

@@ -16,6 +16,7 @@ import typer
 if TYPE_CHECKING:
     from p4switch.backends.reference.trace import Tracer
     from p4switch.device.loading import Loader
+    from p4switch.stf import EngineFactory
     from p4switch.targets.v1model.engine import EngineOptions
 
 app = typer.Typer(
@@ -451,29 +452,62 @@ def compile_command(
 @app.command()
 def stf(
     program: Annotated[Path, typer.Argument(help="P4 source.")],
-    script: Annotated[Path, typer.Argument(help="Packets and expectations, in STF.")],
+    scripts: Annotated[list[Path], typer.Argument(help="Packets and expectations, in STF.")],
     executor: Executor = None,
+    coverage: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write a page (HTML) that says which statements, branches, parser transitions "
+            "and table entries the tests reached. Runs the interpreter."
+        ),
+    ] = None,
     defines: Defines = None,
     includes: Includes = None,
 ) -> None:
-    """Run an STF packet test (the format of p4c's tests) against a program."""
+    """Run STF packet tests (the format of p4c's tests) against a program."""
+    from p4switch.frontend.program import compile_file
     from p4switch.packet_io.private_files import UnsafePathError
     from p4switch.position import P4Error
-    from p4switch.stf import StfError, run_file
+    from p4switch.stf import StfError, engine_factory, run_stf
 
+    if coverage is not None and executor == "native":
+        fail("coverage is counted by the interpreter: leave --executor native out")
+    failures = []
     try:
-        failures = run_file(
-            program,
-            script,
-            _chosen_executor(executor),
-            include_paths=includes or [],
-            defines=parse_defines(defines),
+        checked = compile_file(
+            program, include_paths=includes or [], defines=parse_defines(defines)
         )
+        if coverage is None:
+            factory = engine_factory(_chosen_executor(executor))
+        else:
+            factory, write_page = _covering(coverage, program)
+        for script in scripts:
+            found = run_stf(factory, checked, script)
+            failures += found
+            if not found:
+                typer.echo(f"{script}: passed")
+        if coverage is not None:
+            write_page()
     except (P4Error, StfError, UnsafePathError) as error:
         fail(str(error))
     if failures:
         fail("\n".join(failures))
-    typer.echo(f"{script}: passed")
+
+
+def _covering(path: Path, program: Path) -> tuple[EngineFactory, Callable[[], None]]:
+    """Return what makes engines that count, and what writes the page and prints a summary."""
+    from p4switch.backends.reference.coverage import Coverage
+    from p4switch.backends.reference.interpreter import Interpreter
+    from p4switch.cli.coverage_page import page, summary
+
+    counted = Coverage()
+
+    def write_page() -> None:
+        _write(path, page(f"Coverage of {program.name}", counted).encode())
+        for line in summary(counted):
+            typer.echo(line)
+
+    return lambda checked: Interpreter(checked, coverage=counted), write_page
 
 
 @app.command("cli")

@@ -13,6 +13,7 @@ from typing import Any
 from p4switch import ir
 from p4switch.backends.reference.blocks import ProgramBlocks
 from p4switch.backends.reference.code import Code
+from p4switch.backends.reference.coverage import Coverage, CoveringCode, CoveringTable
 from p4switch.backends.reference.externs import Externs, bits_of
 from p4switch.backends.reference.host import BoundExtern
 from p4switch.backends.reference.pipeline import Pipeline
@@ -50,10 +51,15 @@ class Interpreter(ControlState):
         program: Program,
         options: EngineOptions | None = None,
         tracer: Tracer | None = None,
+        coverage: Coverage | None = None,
     ) -> None:
-        """Make the program ready to run; with a `tracer`, it is told what happens to packets."""
+        """Make the program ready to run.
+
+        A `tracer` is told what happens to packets, `coverage` what they reach; not both.
+        """
         super().__init__(program, options)
         self.tracer = tracer
+        self._coverage = coverage
         self._externs = Externs(program, self.options)
         with deep_recursion():
             self._externs.counts_steps = multiplies(program)
@@ -72,7 +78,7 @@ class Interpreter(ControlState):
             ValueSetRuntime(v.match_kinds, value_set_widths(v)) for v in program.value_sets
         ]
         with deep_recursion():
-            code = Code(self) if tracer is None else TracingCode(self, tracer, program)
+            code = self._code(tracer)
             self._blocks = ProgramBlocks(program, code)
         self._recursion = deep_recursion if code.expressions.deepest > DEEP else nullcontext
         kind = Pipeline if tracer is None else TracedPipeline
@@ -81,6 +87,13 @@ class Interpreter(ControlState):
             self._pipeline.tracer = tracer
             self._pipeline.errors = program.errors
         self._load_program()
+
+    def _code(self, tracer: Tracer | None) -> Code:
+        if tracer is not None:
+            return TracingCode(self, tracer, self.program)
+        if self._coverage is not None:
+            return CoveringCode(self, self._coverage)
+        return Code(self)
 
     def process(self, packets: Sequence[Packet], now_us: int = 0) -> list[Packet]:
         """See `Engine`."""
@@ -148,6 +161,8 @@ class Interpreter(ControlState):
         rest = (profile, unit_bytes, lambda: self._externs.packet)
         if self.tracer is not None:
             return TracedTable(self.tracer, table, *rest)
+        if self._coverage is not None:
+            return CoveringTable(self._coverage, table, *rest)
         return TableRuntime(table, *rest)
 
     # --- hooks of ControlState

@@ -141,7 +141,7 @@ class Statements(ABC):
                 return lambda: pushed().push(count)
         raise TypeError(f"{statement.position}: unknown statement {statement!r}")
 
-    def branch(self, owner: object, label: str, execute: Execute) -> Execute:
+    def branch(self, owner: ir.Statement, label: str, execute: Execute) -> Execute:
         """Return what executes one branch of a statement; for those who watch branches."""
         return execute
 
