@@ -154,6 +154,10 @@ def run(
     pcap: Annotated[
         Path | None, typer.Option(help="Folder for a capture file of each port and direction.")
     ] = None,
+    metrics_addr: Annotated[
+        str | None,
+        typer.Option(help="Where to serve Prometheus metrics (/metrics), e.g. 127.0.0.1:9101."),
+    ] = None,
     use_files: Annotated[
         float | None,
         typer.Option(
@@ -236,6 +240,7 @@ def run(
             device_config=config,
             capture_folder=pcap,
             files_after=use_files,
+            metrics_address=metrics_addr,
         ) as device:
             served = f", P4Runtime on {grpc_server_addr}" if device.server is not None else ""
             logging.getLogger("p4switch").info(

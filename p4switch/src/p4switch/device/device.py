@@ -18,6 +18,7 @@ from p4switch.device.capture import Capture
 from p4switch.device.file_plane import FilePlane
 from p4switch.device.links import LinkMonitor
 from p4switch.device.loading import Loader
+from p4switch.device.metrics import MetricsServer, exposition
 from p4switch.device.plane import DigestSink, FrameSink, Plane, PythonPlane
 from p4switch.p4runtime.p4info import p4info
 from p4switch.p4runtime.server import P4RuntimeServer
@@ -64,8 +65,8 @@ class Device:
 
     `device_config`: a bundle to run at once. With `files_after` the ports are capture files, whose
     packets go through so many seconds after the program is there (`FilePlane`); `files_done`
-    is set at their end. Raises PortError, AddressError, P4Error, PcapError. Use as a context
-    manager.
+    is set at their end. With `metrics_address` it serves metrics there. Raises PortError,
+    AddressError, P4Error, PcapError, MetricsAddressError. Use as a context manager.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class Device:
         device_config: bytes | None = None,
         capture_folder: Path | None = None,
         files_after: float | None = None,
+        metrics_address: str | None = None,
     ) -> None:
         _check_ports(ports, loader.options.cpu_port)
         engine = loader(device_config) if device_config is not None else None
@@ -85,6 +87,7 @@ class Device:
         self._capture: Capture | None = None
         self._plane: Plane | None = None
         self.files_done: threading.Event | None = None
+        self.metrics: MetricsServer | None = None
         self._links: LinkMonitor | None = None
         self.service: P4RuntimeService | None = None
         self.server: P4RuntimeServer | None = None
@@ -114,6 +117,11 @@ class Device:
                     p4info=p4info(engine.program), p4_device_config=device_config
                 )
                 service.start(engine, config)
+            if metrics_address is not None:
+                self.metrics = MetricsServer(
+                    metrics_address,
+                    lambda: exposition(plane.statistics(), service.engine, interfaces),
+                )
             if address is not None:
                 self.server = P4RuntimeServer(service, address)
         except BaseException:
@@ -122,6 +130,8 @@ class Device:
 
     def close(self) -> None:
         """Stop packets and P4Runtime and close the ports."""
+        if self.metrics is not None:
+            self.metrics.close()
         if self._plane is not None:
             self._plane.interrupt()
             log_drops(self._plane.statistics())
