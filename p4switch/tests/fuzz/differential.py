@@ -19,9 +19,9 @@ from p4switch.targets.v1model.engine import Engine
 from tests.fuzz.programs import CELLS, PORTS, frames_of, program_of
 from tests.support.machine import own_port
 
-BMV2_GAPS_SECONDS = (0.001, 0.02)
-"""Between frames: BMv2 keeps to the files' times, and loses frames on a busy machine, as its egress
-queues hold 64. What differs is tried again more slowly."""
+BMV2_GAPS_SECONDS = (0.001, 0.01, 0.03)
+"""Between frames, one attempt each: BMv2 keeps to the files' times, and loses frames on a busy
+machine, as its egress queues hold 64."""
 
 BMV2_SECONDS = 20
 """Until BMv2 must have sent what is expected of it."""
@@ -50,11 +50,7 @@ def compare(seed: int, options: Options) -> str | None:
     finally:
         native.close()
     if difference is None and options.bmv2:
-        expected = program_outputs(Interpreter(program), frames)
-        for gap in BMV2_GAPS_SECONDS:
-            difference = _bmv2(text, expected, frames, gap)
-            if difference is None:
-                break
+        difference = _against_bmv2(text, program_outputs(Interpreter(program), frames), frames)
     return difference
 
 
@@ -86,6 +82,19 @@ def program_outputs(engine: Engine, frames: Sequence[bytes]) -> dict[int, list[b
             if port in out:
                 out[port].append(sent)
     return out
+
+
+def _against_bmv2(
+    text: str, expected: dict[int, list[bytes]], frames: Sequence[bytes]
+) -> str | None:
+    """Return what BMv2 does differently twice; frames that it loses are others each time."""
+    before = None
+    for gap in BMV2_GAPS_SECONDS:
+        found = _bmv2(text, expected, frames, gap)
+        if found is None or found == before:
+            return found
+        before = found
+    return None
 
 
 def _bmv2(

@@ -10,7 +10,6 @@ the run with status 1; `--seed N` does one seed again.
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
 import subprocess
 import sys
@@ -19,29 +18,9 @@ from pathlib import Path
 
 from tests.fuzz.differential import Options, compare
 from tests.fuzz.programs import frames_of, program_of
+from tests.support.sanitizers import address_sanitizer, sanitized_environment
 
 OUT = Path("out/fuzz")
-
-
-def address_sanitizer() -> Path | None:
-    """Return the library that a process must preload for sanitized code; None if there is none."""
-    compiler = shutil.which(os.environ.get("CC") or "cc")
-    if compiler is None:
-        return None
-    command = [compiler, "-print-file-name=libasan.so"]
-    path = Path(subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip())
-    return path if path.is_absolute() else None
-
-
-def sanitized_environment(library: Path) -> dict[str, str]:
-    """Return the environment of a process that loads sanitized code."""
-    return {
-        **os.environ,
-        "LD_PRELOAD": str(library),
-        "ASAN_OPTIONS": "detect_leaks=0",
-        "UBSAN_OPTIONS": "halt_on_error=1",
-        "PYTHONMALLOC": "malloc",
-    }
 
 
 def work(first: int, step: int, minutes: float, options: Options) -> int:
