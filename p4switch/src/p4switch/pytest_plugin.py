@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -63,6 +63,7 @@ def p4_executor(pytestconfig: pytest.Config) -> str:
 @pytest.fixture
 def switch(request: pytest.FixtureRequest, p4_executor: str) -> Iterator[Switch]:
     """Return a new `p4switch.testing.Switch` that runs the program which the marker `p4` names."""
+    from p4switch.backends.reference.python_externs import ExternError
     from p4switch.position import P4Error
     from p4switch.testing import Switch
 
@@ -72,6 +73,8 @@ def switch(request: pytest.FixtureRequest, p4_executor: str) -> Iterator[Switch]
     folder = request.path.parent
     includes = tuple(folder / name for name in keywords.pop("include_paths", ()))
     defines = tuple(sorted((k, str(v)) for k, v in keywords.pop("defines", {}).items()))
+    if "externs" in keywords:
+        keywords["externs"] = folder / keywords["externs"]
     traces: list[str] = []
     problem = ""
     try:
@@ -79,7 +82,7 @@ def switch(request: pytest.FixtureRequest, p4_executor: str) -> Iterator[Switch]
         engine = _engine(program, p4_executor, keywords, traces)
     except P4Error as error:
         problem = str(error)
-    except (TypeError, OSError) as error:
+    except (ExternError, TypeError, OSError) as error:
         problem = f"{path}: {error}"
     if problem:
         pytest.fail(problem, pytrace=False)
@@ -110,7 +113,7 @@ def _compiled(
     return compile_file(path, include_paths=includes, defines=dict(defines))
 
 
-def _engine(program: Program, executor: str, options: dict[str, int], traces: list[str]) -> Engine:
+def _engine(program: Program, executor: str, options: dict[str, Any], traces: list[str]) -> Engine:
     """Return an engine; the interpreter leaves the text of each packet's trace in `traces`.
 
     Raises TypeError for an unknown option, P4Error for a program it cannot run.

@@ -59,6 +59,14 @@ Executor = Annotated[
 ]
 
 
+Externs = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE.py",
+        help="Externs of the program's own, in Python (docs/externs.md). Runs the interpreter.",
+    ),
+]
+
 TraceForm = Annotated[
     str | None,
     typer.Option(
@@ -151,6 +159,7 @@ def run(
     defines: Defines = None,
     includes: Includes = None,
     executor: Executor = None,
+    externs: Externs = None,
     pcap: Annotated[
         Path | None, typer.Option(help="Folder for a capture file of each port and direction.")
     ] = None,
@@ -207,6 +216,7 @@ def run(
     if thrift_port is not None:
         logging.getLogger("p4switch").info("--thrift-port is ignored: p4switch has no Thrift")
 
+    from p4switch.backends.reference.python_externs import ExternError
     from p4switch.device.device import Device, PortError, PortName
     from p4switch.p4runtime.server import AddressError
     from p4switch.packet_io.pcap import PcapError
@@ -230,6 +240,7 @@ def run(
             priority_queues=priority_queues,
             send_buffer=send_buffer,
             packet_budget=packet_budget,
+            externs=externs,
         )
         loader = _loader(executor, tracer, options)
         with Device(
@@ -250,7 +261,15 @@ def run(
                 served,
             )
             wait_for_end(device.files_done if grpc_server_addr is None else None)
-    except (P4Error, PortError, AddressError, UnsafePathError, PcapError, StfError) as error:
+    except (
+        P4Error,
+        PortError,
+        AddressError,
+        UnsafePathError,
+        PcapError,
+        StfError,
+        ExternError,
+    ) as error:
         fail(str(error))
     except OSError as error:
         # Its capture files, and what it keeps of compiled programs.
@@ -332,7 +351,9 @@ def _chosen_executor(executor: str | None) -> str:
 def _loader(executor: str | None, tracer: Tracer | None, options: EngineOptions) -> Loader:
     from p4switch.device.loading import Loader
 
-    if tracer is not None:
+    if options.externs is not None and executor == "native":
+        fail("externs in Python run in the interpreter: leave --executor native out")
+    if tracer is not None or options.externs is not None:
         return Loader("interpreter", options, tracer)
     return Loader(_chosen_executor(executor), options)
 
@@ -466,15 +487,21 @@ def stf(
             "and table entries the tests reached. Runs the interpreter."
         ),
     ] = None,
+    externs: Externs = None,
     defines: Defines = None,
     includes: Includes = None,
 ) -> None:
     """Run STF packet tests (the format of p4c's tests) against a program."""
+    from p4switch.backends.reference.interpreter import Interpreter
+    from p4switch.backends.reference.python_externs import ExternError
     from p4switch.frontend.program import compile_file
     from p4switch.packet_io.private_files import UnsafePathError
     from p4switch.position import P4Error
     from p4switch.stf import StfError, engine_factory, run_stf
+    from p4switch.targets.v1model.engine import EngineOptions
 
+    if externs is not None and executor == "native":
+        fail("externs in Python run in the interpreter: leave --executor native out")
     if coverage is not None and executor == "native":
         fail("coverage is counted by the interpreter: leave --executor native out")
     failures = []
@@ -482,10 +509,14 @@ def stf(
         checked = compile_file(
             program, include_paths=includes or [], defines=parse_defines(defines)
         )
-        if coverage is None:
-            factory = engine_factory(_chosen_executor(executor))
+        options = EngineOptions(externs=externs)
+        factory: EngineFactory
+        if coverage is not None:
+            factory, write_page = _covering(coverage, program, options)
+        elif externs is not None:
+            factory = lambda made: Interpreter(made, options)  # noqa: E731
         else:
-            factory, write_page = _covering(coverage, program)
+            factory = engine_factory(_chosen_executor(executor))
         for script in scripts:
             found = run_stf(factory, checked, script)
             failures += found
@@ -493,13 +524,15 @@ def stf(
                 typer.echo(f"{script}: passed")
         if coverage is not None:
             write_page()
-    except (P4Error, StfError, UnsafePathError) as error:
+    except (P4Error, StfError, UnsafePathError, ExternError) as error:
         fail(str(error))
     if failures:
         fail("\n".join(failures))
 
 
-def _covering(path: Path, program: Path) -> tuple[EngineFactory, Callable[[], None]]:
+def _covering(
+    path: Path, program: Path, options: EngineOptions
+) -> tuple[EngineFactory, Callable[[], None]]:
     """Return what makes engines that count, and what writes the page and prints a summary."""
     from p4switch.backends.reference.coverage import Coverage
     from p4switch.backends.reference.interpreter import Interpreter
@@ -512,7 +545,7 @@ def _covering(path: Path, program: Path) -> tuple[EngineFactory, Callable[[], No
         for line in summary(counted):
             typer.echo(line)
 
-    return lambda checked: Interpreter(checked, coverage=counted), write_page
+    return lambda checked: Interpreter(checked, options, coverage=counted), write_page
 
 
 @app.command("cli")

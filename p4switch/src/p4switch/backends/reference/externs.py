@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from p4switch import ir
 from p4switch.backends.reference.host import BoundExtern
 from p4switch.backends.reference.packet import CloneRequest, FieldListRequest, PacketState
+from p4switch.backends.reference.python_externs import PythonExterns
 from p4switch.backends.reference.tables import TableRuntime
 from p4switch.backends.reference.values import BitString, bit_width, is_object, mask_of, to_bits
 from p4switch.ir import Bits, Bool, ExternInstance, Type, Varbit
@@ -110,6 +111,7 @@ class Externs:
             for name, value in members
             if name == "random" or name in ALGORITHMS
         }
+        self._own = PythonExterns(options.externs) if options.externs is not None else None
         for instance in program.externs:
             self._make(instance)
 
@@ -150,11 +152,15 @@ class Externs:
         builder: Callable[[ir.CallExtern], BoundExtern] | None = getattr(
             self, f"_bind_{name}", None
         )
-        if builder is None:
-            raise UnsupportedError(
-                call.position, f"extern {owner + call.method!r} is not one of v1model"
-            )
-        return builder(call)
+        if builder is not None:
+            return builder(call)
+        if self._own is not None:
+            return self._own.bind(call)
+        raise UnsupportedError(
+            call.position,
+            f"extern {owner + call.method!r} is not one of v1model; "
+            "--externs FILE.py may define it",
+        )
 
     def _bind_register_read(self, call: ir.CallExtern) -> BoundExtern:
         assert call.instance is not None

@@ -11,6 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from p4switch.ir import ActionChoice, ExternInstance, Program, Table
 
@@ -131,6 +132,8 @@ class EngineOptions:
     frame that goes before them is of no use while it waits for room."""
     seed: int = 0
     """Of `random()`."""
+    externs: Path | None = None
+    """Python file with externs of the program's own; for the interpreter only."""
 
 
 @dataclass(slots=True)
