@@ -52,7 +52,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=1.0)
     parser.add_argument("--seed", type=int, help="do this seed and no other")
     parser.add_argument("--first", type=int, help="first seed; default: by the clock")
-    parser.add_argument("--frames", type=int, default=300, help="packets of each program")
+    parser.add_argument("--frames", type=int, default=3000, help="packets of each program")
     parser.add_argument("--sanitize", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     bmv2 = all(shutil.which(command) for command in ("p4c", "simple_switch_grpc"))
