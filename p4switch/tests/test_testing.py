@@ -68,6 +68,13 @@ def test_keys(box: Switch, keys: dict[str, object], hits: bool) -> None:
     box.expect_nothing()
 
 
+def test_the_whole_frame_is_compared(box: Switch) -> None:
+    box.set_default("t", "to", port=3)
+    box.send(0, FRAME + "ff")
+    with pytest.raises(AssertionError, match="length 7 bytes, expected 6"):
+        box.expect(3, FRAME)
+
+
 def test_the_larger_priority_wins(box: Switch) -> None:
     box.add("t", {}, "to", priority=1, port=3)
     box.add("t", {}, "to", priority=2, port=4)

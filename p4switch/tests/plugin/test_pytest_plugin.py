@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from tests.support.paths import PROGRAMS
+from tests.support.paths import PROGRAMS, ROOT
 
 pytest_plugins = ["pytester"]
+
+KINDS = ("p4", "python")
 
 FRAME = "0800000000fe0800000001010800450000190001000040fdabe40a000202c000020168656c6c6f"
 SENT = "0800000004040800000000fe08004500001900010000 3ffdace40a000202c000020168656c6c6f"
@@ -91,5 +95,23 @@ def test_defines_and_options(run: pytest.Pytester) -> None:
     run.makepyfile(
         ROUTER_TEST.replace('"router.p4")', '"router.p4", defines={"GO": 1}, drop_port=17)')
         + "    assert switch.engine.options.drop_port == 17\n"
+    )
+    run.runpytest_inprocess("-p", "no:xdist").assert_outcomes(passed=1)
+
+
+def test_externs_of_the_programs_own(run: pytest.Pytester) -> None:
+    text = (ROOT / "docs" / "externs.md").read_text()
+    program, python = (re.findall(rf"```{kind}\n(.*?)```", text, re.DOTALL)[0] for kind in KINDS)
+    (run.path / "own.p4").write_text(program)
+    (run.path / "own.py").write_text(python)
+    run.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.p4("own.p4", externs="own.py")
+        def test_average(switch):
+            switch.send(0, "0000000a 0000")
+            switch.expect(1, "0000000a 0002")
+        """
     )
     run.runpytest_inprocess("-p", "no:xdist").assert_outcomes(passed=1)

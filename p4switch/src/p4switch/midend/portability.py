@@ -10,7 +10,7 @@ from p4switch.midend.call_graph import bodies, reachable
 from p4switch.position import NOWHERE, Position
 
 BMV2_SHIFT_BITS = 8
-"""Widest run-time shift amount (p4c, backends/bmv2/common/lower.h, `maxShiftWidth`)."""
+"""Widest shift amount (p4c, backends/bmv2/common/lower.h, `maxShiftWidth`)."""
 
 SHIFTS = ("<<", ">>")
 
@@ -45,13 +45,16 @@ def _expressions(program: ir.Program) -> Iterator[tuple[Position, ir.Expression]
 
 
 def wide_shifts(expression: ir.Expression) -> Iterator[ir.Bits]:
-    """Yield the types of run-time shift amounts in an expression that are wider than BMv2's."""
+    """Yield the types of shift amounts in an expression that are wider than BMv2's.
+
+    Constants have no more bits than they need here, so one that is written wider, such as `32w31`,
+    which p4c refuses as well, is not found.
+    """
     stack = [expression]
     while stack:
         item = stack.pop()
         stack.extend(visit.children(item))
         if isinstance(item, ir.Binary) and item.operator in SHIFTS:
             kind = item.right.type
-            constant = isinstance(item.right, ir.Const)
-            if isinstance(kind, ir.Bits) and kind.width > BMV2_SHIFT_BITS and not constant:
+            if isinstance(kind, ir.Bits) and kind.width > BMV2_SHIFT_BITS:
                 yield kind
