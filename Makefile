@@ -7,12 +7,14 @@ READY := $(VENV)/ready
 TEST ?=
 LANES ?= 256
 FRAMES ?= 1000000
+P4C ?=
+MINUTES ?= 10
 
 # Set in many containers. A network is dozens of processes, and each would compile its modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup system test-tools images wheels docs build run test test-fast test-slow fuzz bench bench-collectives bench-planning bench-jobs lint format stop clean
+.PHONY: help conformance setup system test-tools images wheels docs build run test test-fast test-slow fuzz fuzz-switch bench bench-collectives bench-planning bench-jobs lint format stop clean
 
 help:  ## print this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' Makefile
@@ -76,6 +78,9 @@ test-slow: setup  ## the slow ones with all examples of their random searches
 fuzz: setup  ## agents against mutated frames; FRAMES of each kind of agent and job
 	$(BIN)/python -m pytest -n 2 tests/host_agent/test_frame_fuzz.py --fuzz-frames $(FRAMES)
 
+fuzz-switch: setup  ## p4switch's executors (and BMv2) on generated programs; MINUTES of it
+	cd p4switch && ../$(BIN)/python -m tests.fuzz.run_fuzz --minutes $(MINUTES)
+
 bench: setup  ## measure; prints tables, writes out/bench/*.json
 	$(BIN)/python -m benchmarks.run --output out/bench
 
@@ -89,6 +94,10 @@ bench-jobs: setup  ## completion times of many jobs: with priorities, without, a
 
 bench-collectives: setup  ## the flow simulator and PyTorch's gloo against real runs in Mininet
 	$(BIN)/python -m benchmarks.run flow-level collectives --output out/bench
+
+conformance: setup  ## p4switch against p4c's corpus; P4C=a checkout of p4lang/p4c
+	@test -d "$(P4C)/testdata" || { echo "P4C=$(P4C): expected a checkout of p4lang/p4c"; exit 1; }
+	cd p4switch && ../$(BIN)/python -m tests.conformance.run_corpus $(abspath $(P4C)) --table docs/conformance.md
 
 lint: setup  ## ruff, mypy --strict, and who may import whom
 	$(BIN)/ruff check .

@@ -16,7 +16,6 @@ from p4switch.stf import (
     compare_packet,
     engine_factory,
     parse_match,
-    run_file,
     run_stf,
 )
 from p4switch.targets.v1model.engine import KeyMatch
@@ -146,7 +145,6 @@ def test_what_cannot_run_is_an_error_with_its_line(tmp_path: Path, text: str, me
     assert message in str(caught.value)
 
 
-def test_a_file_runs_by_paths_and_executor_name() -> None:
-    assert run_file(PROGRAMS / "loops.p4", PROGRAMS / "loops.stf", "interpreter") == []
+def test_executors_have_names() -> None:
     with pytest.raises(StfError, match="no executor 'abacus'"):
         engine_factory("abacus")

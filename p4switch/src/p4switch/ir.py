@@ -76,6 +76,8 @@ class TypeName:
     kind: str = ""
     name: str = ""
     translation: tuple[str, int | None] | None = None
+    annotations: tuple[Annotation, ...] = ()
+    """Of a new type."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -254,8 +254,8 @@ class _Expected:
     any: bool = False
 
 
-class _Run:
-    """One STF file on one engine."""
+class Session:
+    """The commands of STF on one engine; `failures` has what was not as expected."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -527,7 +527,7 @@ def _text_of(path: Path) -> str:
 def run_stf(engine_factory: EngineFactory, program: Program, stf_path: Path) -> list[str]:
     """Run an STF file on a fresh engine; what failed, one message each. StfError: cannot run."""
     lines = parse_lines(_text_of(stf_path), stf_path.name)
-    run = _Run(engine_factory(program))
+    run = Session(engine_factory(program))
     run.run(lines)
     return run.failures
 
@@ -536,7 +536,7 @@ def prepare(engine: Engine, stf_path: Path) -> list[Packet]:
     """Do all that an STF file asks of the control plane; return its packets, not sent."""
     lines = parse_lines(_text_of(stf_path), stf_path.name)
     checks = ("packet", "expect", "check_counter", "check_register")
-    _Run(engine).run([line for line in lines if line.command not in checks])
+    Session(engine).run([line for line in lines if line.command not in checks])
     words = [line.rest.split() for line in lines if line.command == "packet"]
     return [(int(port), bytes.fromhex("".join(data))) for port, *data in words]
 
@@ -552,17 +552,3 @@ def engine_factory(executor: str) -> EngineFactory:
 
         return NativeEngine
     raise StfError(f"no executor {executor!r}: there are interpreter and native")
-
-
-def run_file(
-    program_path: Path,
-    stf_path: Path,
-    executor: str = "interpreter",
-    include_paths: Sequence[Path] = (),
-    defines: Mapping[str, str] | None = None,
-) -> list[str]:
-    """Compile a program and run an STF file on it; see `run_stf`. P4Error: does not compile."""
-    from p4switch.frontend.program import compile_file
-
-    program = compile_file(program_path, include_paths=include_paths, defines=defines)
-    return run_stf(engine_factory(executor), program, stf_path)

@@ -48,6 +48,15 @@ def table(body: str) -> dict[str, str]:
 
 
 REFUSED: dict[str, tuple[dict[str, str], str]] = {
+    "a table without actions": (table(KEY), "table 't' needs a property 'actions'"),
+    "a default action before the actions": (
+        table("default_action = other; actions = { other; }"),
+        "'default_action' of table 't' must stand after its actions",
+    ),
+    "a structured annotation twice": (
+        {"local": "@x[1] @x(2) action third() { }", "apply": "third();"},
+        "'@x[...]' must be the only annotation of that name here",
+    ),
     "another argument in the default action": (
         table(f"{KEY} actions = {{ set(m.i); other; }} default_action = set(hdr.h.a, 1);"),
         "'target' of action 'set' must be what stands in the list of actions",
@@ -177,6 +186,10 @@ ACCEPTED: dict[str, dict[str, str]] = {
     "types left open on purpose": {
         "top": "control none<T>(inout T x) { apply { } } control Any<T>(inout T x);"
         "package Box<T>(Any<T> inner = none<T>()); Box<_>() box;"
+    },
+    "two actions of one name, one of them not used": {
+        "local": '@name(".one") action first() { m.i = 1; } @name(".one") action second() { }',
+        "apply": "first();",
     },
 }
 

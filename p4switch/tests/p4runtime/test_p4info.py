@@ -177,7 +177,7 @@ def test_structured_annotations_and_documentation() -> None:
     )
     preamble = info.actions[0].preamble
     assert preamble.doc.brief == "drops"
-    assert list(preamble.annotations) == ["@plain(1, 2)"]
+    assert list(preamble.annotations) == ["@plain(1 , 2)"]
     mixed, pairs = preamble.structured_annotations
     values = mixed.expression_list.expressions
     assert (values[0].int64_value, values[1].string_value, values[2].bool_value) == (1, "two", True)

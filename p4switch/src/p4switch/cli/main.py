@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -16,6 +16,7 @@ import typer
 if TYPE_CHECKING:
     from p4switch.backends.reference.trace import Tracer
     from p4switch.device.loading import Loader
+    from p4switch.stf import EngineFactory
     from p4switch.targets.v1model.engine import EngineOptions
 
 app = typer.Typer(
@@ -57,6 +58,14 @@ Executor = Annotated[
     ),
 ]
 
+
+Externs = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE.py",
+        help="Externs of the program's own, in Python (docs/externs.md). Runs the interpreter.",
+    ),
+]
 
 TraceForm = Annotated[
     str | None,
@@ -150,8 +159,27 @@ def run(
     defines: Defines = None,
     includes: Includes = None,
     executor: Executor = None,
+    externs: Externs = None,
     pcap: Annotated[
         Path | None, typer.Option(help="Folder for a capture file of each port and direction.")
+    ] = None,
+    metrics_addr: Annotated[
+        str | None,
+        typer.Option(help="Where to serve Prometheus metrics (/metrics), e.g. 127.0.0.1:9101."),
+    ] = None,
+    use_files: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            metavar="SECONDS",
+            help="Ports are files: `-i 1@NAME` reads NAME_in.pcap and writes NAME_out.pcap. "
+            "Packets go through after so many seconds, and the switch ends if it has no "
+            "--grpc-server-addr.",
+        ),
+    ] = None,
+    entries: Annotated[
+        Path | None,
+        typer.Option(help="With --use-files: table entries and so on to begin with, in STF."),
     ] = None,
     log_level: Annotated[str, typer.Option(help=", ".join(LEVELS))] = "info",
     log_file: Annotated[Path | None, typer.Option(help="Where to log; default: stderr.")] = None,
@@ -178,16 +206,23 @@ def run(
         fail(f"{program} and --no-p4: give one of the two")
     if program is None and grpc_server_addr is None:
         fail("--no-p4 needs --grpc-server-addr: the program comes over P4Runtime")
+    if entries is not None and (use_files is None or program is None):
+        fail("--entries needs --use-files and a program; else a controller writes entries")
+    if use_files is not None and pcap is not None:
+        fail("--pcap and --use-files: the files are captures already, give one of the two")
     tracer = _tracer(
         trace, trace_file, log_level, executor, trace_ports, trace_tables, trace_headers
     )
     if thrift_port is not None:
         logging.getLogger("p4switch").info("--thrift-port is ignored: p4switch has no Thrift")
 
+    from p4switch.backends.reference.python_externs import ExternError
     from p4switch.device.device import Device, PortError, PortName
     from p4switch.p4runtime.server import AddressError
+    from p4switch.packet_io.pcap import PcapError
     from p4switch.packet_io.private_files import UnsafePathError
     from p4switch.position import P4Error
+    from p4switch.stf import StfError
     from p4switch.targets.v1model.engine import EngineOptions
 
     try:
@@ -199,23 +234,24 @@ def run(
             _write_p4info(config, p4info_out)
         # Whoever finds the switch answering may end it at once.
         wait_for_end = _note_signals()
+        options = EngineOptions(
+            drop_port=drop_port,
+            cpu_port=cpu_port,
+            priority_queues=priority_queues,
+            send_buffer=send_buffer,
+            packet_budget=packet_budget,
+            externs=externs,
+        )
+        loader = _loader(executor, tracer, options)
         with Device(
             ports,
-            _loader(
-                executor,
-                tracer,
-                EngineOptions(
-                    drop_port=drop_port,
-                    cpu_port=cpu_port,
-                    priority_queues=priority_queues,
-                    send_buffer=send_buffer,
-                    packet_budget=packet_budget,
-                ),
-            ),
+            loader if entries is None else _with_entries(loader, entries),
             device_id=device_id,
             address=grpc_server_addr,
             device_config=config,
             capture_folder=pcap,
+            files_after=use_files,
+            metrics_address=metrics_addr,
         ) as device:
             served = f", P4Runtime on {grpc_server_addr}" if device.server is not None else ""
             logging.getLogger("p4switch").info(
@@ -224,18 +260,33 @@ def run(
                 " ".join(f"{p.number}@{p.interface}" for p in ports) or "none",
                 served,
             )
-            wait_for_end()
-    except (P4Error, PortError, AddressError, UnsafePathError) as error:
+            wait_for_end(device.files_done if grpc_server_addr is None else None)
+    except (
+        P4Error,
+        PortError,
+        AddressError,
+        UnsafePathError,
+        PcapError,
+        StfError,
+        ExternError,
+    ) as error:
         fail(str(error))
     except OSError as error:
         # Its capture files, and what it keeps of compiled programs.
         fail(str(error))
 
 
-def _note_signals() -> Callable[[], None]:
+def _with_entries(loader: Loader, entries: Path) -> Loader:
+    """Return a loader whose engines have the entries of an STF file. Raises StfError."""
+    from p4switch.device.loading import LoaderWithEntries
+
+    return LoaderWithEntries(loader, entries)
+
+
+def _note_signals() -> Callable[..., None]:
     """From now on SIGTERM and SIGINT end no more than the wait that is returned.
 
-    It raises typer.Exit if a thread of the switch dies.
+    It takes another event that ends it, and raises typer.Exit if a thread of the switch dies.
     """
     stop = threading.Event()
     died: list[threading.ExceptHookArgs] = []
@@ -244,8 +295,12 @@ def _note_signals() -> Callable[[], None]:
         died.append(what)
         stop.set()
 
-    def wait() -> None:
-        stop.wait()
+    def wait(other: threading.Event | None = None) -> None:
+        if other is None:
+            stop.wait()
+        else:
+            while not stop.is_set() and not other.wait(0.05):
+                pass
         if died:
             name = died[0].thread.name if died[0].thread is not None else "a thread"
             logging.getLogger("p4switch").critical(
@@ -296,7 +351,9 @@ def _chosen_executor(executor: str | None) -> str:
 def _loader(executor: str | None, tracer: Tracer | None, options: EngineOptions) -> Loader:
     from p4switch.device.loading import Loader
 
-    if tracer is not None:
+    if options.externs is not None and executor == "native":
+        fail("externs in Python run in the interpreter: leave --executor native out")
+    if tracer is not None or options.externs is not None:
         return Loader("interpreter", options, tracer)
     return Loader(_chosen_executor(executor), options)
 
@@ -400,15 +457,16 @@ def compile_command(
     """Check a P4 program; write what a controller needs to push it."""
     from p4switch.frontend.program import compile_program
     from p4switch.frontend.syntax.parser import parse_text
+    from p4switch.midend.portability import bmv2_limits
     from p4switch.p4runtime.p4info import p4info_text
     from p4switch.position import P4Error
 
     try:
         config = _read_program(program, includes, defines)
         source = parse_text(config.decode())
-        for position, message in source.warnings:
-            typer.echo(f"{position}: warning: {message}", err=True)
         checked = compile_program(source)
+        for position, message in (*source.warnings, *bmv2_limits(checked)):
+            typer.echo(f"{position}: warning: {message}", err=True)
         information = p4info_text(checked)
     except P4Error as error:
         fail(str(error))
@@ -420,29 +478,121 @@ def compile_command(
 @app.command()
 def stf(
     program: Annotated[Path, typer.Argument(help="P4 source.")],
-    script: Annotated[Path, typer.Argument(help="Packets and expectations, in STF.")],
+    scripts: Annotated[list[Path], typer.Argument(help="Packets and expectations, in STF.")],
     executor: Executor = None,
+    coverage: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write a page (HTML) that says which statements, branches, parser transitions "
+            "and table entries the tests reached. Runs the interpreter."
+        ),
+    ] = None,
+    externs: Externs = None,
     defines: Defines = None,
     includes: Includes = None,
 ) -> None:
-    """Run an STF packet test (the format of p4c's tests) against a program."""
+    """Run STF packet tests (the format of p4c's tests) against a program."""
+    from p4switch.backends.reference.interpreter import Interpreter
+    from p4switch.backends.reference.python_externs import ExternError
+    from p4switch.frontend.program import compile_file
     from p4switch.packet_io.private_files import UnsafePathError
     from p4switch.position import P4Error
-    from p4switch.stf import StfError, run_file
+    from p4switch.stf import StfError, engine_factory, run_stf
+    from p4switch.targets.v1model.engine import EngineOptions
 
+    if externs is not None and executor == "native":
+        fail("externs in Python run in the interpreter: leave --executor native out")
+    if coverage is not None and executor == "native":
+        fail("coverage is counted by the interpreter: leave --executor native out")
+    failures = []
     try:
-        failures = run_file(
-            program,
-            script,
-            _chosen_executor(executor),
-            include_paths=includes or [],
-            defines=parse_defines(defines),
+        checked = compile_file(
+            program, include_paths=includes or [], defines=parse_defines(defines)
         )
-    except (P4Error, StfError, UnsafePathError) as error:
+        options = EngineOptions(externs=externs)
+        factory: EngineFactory
+        if coverage is not None:
+            factory, write_page = _covering(coverage, program, options)
+        elif externs is not None:
+            factory = lambda made: Interpreter(made, options)  # noqa: E731
+        else:
+            factory = engine_factory(_chosen_executor(executor))
+        for script in scripts:
+            found = run_stf(factory, checked, script)
+            failures += found
+            if not found:
+                typer.echo(f"{script}: passed")
+        if coverage is not None:
+            write_page()
+    except (P4Error, StfError, UnsafePathError, ExternError) as error:
         fail(str(error))
     if failures:
         fail("\n".join(failures))
-    typer.echo(f"{script}: passed")
+
+
+def _covering(
+    path: Path, program: Path, options: EngineOptions
+) -> tuple[EngineFactory, Callable[[], None]]:
+    """Return what makes engines that count, and what writes the page and prints a summary."""
+    from p4switch.backends.reference.coverage import Coverage
+    from p4switch.backends.reference.interpreter import Interpreter
+    from p4switch.cli.coverage_page import page, summary
+
+    counted = Coverage()
+
+    def write_page() -> None:
+        _write(path, page(f"Coverage of {program.name}", counted).encode())
+        for line in summary(counted):
+            typer.echo(line)
+
+    return lambda checked: Interpreter(checked, options, coverage=counted), write_page
+
+
+@app.command("cli")
+def cli_command(
+    commands: Annotated[
+        list[str] | None,
+        typer.Argument(help="Commands, each in quotes; else they are read from standard input."),
+    ] = None,
+    address: Annotated[
+        str, typer.Option("--grpc-server-addr", help="Where the switch speaks P4Runtime.")
+    ] = "127.0.0.1:9559",
+    device_id: Annotated[
+        int, typer.Option(min=0, max=MOST_DEVICE_ID, help="P4Runtime device id.")
+    ] = 1,
+    election_id: Annotated[
+        int, typer.Option(min=1, help="To become primary with, at the first write.")
+    ] = 1,
+) -> None:
+    """Talk to a running switch in simple_switch_CLI's commands (`help` lists them)."""
+    from p4switch.cli.client import Client, ClientError
+    from p4switch.cli.runtime_cli import RuntimeCli, session
+
+    try:
+        client = Client(address, device_id, election_id)
+    except ClientError as error:
+        fail(str(error))
+
+    def complain(text: str) -> None:
+        typer.echo(text, err=True)
+
+    try:
+        lines = commands or _prompted(sys.stdin.isatty())
+        if not session(RuntimeCli(client, _print_line), lines, complain):
+            raise typer.Exit(1)
+    finally:
+        client.close()
+
+
+def _prompted(interactive: bool) -> Iterator[str]:
+    """Yield lines of standard input; a prompt before each for people."""
+    while True:
+        if interactive:
+            typer.echo("RuntimeCmd: ", nl=False)
+        line = sys.stdin.readline()
+        if not line:
+            return
+        yield line
 
 
 @app.command()

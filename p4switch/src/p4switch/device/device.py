@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import socket
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +15,10 @@ from finsy.proto import p4r
 
 from p4switch.backends.reference.pipeline import TURNS_LIMIT
 from p4switch.device.capture import Capture
+from p4switch.device.file_plane import FilePlane
 from p4switch.device.links import LinkMonitor
 from p4switch.device.loading import Loader
+from p4switch.device.metrics import MetricsServer, exposition
 from p4switch.device.plane import DigestSink, FrameSink, Plane, PythonPlane
 from p4switch.p4runtime.p4info import p4info
 from p4switch.p4runtime.server import P4RuntimeServer
@@ -60,8 +63,10 @@ class PortName:
 class Device:
     """A switch with open ports. With `address` it speaks P4Runtime there, from the start.
 
-    `device_config`: a bundle to run at once. Raises PortError, AddressError, P4Error. Use as a
-    context manager.
+    `device_config`: a bundle to run at once. With `files_after` the ports are capture files, whose
+    packets go through so many seconds after the program is there (`FilePlane`); `files_done`
+    is set at their end. With `metrics_address` it serves metrics there. Raises PortError,
+    AddressError, P4Error, PcapError, MetricsAddressError. Use as a context manager.
     """
 
     def __init__(
@@ -73,36 +78,50 @@ class Device:
         address: str | None = None,
         device_config: bytes | None = None,
         capture_folder: Path | None = None,
+        files_after: float | None = None,
+        metrics_address: str | None = None,
     ) -> None:
         _check_ports(ports, loader.options.cpu_port)
         engine = loader(device_config) if device_config is not None else None
         self._sockets: dict[int, socket.socket] = {}
         self._capture: Capture | None = None
         self._plane: Plane | None = None
+        self.files_done: threading.Event | None = None
+        self.metrics: MetricsServer | None = None
         self._links: LinkMonitor | None = None
         self.service: P4RuntimeService | None = None
         self.server: P4RuntimeServer | None = None
         try:
-            for port in ports:
-                self._sockets[port.number] = _open(port)
-            if capture_folder is not None:
-                names = [port.interface for port in ports]
-                self._capture = Capture(names, capture_folder)
-            plane = self._plane = _make_plane(
-                loader,
-                self._sockets,
-                lambda frames: service.packets_in(frames),
-                lambda digests: service.digests(digests),
-            )
-            service = self.service = P4RuntimeService(device_id, loader, plane)
+            on_frames: FrameSink = lambda frames: service.packets_in(frames)  # noqa: E731
+            on_digests: DigestSink = lambda digests: service.digests(digests)  # noqa: E731
             interfaces = {port.number: port.interface for port in ports}
-            self._links = LinkMonitor(interfaces, service.port_changed)
+            if files_after is not None:
+                files = FilePlane(
+                    interfaces, files_after, loader.options.cpu_port, on_frames, on_digests
+                )
+                plane: Plane = files
+                self.files_done = files.done
+            else:
+                for port in ports:
+                    self._sockets[port.number] = _open(port)
+                if capture_folder is not None:
+                    self._capture = Capture(list(interfaces.values()), capture_folder)
+                plane = _make_plane(loader, self._sockets, on_frames, on_digests)
+            self._plane = plane
+            service = self.service = P4RuntimeService(device_id, loader, plane)
+            if files_after is None:
+                self._links = LinkMonitor(interfaces, service.port_changed)
             if engine is not None:
                 assert device_config is not None
                 config = p4r.ForwardingPipelineConfig(
                     p4info=p4info(engine.program), p4_device_config=device_config
                 )
                 service.start(engine, config)
+            if metrics_address is not None:
+                self.metrics = MetricsServer(
+                    metrics_address,
+                    lambda: exposition(plane.statistics(), service.engine, interfaces),
+                )
             if address is not None:
                 self.server = P4RuntimeServer(service, address)
         except BaseException:
@@ -111,6 +130,8 @@ class Device:
 
     def close(self) -> None:
         """Stop packets and P4Runtime and close the ports."""
+        if self.metrics is not None:
+            self.metrics.close()
         if self._plane is not None:
             self._plane.interrupt()
             log_drops(self._plane.statistics())

@@ -52,6 +52,22 @@ class Loader:
         return NativeEngine(program, self.options, compiled=compiled)
 
 
+class LoaderWithEntries(Loader):
+    """A loader whose engines begin with what an STF file says of tables and so on."""
+
+    def __init__(self, loader: Loader, entries: Path) -> None:
+        super().__init__(loader.executor, loader.options, loader.tracer)
+        self._entries = entries
+
+    def __call__(self, device_config: bytes) -> Engine:
+        """See `Loader`. Raises StfError too."""
+        from p4switch.stf import prepare
+
+        engine = super().__call__(device_config)
+        prepare(engine, self._entries)
+        return engine
+
+
 @lru_cache(maxsize=4)
 def checked_program(device_config: bytes) -> Program:
     """Return the program of a bundle. Raises P4Error."""

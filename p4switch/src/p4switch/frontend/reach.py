@@ -139,6 +139,11 @@ def program(
     order.unit(compiler.top, only_externs=True)
     for unit in units:
         order.block(unit)
+    for action in order.clashes:
+        raise compiler.error(
+            action.position,
+            f"two actions go by the name '{action.name}'; tell them apart with '@name'",
+        )
     _check_names(compiler, order.tables, walk.shown)
     gone: set[ir.Variable] = set()
     if by_reference:
@@ -207,6 +212,8 @@ class _Order:
         self.actions: dict[ir.Callable, None] = {}
         self.externs: dict[ir.ExternInstance, None] = {}
         self.value_sets: dict[ir.ValueSet, None] = {}
+        self.clashes: list[ir.Callable] = []
+        """Actions that are used, and have the name of another one of their block that is."""
 
     def block(self, unit: scope.BlockUnit) -> None:
         # Actions of the top level are listed with the first control that uses them, before
@@ -220,6 +227,7 @@ class _Order:
         self.unit(unit.unit)
 
     def unit(self, unit: Unit, only_externs: bool = False) -> None:
+        names: dict[str, ir.Callable] = {}
         for item in unit.contents:
             if isinstance(item, ir.ExternInstance):
                 self.externs[item] = None
@@ -231,6 +239,8 @@ class _Order:
             elif isinstance(item, ir.Callable):
                 if item in self.walk.callables:
                     self.actions[item] = None
+                    if item.is_action and names.setdefault(item.name, item) is not item:
+                        self.clashes.append(item)
             elif isinstance(item, ir.ValueSet):
                 if item in self.walk.value_sets:
                     self.value_sets[item] = None

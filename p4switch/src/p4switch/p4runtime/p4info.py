@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from typing import Any
 
 from finsy.proto import p4i
 from google.protobuf import text_format
 
 from p4switch.ir import (
-    Annotation,
     Callable,
     ExternInstance,
     Header,
@@ -33,6 +31,7 @@ from p4switch.p4runtime.names import (
     shown_name,
     value_set_ids,
 )
+from p4switch.p4runtime.p4info_annotations import annotate
 from p4switch.p4runtime.p4info_types import PLAIN, TypeTable, padded
 from p4switch.targets.v1model.matches import match_keys, scalar_width, table_size
 from p4switch.targets.v1model.state import value_set_widths
@@ -48,7 +47,7 @@ MATCH_TYPES = {
     "optional": p4i.MatchField.OPTIONAL,
 }
 # Annotations that say what P4Info has fields for.
-CONSUMED = frozenset({"name", "id", "brief", "description"})
+
 PROFILE_ANNOTATIONS = frozenset({"max_group_size", "selector_size_semantics", "max_member_weight"})
 PACKAGE_ANNOTATIONS = frozenset({"pkginfo", "platform_property"})
 PACKAGE_KEYS = frozenset({"name", "version", "organization", "contact", "url", "arch"})
@@ -65,58 +64,6 @@ def p4info_text(program: Program) -> str:
         "# proto-file: p4/config/v1/p4info.proto\n"
         "# proto-message: p4.config.v1.P4Info\n\n" + text_format.MessageToString(p4info(program))
     )
-
-
-def annotation_text(item: Annotation) -> str:
-    """Return an annotation as P4Info has it: `@name(text)`."""
-    if item.tokens:
-        return f"@{item.name}({_joined(item.tokens)})"
-    if item.arguments:
-        return f"@{item.name}({', '.join(_literal(a) for a in item.arguments)})"
-    return f"@{item.name}"
-
-
-def _joined(tokens: Sequence[str]) -> str:
-    return " ".join(tokens).replace(" ,", ",").replace(" . ", ".")
-
-
-def _literal(value: int | str | bool) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return f'"{value}"' if isinstance(value, str) else str(value)
-
-
-def _annotate(
-    message: Any, annotations: Iterable[Annotation], skip: frozenset[str] = frozenset()
-) -> None:
-    """Write annotations into a message, documentation where it has a field for it."""
-    for item in annotations:
-        if item.structured:
-            _structured(message.structured_annotations.add(), item)
-        elif item.name in ("brief", "description") and hasattr(message, "doc"):
-            setattr(message.doc, item.name, str(item.arguments[0]))
-        elif item.name not in CONSUMED and item.name not in skip:
-            message.annotations.append(annotation_text(item))
-
-
-def _structured(message: Any, item: Annotation) -> None:
-    message.name = item.name
-    for value in item.arguments:
-        _expression(message.expression_list.expressions.add(), value)
-    for key, value in item.pairs:
-        pair = message.kv_pair_list.kv_pairs.add(key=key)
-        _expression(pair.value, value)
-    if not item.arguments and not item.pairs:
-        message.expression_list.SetInParent()
-
-
-def _expression(message: Any, value: int | str | bool) -> None:
-    if isinstance(value, bool):
-        message.bool_value = value
-    elif isinstance(value, int):
-        message.int64_value = value
-    else:
-        message.string_value = value
 
 
 class _Builder:
@@ -156,7 +103,7 @@ class _Builder:
                 elif item.name == "platform_property" and hasattr(package.platform_properties, key):
                     setattr(package.platform_properties, key, value)
         others = [a for a in self._program.annotations if a.name not in PACKAGE_ANNOTATIONS]
-        _annotate(package, others)
+        annotate(package, others)
 
     def _preamble(
         self, message: Any, kind: IdKind, item: Any, skip: frozenset[str] = frozenset()
@@ -165,7 +112,7 @@ class _Builder:
         preamble.id = self._names.id(kind, item.name)
         preamble.name = item.name
         preamble.alias = self._names.alias(item.name)
-        _annotate(preamble, item.annotations, skip)
+        annotate(preamble, item.annotations, skip)
 
     # --- tables and actions
 
@@ -181,7 +128,7 @@ class _Builder:
             if hidden(item.action):
                 continue
             reference = message.action_refs.add(id=self._names.id(IdKind.ACTION, item.action.name))
-            _annotate(reference, item.annotations)
+            annotate(reference, item.annotations)
             if item.table_only:
                 reference.scope = p4i.ActionRef.TABLE_ONLY
             elif item.default_only:
@@ -214,7 +161,7 @@ class _Builder:
 
     def _key(self, message: p4i.Table, key: Key, number: int) -> None:
         field = message.match_fields.add(id=number, name=key.name)
-        _annotate(field, key.annotations)
+        annotate(field, key.annotations)
         self._types.describe(field, key.type_name, key.expression.type)
         if key.match_kind in MATCH_TYPES:
             field.match_type = MATCH_TYPES[key.match_kind]
@@ -226,7 +173,7 @@ class _Builder:
         self._preamble(message, IdKind.ACTION, action)
         for parameter, number in zip(action.data, field_ids(action.data), strict=True):
             field = message.params.add(id=number, name=shown_name(parameter))
-            _annotate(field, parameter.annotations)
+            annotate(field, parameter.annotations)
             self._types.describe(field, parameter.type_name, parameter.variable.type)
 
     # --- externs
@@ -292,11 +239,11 @@ class _Builder:
         name = controller_name(header)
         message.preamble.id = self._names.id(IdKind.CONTROLLER_HEADER, header.name)
         message.preamble.name = message.preamble.alias = name
-        _annotate(message.preamble, header.annotations)
+        annotate(message.preamble, header.annotations)
         for item in header_fields(header):
             if item.id is not None:
                 metadata = message.metadata.add(id=item.id, name=shown_name(item.field))
-                _annotate(metadata, item.field.annotations)
+                annotate(metadata, item.field.annotations)
                 self._types.describe(metadata, item.field.type_name, item.field.type)
 
     def _value_set(self, value_set: ValueSet) -> None:
@@ -315,7 +262,7 @@ class _Builder:
             match = message.match.add(id=number, bitwidth=width, match_type=MATCH_TYPES[match_kind])
             if fields:
                 match.name = shown_name(fields[position])
-                _annotate(match, fields[position].annotations, frozenset({"match"}))
+                annotate(match, fields[position].annotations, frozenset({"match"}))
 
     def _digest(self, digest: DigestType) -> None:
         message = self._info.digests.add()

@@ -16,6 +16,7 @@ from p4switch.ir import (
     TypeName,
     Varbit,
 )
+from p4switch.p4runtime.p4info_annotations import annotate
 from p4switch.targets.v1model.matches import scalar_width
 
 PLAIN = TypeName()
@@ -101,7 +102,10 @@ class TypeTable:
                     header.members.add(name=field.name, type_spec=part.bitstring)
 
     def _new_type(self, type_name: TypeName, kind: Type) -> None:
+        known = type_name.name in self._info.type_info.new_types
         spec = self._info.type_info.new_types[type_name.name]
+        if not known:
+            annotate(spec, type_name.annotations, frozenset({"p4runtime_translation"}))
         if type_name.translation is None:
             self._specify_plain(spec.original_type, kind)
             return

@@ -92,6 +92,12 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
         with self._state_lock:
             self._commit(self._make(engine, config))
 
+    @property
+    def engine(self) -> Engine | None:
+        """The engine in use, if there is a pipeline."""
+        running = self._running
+        return running.pipeline.engine if running is not None else None
+
     def close(self) -> None:
         """Stop the timers."""
         self._timers.close()

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from tests.support.paths import PROGRAMS, ROOT
+from tests.support.sanitizers import address_sanitizer, sanitized_environment
 
 NAMES = ("matches", "parsing", "replication", "again", "stacks", "unions", "varbit")
 
@@ -43,28 +41,12 @@ print("done")
 """
 
 
-def address_sanitizer() -> Path | None:
-    """The library that the process must preload."""
-    compiler = shutil.which(os.environ.get("CC") or "cc")
-    if compiler is None:
-        return None
-    command = [compiler, "-print-file-name=libasan.so"]
-    path = Path(subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip())
-    return path if path.is_absolute() else None
-
-
 @pytest.mark.slow
 def test_no_packet_makes_the_switch_read_or_write_out_of_bounds() -> None:
     library = address_sanitizer()
     if library is None:
         pytest.skip("needs a C compiler with the address sanitizer's library")
-    environment = {
-        **os.environ,
-        "LD_PRELOAD": str(library),
-        "ASAN_OPTIONS": "detect_leaks=0",
-        "PYTHONMALLOC": "malloc",  # so that what Python hands over has red zones too
-        "PYTHONPATH": str(ROOT / "src"),
-    }
+    environment = {**sanitized_environment(library), "PYTHONPATH": str(ROOT / "src")}
     result = subprocess.run(
         [sys.executable, "-c", SCRIPT, *(str(PROGRAMS / f"{name}.p4") for name in NAMES)],
         capture_output=True,

@@ -157,6 +157,12 @@ def test_matches_are_shown_as_key_sets() -> None:
     assert match_text(KeyMatch(9), "exact") == "0x9"
 
 
-def test_nothing_is_noted_without_a_tracer() -> None:
-    assert "note" not in Interpreter(PROGRAM).source
-    assert "note1(" in Interpreter(PROGRAM, None, Tracer(lambda _: None)).source
+def test_nothing_is_noted_without_a_tracer(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise AssertionError("a tracer was told something")
+
+    monkeypatch.setattr(Tracer, "note", fail)
+    plain = Interpreter(PROGRAM)
+    assert plain.process([(0, b"\xee\x05")]) == []
+    with pytest.raises(AssertionError, match="was told"):
+        Interpreter(PROGRAM, None, Tracer(lambda _: None)).process([(0, b"\xee\x05")])

@@ -1,7 +1,11 @@
-"""Expressions of the intermediate representation as Python source.
+"""Evaluation of expressions: a method a kind of node of the intermediate representation.
 
-Unsigned values are ints in 0..2^w-1, signed ones ints in -2^(w-1)..2^(w-1)-1; every operation's
-text yields a value in range again. Division by zero, which P4 leaves open, gives 0 here.
+Each method looks at its node once and returns the function that evaluates it from then on, which
+calls those of its operands ("closure compilation": what depends on the program alone is
+worked out before the first packet). Expressions have no side effects, so the order of
+evaluation (section 8.1) is that of the statements that the front end has made of them.
+
+Sections are those of the P4_16 specification 1.2.5.
 """
 
 from __future__ import annotations
@@ -9,177 +13,161 @@ from __future__ import annotations
 from collections.abc import Callable as Function
 
 from p4switch import ir
-from p4switch.backends.reference.values import (
-    ClassWriter,
-    Object,
-    bit_width,
-    from_bits_text,
-    is_object,
-    mask_of,
-    signed_text,
-    to_bits_text,
+from p4switch.backends.reference.operators import (
+    binary_operation,
+    cast_operation,
+    unary_operation,
 )
-from p4switch.ir import Bits, Bool
+from p4switch.backends.reference.values import Cell, Shapes, Value
 
-WRAPPING = frozenset({"+", "-", "*"})
-BITWISE = frozenset({"&", "|", "^"})
-COMPARING = frozenset({"<", ">", "<=", ">=", "==", "!="})
-DEEPEST = 30
-"""Levels of one Python expression; CPython parses 200 nested parentheses, a level may have four."""
-
-LOGICAL = {"&&": "and", "||": "or", "==": "==", "!=": "!="}
+Evaluate = Function[[], Value]
+"""Gives the value of an expression now; of an object, the object itself."""
 
 
-def divide(left: int, right: int) -> int:
-    """`/` of unsigned values."""
-    return left // right if right else 0
+class Expressions:
+    """The expressions of one program, and the variables that they read."""
 
-
-def modulo(left: int, right: int) -> int:
-    """`%` of unsigned values."""
-    return left % right if right else 0
-
-
-def shift_left(left: int, right: int, width: int) -> int:
-    """`<<` whose result is not yet cut to `width` bits; no number grows without bound."""
-    return left << right if right < width else 0
-
-
-def clamp(value: int, low: int, high: int) -> int:
-    """Saturate."""
-    return low if value < low else min(value, high)
-
-
-class ExpressionWriter:
-    """Writes expressions; `variable` gives the name of a variable's global."""
-
-    def __init__(
-        self,
-        classes: ClassWriter,
-        namespace: dict[str, Object],
-        variable: Function[[ir.Variable], str],
-    ) -> None:
-        self._classes = classes
-        self._variable = variable
-        self._namespace = namespace
+    def __init__(self) -> None:
+        self.shapes = Shapes()
+        self.deepest = 0
+        """Levels of the deepest expression so far."""
         self._level = 0
-        self._split = 0
-        namespace.update(divide=divide, modulo=modulo, shift_left=shift_left, clamp=clamp)
+        self._cells: dict[ir.Variable, Cell] = {}
 
-    def text(self, expression: ir.Expression) -> str:
-        """Source of the value; of an object, of the object itself. Atomic or in parentheses.
+    def cell(self, variable: ir.Variable) -> Cell:
+        """Return the place of a variable. There is one: P4 has no recursion (section 10)."""
+        cell = self._cells.get(variable)
+        if cell is None:
+            cell = self._cells[variable] = Cell(self.shapes.fresh(variable.type))
+        return cell
 
-        An expression that nests too deeply is split: its inner part becomes a function.
-        """
-        if self._level < DEEPEST:
-            self._level += 1
-            try:
-                return self._text(expression)
-            finally:
-                self._level -= 1
-        outer, self._level = self._level, 0
-        inner = self.text(expression)
-        self._level = outer
-        self._split += 1
-        name = f"e{self._split}"
-        exec(f"def {name}(): return {inner}", self._namespace)
-        return f"{name}()"
+    def evaluator(self, expression: ir.Expression) -> Evaluate:
+        """Return the function that evaluates an expression."""
+        self._level += 1
+        self.deepest = max(self.deepest, self._level)
+        try:
+            return self._evaluator(expression)
+        finally:
+            self._level -= 1
 
-    def _text(self, expression: ir.Expression) -> str:
+    def _evaluator(self, expression: ir.Expression) -> Evaluate:
         match expression:
             case ir.Const(value=value):
-                return repr(value) if not isinstance(value, int) or value >= 0 else f"({value})"
+                return lambda: value
             case ir.Read(variable=variable):
-                return self._variable(variable)
-            case ir.Field(base=base, name=name):
-                return f"{self.text(base)}.f_{name}"
-            case ir.Element(base=base, index=index):
-                return f"{self.text(base)}.at({self.text(index)})"
+                return self._read(variable)
+            case ir.Field():
+                return self._field(expression)
+            case ir.Element():
+                return self._element(expression)
             case ir.StackNext(base=base):
-                return f"{self.text(base)}.next_element()"
+                stack = self.evaluator(base)
+                return lambda: stack().next_element()
             case ir.StackLast(base=base):
-                return f"{self.text(base)}.last_element()"
+                stack = self.evaluator(base)
+                return lambda: stack().last_element()
             case ir.StackLastIndex(base=base):
-                return f"({self.text(base)}.next_index - 1 & {mask_of(32)})"
-            case ir.Slice(base=base, high=high, low=low):
-                shifted = f"{self.text(base)} >> {low}" if low else self.text(base)
-                return f"({shifted} & {mask_of(high - low + 1)})"
+                return self._last_index(base)
+            case ir.Slice():
+                return self._slice(expression)
             case ir.Unary():
                 return self._unary(expression)
             case ir.Binary():
                 return self._binary(expression)
-            case ir.Mux(condition=condition, then=then, other=other):
-                return f"({self.text(then)} if {self.text(condition)} else {self.text(other)})"
+            case ir.Mux():
+                return self._conditional(expression)
             case ir.Cast():
                 return self._cast(expression)
             case ir.IsValid(header=header):
-                return f"{self.text(header)}.is_valid()"
-            case ir.Build(type=kind, values=values):
-                arguments = ", ".join(self.text(value) for value in values)
-                return f"{self._classes.class_name(kind)}.build({arguments})"
+                tested = self.evaluator(header)
+                return lambda: tested().is_valid()
+            case ir.Build():
+                return self._build(expression)
             case ir.Invalid(type=kind):
-                return self._classes.new_text(kind)
+                return lambda: self.shapes.fresh(kind)
         raise TypeError(f"unknown expression {expression!r}")
 
-    def _unary(self, expression: ir.Unary) -> str:
-        operand = self.text(expression.operand)
-        if expression.operator == "!":
-            return f"(not {operand})"
-        return f"({_wrap(expression.type, f'{expression.operator}{operand}')})"
+    # --- places
 
-    def _binary(self, expression: ir.Binary) -> str:
-        left, right = self.text(expression.left), self.text(expression.right)
-        operator = expression.operator
-        kind = expression.left.type
-        if is_object(kind):
-            return f"({'' if operator == '==' else 'not '}{left}.equals({right}))"
-        if isinstance(kind, Bool):
-            return f"({left} {LOGICAL[operator]} {right})"
-        if operator in COMPARING or not isinstance(kind, Bits):
-            return f"({left} {operator} {right})"
-        if operator == "++":
-            return self._concatenation(expression)
-        if operator in BITWISE:
-            return f"({left} {operator} {right})"
-        if operator in WRAPPING:
-            return f"({_wrap(kind, f'{left} {operator} {right}')})"
-        if operator == ">>":
-            return f"({left} >> {right})"
-        if operator == "<<":
-            return f"({_wrap(kind, f'shift_left({left}, {right}, {kind.width})')})"
-        if operator in ("|+|", "|-|"):
-            low, high = (0, mask_of(kind.width))
-            if kind.signed:
-                half = 1 << max(kind.width - 1, 0)
-                low, high = -half, half - 1
-            return f"clamp({left} {operator[1]} {right}, {low}, {high})"
-        return f"{'divide' if operator == '/' else 'modulo'}({left}, {right})"
+    def _read(self, variable: ir.Variable) -> Evaluate:
+        """Read a variable (11.2) or parameter (6.8)."""
+        cell = self.cell(variable)
+        return lambda: cell.value
 
-    def _concatenation(self, expression: ir.Binary) -> str:
-        left = to_bits_text(expression.left.type, self.text(expression.left))
-        right = to_bits_text(expression.right.type, self.text(expression.right))
-        whole = f"({left}) << {bit_width(expression.right.type)} | ({right})"
-        return f"({from_bits_text(expression.type, f'({whole})')})"
+    def _field(self, expression: ir.Field) -> Evaluate:
+        """`base.name` of a struct (8.16), header (8.17) or union (8.19).
 
-    def _cast(self, expression: ir.Cast) -> str:
-        source, target = expression.operand.type, expression.type
-        operand = self.text(expression.operand)
-        if isinstance(target, Bool):
-            return operand if isinstance(source, Bool) else f"({operand} != 0)"
-        if isinstance(source, Bool):
-            return f"({from_bits_text(target, f'int({operand})')})"
-        assert isinstance(source, Bits)
-        assert isinstance(target, Bits)
-        if source == target or (
-            not source.signed and not target.signed and source.width <= target.width
-        ):
+        Of an invalid header it is whatever the field holds (8.25 leaves it open).
+        """
+        name = expression.name
+        base = self.evaluator(expression.base)
+        return lambda: base().fields[name]
+
+    def _element(self, expression: ir.Element) -> Evaluate:
+        """`stack[index]` (8.18)."""
+        stack = self.evaluator(expression.base)
+        index = self.evaluator(expression.index)
+        return lambda: stack().at(index())
+
+    def _last_index(self, base: ir.Expression) -> Evaluate:
+        """`stack.lastIndex`: nextIndex - 1, as bit<32> (8.18)."""
+        stack = self.evaluator(base)
+        return lambda: stack().next_index - 1 & 0xFFFFFFFF
+
+    def _slice(self, expression: ir.Slice) -> Evaluate:
+        """`base[high:low]`, unsigned (8.6)."""
+        base = self.evaluator(expression.base)
+        low, mask = expression.low, (1 << expression.high - expression.low + 1) - 1
+        return lambda: base() >> low & mask
+
+    # --- operators
+
+    def _unary(self, expression: ir.Unary) -> Evaluate:
+        """`!`, `~` and `-` (8.5, 8.6, 8.7)."""
+        operation = unary_operation(expression.operator, expression.type)
+        operand = self.evaluator(expression.operand)
+        return lambda: operation(operand())
+
+    def _binary(self, expression: ir.Binary) -> Evaluate:
+        """Operators of two operands (8.5 to 8.10, 8.16 to 8.19).
+
+        `&&` and `||` need not evaluate their right operand (8.5 says they must not, where it has
+        side effects; here it has none).
+        """
+        left, right = self.evaluator(expression.left), self.evaluator(expression.right)
+        if expression.operator == "&&":
+            return lambda: left() and right()
+        if expression.operator == "||":
+            return lambda: left() or right()
+        operation = binary_operation(
+            expression.operator, expression.left.type, expression.right.type, expression.type
+        )
+        return lambda: operation(left(), right())
+
+    def _conditional(self, expression: ir.Mux) -> Evaluate:
+        """`condition ? then : other` (8.5.1)."""
+        condition = self.evaluator(expression.condition)
+        then, other = self.evaluator(expression.then), self.evaluator(expression.other)
+        return lambda: then() if condition() else other()
+
+    def _cast(self, expression: ir.Cast) -> Evaluate:
+        """`(type) operand` (8.11.1)."""
+        operation = cast_operation(expression.operand.type, expression.type)
+        operand = self.evaluator(expression.operand)
+        if operation is None:
             return operand
-        return f"({_wrap(target, operand)})"
+        cast = operation
+        return lambda: cast(operand())
 
+    def _build(self, expression: ir.Build) -> Evaluate:
+        """Make a whole struct, tuple or header, valid (8.12, 8.13)."""
+        kind = expression.type
+        assert isinstance(kind, ir.Struct | ir.Header)
+        names = [field.name for field in kind.fields]
+        values = [self.evaluator(value) for value in expression.values]
+        shape = self.shapes.of(kind)
 
-def _wrap(kind: ir.Type, text: str) -> str:
-    """Source that brings an integer into the range of its type."""
-    assert isinstance(kind, Bits)
-    if kind.signed:
-        return signed_text(text, kind.width)
-    return f"({text}) & {mask_of(kind.width)}"
+        def build() -> Value:
+            return shape.made_of({name: value() for name, value in zip(names, values, strict=True)})
+
+        return build

@@ -11,10 +11,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from p4switch import ir
+from p4switch.backends.reference.host import BoundExtern
 from p4switch.backends.reference.packet import CloneRequest, FieldListRequest, PacketState
+from p4switch.backends.reference.python_externs import PythonExterns
 from p4switch.backends.reference.tables import TableRuntime
-from p4switch.backends.reference.translate import BoundExtern
-from p4switch.backends.reference.values import is_object, mask_of
+from p4switch.backends.reference.values import BitString, bit_width, is_object, mask_of, to_bits
 from p4switch.ir import Bits, Bool, ExternInstance, Type, Varbit
 from p4switch.position import UnsupportedError
 from p4switch.targets.v1model.engine import Digest, EngineOptions, EngineStatistics
@@ -22,9 +23,6 @@ from p4switch.targets.v1model.hashes import ALGORITHMS, Hash, csum16, hash_of, p
 from p4switch.targets.v1model.meters import Meter
 
 log = logging.getLogger(__name__)
-
-BitString = tuple[int, int]
-"""(value, width in bits)."""
 
 
 class SplitMix64:
@@ -55,12 +53,8 @@ def bits_of(kind: Type) -> Callable[[Any], BitString]:
         return lambda value: value.bits()
     if isinstance(kind, Varbit):
         return lambda value: value
-    if isinstance(kind, Bits):
-        width = kind.width
-        return lambda value: (value & mask_of(width), width)
-    if isinstance(kind, Bool):
-        return lambda value: (int(value), 1)
-    return lambda _: (0, 0)
+    width = bit_width(kind)
+    return lambda value: (to_bits(kind, value), width)
 
 
 def leaves_of(kind: Type) -> Callable[[Any], tuple[int, ...]]:
@@ -69,15 +63,6 @@ def leaves_of(kind: Type) -> Callable[[Any], tuple[int, ...]]:
         return lambda value: tuple(value.leaves())
     bits = bits_of(kind)
     return lambda value: (bits(value)[0],)
-
-
-def signed_from(kind: Type, value: int) -> int | bool:
-    """Return a scalar from its unsigned bits."""
-    if isinstance(kind, Bool):
-        return value != 0
-    if isinstance(kind, Bits) and kind.signed and value >> max(kind.width - 1, 0):
-        return value - (1 << kind.width)
-    return value
 
 
 class BudgetSpent(Exception):
@@ -126,6 +111,7 @@ class Externs:
             for name, value in members
             if name == "random" or name in ALGORITHMS
         }
+        self._own = PythonExterns(options.externs) if options.externs is not None else None
         for instance in program.externs:
             self._make(instance)
 
@@ -166,11 +152,15 @@ class Externs:
         builder: Callable[[ir.CallExtern], BoundExtern] | None = getattr(
             self, f"_bind_{name}", None
         )
-        if builder is None:
-            raise UnsupportedError(
-                call.position, f"extern {owner + call.method!r} is not one of v1model"
-            )
-        return builder(call)
+        if builder is not None:
+            return builder(call)
+        if self._own is not None:
+            return self._own.bind(call)
+        raise UnsupportedError(
+            call.position,
+            f"extern {owner + call.method!r} is not one of v1model; "
+            "--externs FILE.py may define it",
+        )
 
     def _bind_register_read(self, call: ir.CallExtern) -> BoundExtern:
         assert call.instance is not None
@@ -305,9 +295,9 @@ class Externs:
         def drop(standard: Any = None) -> None:
             if standard is None:
                 standard = self.packet.standard
-            standard.f_egress_spec = drop_port
-            if hasattr(standard, "f_mcast_grp"):
-                standard.f_mcast_grp = 0
+            standard.fields["egress_spec"] = drop_port
+            if "mcast_grp" in standard.fields:
+                standard.fields["mcast_grp"] = 0
 
         return BoundExtern(drop)
 

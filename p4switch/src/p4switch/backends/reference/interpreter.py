@@ -1,29 +1,30 @@
-"""The interpreter: the readable reference of how a v1model program behaves.
+"""The interpreter: the reference of how a v1model program behaves, to be read beside P4's.
 
-The program's blocks become Python functions (`translate`); `v1model.pipeline` runs them.
+`pipeline` takes packets through the program's `blocks`; `parsers`, `statements`, `expressions` and
+`operators` say what each construct does, `tables` and `externs` what the architecture adds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 from p4switch import ir
-from p4switch.backends.reference.externs import Externs, bits_of, signed_from
-from p4switch.backends.reference.packet import PacketState
-from p4switch.backends.reference.packets import PacketIn, PacketOut
+from p4switch.backends.reference.blocks import ProgramBlocks
+from p4switch.backends.reference.code import Code
+from p4switch.backends.reference.coverage import Coverage, CoveringCode, CoveringTable
+from p4switch.backends.reference.externs import Externs, bits_of
+from p4switch.backends.reference.host import BoundExtern
 from p4switch.backends.reference.pipeline import Pipeline
 from p4switch.backends.reference.tables import ProfileRuntime, TableRuntime
 from p4switch.backends.reference.trace import TracedPipeline, TracedTable, Tracer
-from p4switch.backends.reference.tracing import TracingTranslator
-from p4switch.backends.reference.translate import BoundExtern, ExitSignal, RejectSignal, Translator
+from p4switch.backends.reference.tracing import TracingCode
 from p4switch.backends.reference.value_sets import ValueSetRuntime
-from p4switch.backends.reference.values import ParserFault, new_namespace
-from p4switch.ir import ActionChoice, ExternInstance, Program, Struct
+from p4switch.backends.reference.values import from_bits
+from p4switch.ir import ActionChoice, ExternInstance, Program
 from p4switch.midend.cycles import multiplies
 from p4switch.nesting import deep_recursion
-from p4switch.position import NOWHERE, UnsupportedError
 from p4switch.targets.v1model.engine import (
     CloneSession,
     CounterValue,
@@ -38,8 +39,8 @@ from p4switch.targets.v1model.engine import (
 )
 from p4switch.targets.v1model.state import ControlState, value_set_widths
 
-BLOCKS = ("parser", "verify", "ingress", "egress", "compute", "deparser")
-"""The parameters of V1Switch, in order."""
+DEEP = 100
+"""Levels of an expression from which on Python's own recursion limit is raised."""
 
 
 class Interpreter(ControlState):
@@ -50,10 +51,15 @@ class Interpreter(ControlState):
         program: Program,
         options: EngineOptions | None = None,
         tracer: Tracer | None = None,
+        coverage: Coverage | None = None,
     ) -> None:
-        """Translate the program; with a `tracer`, into functions that tell it what they do."""
+        """Make the program ready to run.
+
+        A `tracer` is told what happens to packets, `coverage` what they reach; not both.
+        """
         super().__init__(program, options)
         self.tracer = tracer
+        self._coverage = coverage
         self._externs = Externs(program, self.options)
         with deep_recursion():
             self._externs.counts_steps = multiplies(program)
@@ -72,7 +78,9 @@ class Interpreter(ControlState):
             ValueSetRuntime(v.match_kinds, value_set_widths(v)) for v in program.value_sets
         ]
         with deep_recursion():
-            self._blocks = _Blocks(program, self)
+            code = self._code(tracer)
+            self._blocks = ProgramBlocks(program, code)
+        self._recursion = deep_recursion if code.expressions.deepest > DEEP else nullcontext
         kind = Pipeline if tracer is None else TracedPipeline
         self._pipeline = kind(self._blocks, self, self._externs, self.options)
         if tracer is not None and isinstance(self._pipeline, TracedPipeline):
@@ -80,14 +88,16 @@ class Interpreter(ControlState):
             self._pipeline.errors = program.errors
         self._load_program()
 
-    @property
-    def source(self) -> str:
-        """The Python text of the program's functions, for reading."""
-        return self._blocks.source
+    def _code(self, tracer: Tracer | None) -> Code:
+        if tracer is not None:
+            return TracingCode(self, tracer, self.program)
+        if self._coverage is not None:
+            return CoveringCode(self, self._coverage)
+        return Code(self)
 
     def process(self, packets: Sequence[Packet], now_us: int = 0) -> list[Packet]:
         """See `Engine`."""
-        with self.lock:
+        with self.lock, self._recursion():
             self.now_us = now_us
             if self.tracer is not None:
                 return self._traced(self.tracer, packets, now_us)
@@ -120,7 +130,7 @@ class Interpreter(ControlState):
             now = self._externs.statistics
             return EngineStatistics(now.queue_drops, now.parser_errors, dict(now.extra))
 
-    # --- for the translated code (`translate.Host`)
+    # --- for the program's code (`host.Host`)
 
     def bind_extern(self, call: ir.CallExtern) -> BoundExtern:
         """Return the function behind a call of an extern."""
@@ -151,6 +161,8 @@ class Interpreter(ControlState):
         rest = (profile, unit_bytes, lambda: self._externs.packet)
         if self.tracer is not None:
             return TracedTable(self.tracer, table, *rest)
+        if self._coverage is not None:
+            return CoveringTable(self._coverage, table, *rest)
         return TableRuntime(table, *rest)
 
     # --- hooks of ControlState
@@ -187,7 +199,7 @@ class Interpreter(ControlState):
         return bits(self._externs.registers[instance.name][index])[0]
 
     def _write_register(self, instance: ExternInstance, index: int, value: int) -> None:
-        cell = signed_from(instance.type_arguments[0], value)
+        cell = from_bits(instance.type_arguments[0], value)
         self._externs.registers[instance.name][index] = cell
 
     def _read_counter(self, instance: ExternInstance, index: int) -> CounterValue:
@@ -220,131 +232,3 @@ def _put(store: dict[int, Any], key: int, value: Any) -> None:
         del store[key]
     else:
         store[key] = value
-
-
-class _Blocks:
-    """The six blocks as functions (`pipeline.Blocks`).
-
-    All of them work on the packet's own headers and metadata: each block's parameters are
-    bound to these objects before it runs, which is what copy-in and copy-out amount to.
-    """
-
-    def __init__(self, program: Program, host: Interpreter) -> None:
-        self._errors = {name: index for index, name in enumerate(program.errors)}
-        self._names: dict[str, Any] = new_namespace()
-        translator = (
-            Translator(program, self._names, host)
-            if host.tracer is None
-            else TracingTranslator(program, self._names, host, host.tracer)
-        )
-        blocks = list(program.package.blocks.values())
-        if len(blocks) != len(BLOCKS):
-            raise UnsupportedError(
-                NOWHERE,
-                f"package {program.package.name!r} has {len(blocks)} blocks; "
-                f"only v1model's V1Switch is supported, which has {len(BLOCKS)}",
-            )
-        self._functions = [translator.block(block) for block in blocks]
-        self._parameters = [
-            [translator.variable(parameter.variable) for parameter in block.parameters]
-            for block in blocks
-        ]
-        kinds = [parameter.variable.type for parameter in blocks[0].parameters]
-        self._new = [translator.classes.maker(kind) for kind in kinds]
-        standard = kinds[2]
-        assert isinstance(standard, Struct)
-        self.standard_fields = frozenset(field.name for field in standard.fields)
-        self._preserved = _field_lists(kinds[1])
-        self.source = translator.finish()
-        self._run: list[Callable[[], None]] = [self._names[name] for name in self._functions]
-
-    def fresh(self, data: bytes) -> PacketState:
-        """See `pipeline.Blocks`."""
-        headers, metadata, standard = (new() for new in self._new)
-        length = len(data)
-        return PacketState(data, PacketIn(data), headers, metadata, standard, length, length, 0)
-
-    def twin(self, packet: PacketState, with_metadata: bool) -> PacketState:
-        """See `pipeline.Blocks`."""
-        return PacketState(
-            packet.data,
-            packet.rest,
-            packet.headers.copy(),
-            packet.metadata.copy() if with_metadata else self._new[1](),
-            packet.standard.copy() if with_metadata else self._new[2](),
-            packet.ingress_length,
-            packet.length,
-            packet.now_us,
-            truncate=packet.truncate,
-            turns=packet.turns,
-            work=packet.work,
-        )
-
-    def preserve(self, source: PacketState, target: PacketState, field_list: int) -> None:
-        """See `pipeline.Blocks`."""
-        for path in self._preserved.get(field_list, ()):
-            mine, theirs = target.metadata, source.metadata
-            for name in path[:-1]:
-                mine, theirs = getattr(mine, name), getattr(theirs, name)
-            value = getattr(theirs, path[-1])
-            setattr(mine, path[-1], value.copy() if hasattr(value, "copy") else value)
-
-    def _bind(self, number: int, packet: PacketState) -> None:
-        values = (packet.headers, packet.metadata, packet.standard)
-        self._names.update(zip(self._parameters[number], values, strict=False))
-
-    def _control(self, number: int, packet: PacketState) -> None:
-        self._bind(number, packet)
-        with suppress(ExitSignal):
-            self._run[number]()
-
-    def parse(self, packet: PacketState) -> int:
-        """See `pipeline.Blocks`."""
-        self._bind(0, packet)
-        self._names["packet"] = packet.rest
-        try:
-            self._run[0]()
-        except ParserFault as fault:
-            return self._errors[str(fault)]
-        except RejectSignal as reject:
-            return reject.error
-        return 0
-
-    def verify(self, packet: PacketState) -> None:
-        """See `pipeline.Blocks`."""
-        self._control(1, packet)
-
-    def ingress(self, packet: PacketState) -> None:
-        """See `pipeline.Blocks`."""
-        self._control(2, packet)
-
-    def egress(self, packet: PacketState) -> None:
-        """See `pipeline.Blocks`."""
-        self._control(3, packet)
-
-    def compute(self, packet: PacketState) -> None:
-        """See `pipeline.Blocks`."""
-        self._control(4, packet)
-
-    def deparse(self, packet: PacketState) -> bytes:
-        """See `pipeline.Blocks`."""
-        frame = PacketOut()
-        self._names["frame"] = frame
-        self._control(5, packet)
-        return frame.finish(packet.rest)
-
-
-def _field_lists(kind: ir.Type, prefix: tuple[str, ...] = ()) -> dict[int, list[tuple[str, ...]]]:
-    """Paths of the fields of each @field_list index."""
-    lists: dict[int, list[tuple[str, ...]]] = {}
-    if not isinstance(kind, Struct):
-        return lists
-    for field in kind.fields:
-        path = (*prefix, f"f_{field.name}")
-        for annotation in field.annotations:
-            if annotation.name == "field_list":
-                for index in annotation.arguments:
-                    lists.setdefault(int(index), []).append(path)
-        for index, paths in _field_lists(field.type, path).items():
-            lists.setdefault(index, []).extend(paths)
-    return lists

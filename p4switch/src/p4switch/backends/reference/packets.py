@@ -1,12 +1,21 @@
-"""`packet_in` and `packet_out`: a cursor over a frame's bits, and a frame in the making."""
+"""`packet_in` and `packet_out` of core.p4: a cursor over a frame's bits, and a frame in the making.
+
+Sections are those of the P4_16 specification 1.2.5.
+"""
 
 from __future__ import annotations
 
-from p4switch.backends.reference.values import Object, ParserFault
+from p4switch.backends.reference.values import (
+    BitString,
+    HeaderValue,
+    ParserFault,
+    StackValue,
+    StructValue,
+)
 
 
 class PacketIn:
-    """A frame being parsed. `cursor` and `end` count bits."""
+    """A frame being parsed (13.8). `cursor` and `end` count bits."""
 
     __slots__ = ("cursor", "data", "end")
 
@@ -15,71 +24,50 @@ class PacketIn:
         self.cursor = 0
         self.end = len(data) * 8
 
-    def take(self, width: int) -> int:
-        """Return the bit the next `width` bits start at, having moved beyond them."""
-        start = self.cursor
-        if start + width > self.end:
+    def peek(self, width: int) -> int:
+        """`lookahead<bit<width>>()` (13.8.3): the next bits as a number, the cursor left alone."""
+        start, end = self.cursor, self.cursor + width
+        if end > self.end:
             raise ParserFault("PacketTooShort")
-        self.cursor = start + width
-        return start
-
-    def bits(self, start: int, width: int) -> int:
-        """`width` bits from bit `start`, as a number."""
-        end = start + width
         whole = int.from_bytes(self.data[start >> 3 : (end + 7) >> 3], "big")
         return whole >> (-end & 7) & (1 << width) - 1
 
-    def _unpack(self, target: Object, start: int, width: int) -> None:
-        if start & 7:
-            size = (width + 7) // 8
-            raw = self.bits(start, width) << (size * 8 - width)
-            target.unpack(raw.to_bytes(size, "big"), 0)
-        else:
-            target.unpack(self.data, start >> 3)
+    def extract(self, header: HeaderValue) -> None:
+        """`extract(header)` of fixed width (13.8.1)."""
+        width = header.shape.width
+        header.fill(self.peek(width))
+        self.cursor += width
 
-    def extract(self, header: Object) -> None:
-        """Fill a header of fixed width and make it valid."""
-        width = header.WIDTH
-        self._unpack(header, self.take(width), width)
+    def extract_varbit(self, header: HeaderValue, varbit_width: int) -> None:
+        """`extract(header, width)` (13.8.2), the varbit `varbit_width` bits wide.
 
-    def extract_varbit(self, header: Object, varbit_width: int) -> None:
-        """Fill a header with a varbit of `varbit_width` bits and make it valid.
-
-        The order of the checks is BMv2's (parser.cpp, extract_VL).
+        The order of the checks, which the specification leaves open, is BMv2's (parser.cpp,
+        extract_VL).
         """
         if varbit_width % 8:
             raise ParserFault("ParserInvalidArgument")
-        width = header.WIDTH + varbit_width
+        width = header.shape.width + varbit_width
         if self.cursor + width > self.end:
             raise ParserFault("PacketTooShort")
-        if varbit_width > header.MAX_VARBIT:
+        if varbit_width > header.shape.max_varbit:
             raise ParserFault("HeaderTooShort")
-        header.unpack_bits(self.bits(self.take(width), width), varbit_width)
-
-    def peek(self, width: int) -> int:
-        """Return the next `width` bits, the cursor left where it is."""
-        if self.cursor + width > self.end:
-            raise ParserFault("PacketTooShort")
-        return self.bits(self.cursor, width)
-
-    def peek_into(self, target: Object) -> None:
-        """Fill an object of fixed width from the next bits."""
-        if self.cursor + target.WIDTH > self.end:
-            raise ParserFault("PacketTooShort")
-        self._unpack(target, self.cursor, target.WIDTH)
+        header.fill(self.peek(width), varbit_width)
+        self.cursor += width
 
     def advance(self, width: int) -> None:
-        """Skip `width` bits."""
-        self.take(width)
+        """`advance(width)`: skip bits (13.8.4)."""
+        if self.cursor + width > self.end:
+            raise ParserFault("PacketTooShort")
+        self.cursor += width
 
     def length(self) -> int:
-        """Bytes of the whole packet."""
+        """`length()`: bytes of the whole packet (13.8)."""
         return self.end >> 3
 
-    def payload(self) -> tuple[int, int]:
-        """Return what is left: (value, width in bits)."""
+    def payload(self) -> BitString:
+        """Return what is left."""
         width = self.end - self.cursor
-        return self.bits(self.cursor, width), width
+        return self.peek(width), width
 
     def payload_bytes(self) -> bytes:
         """Return what is left, from the next whole byte on."""
@@ -87,7 +75,7 @@ class PacketIn:
 
 
 class PacketOut:
-    """A frame being put together, header by header."""
+    """A frame being put together, header by header (16.1)."""
 
     __slots__ = ("_parts", "_pending", "_pending_width")
 
@@ -96,12 +84,11 @@ class PacketOut:
         self._pending = 0  # bits after the last whole byte
         self._pending_width = 0
 
-    def emit(self, header: Object) -> None:
-        """Append a valid header."""
-        if header.WHOLE_BYTES and self._pending_width == 0:
-            self._parts.append(header.pack())
-        else:
-            self.append(*header.bits())
+    def emit(self, value: StructValue | StackValue) -> None:
+        """`emit(value)`: append a header if it is valid, of all else the headers in it (16.1)."""
+        for header in value.headers():
+            if header.valid:
+                self.append(*header.bits())
 
     def append(self, value: int, width: int) -> None:
         """Append bits."""

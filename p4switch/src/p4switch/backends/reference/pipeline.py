@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from p4switch.backends.reference.externs import BudgetSpent, Externs
 from p4switch.backends.reference.packet import (
@@ -127,11 +127,10 @@ class Pipeline:
     def _set(self, packet: PacketState, name: str, value: int) -> None:
         """Set a field of standard_metadata if the program declares it."""
         if name in self._blocks.standard_fields:
-            setattr(packet.standard, f"f_{name}", value)
+            packet.standard.fields[name] = value
 
     def _get(self, packet: PacketState, name: str) -> int:
-        value: Any = getattr(packet.standard, f"f_{name}", 0)
-        return int(value)
+        return int(packet.standard.fields.get(name, 0))
 
     def _arrive(self, port: int, data: bytes) -> PacketState:
         packet = self._blocks.fresh(data)

@@ -1,15 +1,16 @@
-"""A translator whose functions tell a tracer what they do."""
+"""Code that tells a tracer what it does."""
 
 from __future__ import annotations
 
-from collections.abc import Callable as Function
 from typing import Any
 
 from p4switch import ir
+from p4switch.backends.reference.code import Code
+from p4switch.backends.reference.expressions import Evaluate
+from p4switch.backends.reference.host import Host
+from p4switch.backends.reference.statements import Execute, Flow
 from p4switch.backends.reference.trace import Tracer
-from p4switch.backends.reference.translate import Body, Host, Translator
-from p4switch.backends.reference.values import Object, is_object
-from p4switch.position import Position
+from p4switch.backends.reference.values import is_object
 
 WATCHED_FIELDS = frozenset({"egress_spec", "mcast_grp"})
 """Of standard_metadata: assignments to them are events."""
@@ -18,33 +19,23 @@ EXTERN_KINDS = ("clone", "resubmit", "recirculate", "digest")
 """Externs whose names begin so are events of that kind."""
 
 
-class TracingTranslator(Translator):
-    """Add calls of the tracer to the generated statements."""
+class TracingCode(Code):
+    """Add events before and after statements."""
 
-    def __init__(
-        self, program: ir.Program, namespace: dict[str, Object], host: Host, tracer: Tracer
-    ) -> None:
-        super().__init__(program, namespace, host)
+    def __init__(self, host: Host, tracer: Tracer, program: ir.Program) -> None:
+        super().__init__(host)
         self._tracer = tracer
-        self._notes = 0
-        self._state_note: Function[[], None] | None = None
         self._parameters = {
-            id(parameter.variable): parameter.name
+            parameter.variable: parameter.name
             for block in program.blocks
             for parameter in block.parameters
         }
-
-    def _note(self, body: Body, function: Function[..., None], arguments: str = "") -> None:
-        self._notes += 1
-        name = f"note{self._notes}"
-        self.namespace[name] = function
-        body.add(f"{name}({arguments})")
 
     def _shown(self, expression: ir.Expression) -> str:
         """Return an l-value as the source has it, more or less."""
         match expression:
             case ir.Read(variable=variable):
-                return self._parameters.get(id(variable), variable.name)
+                return self._parameters.get(variable, variable.name)
             case ir.Field(base=base, name=name):
                 return f"{self._shown(base)}.{name}"
             case ir.Element(base=base, index=ir.Const(value=value)):
@@ -60,92 +51,84 @@ class TracingTranslator(Translator):
             case _:
                 return "..."
 
-    # --- what is noted
+    def state(self, block: ir.Block, state: ir.State) -> Any:
+        """See `Parsers`; a state tells first that it was come to."""
+        run, label = super().state(block, state), f"{block.name}.{state.name}"
 
-    def _write_state(self, name: str, block: ir.Block, state: ir.State) -> None:
-        tracer, label = self._tracer, f"{block.name}.{state.name}"
-        self._state_note = lambda: tracer.note("state", label)
-        super()._write_state(name, block, state)
+        def noted() -> str:
+            self._tracer.note("state", label)
+            following: str = run()
+            return following
 
-    def statements(self, body: Body, statements: Any) -> None:
-        """See `Translator`; a state tells first that it was come to."""
-        note, self._state_note = self._state_note, None
-        if note is not None:
-            self._note(body, note)
-        super().statements(body, statements)
+        return noted
 
-    def _statement(self, body: Body, statement: ir.Statement) -> None:
+    def statement(self, statement: ir.Statement) -> Execute:
+        """See `Statements`."""
+        run = super().statement(statement)
         match statement:
             case ir.Extract():
-                super()._statement(body, statement)
-                self._note_extract(body, statement)
-                return
+                return _one_after_the_other(run, self._note_extract(statement))
             case ir.Assign(target=ir.Field(name=name) as target) if name in WATCHED_FIELDS:
-                super()._statement(body, statement)
-                self._note_assign(body, target, statement.position)
-                return
-            case ir.SetValid(header=header, valid=valid):
-                kind = "set_valid" if valid else "set_invalid"
-                self._note_plain(body, kind, self._shown(header), statement.position)
+                return _one_after_the_other(run, self._note_assign(target, statement))
+            case ir.SetValid():
+                return _one_after_the_other(self._note_validity(statement), run)
             case ir.Call(callee=ir.Callable(is_action=True) as action):
-                self._note_action(body, action, statement.position)
+                return _one_after_the_other(self._note_action(action, statement), run)
             case ir.CallExtern():
-                self._note_extern(body, statement)
-            case _:
-                pass
-        super()._statement(body, statement)
+                return _one_after_the_other(self._note_extern(statement), run)
+        return run
 
-    def _note_plain(self, body: Body, kind: str, name: str, position: Position) -> None:
-        tracer = self._tracer
-        self._note(body, lambda: tracer.note(kind, name, position))
+    def _note_validity(self, statement: ir.SetValid) -> Execute:
+        kind = "set_valid" if statement.valid else "set_invalid"
+        name, position = self._shown(statement.header), statement.position
+        return lambda: self._tracer.note(kind, name, position)
 
-    def _note_extract(self, body: Body, statement: ir.Extract) -> None:
+    def _note_extract(self, statement: ir.Extract) -> Execute:
         """`next` has gone on already: it is the last one now."""
-        tracer, target = self._tracer, statement.target
-        assert isinstance(target.type, ir.Header)
-        fields = [(member.name, f"f_{member.name}") for member in target.type.fields]
-        name, position = self._shown(target), statement.position
-        stack: ir.Expression | None = None
+        target, position = statement.target, statement.position
+        name = self._shown(target)
+        stack: Evaluate | None = None
         if isinstance(target, ir.StackNext):
-            name, stack = self._shown(target.base), target.base
-            target = ir.StackLast(target.type, stack)
+            name, stack = self._shown(target.base), self.expressions.evaluator(target.base)
+            target = ir.StackLast(target.type, target.base)
+        header = self.expressions.evaluator(target)
 
-        def note(header: Any, index: int) -> None:
-            values = {label: _plain(getattr(header, slot)) for label, slot in fields}
-            label = name if index < 0 else f"{name}[{index}]"
-            tracer.note("extract", label, position, fields=values)
+        def note() -> None:
+            fields = {field: _plain(value) for field, value in header().fields.items()}
+            label = name if stack is None else f"{name}[{stack().next_index - 1}]"
+            self._tracer.note("extract", label, position, fields=fields)
 
-        index = f"{self.expressions.text(stack)}.next_index - 1" if stack is not None else "-1"
-        self._note(body, note, f"{self.expressions.text(target)}, {index}")
+        return note
 
-    def _note_assign(self, body: Body, target: ir.Field, position: Position) -> None:
-        tracer, name = self._tracer, self._shown(target)
+    def _note_assign(self, target: ir.Field, statement: ir.Assign) -> Execute:
+        name, position = self._shown(target), statement.position
+        value = self.expressions.evaluator(target)
 
-        def note(value: int) -> None:
-            tracer.port_set = position
-            tracer.note("assign", name, position, value=value)
+        def note() -> None:
+            self._tracer.port_set = position
+            self._tracer.note("assign", name, position, value=value())
 
-        self._note(body, note, self.expressions.text(target))
+        return note
 
-    def _note_action(self, body: Body, action: ir.Callable, position: Position) -> None:
-        tracer, name = self._tracer, action.name
-        given = [p for p in action.parameters if not is_object(p.variable.type)]
-        labels = [parameter.name for parameter in given]
+    def _note_action(self, action: ir.Callable, statement: ir.Call) -> Execute:
+        given = {
+            parameter.name: self.expressions.cell(parameter.variable)
+            for parameter in action.parameters
+            if not is_object(parameter.variable.type)
+        }
 
-        def note(*values: object) -> None:
-            arguments = dict(zip(labels, map(_plain, values), strict=True))
-            tracer.note("action", name, position, arguments=arguments)
+        def note() -> None:
+            arguments = {name: _plain(cell.value) for name, cell in given.items()}
+            self._tracer.note("action", action.name, statement.position, arguments=arguments)
 
-        self._note(body, note, ", ".join(self.variable(p.variable) for p in given))
+        return note
 
-    def _note_extern(self, body: Body, call: ir.CallExtern) -> None:
-        tracer, position = self._tracer, call.position
-        given = [
-            argument
+    def _note_extern(self, call: ir.CallExtern) -> Execute:
+        given = {
+            argument.name: self.expressions.evaluator(argument.value)
             for argument in call.arguments
             if argument.direction != "out" and not is_object(argument.value.type)
-        ]
-        labels = [argument.name for argument in given]
+        }
         kind = next((k for k in EXTERN_KINDS if call.method.startswith(k)), "extern")
         name = call.method
         if call.instance is not None:
@@ -155,13 +138,20 @@ class TracingTranslator(Translator):
                 name = f"{name}.{call.method}"
         drops = call.method == "mark_to_drop"
 
-        def note(*values: object) -> None:
+        def note() -> None:
             if drops:
-                tracer.port_set = position
-            arguments = dict(zip(labels, map(_plain, values), strict=True))
-            tracer.note(kind, name, position, arguments=arguments)
+                self._tracer.port_set = call.position
+            arguments = {label: _plain(value()) for label, value in given.items()}
+            self._tracer.note(kind, name, call.position, arguments=arguments)
 
-        self._note(body, note, ", ".join(self.expressions.text(a.value) for a in given))
+        return note
+
+
+def _one_after_the_other(first: Execute, second: Execute) -> Execute:
+    def both() -> Flow | None:
+        return first() or second()
+
+    return both
 
 
 def _plain(value: Any) -> Any:

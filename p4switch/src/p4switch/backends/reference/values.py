@@ -1,113 +1,42 @@
-"""Python classes for the headers, structs, unions and stacks of one program.
+"""Values of P4 types, and where variables hold them.
 
-Values of P4 are Python values: `bit` and `int` are int, `bool` is bool, varbit is a pair (value,
-width in bits), a string is str. Headers, structs, unions and stacks are mutable objects of
-classes written here, one class a type; P4 has no references, so an object is changed
-in place (`assign`) and never shared between two variables. Fields carry the prefix `f_`, so that
-no name of a program meets one of Python's or ours.
+`bit<W>` and `int<W>` are int (the number, negative if signed), enums and errors the int that the
+intermediate representation makes of them, `bool` is bool, `varbit` a pair (value, width in bits),
+`string` is str. Headers, structs, unions and stacks are mutable objects; P4 has no references, so
+an object is changed in place (`assign`) and never shared between two variables.
+
+Sections are those of the P4_16 specification 1.2.5.
 """
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
+from functools import cached_property
 from typing import Any
 
-from p4switch.ir import Bits, Bool, FieldType, Header, Stack, String, Struct, Type, Union, Varbit
+from p4switch.ir import Bits, Bool, Header, Stack, String, Struct, Type, Union, Varbit
 
-STRUCT_CODES = {8: "B", 16: "H", 32: "I", 64: "Q"}
+Value = Any
+"""A value of a P4 type; which one, only the program knows."""
 
-Object = Any
-"""An object of a generated class; which one, only the translated program knows."""
+BitString = tuple[int, int]
+"""(value, width in bits)."""
 
 
 class ParserFault(Exception):
-    """A parser goes to reject with the error of that name, e.g. `PacketTooShort`."""
+    """A parser goes to reject with the error of that name, e.g. `PacketTooShort` (13.8)."""
 
 
-class HeaderStack:
-    """A header stack (or stack of unions): its elements and nextIndex."""
+class Cell:
+    """The place of a variable (11.2): `value` is replaced, an object in it is changed in place."""
 
-    __slots__ = ("element", "elements", "next_index")
+    __slots__ = ("value",)
 
-    def __init__(self, element: type[Object], size: int) -> None:
-        self.element = element
-        self.elements = [element() for _ in range(size)]
-        self.next_index = 0
+    def __init__(self, value: Value) -> None:
+        self.value = value
 
-    def at(self, index: int) -> Object:
-        """Element `index`; out of bounds an invalid one of no consequence."""
-        if 0 <= index < len(self.elements):
-            return self.elements[index]
-        return self.element()
 
-    def next_element(self) -> Object:
-        """`stack.next`."""
-        if self.next_index >= len(self.elements):
-            raise ParserFault("StackOutOfBounds")
-        return self.elements[self.next_index]
-
-    def last_element(self) -> Object:
-        """`stack.last`."""
-        if not 1 <= self.next_index <= len(self.elements):
-            raise ParserFault("StackOutOfBounds")
-        return self.elements[self.next_index - 1]
-
-    def push(self, count: int) -> None:
-        """`push_front(count)`, or `pop_front(-count)` if `count` is negative."""
-        size = len(self.elements)
-        moved = min(abs(count), size)
-        fresh = [self.element() for _ in range(moved)]
-        if count > 0:
-            self.elements = fresh + self.elements[: size - moved]
-        else:
-            self.elements = self.elements[moved:] + fresh
-        self.next_index = min(max(self.next_index + count, 0), size)
-
-    def clear(self) -> None:
-        """Make all elements invalid and start anew."""
-        for element in self.elements:
-            element.clear()
-        self.next_index = 0
-
-    def assign(self, other: HeaderStack) -> None:
-        """Take over the other's elements and nextIndex."""
-        for mine, theirs in zip(self.elements, other.elements, strict=True):
-            mine.assign(theirs)
-        self.next_index = other.next_index
-
-    def copy(self) -> HeaderStack:
-        """Return a stack of its own with the same contents."""
-        twin = HeaderStack(self.element, len(self.elements))
-        twin.assign(self)
-        return twin
-
-    def equals(self, other: HeaderStack) -> bool:
-        """P4's `==`: all elements are equal."""
-        return all(a.equals(b) for a, b in zip(self.elements, other.elements, strict=True))
-
-    def is_valid(self) -> bool:
-        """Whether any element is valid."""
-        return any(element.is_valid() for element in self.elements)
-
-    def emit(self, out: Object) -> None:
-        """Emit the valid elements in order."""
-        for element in self.elements:
-            element.emit(out)
-
-    def bits(self) -> tuple[int, int]:
-        """All valid elements' bits: (value, width)."""
-        value = width = 0
-        for element in self.elements:
-            more, count = element.bits()
-            value = value << count | more
-            width += count
-        return value, width
-
-    def leaves(self) -> Iterator[int]:
-        """Values of all scalar fields, in order, unsigned."""
-        for element in self.elements:
-            yield from element.leaves()
+# --- Scalars -----------------------------------------------------------------------------------
 
 
 def mask_of(width: int) -> int:
@@ -115,34 +44,52 @@ def mask_of(width: int) -> int:
     return (1 << width) - 1
 
 
-def signed_text(text: str, width: int) -> str:
-    """Source of the two's complement value of an integer's low `width` bits."""
-    if width == 0:
-        return "0"
-    half = 1 << (width - 1)
-    return f"(({text}) + {half} & {mask_of(width)}) - {half}"
+def is_object(kind: Type) -> bool:
+    """Whether values of the type are mutable objects."""
+    return isinstance(kind, Header | Struct | Union | Stack)
 
 
-def from_bits_text(kind: Type, text: str) -> str:
-    """Source of a scalar made from its unsigned bits."""
+def default_scalar(kind: Type) -> Value:
+    """Return the default value of a type without parts (7.3)."""
     if isinstance(kind, Bool):
-        return f"{text} != 0"
-    if isinstance(kind, Bits) and kind.signed:
-        return signed_text(text, kind.width)
-    return text
+        return False
+    if isinstance(kind, Varbit):
+        return (0, 0)
+    if isinstance(kind, String):
+        return ""
+    return 0
 
 
-def to_bits_text(kind: Type, text: str) -> str:
-    """Source of a scalar's unsigned bits; not for varbits."""
+def wrap(kind: Bits, number: int) -> int:
+    """Return the value of a type whose low bits are those of `number` (7.1.6.2, 7.1.6.3)."""
+    if not kind.signed:
+        return number & (1 << kind.width) - 1
+    if kind.width == 0:
+        return 0
+    half = 1 << (kind.width - 1)
+    return (number + half & (1 << kind.width) - 1) - half
+
+
+def from_bits(kind: Type, bits: int) -> Value:
+    """Return the scalar that is held in so many bits, an unsigned number."""
     if isinstance(kind, Bool):
-        return f"int({text})"
+        return bits != 0
     if isinstance(kind, Bits) and kind.signed:
-        return f"{text} & {mask_of(kind.width)}"
-    return text
+        return wrap(kind, bits)
+    return bits
+
+
+def to_bits(kind: Type, value: Value) -> int:
+    """Return a scalar's bits as an unsigned number; of a varbit, those it has now."""
+    if isinstance(kind, Bits):
+        return int(value) & (1 << kind.width) - 1 if kind.signed else int(value)
+    if isinstance(kind, Varbit):
+        return int(value[0])
+    return int(value) if isinstance(kind, Bool) else 0
 
 
 def bit_width(kind: Type) -> int:
-    """Width of a type of fixed width, in bits (a varbit's counts as 0)."""
+    """Width of a type of fixed width, in bits (section 9; a varbit's counts as 0)."""
     if isinstance(kind, Bits):
         return kind.width
     if isinstance(kind, Bool):
@@ -156,304 +103,349 @@ def bit_width(kind: Type) -> int:
     return 0
 
 
-def is_object(kind: Type) -> bool:
-    """Whether values of the type are mutable objects."""
-    return isinstance(kind, Header | Struct | Union | Stack)
+# --- Objects -----------------------------------------------------------------------------------
 
 
-def zero_text(kind: Type) -> str:
-    """Source of a scalar type's initial value."""
-    if isinstance(kind, Bool):
-        return "False"
-    if isinstance(kind, Varbit):
-        return "(0, 0)"
-    if isinstance(kind, String):
-        return "''"
-    return "0"
+class Shape:
+    """What all values of a header, struct or union type have in common."""
+
+    def __init__(self, kind: Header | Struct | Union, shapes: Shapes) -> None:
+        self.kind = kind
+        self._shapes = shapes
+        self.zeros = {f.name: default_scalar(f.type) for f in kind.fields if not is_object(f.type)}
+        """Scalar fields with their default values."""
+        self.objects = tuple((f.name, f.type) for f in kind.fields if is_object(f.type))
+        self.layout = tuple((f.name, f.type, bit_width(f.type)) for f in kind.fields)
+        """(name, type, width in bits) of every field, in order."""
+        self.unsigned = all(isinstance(f.type, Bits) and not f.type.signed for f in kind.fields)
+        """Whether all fields are `bit<W>`: their values are their bits."""
+
+    @cached_property
+    def width(self) -> int:
+        """Width in bits without a varbit's."""
+        return bit_width(self.kind)
+
+    @cached_property
+    def max_varbit(self) -> int:
+        """Widest that the varbit may be, in bits; 0 where there is none (7.2.2)."""
+        return max((k.max_width for _, k, _ in self.layout if isinstance(k, Varbit)), default=0)
+
+    def made_of(self, fields: dict[str, Value]) -> StructValue:
+        """Return a struct, or a valid header, with copies of these values as its fields."""
+        for name, _ in self.objects:
+            fields[name] = fields[name].copy()
+        kind = HeaderValue if isinstance(self.kind, Header) else StructValue
+        return kind(self, fields)
+
+    def fresh_fields(self) -> dict[str, Value]:
+        """Return default values of all fields (7.3), objects of their own among them."""
+        fields = dict(self.zeros)
+        for name, kind in self.objects:
+            fields[name] = self._shapes.fresh(kind)
+        return fields
 
 
-def flat_fields(fields: Sequence[FieldType], prefix: str = "") -> Iterator[tuple[str, Type]]:
-    """(path, scalar type) of every field, those of inner structs and headers included.
+class Shapes:
+    """Makes values of a program's types."""
 
-    Unions, which have no fixed layout, stand as they are.
-    """
-    for field in fields:
-        for path, inner in _parts(f"{prefix}f_{field.name}", field.type):
-            if isinstance(inner, Struct | Header):
-                yield from flat_fields(inner.fields, path + ".")
+    def __init__(self) -> None:
+        self._shapes: dict[Header | Struct | Union, Shape] = {}
+
+    def of(self, kind: Header | Struct | Union) -> Shape:
+        """Return the shape of a type."""
+        shape = self._shapes.get(kind)
+        if shape is None:
+            shape = self._shapes[kind] = Shape(kind, self)
+        return shape
+
+    def fresh(self, kind: Type) -> Value:
+        """Return a new value of a type: its default (7.3); headers are invalid."""
+        match kind:
+            case Header():
+                return HeaderValue(self.of(kind))
+            case Struct():
+                return StructValue(self.of(kind))
+            case Union():
+                return UnionValue(self.of(kind))
+            case Stack():
+                return StackValue(kind, self)
+        return default_scalar(kind)
+
+
+class StructValue:
+    """A value of a struct or tuple (8.12, 8.16)."""
+
+    __slots__ = ("fields", "shape")
+
+    def __init__(self, shape: Shape, fields: dict[str, Value] | None = None) -> None:
+        """Hold `fields`, which nobody else may hold, or default values."""
+        self.shape = shape
+        self.fields = shape.fresh_fields() if fields is None else fields
+
+    def clear(self) -> None:
+        """Return to the default value (7.3)."""
+        self.fields.update(self.shape.zeros)
+        for name, _ in self.shape.objects:
+            self.fields[name].clear()
+
+    def assign(self, other: StructValue) -> None:
+        """Take over the other's fields (12.1)."""
+        if not self.shape.objects:
+            self.fields.update(other.fields)
+            return
+        for name in self.shape.zeros:
+            self.fields[name] = other.fields[name]
+        for name, _ in self.shape.objects:
+            self.fields[name].assign(other.fields[name])
+
+    def copy(self) -> StructValue:
+        """Return an equal value that shares nothing with this one."""
+        twin = type(self).__new__(type(self))
+        twin.shape = self.shape
+        twin.fields = dict(self.fields)
+        for name, _ in self.shape.objects:
+            twin.fields[name] = self.fields[name].copy()
+        return twin
+
+    def equals(self, other: StructValue) -> bool:
+        """P4's `==`: all fields are equal (8.16)."""
+        return all(self.fields[name] == other.fields[name] for name in self.shape.zeros) and all(
+            self.fields[name].equals(other.fields[name]) for name, _ in self.shape.objects
+        )
+
+    def is_valid(self) -> bool:
+        """Nothing but headers and unions is ever valid."""
+        return False
+
+    def headers(self) -> Iterator[HeaderValue]:
+        """Return the headers in it, in order."""
+        for name, _ in self.shape.objects:
+            yield from self.fields[name].headers()
+
+    def bits(self) -> BitString:
+        """Return the bits of all fields in order, headers that are not valid left out."""
+        if self.shape.unsigned:
+            number = 0
+            for name, _, width in self.shape.layout:
+                number = number << width | self.fields[name]
+            return number, self.shape.width
+        number = total = 0
+        for name, kind, width in self.shape.layout:
+            value = self.fields[name]
+            if is_object(kind):
+                more, width = value.bits()
+            elif isinstance(kind, Varbit):
+                more, width = value
             else:
-                yield path, inner
+                more = to_bits(kind, value)
+            number = number << width | more
+            total += width
+        return number, total
 
-
-def _parts(path: str, kind: Type) -> Iterator[tuple[str, Type]]:
-    """Return a field itself, or the elements of a stack."""
-    if isinstance(kind, Stack):
-        for index in range(kind.size):
-            yield f"{path}.elements[{index}]", kind.element
-    else:
-        yield path, kind
-
-
-class ClassWriter:
-    """Writes and compiles the classes of a program's types into a namespace, when asked."""
-
-    def __init__(self, namespace: dict[str, Object]) -> None:
-        self.namespace = namespace
-        self._names: dict[int, str] = {}
-        self._kept: list[Type] = []
-        namespace["HeaderStack"] = HeaderStack
-
-    def new_text(self, kind: Type) -> str:
-        """Source that makes a fresh value of the type."""
-        if isinstance(kind, Stack):
-            return f"HeaderStack({self.class_name(kind.element)}, {kind.size})"
-        if is_object(kind):
-            return f"{self.class_name(kind)}()"
-        return zero_text(kind)
-
-    def maker(self, kind: Type) -> Callable[[], Object]:
-        """Return a function that makes a fresh object of a header, struct or union type."""
-        made: Callable[[], Object] = self.namespace[self.class_name(kind)]
-        return made
-
-    def class_name(self, kind: Type) -> str:
-        """Name of the type's class; writes the class the first time."""
-        assert isinstance(kind, Header | Struct | Union)
-        name = self._names.get(id(kind))
-        if name is None:
-            clean = "".join(c if c.isalnum() else "_" for c in kind.name)
-            name = f"T{len(self._names)}_{clean}"
-            self._names[id(kind)] = name
-            self._kept.append(kind)  # keeps id(kind) taken
-            for field in kind.fields:
-                self.new_text(field.type)
-            source = "\n".join(self._class_lines(name, kind))
-            exec(compile(source, f"<class {kind.name}>", "exec"), self.namespace)
-        return name
-
-    def _class_lines(self, name: str, kind: Header | Struct | Union) -> Iterator[str]:
-        fields = [(f"f_{field.name}", field.type) for field in kind.fields]
-        header = isinstance(kind, Header)
-        slots = [field for field, _ in fields] + (["valid"] if header else [])
-        yield f"class {name}:"
-        yield f"    __slots__ = {tuple(slots)!r}"
-        yield "    def __init__(self):"
-        if header:
-            yield "        self.valid = False"
-        for field, inner in fields:
-            yield f"        self.{field} = {self.new_text(inner)}"
-        yield "        return"
-
-        yield "    def clear(self):"
-        if header:
-            yield "        self.valid = False"
-        for field, inner in fields:
-            clear = ".clear()" if is_object(inner) else f" = {zero_text(inner)}"
-            yield f"        self.{field}{clear}"
-        yield "        return"
-
-        yield "    def assign(self, other):"
-        if header:
-            yield "        self.valid = other.valid"
-        for field, inner in fields:
-            if is_object(inner):
-                yield f"        self.{field}.assign(other.{field})"
+    def fill(self, number: int, varbit_width: int = 0) -> None:
+        """Set all fields from bits, the first one's highest, and make headers valid (13.8.1)."""
+        for name, kind, width in reversed(self.shape.layout):
+            if isinstance(kind, Varbit):
+                self.fields[name] = (number & mask_of(varbit_width), varbit_width)
+                number >>= varbit_width
+                continue
+            bits = number & (1 << width) - 1
+            if is_object(kind):
+                self.fields[name].fill(bits)
             else:
-                yield f"        self.{field} = other.{field}"
-        yield "        return"
+                self.fields[name] = from_bits(kind, bits)
+            number >>= width
 
-        yield "    def copy(self):"
-        yield f"        twin = {name}.__new__({name})"
-        if header:
-            yield "        twin.valid = self.valid"
-        for field, inner in fields:
-            copy = ".copy()" if is_object(inner) else ""
-            yield f"        twin.{field} = self.{field}{copy}"
-        yield "        return twin"
-
-        same = [
-            f"self.{field}.equals(other.{field})"
-            if is_object(inner)
-            else f"self.{field} == other.{field}"
-            for field, inner in fields
-        ]
-        yield "    def equals(self, other):"
-        if header:
-            yield "        if not (self.valid and other.valid):"
-            yield "            return self.valid == other.valid"
-        yield f"        return {' and '.join(same) or 'True'}"
-
-        yield "    def is_valid(self):"
-        if header:
-            yield "        return self.valid"
-        elif isinstance(kind, Union):
-            yield f"        return {' or '.join(f'self.{f}.valid' for f, _ in fields) or 'False'}"
-        else:
-            yield "        return False"
-
-        yield "    def emit(self, out):"
-        if header:
-            yield "        if self.valid: out.emit(self)"
-        else:
-            for field, inner in fields:
-                if is_object(inner):
-                    yield f"        self.{field}.emit(out)"
-        yield "        return"
-
-        yield "    def bits(self):"
-        if header:
-            yield "        if not self.valid: return 0, 0"
-        yield from self._bits_lines(fields)
-        yield "    def leaves(self):"
-        yield "        yield from ()"
-        for field, inner in fields:
-            if is_object(inner):
-                yield f"        yield from self.{field}.leaves()"
-            elif isinstance(inner, Varbit):
-                yield f"        yield self.{field}[0]"
+    def leaves(self) -> Iterator[int]:
+        """Return the bits of all scalar fields, one number each, in order."""
+        for name, kind, _ in self.shape.layout:
+            if is_object(kind):
+                yield from self.fields[name].leaves()
             else:
-                yield f"        yield {to_bits_text(inner, f'self.{field}')}"
+                yield to_bits(kind, self.fields[name])
 
-        if isinstance(kind, Union):
-            yield from self._union_lines(fields)
+
+class HeaderValue(StructValue):
+    """A value of a header type: fields and a validity bit (7.2.2, 8.17)."""
+
+    __slots__ = ("valid",)
+
+    def __init__(self, shape: Shape, fields: dict[str, Value] | None = None) -> None:
+        """Hold default values, invalid, or `fields`, valid."""
+        super().__init__(shape, fields)
+        self.valid = fields is not None
+
+    def clear(self) -> None:
+        """Make it invalid, its fields zero, as BMv2's setInvalid does (8.17 leaves them open)."""
+        self.valid = False
+        super().clear()
+
+    def assign(self, other: StructValue) -> None:
+        """Take over the other's fields and validity (8.17)."""
+        assert isinstance(other, HeaderValue)
+        self.valid = other.valid
+        super().assign(other)
+
+    def copy(self) -> StructValue:
+        """Return an equal header."""
+        twin = super().copy()
+        assert isinstance(twin, HeaderValue)
+        twin.valid = self.valid
+        return twin
+
+    def equals(self, other: StructValue) -> bool:
+        """Both are invalid, or both valid and their fields equal (8.17)."""
+        assert isinstance(other, HeaderValue)
+        if not (self.valid and other.valid):
+            return self.valid == other.valid
+        return super().equals(other)
+
+    def is_valid(self) -> bool:
+        """`isValid()`."""
+        return self.valid
+
+    def full_width(self) -> int:
+        """Width in bits, a varbit's present one included, valid or not."""
+        varbits = (v[1] for v in self.fields.values() if isinstance(v, tuple))
+        return self.shape.width + sum(int(width) for width in varbits)
+
+    def headers(self) -> Iterator[HeaderValue]:
+        """Return itself."""
+        yield self
+
+    def bits(self) -> BitString:
+        """Return the bits of a valid header's fields."""
+        return super().bits() if self.valid else (0, 0)
+
+    def fill(self, number: int, varbit_width: int = 0) -> None:
+        """Set all fields, and valid (13.8.1)."""
+        self.valid = True
+        if not self.shape.unsigned:
+            super().fill(number, varbit_width)
+            return
+        fields = self.fields
+        for name, _, width in reversed(self.shape.layout):
+            fields[name] = number & (1 << width) - 1
+            number >>= width
+
+
+class UnionValue(StructValue):
+    """A value of a header union: at most one of its headers is valid (7.2.4, 8.19)."""
+
+    __slots__ = ()
+
+    def is_valid(self) -> bool:
+        """Whether one of the headers is valid."""
+        return any(header.valid for header in self.fields.values())
+
+    def only(self, member: str) -> None:
+        """Make all members but this one invalid."""
+        for name, header in self.fields.items():
+            if name != member:
+                header.clear()
+
+    def set_member(self, member: str, value: HeaderValue) -> None:
+        """Assign a header to a member: a valid one is then the only one, an invalid one clears."""
+        if value.valid:
+            self.fields[member].assign(value)
+            self.only(member)
         else:
-            yield from self._build_lines(name, kind, fields)
-            yield from _pack_lines(name, kind)
-
-    def _bits_lines(self, fields: list[tuple[str, Type]]) -> Iterator[str]:
-        yield "        value = width = 0"
-        for field, inner in fields:
-            if is_object(inner) or isinstance(inner, Varbit):
-                call = ".bits()" if is_object(inner) else ""
-                yield f"        more, count = self.{field}{call}"
-                yield "        value = value << count | more"
-                yield "        width += count"
-            elif bit_width(inner):
-                text = to_bits_text(inner, f"self.{field}")
-                yield f"        value = value << {bit_width(inner)} | ({text})"
-                yield f"        width += {bit_width(inner)}"
-        yield "        return value, width"
-
-    def _union_lines(self, fields: list[tuple[str, Type]]) -> Iterator[str]:
-        yield "    def only(self, member):"
-        for field, _ in fields:
-            yield f"        if member != {field!r}: self.{field}.clear()"
-        yield "        return getattr(self, member)"
-        yield "    def set_member(self, member, value):"
-        yield "        if value.valid:"
-        yield "            getattr(self, member).assign(value)"
-        yield "            self.only(member)"
-        yield "        else:"
-        yield "            self.clear()"
-
-    def _build_lines(
-        self, name: str, kind: Header | Struct, fields: list[tuple[str, Type]]
-    ) -> Iterator[str]:
-        names = ", ".join(f"v{i}" for i in range(len(fields)))
-        yield "    @staticmethod"
-        yield f"    def build({names}):"
-        yield f"        made = {name}.__new__({name})"
-        if isinstance(kind, Header):
-            yield "        made.valid = True"
-        for index, (field, inner) in enumerate(fields):
-            copy = ".copy()" if is_object(inner) else ""
-            yield f"        made.{field} = v{index}{copy}"
-        yield "        return made"
+            self.clear()
 
 
-# --- Bytes on the wire -------------------------------------------------------------------------
+class StackValue:
+    """A stack of headers or unions, with its nextIndex (7.2.3, 8.18)."""
 
+    __slots__ = ("_kind", "_shapes", "elements", "next_index")
 
-def _chunks(leaves: list[tuple[str, Type]]) -> Iterator[tuple[list[tuple[str, Type]], int, int]]:
-    """Return runs of fields between byte boundaries: (fields, bytes, bits of padding)."""
-    run: list[tuple[str, Type]] = []
-    bits = 0
-    for leaf in leaves:
-        run.append(leaf)
-        bits += bit_width(leaf[1])
-        if bits % 8 == 0:
-            yield run, bits // 8, 0
-            run, bits = [], 0
-    if run:
-        yield run, (bits + 7) // 8, -bits % 8
+    def __init__(self, kind: Stack, shapes: Shapes) -> None:
+        self._kind = kind
+        self._shapes = shapes
+        self.elements: list[Value] = [self._fresh() for _ in range(kind.size)]
+        self.next_index = 0
 
+    def _fresh(self) -> Value:
+        return self._shapes.fresh(self._kind.element)
 
-def _pack_lines(name: str, kind: Header | Struct) -> Iterator[str]:
-    """Methods `unpack(data, offset)` and `pack()`; with a varbit `unpack_bits(value, width)`.
+    def at(self, index: int) -> Value:
+        """Return element `index`; out of bounds an invalid one of no consequence (8.18)."""
+        if 0 <= index < len(self.elements):
+            return self.elements[index]
+        return self._fresh()
 
-    All make the headers inside valid. Bits are most significant first; a last byte is padded
-    with zeros.
-    """
-    leaves = list(flat_fields(kind.fields))
-    varbit = any(isinstance(inner, Varbit) for _, inner in leaves)
-    yield f"    WIDTH = {bit_width(kind)}"
-    yield f"    WHOLE_BYTES = {bit_width(kind) % 8 == 0 and not varbit}"
-    if varbit:
-        yield from _varbit_lines(leaves)
-        return
-    if any(is_object(inner) for _, inner in leaves):
-        return  # a struct with unions is never on the wire as a whole
-    codes, getters, setters = [], [], []
-    for number, (run, size, padding) in enumerate(_chunks(leaves)):
-        whole = f"c{number}"
-        code = STRUCT_CODES.get(size * 8)
-        codes.append(code or f"{size}s")
-        raw = whole if code else f"int.from_bytes({whole}, 'big')"
-        parts = []
-        shift = size * 8
-        for path, inner in run:
-            width = bit_width(inner)
-            shift -= width
-            parts.append(f"({to_bits_text(inner, f'self.{path}')}) << {shift}")
-            text = f"({raw} >> {shift} & {mask_of(width)})" if len(run) > 1 or padding else raw
-            setters.append(f"        self.{path} = {from_bits_text(inner, text)}")
-        packed = " | ".join(parts)
-        if len(run) == 1 and not padding:
-            packed = to_bits_text(run[0][1], f"self.{run[0][0]}")
-        getters.append(packed if code else f"({packed}).to_bytes({size}, 'big')")
-    yield f"    FORM = Struct({'>' + ''.join(codes)!r})"
-    yield "    def unpack(self, data, offset):"
-    targets = "".join(f"c{i}, " for i in range(len(codes)))
-    if codes:
-        yield f"        {targets}= {name}.FORM.unpack_from(data, offset)"
-    yield from setters
-    yield from (f"        self{path}.valid = True" for path in _header_paths(kind))
-    yield "        return"
-    yield "    def pack(self):"
-    yield f"        return {name}.FORM.pack({', '.join(getters)})"
+    def next_element(self) -> Value:
+        """`stack.next` (8.18)."""
+        if self.next_index >= len(self.elements):
+            raise ParserFault("StackOutOfBounds")
+        return self.elements[self.next_index]
 
+    def last_element(self) -> Value:
+        """`stack.last` (8.18)."""
+        if not 1 <= self.next_index <= len(self.elements):
+            raise ParserFault("StackOutOfBounds")
+        return self.elements[self.next_index - 1]
 
-def _header_paths(kind: Header | Struct, prefix: str = "") -> Iterator[str]:
-    """Paths (each with a leading dot, or empty) to the headers in a value."""
-    if isinstance(kind, Header):
-        yield prefix
-    for field in kind.fields:
-        for path, inner in _parts(f"{prefix}.f_{field.name}", field.type):
-            if isinstance(inner, Struct | Header):
-                yield from _header_paths(inner, path)
+    def push(self, count: int) -> None:
+        """`push_front(count)`, or `pop_front(-count)` if `count` is negative (8.18)."""
+        size = len(self.elements)
+        moved = min(abs(count), size)
+        fresh = [self._fresh() for _ in range(moved)]
+        if count > 0:
+            self.elements = fresh + self.elements[: size - moved]
+        else:
+            self.elements = self.elements[moved:] + fresh
+        self.next_index = min(max(self.next_index + count, 0), size)
 
+    def clear(self) -> None:
+        """Make all elements invalid and start anew."""
+        for element in self.elements:
+            element.clear()
+        self.next_index = 0
 
-def _varbit_lines(leaves: list[tuple[str, Type]]) -> Iterator[str]:
-    place = next(i for i, (_, inner) in enumerate(leaves) if isinstance(inner, Varbit))
-    maximum = leaves[place][1]
-    assert isinstance(maximum, Varbit)
-    yield f"    MAX_VARBIT = {maximum.max_width}"
-    yield "    def unpack_bits(self, value, width):"
-    shift = 0
-    for path, inner in reversed(leaves[place + 1 :]):
-        text = f"(value >> {shift} & {mask_of(bit_width(inner))})"
-        yield f"        self.{path} = {from_bits_text(inner, text)}"
-        shift += bit_width(inner)
-    yield f"        self.{leaves[place][0]} = (value >> {shift} & (1 << width) - 1, width)"
-    yield f"        value >>= width + {shift}"
-    shift = 0
-    for path, inner in reversed(leaves[:place]):
-        text = f"(value >> {shift} & {mask_of(bit_width(inner))})"
-        yield f"        self.{path} = {from_bits_text(inner, text)}"
-        shift += bit_width(inner)
-    yield "        self.valid = True"
+    def assign(self, other: StackValue) -> None:
+        """Take over the other's elements and nextIndex."""
+        for mine, theirs in zip(self.elements, other.elements, strict=True):
+            mine.assign(theirs)
+        self.next_index = other.next_index
 
+    def copy(self) -> StackValue:
+        """Return an equal stack that shares nothing with this one."""
+        twin = StackValue.__new__(StackValue)
+        twin._kind, twin._shapes = self._kind, self._shapes
+        twin.elements = [element.copy() for element in self.elements]
+        twin.next_index = self.next_index
+        return twin
 
-def new_namespace() -> dict[str, Object]:
-    """Return a namespace that generated classes can live in."""
-    return {"Struct": struct.Struct}
+    def equals(self, other: StackValue) -> bool:
+        """P4's `==`: all elements are equal (8.18)."""
+        return all(a.equals(b) for a, b in zip(self.elements, other.elements, strict=True))
+
+    def is_valid(self) -> bool:
+        """Whether any element is valid."""
+        return any(element.is_valid() for element in self.elements)
+
+    def headers(self) -> Iterator[HeaderValue]:
+        """Return the headers in it, in order."""
+        for element in self.elements:
+            yield from element.headers()
+
+    def bits(self) -> BitString:
+        """Return the bits of the valid elements, in order."""
+        number = total = 0
+        for element in self.elements:
+            more, width = element.bits()
+            number = number << width | more
+            total += width
+        return number, total
+
+    def fill(self, number: int) -> None:
+        """Set all elements from bits, and make them valid."""
+        width = bit_width(self._kind.element)
+        for element in reversed(self.elements):
+            element.fill(number & mask_of(width))
+            number >>= width
+
+    def leaves(self) -> Iterator[int]:
+        """Return the bits of all scalar fields, one number each, in order."""
+        for element in self.elements:
+            yield from element.leaves()

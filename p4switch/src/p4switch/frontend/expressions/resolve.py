@@ -269,6 +269,10 @@ def folded_annotations(
     if not found:
         return ()
     for item in found:
+        if item.structured and sum(other.name == item.name for other in found) > 1:
+            raise compiler.error(
+                item.position, f"'@{item.name}[...]' must be the only annotation of that name here"
+            )
         if item.name == "name" and not (
             len(item.arguments) == 1
             and isinstance(_argument(compiler, item.arguments[0], names), str)

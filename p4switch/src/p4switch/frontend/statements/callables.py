@@ -125,12 +125,6 @@ def action(body: Body, declaration: ast.ActionDeclaration) -> scope.ActionEntity
     compiler, unit = body.compiler, body.unit
     annotations = resolve.folded_annotations(compiler, declaration.annotations, body.scope)
     full_name = unit.qualified(declaration.name, annotations)
-    for other in unit.contents:
-        if isinstance(other, ir.Callable) and other.name == full_name:
-            raise compiler.error(
-                declaration.position,
-                f"two actions go by the name '{full_name}'; tell them apart with '@name'",
-            )
     names = scope.Scope(body.scope)
     inner = Body(compiler, unit, names, "action", unit.qualified(declaration.name))
     kinds = arguments.parameter_types(inner, declaration.parameters, body.scope)

@@ -12,6 +12,7 @@ class TableParser(StatementParser):
     def table(self, annotations: list[ast.Annotation]) -> ast.TableDeclaration:
         """Parse `table name { properties }`."""
         position = self.position()
+        start = self.index
         self.index += 1
         name = self.name("the name of a table")
         self.expect("{", f" before the properties of table '{name}'")
@@ -19,6 +20,8 @@ class TableParser(StatementParser):
         seen: set[str] = set()
         while not self.take("}"):
             self._property(table, seen)
+        if "actions" not in seen:
+            raise self.error(f"table '{name}' needs a property 'actions'", start)
         self.declare(name, is_type=False)
         return table
 
@@ -35,6 +38,10 @@ class TableParser(StatementParser):
         if name in ("key", "actions") and (annotations or constant):
             word = "annotated" if annotations else "const"
             raise self.error(f"property '{name}' cannot be {word}", index)
+        if name == "default_action" and "actions" not in seen:
+            raise self.error(
+                f"'{name}' of table '{table.name}' must stand after its actions", index
+            )
         match name:
             case "key":
                 table.keys = self._keys()

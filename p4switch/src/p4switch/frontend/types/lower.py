@@ -102,7 +102,8 @@ class Lowering:
 def type_name(kind: types.Type) -> ir.TypeName:
     """Say how a type is named in the source, as P4Info wants it."""
     if isinstance(kind, types.NewType):
-        return ir.TypeName("newtype", kind.name, _translation(kind.annotations))
+        annotations = tuple(kind.annotations)
+        return ir.TypeName("newtype", kind.name, _translation(annotations), annotations)
     if isinstance(kind, types.Enum):
         return ir.TypeName("enum" if kind.underlying is None else "serialisable_enum", kind.name)
     if kind is types.ERROR:

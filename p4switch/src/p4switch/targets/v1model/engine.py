@@ -1,7 +1,8 @@
 """What an executor of a v1model program offers: packets in and out, and its control-plane state.
 
 The P4Runtime server, the STF runner, the simulator and the tests know executors only through
-`Engine`. Two exist: `execute.interpreter.Interpreter` and `execute.native.NativeEngine`.
+`Engine`. Two exist: `backends.reference.interpreter.Interpreter` and
+`backends.native.engine.NativeEngine`.
 The semantics are those of BMv2's docs/simple_switch.md.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from p4switch.ir import ActionChoice, ExternInstance, Program, Table
 
@@ -130,6 +132,8 @@ class EngineOptions:
     frame that goes before them is of no use while it waits for room."""
     seed: int = 0
     """Of `random()`."""
+    externs: Path | None = None
+    """Python file with externs of the program's own; for the interpreter only."""
 
 
 @dataclass(slots=True)

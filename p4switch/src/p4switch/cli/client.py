@@ -1,0 +1,104 @@
+"""A P4Runtime client for the command line: one connection, names in place of ids."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Iterator
+from typing import Any
+
+import grpc
+from finsy.proto import U128, p4i, p4r, p4r_grpc, rpc_status
+
+SECONDS = 10
+"""For each call."""
+
+INSERT, MODIFY, DELETE = p4r.Update.INSERT, p4r.Update.MODIFY, p4r.Update.DELETE
+
+
+class ClientError(Exception):
+    """A request that the switch refused, or a switch that does not answer; says what to do."""
+
+
+class Client:
+    """A connection to a P4Runtime server. Becomes primary when it first writes."""
+
+    def __init__(self, address: str, device_id: int, election_id: int) -> None:
+        """Connect and read the P4Info. Raises ClientError."""
+        self._address = address
+        self._device_id = device_id
+        self._election_id = election_id
+        self._channel = grpc.insecure_channel(address)
+        self._stub = p4r_grpc.P4RuntimeStub(self._channel)
+        self._requests: queue.SimpleQueue[p4r.StreamMessageRequest | None] = queue.SimpleQueue()
+        self._stream: Iterator[p4r.StreamMessageResponse] = iter(())
+        self._primary = False
+        request = p4r.GetForwardingPipelineConfigRequest(device_id=device_id)
+        try:
+            answer = self._stub.GetForwardingPipelineConfig(request, timeout=SECONDS)
+        except grpc.RpcError as error:
+            raise self._error(error) from None
+        self.info: p4i.P4Info = answer.config.p4info
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._requests.put(None)
+        self._channel.close()
+
+    def write(self, kind: p4r.Update.Type.ValueType, **entity: Any) -> None:
+        """Insert, modify or delete an entity. Raises ClientError."""
+        if not self._primary:
+            self._become_primary()
+        request = p4r.WriteRequest(
+            device_id=self._device_id,
+            election_id=U128.encode(self._election_id),
+            updates=[p4r.Update(type=kind, entity=p4r.Entity(**entity))],
+        )
+        try:
+            self._stub.Write(request, timeout=SECONDS)
+        except grpc.RpcError as error:
+            raise self._error(error) from None
+
+    def read(self, **entity: Any) -> Iterator[p4r.Entity]:
+        """Yield what matches an entity. Raises ClientError."""
+        request = p4r.ReadRequest(device_id=self._device_id, entities=[p4r.Entity(**entity)])
+        try:
+            for answer in self._stub.Read(request, timeout=SECONDS):
+                yield from answer.entities
+        except grpc.RpcError as error:
+            raise self._error(error) from None
+
+    def _become_primary(self) -> None:
+        arbitration = p4r.MasterArbitrationUpdate(
+            device_id=self._device_id, election_id=U128.encode(self._election_id)
+        )
+        # Kept: without it gRPC would end the stream, and with it the primary.
+        self._stream = self._stub.StreamChannel(iter(self._requests.get, None))
+        self._requests.put(p4r.StreamMessageRequest(arbitration=arbitration))
+        try:
+            answer = next(self._stream)
+        except grpc.RpcError as error:
+            raise self._error(error) from None
+        if answer.arbitration.status.code:
+            raise ClientError(
+                f"{self._address}: another controller is primary, with election id "
+                f"{U128.decode(answer.arbitration.election_id)}; give a larger --election-id"
+            )
+        self._primary = True
+
+    def _error(self, error: grpc.RpcError) -> ClientError:
+        assert isinstance(error, grpc.Call)
+        if error.code() is grpc.StatusCode.UNAVAILABLE:
+            return ClientError(
+                f"no P4Runtime server answers at {self._address}: is the switch running with "
+                "--grpc-server-addr there?"
+            )
+        messages = [error.details() or ""]
+        for key, value in error.trailing_metadata() or ():
+            if key == "grpc-status-details-bin" and isinstance(value, bytes):
+                parts = []
+                for detail in rpc_status.Status.FromString(value).details:
+                    part = p4r.Error()
+                    if detail.Unpack(part) and part.message:
+                        parts.append(part.message)
+                messages = parts or messages
+        return ClientError(f"{error.code().name}: {'; '.join(messages)}")

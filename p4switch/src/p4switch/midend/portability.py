@@ -1,0 +1,60 @@
+"""What runs here, and is refused by p4c when it compiles for BMv2."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from p4switch import ir
+from p4switch.midend import visit
+from p4switch.midend.call_graph import bodies, reachable
+from p4switch.position import NOWHERE, Position
+
+BMV2_SHIFT_BITS = 8
+"""Widest shift amount (p4c, backends/bmv2/common/lower.h, `maxShiftWidth`)."""
+
+SHIFTS = ("<<", ">>")
+
+
+def bmv2_limits(program: ir.Program) -> Iterator[tuple[Position, str]]:
+    """Yield place and description of each construct beyond what p4c takes for BMv2."""
+    for position, expression in _expressions(program):
+        for kind in wide_shifts(expression):
+            yield (
+                position,
+                f"a shift amount of {kind.width} bits: p4c for BMv2 takes at most "
+                f"{BMV2_SHIFT_BITS}; cast it to bit<{BMV2_SHIFT_BITS}>",
+            )
+
+
+def _expressions(program: ir.Program) -> Iterator[tuple[Position, ir.Expression]]:
+    """Yield the expressions of statements, table keys and selects (at the last place before)."""
+    for function in reachable(program.package.blocks.values()):
+        for body in bodies(function):
+            for statement in visit.statements(body):
+                for expression in visit.operands(statement):
+                    yield statement.position, expression
+        if isinstance(function, ir.Table):
+            for key in function.keys:
+                yield function.position, key.expression
+        elif isinstance(function, ir.Block):
+            for state in function.states.values():
+                if isinstance(state.transition, ir.Select):
+                    place = state.body[-1].position if state.body else NOWHERE
+                    for expression in visit.select_expressions(state.transition):
+                        yield place, expression
+
+
+def wide_shifts(expression: ir.Expression) -> Iterator[ir.Bits]:
+    """Yield the types of shift amounts in an expression that are wider than BMv2's.
+
+    Constants have no more bits than they need here, so one that is written wider, such as `32w31`,
+    which p4c refuses as well, is not found.
+    """
+    stack = [expression]
+    while stack:
+        item = stack.pop()
+        stack.extend(visit.children(item))
+        if isinstance(item, ir.Binary) and item.operator in SHIFTS:
+            kind = item.right.type
+            if isinstance(kind, ir.Bits) and kind.width > BMV2_SHIFT_BITS:
+                yield kind

@@ -1,0 +1,151 @@
+"""Which cases a checkout of p4c has for a v1model switch, and what each must do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from finsy.proto import p4i
+from google.protobuf import text_format
+
+from p4switch.frontend.program import compile_file
+from p4switch.p4runtime.p4info import p4info
+from p4switch.position import P4Error
+from p4switch.stf import StfError, engine_factory, run_stf
+
+NO_MAIN = "the program makes no package called 'main'"
+"""Many programs of the corpus are libraries; that they make no switch is no reason to refuse."""
+
+
+_ERROR = re.compile(r"\berror\b|Error\b")
+"""Of p4c's messages; warnings have neither."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A program, and the file that says what it must do (STF, a P4Info) if there is one."""
+
+    suite: str
+    name: str
+    program: Path
+    expected: Path | None = None
+
+    @property
+    def title(self) -> str:
+        """What known_failures.txt calls it."""
+        return f"{self.suite}/{self.name}"
+
+
+def _for_v1model(program: Path) -> bool:
+    """Whether it includes v1model.p4; not if it is a link to what the checkout lacks."""
+    return program.exists() and "v1model.p4" in program.read_text(errors="replace")
+
+
+def _samples(testdata: Path) -> Iterator[tuple[str, Path]]:
+    """(name, program) of the P4_16 samples, and of the P4_14 ones in p4c's translation."""
+    samples = testdata / "p4_16_samples"
+    for program in sorted(samples.rglob("*.p4")):
+        if _for_v1model(program):
+            yield str(program.relative_to(samples).with_suffix("")), program
+    translated = testdata / "p4_14_samples_outputs"
+    for source in sorted((testdata / "p4_14_samples").glob("*.p4")):
+        program = translated / source.name
+        if _for_v1model(program):
+            yield f"p4_14/{source.stem}", program
+
+
+def _stf(testdata: Path, suite: str) -> Iterator[Case]:
+    for name, program in _samples(testdata):
+        stf = program.with_suffix(".stf")
+        if name.startswith("p4_14/"):
+            stf = testdata / "p4_14_samples" / f"{program.stem}.stf"
+        if stf.exists():
+            yield Case(suite, name, program, stf)
+
+
+def _p4infos(testdata: Path, suite: str) -> Iterator[Case]:
+    for name, program in _samples(testdata):
+        folder = testdata / "p4_16_samples_outputs" / Path(name).parent
+        if name.startswith("p4_14/"):
+            folder = testdata / "p4_14_samples_outputs"
+        golden = folder / f"{program.name}.p4info.txtpb"
+        if golden.exists():
+            yield Case(suite, name, program, golden)
+
+
+def _compiled(testdata: Path, suite: str) -> Iterator[Case]:
+    """Programs that make a switch: those that p4c's tests of BMv2 take, and main in the text."""
+    for name, program in _samples(testdata):
+        if "V1Switch" in program.read_text(errors="replace"):
+            yield Case(suite, name, program)
+
+
+def _refused(testdata: Path, suite: str) -> Iterator[Case]:
+    """Those that p4c's front end refuses; of some it only warns, or stops in a back end."""
+    for program in sorted((testdata / "p4_16_errors").glob("*.p4")):
+        said = testdata / "p4_16_errors_outputs" / f"{program.name}-stderr"
+        if said.exists() and _ERROR.search(said.read_text(errors="replace")):
+            yield Case(suite, program.stem, program)
+
+
+SUITES: dict[str, tuple[str, Callable[[Path, str], Iterator[Case]]]] = {
+    "stf-interpreter": ("packet tests (STF) on the interpreter", _stf),
+    "stf-native": ("packet tests (STF) on the native executor", _stf),
+    "p4info": ("P4Info identical to p4c's", _p4infos),
+    "compile": ("v1model programs that must compile", _compiled),
+    "refuse": ("programs that must be refused", _refused),
+}
+"""Suite: (what it is, its cases in a testdata folder)."""
+
+
+def cases(checkout: Path, suite: str) -> list[Case]:
+    """All cases of a suite; raises FileNotFoundError if the checkout has none."""
+    found = list(SUITES[suite][1](checkout / "testdata", suite))
+    if not found:
+        raise FileNotFoundError(
+            f"{checkout}: no case of suite {suite}: expected a checkout of p4lang/p4c, whole"
+        )
+    return found
+
+
+def run(case: Case) -> list[str]:
+    """Return what is wrong with a case; P4Error and StfError are, other exceptions are raised."""
+    try:
+        return _run(case)
+    except (P4Error, StfError) as error:
+        return [f"{type(error).__name__}: {error}"]
+
+
+def _run(case: Case) -> list[str]:
+    if case.suite == "refuse":
+        return _accepted(case.program)
+    program = compile_file(case.program)
+    if case.suite == "compile":
+        return []
+    assert case.expected is not None
+    if case.suite == "p4info":
+        golden = text_format.Parse(case.expected.read_text(), p4i.P4Info())
+        return _first_difference(golden, p4info(program))
+    executor = case.suite.removeprefix("stf-")
+    return run_stf(engine_factory(executor), program, case.expected)
+
+
+def _accepted(path: Path) -> list[str]:
+    try:
+        compile_file(path)
+    except P4Error as error:
+        if NO_MAIN not in str(error):
+            return []
+    return ["it is accepted"]
+
+
+def _first_difference(golden: p4i.P4Info, ours: p4i.P4Info) -> list[str]:
+    if golden == ours:
+        return []
+    theirs, mine = str(golden).splitlines(), str(ours).splitlines()
+    for number, (want, have) in enumerate(zip(theirs, mine, strict=False), 1):
+        if want != have:
+            return [f"line {number} is {have.strip()!r}, p4c has {want.strip()!r}"]
+    return [f"{len(mine)} lines, p4c has {len(theirs)}"]

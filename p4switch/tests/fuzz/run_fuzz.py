@@ -1,0 +1,81 @@
+# ruff: noqa: T201 - a script that reports on its standard output
+"""Compare executors on generated programs: `python -m tests.fuzz.run_fuzz --minutes 10`.
+
+Each seed is a program and its packets. Two processes run side by side: one compares the
+interpreter with native code and, where p4c and simple_switch_grpc are installed, with BMv2; the
+other one with native code under ASan and UBSan. A difference is written to out/fuzz/SEED/ and ends
+the run with status 1; `--seed N` does one seed again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from tests.fuzz.differential import Options, compare
+from tests.fuzz.programs import frames_of, program_of
+from tests.support.sanitizers import address_sanitizer, sanitized_environment
+
+OUT = Path("out/fuzz")
+
+
+def work(first: int, step: int, minutes: float, options: Options) -> int:
+    """Do seeds first, first + step, ... until the time is over; the status."""
+    end = time.monotonic() + minutes * 60
+    seed, packets = first, 0
+    label = "sanitized" if options.sanitize else "BMv2" if options.bmv2 else "native"
+    while time.monotonic() < end or seed == first:
+        difference = compare(seed, options)
+        if difference is not None:
+            folder = OUT / str(seed)
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "program.p4").write_text(program_of(seed))
+            frames = "\n".join(f.hex() for f in frames_of(seed, options.frames))
+            (folder / "frames.txt").write_text(frames + "\n")
+            (folder / "difference.txt").write_text(difference + "\n")
+            print(f"seed {seed} ({label}): {difference}\nwritten to {folder}", flush=True)
+            return 1
+        packets += options.frames
+        seed += step
+    count = (seed - first) // step
+    print(f"{label}: {count} programs, {packets} packets, no difference", flush=True)
+    return 0
+
+
+def main() -> int:
+    """Run the processes and return the worst status."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--minutes", type=float, default=1.0)
+    parser.add_argument("--seed", type=int, help="do this seed and no other")
+    parser.add_argument("--first", type=int, help="first seed; default: by the clock")
+    parser.add_argument("--frames", type=int, default=3000, help="packets of each program")
+    parser.add_argument("--sanitize", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    bmv2 = all(shutil.which(command) for command in ("p4c", "simple_switch_grpc"))
+    chosen = Options(options.frames, options.sanitize, bmv2 and not options.sanitize)
+    if options.sanitize:
+        return work(options.first, 2, options.minutes, chosen)
+    if options.seed is not None:
+        return work(options.seed, 1, 0, chosen)
+    first = int(time.time()) * 1000 if options.first is None else options.first
+    print(f"first seed {first}, {'with' if bmv2 else 'without'} BMv2", flush=True)
+    library = address_sanitizer()
+    other = None
+    if library is None:
+        print("no address sanitizer: native code runs without", flush=True)
+    else:
+        command = [sys.executable, "-m", "tests.fuzz.run_fuzz", "--sanitize", "--minutes"]
+        command += [str(options.minutes), "--first", str(first + 1), "--frames"]
+        other = subprocess.Popen(
+            [*command, str(options.frames)], env=sanitized_environment(library)
+        )
+    status = work(first, 2, options.minutes, chosen)
+    return max(status, other.wait() if other is not None else 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

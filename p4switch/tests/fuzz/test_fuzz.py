@@ -1,0 +1,49 @@
+"""The fuzzer: its programs are legal and differ, and it finds a fault that is put in."""
+
+from __future__ import annotations
+
+import operator
+
+import pytest
+
+from p4switch.backends.reference import operators
+from p4switch.frontend.program import compile_program
+from p4switch.frontend.syntax.parser import parse_text
+from tests.fuzz.differential import Options, compare, program_outputs
+from tests.fuzz.programs import frames_of, program_of
+
+SEEDS = range(100, 140)
+
+
+def test_programs_are_legal_and_the_same_for_a_seed() -> None:
+    texts = [program_of(seed) for seed in SEEDS]
+    assert len(set(texts)) == len(texts)
+    assert texts == [program_of(seed) for seed in SEEDS]
+    for seed, text in zip(SEEDS, texts, strict=True):
+        compile_program(parse_text(text, f"seed{seed}.p4"))
+
+
+def test_packets_leave_and_are_changed() -> None:
+    from p4switch.backends.reference.interpreter import Interpreter
+
+    changed = 0
+    for seed in SEEDS[:10]:
+        frames = frames_of(seed, 40)
+        engine = Interpreter(compile_program(parse_text(program_of(seed))))
+        sent = [frame for out in program_outputs(engine, frames).values() for frame in out]
+        changed += sum(frame not in frames for frame in sent)
+    assert changed > 100
+
+
+@pytest.mark.slow
+def test_executors_agree() -> None:
+    for seed in SEEDS[:3]:
+        assert compare(seed, Options(frames=60)) is None
+
+
+@pytest.mark.slow
+def test_a_fault_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    for sign, wrong in (("+", operator.sub), ("-", operator.add), ("*", operator.add)):
+        monkeypatch.setitem(operators.WRAPPING, sign, wrong)
+    found = [compare(seed, Options(frames=60)) for seed in SEEDS[:10]]
+    assert any(text is not None and text.startswith("batch") for text in found)
