@@ -86,14 +86,23 @@ class HopsumWork(dist.Work):
         self._error: HopsumError | None = None
         self._tensors = tensors
         self._timeout = timeout
-        self._future: Any = torch.futures.Future()
+        self._future: Any = None
+        self._lock = threading.Lock()
 
     def ended(self, error: HopsumError | None) -> None:
         """Take in the end of one of the calls."""
         self._error = self._error or error
         if next(self._left) > 0:
             return
-        self._over.set()
+        with self._lock:
+            self._over.set()
+            if self._future is None:
+                return
+        # Callbacks of a future may wait for calls that end later (PowerSGD's do): not in the thread
+        # that hears of these.
+        threading.Thread(target=self._complete, name="hopsum future", daemon=True).start()
+
+    def _complete(self) -> None:
         if self._error is not None:
             self._future.set_exception(self._error)
         else:
@@ -130,7 +139,12 @@ class HopsumWork(dist.Work):
 
     def get_future(self) -> Any:
         """Return the same as a torch future of the tensors."""
-        return self._future
+        with self._lock:
+            if self._future is None:
+                self._future = torch.futures.Future()
+                if self._over.is_set():
+                    self._complete()
+            return self._future
 
 
 class HopsumGroup(dist.ProcessGroup):
