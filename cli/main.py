@@ -30,6 +30,10 @@ COMMANDS = {
         "cli.run_commands:demo",
         "Train on digits with in-network sums, and compare with a parameter server and a ring.",
     ),
+    "torchrun": Command(
+        "cli.torchrun_command:app",
+        "Train with PyTorch on a cluster that is brought up in Mininet for it (root).",
+    ),
     "plan": Command(
         "cli.plan_command:plan",
         "Plan a job: trees, rates and their bound, what each switch does, bytes on each link.",
