@@ -94,8 +94,10 @@ class Agents:
                         size = message["elements"] * dtype.itemsize
                         tensor = memories[message["memory"]][:size].view(dtype)
                     with self._changed:
-                        self._calls[host].append((message, tensor))
-                        self._go_on()
+                        # One that has failed before it attended says goodbye too.
+                        if self._attending.get(host) is connected:
+                            self._calls[host].append((message, tensor))
+                            self._go_on()
         connected.close()
         with self._changed:
             if self._attending.get(host) is connected:
@@ -111,7 +113,7 @@ class Agents:
 
     def _go_on(self) -> None:
         """Sum the calls that all hosts have made."""
-        while len(self._calls) == len(self._workers) and all(self._calls.values()):
+        while self._workers and all(self._calls.get(host) for host in self._workers):
             calls = {host: self._calls[host].popleft() for host in self._workers}
             wanted = {
                 host: (message["kind"], message.get("type"), message.get("elements"))
