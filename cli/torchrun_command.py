@@ -17,11 +17,7 @@ from cli.command_options import (
 from cli.experiment.description import Engine
 from network.units import format_bytes
 
-app = typer.Typer(rich_markup_mode=None, add_completion=False, pretty_exceptions_enable=False)
 
-
-# What stands behind the script is the script's, with dashes too.
-@app.command(context_settings={"allow_interspersed_args": False})
 def torchrun(
     command: Annotated[
         list[str], typer.Argument(metavar="SCRIPT [ARGS]...", help="A training, and its options.")
@@ -44,7 +40,6 @@ def torchrun(
     from cli.experiment.prepare import prepare
     from cli.experiment.training import check_script, train
 
-    check_script(command)
     prepared = prepare(
         Experiment(
             topology=topology,
@@ -58,6 +53,7 @@ def torchrun(
             rounds=1,
         )
     )
+    check_script(command)
     trained = train(prepared, command, lambda text: typer.echo(text, nl=False))
     if as_json:
         print_json(asdict(trained))

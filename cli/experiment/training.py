@@ -8,11 +8,13 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
+from cli.experiment.description import ExperimentError
 from cli.experiment.emulated import with_cluster
 from cli.experiment.prepare import Prepared
-from cli.experiment.result import DirectedLink, RunFailed
+from cli.experiment.result import DirectedLink
 from cli.experiment.session import Running, wait_for_agents
 from controller.jobs.job import Job
 from controller.jobs.job_state import JobState
@@ -165,10 +167,13 @@ def _log(rank: int) -> Path:
 
 
 def check_script(command: Sequence[str]) -> None:
-    """Raise RunFailed if there is no such script, or no torch to run it with."""
-    from importlib.util import find_spec
-
+    """Raise ExperimentError if there is no such script, or no torch to run it with."""
     if find_spec("torch") is None:
-        raise RunFailed("torchrun: PyTorch is not installed here; pip install 'hopsum[torch]'")
-    if not Path(command[0]).is_file():
-        raise RunFailed(f"torchrun: {command[0]}: no such file; expected a Python script")
+        raise ExperimentError("torchrun: PyTorch is not installed; pip install 'hopsum[torch]'")
+    try:
+        with Path(command[0]).open("rb"):
+            pass
+    except OSError as error:
+        raise ExperimentError(
+            f"torchrun: {command[0]:.200}: {error.strerror}; expected a Python script"
+        ) from None

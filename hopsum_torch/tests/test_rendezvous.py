@@ -12,7 +12,7 @@ pytest.importorskip("torch", reason="hopsum_torch needs torch")
 
 from tests.support.agents import Agents
 
-from hopsum_torch.agent import Agent, connect  # noqa: E402
+from hopsum_torch.agent import Agent, connect
 from hopsum_torch.errors import HopsumError, NoAgreement
 from hopsum_torch.rendezvous import Told, hosts_of, meet
 

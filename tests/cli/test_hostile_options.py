@@ -58,6 +58,7 @@ BASES: dict[str, list[str]] = {
     "hopsum slots": ["s1", *NOWHERE],
     "hopsum why-stuck": ["1", *NOWHERE],
     "hopsum shell": ["s1", *NOWHERE],
+    "hopsum torchrun": ["train.py"],
     "hopsum-agent serve": [
         *("--controller", "unix:/nowhere/controller", "--host", "h1", "--interface", "nonesuch"),
     ],
