@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,6 +22,7 @@ pytestmark = pytest.mark.network
 
 pytest.importorskip("torch", reason="torch is an extra: pip install hopsum[torch]")
 
+OPERATIONS = ROOT / "hopsum_torch/tests/support/operations.py"
 EXAMPLE = ROOT / "examples/ddp_cnn/train.py"
 WORKERS = ("h1", "h2")
 
@@ -74,24 +76,79 @@ def ranks(cluster: Running, script: Path) -> list[subprocess.Popen[str]]:
     ]
 
 
+def run(folder: Path, command: list[str]) -> str:
+    """What a command that must end well prints on standard output."""
+    ended = subprocess.run(
+        command,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "XDG_RUNTIME_DIR": str(folder)},
+    )
+    assert ended.returncode == 0, ended.stdout[-3000:] + ended.stderr[-3000:]
+    return ended.stdout
+
+
+def with_gloo(ranks: int) -> list[str]:
+    """The command before a script, for gloo on this machine."""
+    torchrun = str(HOPSUM.with_name("torchrun"))
+    return [torchrun, "--standalone", "--nproc-per-node", str(ranks)]
+
+
+def in_switches(ranks: int) -> list[str]:
+    """The command before a script, for a cluster of its own."""
+    topology = f"star:{ranks + 1}"
+    return [str(HOPSUM), "torchrun", "--topology", topology, "--workers", str(ranks), "--json"]
+
+
 def test_the_example_trains_as_with_gloo(tmp_path: Path) -> None:
     options = [str(EXAMPLE), "--epochs", "3"]
-    torchrun = str(HOPSUM.with_name("torchrun"))
-    alone = [torchrun, "--standalone", "--nproc-per-node", "2", *options, "--backend", "gloo"]
-    command = [str(HOPSUM), "torchrun", "--topology", "star:3", "--workers", "2", "--json"]
-    found = []
-    for each in (alone, [*command, *options]):
-        ended = subprocess.run(
-            each, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=PATIENCE,
-            env={**os.environ, "OMP_NUM_THREADS": "1", "XDG_RUNTIME_DIR": str(tmp_path)},
-        )  # fmt: skip
-        assert ended.returncode == 0, ended.stdout[-3000:] + ended.stderr[-3000:]
-        found.append(ended.stdout)
-    losses = [re.findall(r"loss (\S+),", text) for text in found]
+    alone = run(tmp_path, [*with_gloo(2), *options, "--backend", "gloo"])
+    together = run(tmp_path, [*in_switches(2), *options])
+    losses = [re.findall(r"loss (\S+),", text) for text in (alone, together)]
     assert len(losses[0]) == len(losses[1]) == 3
     assert float(losses[1][-1]) == pytest.approx(float(losses[0][-1]), rel=0.01)
-    measured = json.loads(found[1][found[1].index("\n{") :])
+    measured = json.loads(together[together.index("\n{") :])
     assert measured["errors"] == []
     assert 0 < measured["summing"] < measured["seconds"]
     # 45 steps of 85,000 parameters.
     assert 45 * 4 * 85_000 < measured["in_switches"] <= measured["sent"]
+
+
+@pytest.mark.slow
+def test_every_operation_gives_gloos_values(tmp_path: Path) -> None:
+    """Those of hopsum_torch's own tests, on three hosts."""
+    import torch
+
+    for command, backend in ((with_gloo(3), "gloo"), (in_switches(3), "hopsum")):
+        run(tmp_path, [*command, str(OPERATIONS), backend, str(tmp_path / backend)])
+    for rank in range(3):
+        expected, found = (
+            torch.load(tmp_path / f"{backend}.{rank}", weights_only=False)
+            for backend in ("gloo", "hopsum")
+        )
+        for results in (expected, found):
+            del results["modules"]
+        assert len(expected) >= 36
+        for name, values in expected.items():
+            assert not isinstance(values, str), values
+            # float16 and bfloat16 are rounded more often by gloo.
+            half = "16" in name or name == "avg"
+            tolerance = 5e-2 if half else 1e-4
+            _compare(name, found[name], values, tolerance)
+
+
+def _compare(name: str, found: Any, expected: Any, tolerance: float) -> None:
+    """They are alike, however nested."""
+    assert type(found) is type(expected), (name, found)
+    if isinstance(expected, list | tuple):
+        for one, other in zip(found, expected, strict=True):
+            _compare(name, one, other, tolerance)
+    elif hasattr(expected, "dtype"):
+        assert found.dtype == expected.dtype, name
+        assert found.shape == expected.shape, name
+        assert found.allclose(expected, rtol=tolerance, atol=tolerance), name
+    else:
+        assert found == expected, name

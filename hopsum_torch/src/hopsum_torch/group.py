@@ -159,11 +159,9 @@ class HopsumGroup(dist.ProcessGroup):
         self._default_timeout = timeout
         self._numbers = itertools.count()
         # A method that is not overridden dispatches to the backend of the tensor's device.
-        kind = dist.ProcessGroup.BackendType.GLOO
-        self._set_default_backend(kind)
-        self._register_backend(torch.device("cpu"), kind, gloo)
-        if torch.cuda.is_available():
-            self._register_backend(torch.device("cuda"), kind, gloo)
+        _set_backend(self, gloo)
+        self._plain = dist.ProcessGroup(rank, size)
+        _set_backend(self._plain, gloo)
         if agent is not None:
             # A script may end without destroying its groups; its job ends well all the same.
             atexit.register(_close, weakref.ref(self))
@@ -257,6 +255,51 @@ def _sum(
 
     dtype = np.dtype(np.float32 if summed == torch.float32 else np.int32)
     agent.sum(what, source.numel(), dtype, fill, drain, then)
+
+
+def _set_backend(group: Any, gloo: Any) -> None:
+    kind = dist.ProcessGroup.BackendType.GLOO
+    group._set_default_backend(kind)
+    group._register_backend(torch.device("cpu"), kind, gloo)
+    if torch.cuda.is_available():
+        group._register_backend(torch.device("cuda"), kind, gloo)
+
+
+GIL_HELD = (
+    "all_gather_single_coalesced",
+    "all_to_all_single",
+    "allgather",
+    "allgather_into_tensor_coalesced",
+    "alltoall_base",
+    "broadcast",
+    "recv",
+    "reduce_scatter",
+    "reduce_scatter_single_coalesced",
+    "reduce_scatter_tensor_coalesced",
+    "send",
+)
+"""Methods that a subclass written in Python may not inherit.
+
+PyProcessGroup.hpp (WORK_OVERRIDE) looks for an override with the GIL held, and finding none calls
+the base class without letting go of it. A thread of gloo that gives back a tensor then waits for
+the GIL with gloo's queue locked, which the base class waits for: both hang.
+"""
+
+
+def _through_plain(name: str) -> Callable[..., Any]:
+    """Return a method that calls the same of a group that is not a Python subclass."""
+
+    def method(self: HopsumGroup, *arguments: Any, **options: Any) -> Any:
+        return getattr(self._plain, name)(*arguments, **options)
+
+    method.__name__ = name
+    return method
+
+
+for _name in GIL_HELD:
+    # torch before 2.13 has fewer.
+    if hasattr(dist.ProcessGroup, _name):
+        setattr(HopsumGroup, _name, _through_plain(_name))
 
 
 def create(options: Any) -> HopsumGroup:

@@ -6,6 +6,8 @@ dict of the operations' values by name, or the text of what they raised.
 
 from __future__ import annotations
 
+import faulthandler
+import os
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -19,6 +21,8 @@ from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 
 OPERATIONS: dict[str, Callable[[int, int], Any]] = {}
+SECONDS = float(os.environ.get("HOPSUM_TEST_SECONDS", "300"))
+"""That an operation may take."""
 TYPES = ("float32", "float64", "float16", "bfloat16", "int8", "uint8", "int32", "int64")
 OPS = ("MAX", "MIN", "BAND", "BOR", "BXOR", "PRODUCT")
 
@@ -326,10 +330,13 @@ def main() -> None:
     rank, size = dist.get_rank(), dist.get_world_size()
     found = {}
     for name, act in OPERATIONS.items():
+        # One that hangs says where.
+        faulthandler.dump_traceback_later(SECONDS, exit=True)
         try:
             found[name] = act(rank, size)
         except Exception as error:  # noqa: BLE001 - the test compares it
             found[name] = f"{type(error).__name__}: {error}"
+    faulthandler.cancel_dump_traceback_later()
     # In somebody else's process: no module of hopsum's has a place here.
     found["modules"] = sorted({name.partition(".")[0] for name in sys.modules})
     torch.save(found, f"{results}.{rank}")
