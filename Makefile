@@ -18,13 +18,13 @@ help:  ## print this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' Makefile
 
 # A run of pytest for each distribution: hopsum's tests, p4switch's, and hopsum_torch's where torch
-# is installed. One may have none that match TEST, or `-m` (pytest's status 5).
+# is installed. One may have none that match TEST (pytest's status 5).
 PYTEST = $(BIN)/python -m pytest --dist loadgroup --no-loadscope-reorder $(if $(TEST),-k '$(TEST)')
 define pytest
 $(PYTEST) $(1) || $(if $(TEST),test $$? -eq 5,exit $$?)
 $(PYTEST) $(1) -c p4switch/pyproject.toml p4switch/tests || $(if $(TEST),test $$? -eq 5,exit $$?)
 if $(BIN)/python -c 'import torch' 2>/dev/null; then \
-	$(PYTEST) $(1) -c hopsum_torch/pyproject.toml hopsum_torch/tests || test $$? -eq 5; \
+	$(PYTEST) $(1) -c hopsum_torch/pyproject.toml hopsum_torch/tests || $(if $(TEST),test $$? -eq 5,exit $$?); \
 else echo 'hopsum_torch: skipped, torch is not installed (pip install "hopsum[torch]")'; fi
 endef
 

@@ -15,6 +15,7 @@ from tests.support.ranks import PATIENCE, SUPPORT, start  # noqa: E402
 from hopsum_torch.group import _fault, in_switches  # noqa: E402
 
 
+@pytest.mark.slow
 def test_errors_stay_with_their_calls_until_a_rank_is_gone() -> None:
     agents = Agents(3)
     processes = start(list(agents.names.values()), SUPPORT / "failing.py")

@@ -13,7 +13,9 @@ from tests.support.agents import Agents  # noqa: E402
 from tests.support.operations import OPERATIONS  # noqa: E402
 from tests.support.ranks import SUPPORT, run  # noqa: E402
 
-SIZES = [2, 3, pytest.param(8, marks=pytest.mark.slow)]
+pytestmark = pytest.mark.slow
+
+SIZES = [2, 3, 8]
 HALF = {torch.float16: 1e-2, torch.bfloat16: 5e-2}
 """gloo rounds to these after every addition, the switches' sums once."""
 
