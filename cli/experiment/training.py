@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import subprocess
 import sys
 import time
@@ -24,6 +25,8 @@ from network.model import Network
 
 MASTER_PORT = 29500
 POLL_SECONDS = 0.1
+END_SECONDS = 35.0
+"""torchrun gives a rank 30 s to end."""
 LOGS = Path("logs")
 
 Show = Callable[[str], None]
@@ -89,6 +92,20 @@ async def _ranks(
         # Its own log: the host's has what the agent says.
         shell = ["sh", "-c", 'exec "$@" >"$0" 2>&1', str(log)]
         processes.append(emulation.popen(host, [*shell, "env", "OMP_NUM_THREADS=1", *torchrun]))
+    try:
+        return await _follow(processes, show)
+    finally:
+        # torchrun ends its rank when it is asked to; one that is killed would leave it.
+        for process in processes:
+            if process.poll() is None:
+                process.terminate()
+        for process in processes:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(END_SECONDS)
+
+
+async def _follow(processes: Sequence[subprocess.Popen[bytes]], show: Show) -> list[int]:
+    """Show what rank 0 prints until all have ended; their exit codes, by rank."""
     shown = 0
     while True:
         ended = all(process.poll() is not None for process in processes)
