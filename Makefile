@@ -19,23 +19,27 @@ unexport PYTHONDONTWRITEBYTECODE
 help:  ## print this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' Makefile
 
-# hopsum's tests, then p4switch's: two distributions, two runs. One may have none that match TEST
-# (pytest's status 5).
+# A run of pytest for each distribution: hopsum's tests, p4switch's, and hopsum_torch's where torch
+# is installed. One may have none that match TEST (pytest's status 5).
 PYTEST = $(BIN)/python -m pytest --dist loadgroup --no-loadscope-reorder $(if $(TEST),-k '$(TEST)')
 define pytest
 $(PYTEST) $(1) || $(if $(TEST),test $$? -eq 5,exit $$?)
 $(PYTEST) $(1) -c p4switch/pyproject.toml p4switch/tests || $(if $(TEST),test $$? -eq 5,exit $$?)
+if $(BIN)/python -c 'import torch' 2>/dev/null; then \
+	$(PYTEST) $(1) -c hopsum_torch/pyproject.toml hopsum_torch/tests || $(if $(TEST),test $$? -eq 5,exit $$?); \
+else echo 'hopsum_torch: skipped, torch is not installed (pip install "hopsum[torch]")'; fi
 endef
 
 setup: $(READY) system  ## virtual environment, locked dependencies, Mininet where possible
 
-$(READY): requirements.lock pyproject.toml p4switch/pyproject.toml protocol/hopsum.proto
+$(READY): requirements.lock pyproject.toml p4switch/pyproject.toml hopsum_torch/pyproject.toml protocol/hopsum.proto
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "hopsum needs Python 3.11 or newer; set PYTHON=")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { \
 		echo "cannot make a virtual environment; on Debian: apt-get install python3-venv"; exit 1; }
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e ./p4switch
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e ./hopsum_torch
 	$(BIN)/python -m protocol.generate
 	@touch $(READY)
 

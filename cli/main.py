@@ -15,10 +15,14 @@ from protocol.errors import InputError
 
 
 class Command(NamedTuple):
-    """Where a subcommand is (`module:function`, or `module:app` of a group), and its help."""
+    """Where a subcommand is (`module:function`, or `module:app` of a group), and its help.
+
+    `passes_on`: what stands behind its first argument is for another program, options too.
+    """
 
     target: str
     help: str
+    passes_on: bool = False
 
 
 COMMANDS = {
@@ -29,6 +33,11 @@ COMMANDS = {
     "demo": Command(
         "cli.run_commands:demo",
         "Train on digits with in-network sums, and compare with a parameter server and a ring.",
+    ),
+    "torchrun": Command(
+        "cli.torchrun_command:torchrun",
+        "Train with PyTorch on a cluster that is brought up in Mininet for it (root).",
+        passes_on=True,
     ),
     "plan": Command(
         "cli.plan_command:plan",
@@ -113,6 +122,7 @@ class _Deferred(TyperCommand):
     """A subcommand that is imported when it runs, or when its own help is asked for."""
 
     target = ""
+    passes_on = False
 
     def make_context(self, info_name: str | None, args: list[str], *rest: Any, **extra: Any) -> Any:
         module, _, name = self.target.partition(":")
@@ -121,7 +131,8 @@ class _Deferred(TyperCommand):
             app = typer.Typer(
                 rich_markup_mode=None, add_completion=False, pretty_exceptions_enable=False
             )
-            app.command(self.name)(found)
+            settings = {"allow_interspersed_args": not self.passes_on}
+            app.command(self.name, context_settings=settings)(found)
             found = app
         command = typer.main.get_command(found)
         return command.make_context(info_name, args, *rest, **extra)
@@ -138,7 +149,7 @@ class _Commands(TyperGroup):
         if entry is None:
             return None
         command = _Deferred(cmd_name, help=entry.help)
-        command.target = entry.target
+        command.target, command.passes_on = entry.target, entry.passes_on
         return command
 
 

@@ -53,6 +53,13 @@ def serve(
         Path | None, typer.Option(help="This agent's certificate, where the controller asks.")
     ] = None,
     tls_key: Annotated[Path | None, typer.Option(help="The key of that certificate.")] = None,
+    processes: Annotated[
+        str,
+        typer.Option(
+            "--socket",
+            help="Where processes of this host hand in tensors: a path, or @NAME (abstract).",
+        ),
+    ] = "@hopsum-agent",
     metrics: Annotated[
         str | None, typer.Option(help="Serve metrics for Prometheus here: HOST:PORT.")
     ] = None,
@@ -75,7 +82,7 @@ def serve(
     try:
         client = NodeClient(controller, host, tls)
         port = _open_port(interface, packet_io)
-        server = NodeServer(client, port, counters_of(interface), stop, tls)
+        server = NodeServer(client, port, counters_of(interface), stop, tls, processes)
         with contextlib.ExitStack() as stack:
             if metrics is not None:
                 from host_agent.node.metrics import served_metrics

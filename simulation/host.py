@@ -208,7 +208,7 @@ class VirtualHost:
         made = self._coordinations[job] = VirtualCoordination(self, group, rank, reduction)
         return made
 
-    def process_tensors(self, job: int, workers: int) -> Handover:
+    def process_tensors(self, job: int) -> Handover:
         """There are no processes but agents."""
         raise TaskError(f"job {job}: tensors of processes: expected Mininet, or real hosts")
 

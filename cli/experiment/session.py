@@ -85,7 +85,7 @@ async def run_job(
 
 async def _run_job(running: Running, prepared: Prepared, progress: Progress) -> Measured:
     cluster, limit = running.cluster, prepared.experiment.limit
-    await _attached(running, prepared.hosts)
+    await wait_for_agents(running, prepared.hosts)
     before = running.link_bytes()
     job = await cluster.submit(prepared.job)
     try:
@@ -108,7 +108,7 @@ async def _run_job(running: Running, prepared: Prepared, progress: Progress) -> 
     )
 
 
-async def _attached(running: Running, hosts: Sequence[str]) -> None:
+async def wait_for_agents(running: Running, hosts: Sequence[str]) -> None:
     """Wait for the agents of hosts. Raises RunFailed."""
     try:
         async with asyncio.timeout(ATTACH_SECONDS):

@@ -1,118 +1,391 @@
-"""What a process and the agent of its host say to each other: tensors in, sums out.
-
-Over a Unix stream socket with an abstract name, so that only processes in the host's own network
-namespace reach it. Any user can take that name first, so the process looks who listens: its user
-or root. The agent says how many workers the job has. Then the process sends a head (what, elements)
-and the tensor's bytes, the agent a head (ANSWER, elements) and the sum's bytes, and so on until the
-process says GOODBYE. Instead of a sum there may be a reason (REFUSAL, bytes of text). Heads are
-big-endian, tensors as they lie in memory: both ends are one machine.
-"""
+"""The socket at which processes of this host hand in tensors (docs/agent-socket.md)."""
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import json
+import logging
+import mmap
 import os
+import select
 import socket
-import struct
-import time
+import stat
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.errors import OperationError
+from protocol.errors import HopsumError, OperationError
 
-HEAD = struct.Struct(">BQ")
-WORKERS = struct.Struct(">I")
-GOODBYE, ANSWER, REFUSAL = 0, 1, 2
-TYPES = {3: np.dtype(np.float32), 4: np.dtype(np.int32)}
-"""What a tensor's head says its elements are."""
-CODES = {kind: code for code, kind in TYPES.items()}
-RETRY_SECONDS = 0.1
-_CREDENTIALS = struct.Struct("iII")
-"""What SO_PEERCRED gives: process, user, group (unix(7))."""
+LOGGER = logging.getLogger("hopsum-agent")
 
+NAME = "@hopsum-agent"
+"""Where a host's agent listens unless told otherwise; `@`: in the abstract namespace."""
+VERSION = 1
+MESSAGE_BYTES = 1 << 17
+TYPES = {"float32": np.dtype(np.float32), "int32": np.dtype(np.int32)}
+FAULTS = ("nan", "inf", "-inf")
+"""What can be wrong with an element."""
+MOST_MEMORIES = 4096
+"""Of one process: each takes a descriptor and a mapping of the agent."""
 
-class SumRefused(OperationError):
-    """There is no sum, or no agent that would make one; the message says why."""
+FULL_SECONDS = 1.0
+"""The agent waits for a process that does not read; hundreds of messages fit in between."""
 
-
-def socket_name(host: str, job: int) -> str:
-    """Where the agent of a host takes tensors for a job; the first byte makes it abstract."""
-    return f"\0hopsum/{host}/{job}"
-
-
-def receive(sock: socket.socket, size: int) -> bytearray:
-    """Exactly so many bytes; EOFError if the other end is gone before."""
-    data = bytearray(size)
-    rest = memoryview(data)
-    while rest:
-        count = sock.recv_into(rest)
-        if not count:
-            raise EOFError
-        rest = rest[count:]
-    return data
+Message = dict[str, Any]
+Submit = Callable[[str, Sequence[str]], int]
+"""Hands in a job of a name, of processes on hosts, and returns its number. Raises HopsumError."""
 
 
-class AgentSocket:
-    """A process's end: `host` is its host's name in the network, `job` the number of its job.
+class ProcessGone(OperationError):
+    """The process ended without a word, or says what cannot be; names host and job."""
 
-    `workers`: how many the job has. Raises SumRefused if no agent takes tensors of that job here
-    within `timeout` seconds.
+
+class SocketTaken(OperationError):
+    """The agent cannot listen where it is to."""
+
+
+class _Refused(Exception):
+    """What a process says cannot be; the message is for it."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Request:
+    """A call of a process. `kind`: sum, barrier, leave.
+
+    `tensor`: in memory that the process shares, float32 or int32, flat; its sum goes to the same
+    place. `magnitude`: no int32 element is further from 0. `fault`: what is wrong with an element,
+    one of FAULTS, and its index.
     """
 
-    def __init__(self, host: str, job: int, timeout: float) -> None:
-        self._what = f"job {job} on host {host}"
-        deadline = time.monotonic() + timeout
-        self._sock = socket.socket(socket.AF_UNIX)
-        while True:
+    kind: str
+    call: int = -1
+    tensor: NDArray[Any] | None = None
+    magnitude: int = 0
+    fault: tuple[str, int] | None = None
+
+
+class ProcessSocket:
+    """Listens at `name` for the processes of `host`, which `submit` and attend jobs.
+
+    It never waits: `turn` is called when a descriptor that it had watched is readable. `wake`, from
+    any thread, when there is something for `Attendance.take`. Raises SocketTaken.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        name: str,
+        submit: Submit,
+        watch: Callable[[int], None],
+        unwatch: Callable[[int], None],
+        wake: Callable[[], None],
+    ) -> None:
+        self.name = name
+        self._host = host
+        self._submit = submit
+        self._watch = watch
+        self._unwatch = unwatch
+        self._wake = wake
+        self._connections: dict[int, _Connection] = {}
+        self._attendances: dict[int, Attendance] = {}
+        self._server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._server.setblocking(False)
+        try:
+            _bind(self._server, name)
+            self._server.listen()
+        except OSError as error:
+            self._server.close()
+            raise SocketTaken(
+                f"host {host}: cannot listen for processes at {name}: {error.strerror}; end the "
+                "agent that does, or give this one another --socket"
+            ) from None
+        watch(self._server.fileno())
+
+    def attendance(self, job: int) -> Attendance:
+        """Return the place where a process attends a job, now or later."""
+        if job not in self._attendances:
+            self._attendances[job] = Attendance(job, self._host, self._forget)
+        return self._attendances[job]
+
+    def _forget(self, attendance: Attendance) -> None:
+        if self._attendances.get(attendance.job) is attendance:
+            del self._attendances[attendance.job]
+
+    def turn(self, ready: set[int]) -> None:
+        """Take in what has come on descriptors that are readable."""
+        if self._server.fileno() in ready:
+            with contextlib.suppress(BlockingIOError, ConnectionError):
+                self._accept(self._server.accept()[0])
+        for descriptor in ready & self._connections.keys():
+            connection = self._connections[descriptor]
             try:
-                self._sock.connect(socket_name(host, job))
-                break
-            except ConnectionRefusedError:
-                if time.monotonic() > deadline:
-                    self._sock.close()
-                    raise SumRefused(
-                        f"{self._what}: no agent takes tensors within {timeout:g} s; hand the job "
-                        "in with `hopsum submit --from-processes`, one process a host, and run "
-                        "`hopsum-agent serve` there"
-                    ) from None
-                time.sleep(RETRY_SECONDS)
-        self._check_agent()
-        (self.workers,) = WORKERS.unpack(self._receive(WORKERS.size))
+                while (message := connection.receive()) is not None:
+                    self._obey(connection, message)
+            except (EOFError, OSError):
+                self._drop(descriptor)
+            except _Refused as refusal:
+                LOGGER.warning("a process said what cannot be: %s", refusal)
+                connection.say({"kind": "ended", "why": str(refusal)})
+                self._drop(descriptor)
 
-    def _check_agent(self) -> None:
-        """Raise SumRefused if what listens is neither root's nor this user's."""
-        data = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-        process, user, _ = _CREDENTIALS.unpack(data)
-        if user not in (0, os.geteuid()):
-            self._sock.close()
-            raise SumRefused(
-                f"{self._what}: process {process} of user {user} takes the tensors, and no agent "
-                "of root or of this user; end it"
-            )
+    def _accept(self, accepted: socket.socket) -> None:
+        accepted.setblocking(False)
+        connection = _Connection(accepted)
+        self._connections[accepted.fileno()] = connection
+        self._watch(accepted.fileno())
+        connection.say({"kind": "hello", "version": VERSION, "host": self._host})
 
-    def _receive(self, size: int) -> bytearray:
+    def _drop(self, descriptor: int) -> None:
+        connection = self._connections.pop(descriptor)
+        self._unwatch(descriptor)
+        connection.close()
+        self._wake()
+
+    def _obey(self, connection: _Connection, message: Message) -> None:
+        match message.get("kind"):
+            case "submit":
+                name, workers = message.get("name"), message.get("workers")
+                if not isinstance(name, str) or not _names(workers):
+                    raise _Refused(f"submit: {_short(message)}: expected name and workers, texts")
+                # It takes as long as the controller takes.
+                threading.Thread(
+                    target=self._submit_for, args=(connection, name, workers), daemon=True
+                ).start()
+            case "attend":
+                job = _whole(message, "job", 0xFFFF)
+                self.attendance(job).begin(connection)
+                self._wake()
+            case "memory":
+                connection.map_memory(_whole(message, "memory", MOST_MEMORIES - 1))
+            case "sum" | "barrier" | "leave":
+                connection.requests.append(connection.request(message))
+                self._wake()
+            case kind:
+                raise _Refused(
+                    f"kind {kind!r:.40}: expected submit, attend, memory, sum, barrier or leave"
+                )
+
+    def _submit_for(self, connection: _Connection, name: str, workers: Sequence[str]) -> None:
         try:
-            return receive(self._sock, size)
-        except (EOFError, ConnectionError):
-            raise SumRefused(f"{self._what}: the agent is gone") from None
-
-    def sum(self, values: NDArray[Any]) -> None:
-        """Sum a flat, contiguous array (float32 or int32) over all workers, in place."""
-        try:
-            self._sock.sendall(HEAD.pack(CODES[values.dtype], values.size))
-            self._sock.sendall(values.data.cast("B"))
-        except ConnectionError:
-            # What the agent said before it went can still be read.
-            pass
-        code, size = HEAD.unpack(self._receive(HEAD.size))
-        if code == REFUSAL:
-            raise SumRefused(f"{self._what}: {self._receive(size).decode()}")
-        values[:] = np.frombuffer(self._receive(values.nbytes), values.dtype)
+            connection.say({"kind": "submitted", "job": self._submit(name, workers)})
+        except HopsumError as error:
+            connection.say({"kind": "refused", "why": str(error)})
 
     def close(self) -> None:
-        """Say that no tensor will come any more; the job ends once all processes have."""
+        """Listen no longer; whoever is connected is told nothing more."""
+        for descriptor in list(self._connections):
+            self._drop(descriptor)
+        self._unwatch(self._server.fileno())
+        self._server.close()
+        if not self.name.startswith("@"):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self.name)  # noqa: PTH108 - as bound
+
+
+class Attendance:
+    """The process of this host that attends `job`, once there is one."""
+
+    def __init__(self, job: int, host: str, forget: Callable[[Attendance], None]) -> None:
+        self.job = job
+        self._what = f"job {job}: the process on {host}"
+        self._host = host
+        self._forget = forget
+        self._connection: _Connection | None = None
+        self._workers: Sequence[str] | None = None
+
+    def begin(self, connection: _Connection) -> None:
+        """Let a process attend. Raises _Refused if another does."""
+        if self._connection is not None:
+            raise _Refused(
+                f"job {self.job} on host {self._host}: another process attends it; expected one "
+                "process a host"
+            )
+        self._connection = connection
+        self._tell()
+
+    def start(self, workers: Sequence[str]) -> None:
+        """Let the process, if it is there or when it comes, know that the job has begun."""
+        self._workers = workers
+        self._tell()
+
+    def _tell(self) -> None:
+        if self._connection is not None and self._workers is not None:
+            self._connection.say({"kind": "started", "workers": list(self._workers)})
+
+    def take(self) -> list[Request]:
+        """Take the calls that the process has made since. Raises ProcessGone."""
+        connection = self._connection
+        if connection is None:
+            return []
+        requests, connection.requests = connection.requests, []
+        connection.left |= any(request.kind == "leave" for request in requests)
+        if not requests and connection.gone and not connection.left:
+            raise ProcessGone(f"{self._what} is gone, without a goodbye")
+        return requests
+
+    def done(self, call: int) -> None:
+        """Say that a sum is in place, or that all have come to a barrier."""
+        self._say({"kind": "done", "call": call})
+
+    def failed(self, call: int, why: str, whose: Mapping[str, str]) -> None:
+        """Say why a call has no result; `whose`: by host what it did."""
+        self._say({"kind": "failed", "call": call, "why": why, "whose": dict(whose)})
+
+    def close(self, why: str) -> None:
+        """End; a process that is still there is told why."""
+        self._forget(self)
+        if self._connection is not None:
+            self._connection.say({"kind": "ended", "why": why})
+            self._connection.shutdown()
+
+    def _say(self, message: Message) -> None:
+        if self._connection is not None:
+            self._connection.say(message)
+
+
+class _Connection:
+    """One process. `left`: it has said goodbye."""
+
+    def __init__(self, connected: socket.socket) -> None:
+        self.requests: list[Request] = []
+        self.gone = self.left = False
+        self._socket = connected
+        self._memories: dict[int, NDArray[np.uint8]] = {}
+        self._descriptors: list[int] = []
+
+    def receive(self) -> Message | None:
+        """Return the next message, None if there is none now. Raises EOFError, _Refused."""
+        try:
+            data, descriptors, flags, _ = socket.recv_fds(self._socket, MESSAGE_BYTES, 4)
+        except BlockingIOError:
+            return None
+        self._descriptors += descriptors
+        if not data:
+            raise EOFError
+        try:
+            if flags & socket.MSG_TRUNC:
+                raise ValueError(f"longer than {MESSAGE_BYTES} bytes")
+            message = json.loads(data)
+            if not isinstance(message, dict):
+                raise ValueError("no object")
+        except ValueError as error:
+            raise _Refused(f"message {data[:40]!r}: {error}; expected a JSON object") from None
+        return message
+
+    def say(self, message: Message) -> None:
+        """Send a message; a process that is gone does not get it, one that never reads is ended."""
+        data = json.dumps(message).encode()
         with contextlib.suppress(OSError):
-            self._sock.sendall(HEAD.pack(GOODBYE, 0))
-        self._sock.close()
+            try:
+                self._socket.send(data)
+            except BlockingIOError:
+                poll = select.poll()
+                poll.register(self._socket, select.POLLOUT)
+                if poll.poll(1000 * FULL_SECONDS):
+                    self._socket.send(data)
+                else:
+                    self.shutdown()
+
+    def map_memory(self, number: int) -> None:
+        """Map the memory whose descriptor came along. Raises _Refused."""
+        if len(self._descriptors) != 1 or number in self._memories:
+            raise _Refused(
+                f"memory {number}: {len(self._descriptors)} descriptors came along; expected one, "
+                "and a number that is new"
+            )
+        descriptor = self._descriptors.pop()
+        try:
+            status = os.fstat(descriptor)
+            # What can shrink while it is mapped can end the agent with SIGBUS.
+            sealed = stat.S_ISREG(status.st_mode) and (
+                fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK
+            )
+            if not sealed or not status.st_size:
+                raise ValueError("it can shrink, or is empty")
+            mapped = mmap.mmap(descriptor, status.st_size)
+        except (OSError, ValueError) as error:
+            raise _Refused(
+                f"memory {number}: {error}; expected a memfd sealed with F_SEAL_SHRINK"
+            ) from None
+        finally:
+            os.close(descriptor)
+        self._memories[number] = np.frombuffer(mapped, np.uint8)
+
+    def request(self, message: Message) -> Request:
+        """Return the call that a message makes. Raises _Refused."""
+        kind = message["kind"]
+        if kind == "leave":
+            return Request(kind)
+        call = _whole(message, "call", (1 << 53) - 1)
+        if kind == "barrier":
+            return Request(kind, call)
+        number, elements = _whole(message, "memory", MOST_MEMORIES), _whole(message, "elements")
+        dtype, memory = TYPES.get(str(message.get("type"))), self._memories.get(number)
+        if dtype is None:
+            raise _Refused(f"type {message.get('type')!r:.40}: expected {' or '.join(TYPES)}")
+        if memory is None or elements * dtype.itemsize > len(memory):
+            size = "none of that number" if memory is None else f"{len(memory)} bytes"
+            raise _Refused(f"call {call}: {elements} {dtype} in memory {number}: there is {size}")
+        tensor = memory[: elements * dtype.itemsize].view(dtype)
+        return Request(kind, call, tensor, _whole(message, "magnitude", 1 << 31), _fault(message))
+
+    def shutdown(self) -> None:
+        """Let the process see the end, after what has been said."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Close it; memory is given back with the last call that is under way."""
+        self.gone = True
+        for descriptor in self._descriptors:
+            os.close(descriptor)
+        self._memories.clear()
+        self._socket.close()
+
+
+def _bind(server: socket.socket, name: str) -> None:
+    if name.startswith("@"):
+        server.bind(f"\0{name[1:]}")
+        return
+    with (
+        socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as probe,
+        contextlib.suppress(FileNotFoundError),
+    ):
+        try:
+            probe.connect(name)
+        except ConnectionRefusedError:
+            # That of an agent that was killed; one that listens is left alone.
+            os.unlink(name)  # noqa: PTH108 - as bound
+    server.bind(name)
+    # Any user may train; the process looks whose agent it is.
+    os.chmod(name, 0o666)  # noqa: PTH101 - as bound
+
+
+def _names(value: object) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(x, str) for x in value)
+
+
+def _whole(message: Message, key: str, most: int = (1 << 31) - 1) -> int:
+    value = message.get(key)
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
+        raise _Refused(f"{message['kind']}: {key} {value!r:.40}: expected a number, 0 to {most}")
+    return value
+
+
+def _fault(message: Message) -> tuple[str, int] | None:
+    match message.get("fault"):
+        case None:
+            return None
+        case [str(what), int(index)] if what in FAULTS and 0 <= index < 1 << 31:
+            return what, index
+        case other:
+            raise _Refused(f"fault {other!r:.40}: expected [one of {', '.join(FAULTS)}, an index]")
+
+
+def _short(message: Message) -> str:
+    return f"{message!r:.80}"

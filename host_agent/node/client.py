@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import grpc
+
+from collectives.choices import DataType
+from collectives.messages import workload_message
+from collectives.workload import PROCESS, WorkloadSpec
 from host_agent.io.session_thread import SessionThread
 from host_agent.memory import machine_id, total_memory
 from host_agent.session import NodeSession
 from protocol import hopsum_pb2 as pb
 from protocol import hopsum_pb2_grpc as pb_grpc
-from protocol.channel import Tls, check_tls
+from protocol.channel import ControllerError, Tls, check_tls, in_words, open_channel
 
 RECONNECT_SECONDS = 0.5
+SUBMIT_SECONDS = 300.0
+"""All switches must take a job's rules, one job after the other."""
 
 
 class NodeClient:
@@ -25,6 +34,7 @@ class NodeClient:
             check_tls(tls)
         self.address = address
         self.host = host
+        self._tls = tls
         self._session = NodeSession(address, host, total_memory(), machine_id())
         self._thread: SessionThread[pb.NodeMessage, pb.NodeCommand] = SessionThread(
             self._session,
@@ -52,6 +62,22 @@ class NodeClient:
         """Send a report; one that finds no connection is forgotten."""
         with self._thread.changed:
             self._session.report(report)
+
+    def submit_processes(self, name: str, workers: Sequence[str]) -> int:
+        """Hand in a job whose tensors processes on these hosts hand in; return its number.
+
+        Waits until its rules are installed, or it is queued. Raises ControllerError.
+        """
+        spec = WorkloadSpec(PROCESS, len(workers), 0, 0, DataType.FLOAT32, 0)
+        submission = pb.Submission(name=name, workers=workers, server_count=1)
+        submission.task.workload.CopyFrom(workload_message(spec))
+        with open_channel(self.address, self._tls) as channel:
+            try:
+                info = pb_grpc.ControllerStub(channel).Submit(submission, timeout=SUBMIT_SECONDS)
+            except grpc.RpcError as error:
+                words = in_words(error)
+                raise ControllerError(f"controller at {self.address}: {words}") from None
+        return int(info.job)
 
     def close(self) -> None:
         """End the stream."""

@@ -6,7 +6,7 @@ Nothing here waits: what takes time, or comes from elsewhere, is asked after, an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -16,6 +16,7 @@ from coordination.events import Event as CoordinationEvent
 from coordination.operators import Operator
 from coordination.reduction import ExternalAnd
 from coordination.tree import CoordinationTree
+from host_agent.io.process_socket import Request
 from host_agent.node.bandwidth import Counted
 from host_agent.node.operation_pool import Completed
 from host_agent.node.work import Work
@@ -174,6 +175,9 @@ class Coordination(Protocol):
 class Source(Protocol):
     """The tensors of one job at one host, in the order in which they are to be summed."""
 
+    in_place: bool
+    """Whether a tensor's sum takes its place."""
+
     @property
     def workload(self) -> Judged:
         """Whose tensors they are."""
@@ -208,28 +212,27 @@ class Source(Protocol):
     def deadline(self) -> float | None:
         """When `tick` is wanted, at the latest."""
 
-    def close(self) -> None:
-        """Give back what it holds; whatever goes on ends soon."""
+    def close(self, why: str) -> None:
+        """Give back what it holds; whatever goes on ends soon. `why` it has to, if it has."""
 
 
 class Handover(Protocol):
-    """A process of this host that hands tensors in; all but `close` may wait, in a thread each."""
+    """The process of this host that hands in a job's tensors, once there is one."""
 
-    @property
-    def workload(self) -> Judged:
-        """Whose tensors they are."""
+    def start(self, workers: Sequence[str]) -> None:
+        """Let it know that the job of these hosts has begun."""
 
-    def prepare(self) -> None:
-        """Be there for the process, without waiting."""
+    def take(self) -> Sequence[Request]:
+        """Take the calls that it has made since. Raises ProcessGone."""
 
-    def first(self) -> Named | None:
-        """Wait for the process and its first tensor."""
+    def done(self, call: int) -> None:
+        """Say that a call's sum is where its tensor was."""
 
-    def after(self, name: str, result: Tensor) -> Named | None:
-        """Give a sum; wait for the next tensor."""
+    def failed(self, call: int, why: str, whose: Mapping[str, str]) -> None:
+        """Say why a call has no sum; `whose`: by host what it did."""
 
-    def close(self) -> None:
-        """End, whatever waits."""
+    def close(self, why: str) -> None:
+        """Say why the job is over, if the process is still there."""
 
 
 class Environment(Protocol):
@@ -273,7 +276,7 @@ class Environment(Protocol):
         `reduction`: where its vectors are combined, None: over the tree or its ring.
         """
 
-    def process_tensors(self, job: int, workers: int) -> Handover:
+    def process_tensors(self, job: int) -> Handover:
         """Where a process of this host hands in a job's tensors. TaskError if there is none."""
 
     def attend(self, job: int) -> Stream:

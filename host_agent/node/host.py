@@ -64,7 +64,7 @@ class HostAgent:
             partial(self.traffic.sent_bytes, job),
         )
 
-    def leave(self, job: int) -> None:
+    def leave(self, job: int, why: str = "the job is over") -> None:
         """End this host's part in a job, whatever its state; nothing if it has none."""
         self.failures.pop(job, None)
         member = self._members.pop(job, None)
@@ -72,7 +72,7 @@ class HostAgent:
             return
         self.traffic.remove(job)
         self._vectors.drop(job)
-        member.close()
+        member.close(why)
         self._environment.leave(member.stream)
 
     def set_level(self, job: int, level: int) -> None:
@@ -137,7 +137,7 @@ class HostAgent:
         except Exception as error:  # noqa: BLE001 - one job's end must not be the others'
             LOGGER.error("job %d: %s: %s", member.job, type(error).__name__, error)
             member.stream.failed(f"{type(error).__name__}: {error}")
-            self.leave(member.job)
+            self.leave(member.job, str(error))
             self.failures[member.job] = error
 
     # -- how it fares
@@ -182,7 +182,7 @@ class HostAgent:
             case "leave":
                 if command.leave.job in self._members:
                     LOGGER.info("leaves job %d: %s", command.leave.job, command.leave.reason)
-                self.leave(command.leave.job)
+                self.leave(command.leave.job, command.leave.reason)
             case "priority":
                 self.set_level(command.priority.job, command.priority.level)
 

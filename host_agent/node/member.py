@@ -7,8 +7,7 @@ the controller's news or a completed operation come; `advance` goes on where it 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,8 @@ from host_agent.io.loop import Machine
 from host_agent.node.environment import Environment, Source, Stream, Then
 from host_agent.node.exchange import Exchange, ScheduleExchange, TreeExchange, like
 from host_agent.node.operation_pool import Completed
-from host_agent.node.source import AgreedOrder, LockStep, ProcessSource
+from host_agent.node.process import ProcessSource
+from host_agent.node.source import AgreedOrder, LockStep
 from host_agent.node.timing import suitable_options
 from host_agent.node.vectors import SwitchedVectors, VectorQueues
 from host_agent.node.work import Work
@@ -40,6 +40,8 @@ from protocol.wire import tos_of_level
 
 Script = Generator[None, None, None]
 
+PROCESS_SECONDS = 1e6
+"""That a fragment may take where processes hand in tensors: they know how long they will wait."""
 PARTS = 64
 """Parts of a tensor have meetings of their own, and those after a boundary others than before."""
 
@@ -132,13 +134,16 @@ class Member:
         """When `tick` and `advance` are wanted, at the latest."""
         return None if self._source is None else self._source.deadline
 
-    def close(self) -> None:
-        """Give back what the member holds, whatever its state; the stream stays open."""
+    def close(self, why: str = "") -> None:
+        """Give back what the member holds, whatever its state; the stream stays open.
+
+        `why`: what ended it, if it is not done.
+        """
         self.over = True
         for exchange in self._schedules:
             exchange.close()
         if self._source is not None:
-            self._source.close()
+            self._source.close(why)
 
     def set_level(self, level: int) -> None:
         """Mark frames with a level; servers follow their workers' (`protocol.wire`)."""
@@ -409,7 +414,8 @@ class Member:
 
     def _begin(self, plan: JobPlan, name: str, tensor: Tensor) -> None:
         """Hand every part of a tensor to its exchange (002, decomposition); all are under way."""
-        result = like(tensor)
+        in_place = self._source is not None and self._source.in_place
+        result = tensor if in_place else like(tensor)
         self.elements = len(tensor)
         parts = [
             (exchange, exchange.begin(tensor[start:stop], result[start:stop], self._now))
@@ -466,8 +472,8 @@ class Member:
                 f"job {self.job}: tensors of processes are summed in the switches or by a server; "
                 "expected algorithm in-network or server"
             )
-        handover = self._environment.process_tensors(self.job, len(plan.workers))
-        return ProcessSource(handover, partial(self._operate, apart=True))
+        handover = self._environment.process_tensors(self.job)
+        return ProcessSource(handover, self.stream.host, plan.workers)
 
     def _make_exchanges(
         self, assignment: Assignment, plan: JobPlan, work: Work, boundary: int = 0
@@ -496,6 +502,8 @@ class Member:
     def _tree_exchange(self, network: Network, plan: JobPlan, work: Work) -> TreeExchange:
         if self._worker is None:
             options = work.task.options or suitable_options(network, plan)
+            if work.task.workload.kind == PROCESS:
+                options = replace(options, deadline=PROCESS_SECONDS)
             index = plan.workers.index(self.stream.host)
             self._worker = Worker(plan, index, network, options)
             self._worker.mark(self._tos)

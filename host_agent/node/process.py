@@ -1,32 +1,71 @@
-"""The source of a job whose tensors come from a process of the host, such as a PyTorch training."""
+"""The calls of a process on this host: agreed on with those of the job's other hosts, and summed.
+
+What one worker submits to the switches and another does not would shift all that follows. So a
+call begins with a *check*: an int32 tensor of WORDS words a worker, zero but for its own, so that
+the sum tells every worker what all of them call. All come to the same conclusion. Only if they call
+for the same, and nothing is wrong with any worker's values, do these follow; then the next check.
+
+*Guesses.* A training makes the same calls in the same order again and again. After call A the
+workers guess that what followed A the last time follows again. If that is a small tensor, its
+values are submitted right behind the check, without waiting for it. A worker that wants something
+else submits zeros of the length guessed. If the guess was wrong, the sum is not used, and the
+values follow as above. Whether there is a guess, and which, follows from calls that all agreed on,
+so all workers have the same.
+
+*Halves.* Where the magnitudes of int32 tensors could add up to more than 31 bits, their upper and
+lower 16 bits are summed apart, in as many tensors: then it is known which sums overflow.
+"""
 
 from __future__ import annotations
 
-import contextlib
-import socket
-import threading
+from collections import Counter, deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from collectives.plan import JobPlan
-from host_agent.io.process_socket import (
-    ANSWER,
-    CODES,
-    GOODBYE,
-    HEAD,
-    REFUSAL,
-    TYPES,
-    WORKERS,
-    receive,
-    socket_name,
-)
+from host_agent.io.process_socket import FAULTS, Request
+from host_agent.node.environment import Handover, Named
 from host_agent.segment import Tensor
 from host_agent.workload import Judged, Verdict
-from protocol.errors import OperationError
+
+WORDS = 4
+"""Of a worker in a check: kind and fault, elements, index of the fault, magnitude."""
+MOST = (1 << 31) - 1
+GUESSED_BYTES = 1 << 16
+"""Of a tensor that is submitted before the check of its call is known. A wrong guess costs as much
+traffic; waiting costs a round trip, which carries about as much."""
+GUESSES = 4096
+"""Different calls that are remembered."""
+HALF = 16
+_KINDS = ("", "sum of float32", "sum of int32", "barrier", "leave")
+_SUM_FLOAT, _SUM_INT, _BARRIER, _LEAVE = range(1, 5)
+_TYPES = {_SUM_FLOAT: np.dtype(np.float32), _SUM_INT: np.dtype(np.int32)}
+_CODES = {dtype: code for code, dtype in _TYPES.items()}
+_CHECK, _GUESS, _VALUES, _UPPER, _LOWER = "check", "guess", "values", "upper", "lower"
 
 
-class ProcessGone(OperationError):
-    """The process ended without a word, or says what is no tensor; names host and job."""
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a worker calls for: a code of _KINDS, and the number of elements."""
+
+    code: int
+    elements: int
+
+    def __str__(self) -> str:
+        if self.code == _LEAVE:
+            return "has left"
+        if self.code not in _TYPES:
+            return _KINDS[self.code]
+        return f"{_KINDS[self.code]}, {self.elements} elements"
+
+    @property
+    def values(self) -> bool:
+        """Whether it has values to sum."""
+        return self.code in _TYPES and self.elements > 0
 
 
 class _Unjudged(Judged):
@@ -40,87 +79,233 @@ class _Unjudged(Judged):
         return Verdict()
 
 
-class ProcessTensors:
-    """Takes tensors from one process on host `host`, and gives it their sums (`Handover`).
+class _Call:
+    """A call under way. `guess`: what is submitted along with its check, if anything."""
 
-    All processes of the job hand in tensors of the same lengths and types in the same order. Calls
-    but `close` may wait, each in one thread at a time.
+    def __init__(self, request: Request, guess: Wanted | None) -> None:
+        self.request = request
+        self.wanted = wanted(request)
+        self.guess = guess
+        self.halves: dict[str, Tensor] = {}
+
+
+class ProcessSource:
+    """What the process of host `host` hands in, until all processes of the job have left.
+
+    `workers`: the job's hosts. All their sources give `next` tensors of the same types and lengths
+    in the same order, whatever their processes call. Raises ProcessGone for one that ends without a
+    word.
     """
 
-    def __init__(self, host: str, job: int, workers: int) -> None:
+    in_place = True
+    deadline: float | None = None
+
+    def __init__(self, handover: Handover, host: str, workers: Sequence[str]) -> None:
         self.workload = _Unjudged()
-        self._what = f"job {job}: the process on {host}"
-        self._end = f"the job has ended at {host}; `hopsum job {job}` says why"
-        self._workers = workers
-        self._name = socket_name(host, job)
-        self._server = socket.socket(socket.AF_UNIX)
-        self._process: socket.socket | None = None
-        self._changing = threading.Lock()
-        self._answering = threading.Lock()
-        self._closed = False
+        self.prepared = False
+        self.over = False
+        self._handover = handover
+        self._workers = tuple(workers)
+        self._index = self._workers.index(host)
+        self._asked: deque[Request] = deque()
+        self._left = False
+        self._checked: _Call | None = None
+        """The call whose check is under way."""
+        self._ready: deque[tuple[str, _Call, Tensor]] = deque()
+        self._submitted: dict[str, tuple[str, _Call]] = {}
+        self._numbers = 0
+        self._last: Wanted | None = None
+        self._follows: dict[Wanted, Wanted] = {}
+        self._guessed: dict[_Call, Tensor | None] = {}
+        """Sums of guesses whose check is not known yet, or (None) the other way round."""
 
     def prepare(self) -> None:
-        """Listen. Raises OSError if another agent does in the same namespace."""
-        self._server.bind(self._name)
-        self._server.listen(1)
+        """Nothing has to be there before the job begins."""
+        self.prepared = True
 
-    def first(self) -> tuple[str, Tensor] | None:
-        """Wait for the process and its first tensor. Raises ProcessGone."""
-        process, _ = self._server.accept()
-        # One process a host: to others it is as if no agent were here.
-        self._server.close()
-        with self._changing:
-            self._process = process
-            if self._closed:
-                self._refuse()
-        try:
-            process.sendall(WORKERS.pack(self._workers))
-        except OSError:
-            raise ProcessGone(f"{self._what} is gone") from None
-        return self._next(process)
+    def start(self, now: float) -> None:
+        """Let the process know, when it is there."""
+        self._handover.start(self._workers)
 
-    def after(self, name: str, result: Tensor) -> tuple[str, Tensor] | None:
-        """Give a sum; wait for the next tensor. Raises ProcessGone."""
-        process = self._process
-        assert process is not None
-        try:
-            with self._answering:
-                process.sendall(HEAD.pack(ANSWER, result.size))
-                process.sendall(np.ascontiguousarray(result).data.cast("B"))
-        except OSError:
-            raise ProcessGone(f"{self._what} is gone") from None
-        return self._next(process)
+    def next(self, now: float) -> Named | None:
+        """Return the next tensor, the same at all workers. Raises ProcessGone."""
+        if not self._left:
+            for request in self._handover.take():
+                self._asked.append(request)
+                self._left |= request.kind == "leave"
+        if not self._ready and self._checked is None:
+            self._begin()
+        if not self._ready:
+            return None
+        kind, call, tensor = self._ready.popleft()
+        self._numbers += 1
+        name = f"{kind} {self._numbers}"
+        self._submitted[name] = kind, call
+        return name, tensor
 
-    def _next(self, process: socket.socket) -> tuple[str, Tensor] | None:
-        try:
-            code, size = HEAD.unpack(receive(process, HEAD.size))
-            if code == GOODBYE:
-                return None
-            if code not in TYPES:
-                raise ProcessGone(
-                    f"{self._what} sends {code}; expected one of {sorted(CODES.values())}, the "
-                    "types of tensors"
-                )
-            return "", np.frombuffer(receive(process, size * TYPES[code].itemsize), TYPES[code])
-        except (EOFError, OSError):
-            raise ProcessGone(f"{self._what} is gone, without a goodbye") from None
-
-    def close(self) -> None:
-        """End; a process that waits for a sum gets an error."""
-        with self._changing:
-            self._closed = True
-            with contextlib.suppress(OSError):
-                self._server.shutdown(socket.SHUT_RDWR)
-            self._server.close()
-            self._refuse()
-
-    def _refuse(self) -> None:
-        process = self._process
-        if process is None:
+    def _begin(self) -> None:
+        """Ready the check of the next call; who has left takes part until all have."""
+        if self.over or not (self._asked or self._left):
             return
-        reason = self._end.encode()
-        with contextlib.suppress(OSError):
-            # Never in the middle of a sum: it would be taken for values.
-            if self._answering.acquire(blocking=False):
-                process.sendall(HEAD.pack(REFUSAL, len(reason)) + reason)
-            process.shutdown(socket.SHUT_RDWR)
+        request = self._asked.popleft() if self._asked else Request("leave")
+        guess = None if self._last is None else self._follows.get(self._last)
+        if guess is not None and not (
+            guess.values and guess.elements * _TYPES[guess.code].itemsize <= GUESSED_BYTES
+        ):
+            guess = None
+        call = self._checked = _Call(request, guess)
+        self._ready.append((_CHECK, call, self._words(call)))
+        if guess is not None:
+            self._ready.append((_GUESS, call, self._guess(call, guess)))
+
+    def _words(self, call: _Call) -> Tensor:
+        words = np.zeros((len(self._workers), WORDS), np.int32)
+        request = call.request
+        fault, index = (0, 0)
+        if request.fault is not None:
+            fault, index = FAULTS.index(request.fault[0]) + 1, request.fault[1]
+        words[self._index] = (
+            call.wanted.code | fault << 8,
+            call.wanted.elements,
+            index,
+            min(request.magnitude, MOST),
+        )
+        return words.reshape(-1)
+
+    def _guess(self, call: _Call, guess: Wanted) -> Tensor:
+        """Return the values, if they are as guessed and cannot spoil the others'; else zeros."""
+        request = call.request
+        if call.wanted != guess or request.fault is not None or not self._narrow(request.magnitude):
+            return np.zeros(guess.elements, _TYPES[guess.code])
+        assert request.tensor is not None
+        # The process's own must be as it was if the guess is wrong.
+        return np.array(request.tensor)
+
+    def _narrow(self, magnitude: int) -> bool:
+        """Whether int32 values of all workers, none above this, add up without overflow."""
+        return magnitude * len(self._workers) <= MOST
+
+    # -- what comes back
+
+    def finish(self, name: str, result: Tensor, now: float) -> None:
+        """Take in the sum of a tensor."""
+        kind, call = self._submitted.pop(name)
+        match kind:
+            case "check":
+                self._checked = None
+                self._conclude(call, result.reshape(-1, WORDS))
+            case "guess":
+                if call in self._guessed:
+                    del self._guessed[call]
+                    self._copy(call, result)
+                elif call is self._checked:
+                    self._guessed[call] = result
+            case "upper" | "lower":
+                call.halves[kind] = result
+                if len(call.halves) == 2:
+                    self._join(call)
+            case _:
+                self._done(call)
+
+    def _conclude(self, call: _Call, words: NDArray[Any]) -> None:
+        """All workers have the same words, and come to the same conclusion."""
+        calls = [Wanted(int(code) & 0xFF, int(elements)) for code, elements, _, _ in words]
+        agreed = calls[0]
+        if any(other != agreed for other in calls):
+            self._void(call)
+            self._disagree(call, calls)
+            return
+        if self._last is not None:
+            if len(self._follows) >= GUESSES:
+                self._follows.clear()
+            self._follows[self._last] = agreed
+        self._last = agreed
+        faults = {
+            host: f"element {index} is {FAULTS[(int(code) >> 8) - 1]}"
+            for host, (code, _, index, _) in zip(self._workers, words, strict=True)
+            if int(code) >> 8
+        }
+        if faults:
+            self._void(call)
+            self._failed(
+                call,
+                "only finite values can be summed (look for a diverged gradient, or clip it)",
+                faults,
+            )
+        elif agreed.code == _LEAVE:
+            self.over = True
+        elif not agreed.values:
+            self._done(call)
+        else:
+            self._sum(call, agreed, [int(each) for each in words[:, 3]])
+
+    def _sum(self, call: _Call, agreed: Wanted, magnitudes: list[int]) -> None:
+        if call.guess == agreed and all(map(self._narrow, magnitudes)):
+            if call in self._guessed:
+                total = self._guessed.pop(call)
+                assert total is not None
+                self._copy(call, total)
+            else:
+                self._guessed[call] = None
+            return
+        self._void(call)
+        tensor = call.request.tensor
+        assert tensor is not None
+        if agreed.code == _SUM_INT and sum(magnitudes) > MOST:
+            self._ready.append((_UPPER, call, tensor >> HALF))
+            self._ready.append((_LOWER, call, tensor & ((1 << HALF) - 1)))
+        else:
+            self._ready.append((_VALUES, call, tensor))
+
+    def _void(self, call: _Call) -> None:
+        """Let the sum of a guess be of no use, whether it is there or not."""
+        self._guessed.pop(call, None)
+
+    def _copy(self, call: _Call, total: Tensor) -> None:
+        assert call.request.tensor is not None
+        call.request.tensor[...] = total
+        self._done(call)
+
+    def _join(self, call: _Call) -> None:
+        """Put the halves together, or say where they overflow."""
+        total = (call.halves[_UPPER].astype(np.int64) << HALF) + call.halves[_LOWER]
+        wrong = np.flatnonzero((total > MOST) | (total < -MOST - 1))
+        if len(wrong):
+            index = int(wrong[0])
+            self._failed(
+                call,
+                f"element {index}: the sum is {total[index]}, beyond int32 (sum int64 instead)",
+                {},
+            )
+            return
+        self._copy(call, total.astype(np.int32))
+
+    def _done(self, call: _Call) -> None:
+        self._handover.done(call.request.call)
+
+    def _failed(self, call: _Call, why: str, whose: dict[str, str]) -> None:
+        if call.request.kind != "leave":
+            self._handover.failed(call.request.call, why, whose)
+
+    def _disagree(self, call: _Call, calls: list[Wanted]) -> None:
+        """Name who calls for something else than most, of as many the first."""
+        remaining = [each for each in calls if each.code != _LEAVE]
+        most = Counter(remaining).most_common(1)[0][0]
+        whose = {
+            host: str(each) for host, each in zip(self._workers, calls, strict=True) if each != most
+        }
+        self._failed(call, f"the ranks do not call for the same; most for: {most}", whose)
+
+    def tick(self, now: float) -> None:
+        """Nothing is ever due."""
+
+    def close(self, why: str = "") -> None:
+        """Let the process know, if it is still there."""
+        self._handover.close(why)
+
+
+def wanted(request: Request) -> Wanted:
+    """Return what a request calls for."""
+    if request.tensor is not None:
+        return Wanted(_CODES[request.tensor.dtype], len(request.tensor))
+    return Wanted(_BARRIER if request.kind == "barrier" else _LEAVE, 0)

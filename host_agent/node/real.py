@@ -15,6 +15,7 @@ from host_agent.io.controller_client import AgentStream
 from host_agent.io.coordination import Coordinator
 from host_agent.io.loop import Loop
 from host_agent.io.port import FramePort
+from host_agent.io.process_socket import Attendance, ProcessSocket
 from host_agent.io.tcp_collective import BASE_PORT
 from host_agent.io.tcp_transport import TcpTransport
 from host_agent.memory import too_much
@@ -23,10 +24,9 @@ from host_agent.node.client import NodeClient
 from host_agent.node.environment import Meeting, Stream
 from host_agent.node.host import HostAgent
 from host_agent.node.operation_pool import Completed, OperationPool
-from host_agent.node.process import ProcessTensors
 from host_agent.node.work import Work
 from host_agent.session import Assignment
-from host_agent.task import task_from
+from host_agent.task import TaskError, task_from
 from network.model import Network
 from protocol.channel import Tls
 
@@ -58,6 +58,7 @@ class RealEnvironment:
         tls: Tls | None = None,
     ) -> None:
         self.pool = OperationPool()
+        self.processes: ProcessSocket | None = None
         self._host = host
         self._watch = watch
         self._unwatch = unwatch
@@ -122,9 +123,14 @@ class RealEnvironment:
         """Return a `Coordinator`, at the job's own port."""
         return RealCoordination(network, tree, rank, job, reduction, self.wake)
 
-    def process_tensors(self, job: int, workers: int) -> ProcessTensors:
-        """Return a process that connects to this one."""
-        return ProcessTensors(self._host, job, workers)
+    def process_tensors(self, job: int) -> Attendance:
+        """Return the place of a process that connects to this one's socket."""
+        if self.processes is None:
+            raise TaskError(
+                f"job {job}, host {self._host}: its agent listens for no processes; expected one "
+                "that runs `hopsum-agent serve`"
+            )
+        return self.processes.attendance(job)
 
     def attend(self, job: int) -> Stream:
         """Connect to the controller of the host's own stream."""
@@ -175,7 +181,11 @@ class RealCoordination(Coordinator):
 
 
 class HostLoop:
-    """A host's agent behind a port, in one thread; `watch`: descriptors that end a `turn`."""
+    """A host's agent behind a port, in one thread; `watch`: descriptors that end a `turn`.
+
+    `processes`: the name of the socket where processes of the host hand in tensors. Raises
+    SocketTaken.
+    """
 
     def __init__(
         self,
@@ -185,6 +195,7 @@ class HostLoop:
         counters: Counters | None = None,
         tls: Tls | None = None,
         watch: Iterable[int] = (),
+        processes: str | None = None,
     ) -> None:
         self._environment = RealEnvironment(
             host,
@@ -199,6 +210,15 @@ class HostLoop:
         if node is not None:
             watched.append(node.fileno())
         self._loop = Loop(port, [self.agent.traffic], watch=watched)
+        if processes is not None and node is not None:
+            self._environment.processes = ProcessSocket(
+                host,
+                processes,
+                node.submit_processes,
+                self._loop.watch,
+                self._loop.unwatch,
+                self._environment.wake,
+            )
 
     def join(self, client: AgentStream) -> None:
         """Attend the job of a client, see `HostAgent.join`."""
@@ -211,12 +231,16 @@ class HostLoop:
         ready = self._loop.turn(None if due is None else max(0.0, due - time.monotonic()))
         if self._environment.fileno() in ready:
             self._environment.awake()
+        if self._environment.processes is not None:
+            self._environment.processes.turn(ready)
         self.agent.tick(time.monotonic())
         return ready
 
     def close(self) -> None:
         """Leave every job."""
         self.agent.close()
+        if self._environment.processes is not None:
+            self._environment.processes.close()
         self._loop.flush()
         self._environment.pool.close()
 

@@ -11,7 +11,10 @@ from protocol.channel import Tls
 
 
 class NodeServer:
-    """One host: attends the jobs that the controller names, and reports how its links fare."""
+    """One host: attends the jobs that the controller names, and reports how its links fare.
+
+    `processes`: see `HostLoop`.
+    """
 
     def __init__(
         self,
@@ -20,11 +23,12 @@ class NodeServer:
         counters: Counters,
         stop: int | None = None,
         tls: Tls | None = None,
+        processes: str | None = None,
     ) -> None:
         self._client = client
         self._stop = stop
         watched = [] if stop is None else [stop]
-        self._loop = HostLoop(port, client.host, client, counters, tls, watched)
+        self._loop = HostLoop(port, client.host, client, counters, tls, watched, processes)
 
     @property
     def agent(self) -> HostAgent:

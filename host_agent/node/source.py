@@ -6,7 +6,7 @@ from collections import deque
 
 from coordination.operators import Operator
 from host_agent.io.coordination import started
-from host_agent.node.environment import Coordination, Handover, Named, Operate
+from host_agent.node.environment import Coordination, Named, Operate
 from host_agent.node.vectors import VectorQueue
 from host_agent.operator_training import OperatorTraining
 from host_agent.segment import Tensor
@@ -16,6 +16,7 @@ from host_agent.workload import Workload
 class LockStep:
     """A workload whose tensors are the same, in the same order, at all workers."""
 
+    in_place = False
     deadline: float | None = None
 
     def __init__(self, workload: Workload, operate: Operate) -> None:
@@ -54,7 +55,7 @@ class LockStep:
     def tick(self, now: float) -> None:
         """Nothing is ever due."""
 
-    def close(self) -> None:
+    def close(self, why: str) -> None:
         """Let what goes on end."""
         self.workload.stop()
 
@@ -66,6 +67,8 @@ class AgreedOrder:
     coordination's, where the switches combine them. Raises what ends the coordination, such as
     ProcessLost with the name of a dead host.
     """
+
+    in_place = False
 
     def __init__(
         self,
@@ -154,7 +157,7 @@ class AgreedOrder:
         """When the next gradient is ready."""
         return self._arising[0][0] if self._arising else None
 
-    def close(self) -> None:
+    def close(self, why: str) -> None:
         """Close the connections, without holding up the caller for the last words."""
         self.workload.stop()
         self._end_vectors()
@@ -163,46 +166,3 @@ class AgreedOrder:
     def _end_vectors(self) -> None:
         if self._vectors is not None:
             self._vectors.end()
-
-
-class ProcessSource:
-    """What a process of the host hands in, until it says goodbye; `apart`: for what waits."""
-
-    deadline: float | None = None
-
-    def __init__(self, handover: Handover, apart: Operate) -> None:
-        self.workload = handover.workload
-        self.prepared = False
-        self.over = False
-        self._handover = handover
-        self._apart = apart
-        self._tensor: Named | None = None
-
-    def prepare(self) -> None:
-        """Be there for the process."""
-        self._handover.prepare()
-        self.prepared = True
-
-    def start(self, now: float) -> None:
-        """Wait for the process."""
-        self._apart(self._handover.first, self._handed)
-
-    def _handed(self, tensor: Named | None, now: float) -> None:
-        self._tensor = tensor
-        self.over = tensor is None
-
-    def next(self, now: float) -> Named | None:
-        """Return what the process has handed in."""
-        tensor, self._tensor = self._tensor, None
-        return tensor
-
-    def finish(self, name: str, result: Tensor, now: float) -> None:
-        """Give the process its sum."""
-        self._apart(lambda: self._handover.after(name, result), self._handed)
-
-    def tick(self, now: float) -> None:
-        """Nothing is ever due."""
-
-    def close(self) -> None:
-        """Let the process know, if it waits."""
-        self._handover.close()

@@ -95,6 +95,7 @@ class SwitchedVectors:
     """The source of a job of vectors: each is a tensor of some words, int32."""
 
     prepared = True
+    in_place = False
     deadline: float | None = None
 
     def __init__(self, vectors: VectorQueue) -> None:
@@ -125,6 +126,6 @@ class SwitchedVectors:
     def tick(self, now: float) -> None:
         """Nothing is ever due."""
 
-    def close(self) -> None:
+    def close(self, why: str) -> None:
         """Vectors are combined no longer."""
         self._vectors.give_up()

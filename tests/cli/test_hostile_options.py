@@ -59,6 +59,7 @@ BASES: dict[str, list[str]] = {
     "hopsum why-stuck": ["1", *NOWHERE],
     "hopsum trace": ["folder", "3"],
     "hopsum shell": ["s1", *NOWHERE],
+    "hopsum torchrun": ["train.py"],
     "hopsum-agent serve": [
         *("--controller", "unix:/nowhere/controller", "--host", "h1", "--interface", "nonesuch"),
     ],

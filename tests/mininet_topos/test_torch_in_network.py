@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from cli.job_commands import make_submission
-from tests.support.emulated_cluster import Running, emulated_cluster
+from tests.support.emulated_cluster import HOPSUM, Running, emulated_cluster
 from tests.support.jobs import GOING
 from tests.support.machine import PATIENCE
 from tests.support.paths import ROOT, SUPPORT
@@ -20,7 +22,8 @@ pytestmark = pytest.mark.network
 
 pytest.importorskip("torch", reason="torch is an extra: pip install hopsum[torch]")
 
-SCRIPT = SUPPORT / "torch_over_switches.py"
+OPERATIONS = ROOT / "hopsum_torch/tests/support/operations.py"
+EXAMPLE = ROOT / "examples/ddp_cnn/train.py"
 WORKERS = ("h1", "h2")
 
 
@@ -31,25 +34,39 @@ def cluster(tmp_path: Path) -> Iterator[Running]:
 
 
 def test_ranks_on_two_hosts_train_as_one_process_does(cluster: Running) -> None:
-    info = cluster.queries.submit(
-        make_submission("training", ",".join(WORKERS), "ps", kind="process")
-    )
     before = dict(cluster.queries.switches(counters=True)[0].outcomes)["completed"]
-    addresses = dict(zip(WORKERS, ("10.0.0.1", "10.0.0.2"), strict=True))
-    processes = [
+    for process in ranks(cluster, SUPPORT / "torch_over_switches.py"):
+        printed, _ = process.communicate(timeout=PATIENCE)
+        assert process.returncode == 0, printed[-3000:]
+    [job] = [info for info in cluster.queries.jobs() if info.name.startswith("torch-")]
+    cluster.wait_until(lambda: cluster.job(job.name)["state"] not in GOING, "the job's end")
+    assert cluster.job(job.name)["state"] == "finished", cluster.job(job.name)
+    after = dict(cluster.queries.switches(counters=True)[0].outcomes)["completed"]
+    assert after - before >= 100_000 // 256 + 5
+
+    # In the same cluster: a rank that is killed is named at the other, and its job ends.
+    survivor, killed = ranks(cluster, SUPPORT / "torch_rank_dies.py")
+    printed, _ = survivor.communicate(timeout=PATIENCE)
+    killed.communicate(timeout=PATIENCE)
+    assert (survivor.returncode, killed.returncode) == (0, -9), printed[-3000:]
+    [line] = [line for line in printed.splitlines() if line.startswith("told ")]
+    _, seconds, told = line.split(maxsplit=2)
+    assert float(seconds) < 5, line
+    assert "the process on h2 is gone, without a goodbye (h2 is rank 1)" in told
+
+
+def ranks(cluster: Running, script: Path) -> list[subprocess.Popen[str]]:
+    """A script on each worker's host, as torchrun would start it."""
+    return [
         subprocess.Popen(
-            ["mnexec", "-a", str(cluster.agent(host)), sys.executable, str(SCRIPT)],
+            ["mnexec", "-a", str(cluster.agent(host)), sys.executable, str(script)],
             env={
                 **os.environ,
-                "PYTHONPATH": str(ROOT),
                 "OMP_NUM_THREADS": "1",
-                "MASTER_ADDR": addresses["h1"],
+                "MASTER_ADDR": "10.0.0.1",
                 "MASTER_PORT": "29500",
                 "RANK": str(rank),
                 "WORLD_SIZE": str(len(WORKERS)),
-                "HOPSUM_JOB": str(info.job),
-                "HOPSUM_HOST": host,
-                "HOPSUM_ADDRESS": addresses[host],
             },
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -57,13 +74,81 @@ def test_ranks_on_two_hosts_train_as_one_process_does(cluster: Running) -> None:
         )
         for rank, host in enumerate(WORKERS)
     ]
-    for process in processes:
-        printed, _ = process.communicate(timeout=PATIENCE)
-        assert process.returncode == 0, printed[-3000:]
-    cluster.wait_until(lambda: cluster.job("training")["state"] not in GOING, "the job's end")
-    job = cluster.job("training")
-    assert job["state"] == "finished", job
-    # A sum of int32, and the gradients of five steps.
-    assert job["round"] >= 6
-    after = dict(cluster.queries.switches(counters=True)[0].outcomes)["completed"]
-    assert after - before >= 100_000 // 256 + 5
+
+
+def run(folder: Path, command: list[str]) -> str:
+    """What a command that must end well prints on standard output."""
+    ended = subprocess.run(
+        command,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "XDG_RUNTIME_DIR": str(folder)},
+    )
+    assert ended.returncode == 0, ended.stdout[-3000:] + ended.stderr[-3000:]
+    return ended.stdout
+
+
+def with_gloo(ranks: int) -> list[str]:
+    """The command before a script, for gloo on this machine."""
+    torchrun = str(HOPSUM.with_name("torchrun"))
+    return [torchrun, "--standalone", "--nproc-per-node", str(ranks)]
+
+
+def in_switches(ranks: int) -> list[str]:
+    """The command before a script, for a cluster of its own."""
+    topology = f"star:{ranks + 1}"
+    return [str(HOPSUM), "torchrun", "--topology", topology, "--workers", str(ranks), "--json"]
+
+
+def test_the_example_trains_as_with_gloo(tmp_path: Path) -> None:
+    options = [str(EXAMPLE), "--epochs", "3"]
+    alone = run(tmp_path, [*with_gloo(2), *options, "--backend", "gloo"])
+    together = run(tmp_path, [*in_switches(2), *options])
+    losses = [re.findall(r"loss (\S+),", text) for text in (alone, together)]
+    assert len(losses[0]) == len(losses[1]) == 3
+    assert float(losses[1][-1]) == pytest.approx(float(losses[0][-1]), rel=0.01)
+    measured = json.loads(together[together.index("\n{") :])
+    assert measured["errors"] == []
+    assert 0 < measured["summing"] < measured["seconds"]
+    # 45 steps of 85,000 parameters.
+    assert 45 * 4 * 85_000 < measured["in_switches"] <= measured["sent"]
+
+
+@pytest.mark.slow
+def test_every_operation_gives_gloos_values(tmp_path: Path) -> None:
+    """Those of hopsum_torch's own tests, on three hosts."""
+    import torch
+
+    for command, backend in ((with_gloo(3), "gloo"), (in_switches(3), "hopsum")):
+        run(tmp_path, [*command, str(OPERATIONS), backend, str(tmp_path / backend)])
+    for rank in range(3):
+        expected, found = (
+            torch.load(tmp_path / f"{backend}.{rank}", weights_only=False)
+            for backend in ("gloo", "hopsum")
+        )
+        for results in (expected, found):
+            del results["modules"]
+        assert len(expected) >= 36
+        for name, values in expected.items():
+            assert not isinstance(values, str), values
+            # float16 and bfloat16 are rounded more often by gloo.
+            half = "16" in name or name == "avg"
+            tolerance = 5e-2 if half else 1e-4
+            _compare(name, found[name], values, tolerance)
+
+
+def _compare(name: str, found: Any, expected: Any, tolerance: float) -> None:
+    """They are alike, however nested."""
+    assert type(found) is type(expected), (name, found)
+    if isinstance(expected, list | tuple):
+        for one, other in zip(found, expected, strict=True):
+            _compare(name, one, other, tolerance)
+    elif hasattr(expected, "dtype"):
+        assert found.dtype == expected.dtype, name
+        assert found.shape == expected.shape, name
+        assert found.allclose(expected, rtol=tolerance, atol=tolerance), name
+    else:
+        assert found == expected, name

@@ -1,48 +1,76 @@
-"""Run on each worker's host by test_torch_in_network: sums and trains through the switches.
-
-At the end a gradient is left out by one rank.
-"""
+"""Run on each worker's host by test_torch_in_network: sums and trains through the switches."""
 
 from __future__ import annotations
 
 import torch
 import torch.distributed as dist
-
-import host_agent.torch_backend as backend
-from coordination.failure import IterationMismatch
-from host_agent.torch_gradients import OrderedGradients
-from tests.support.torch_models import check_training_together
+from torch.nn.parallel import DistributedDataParallel
 
 ELEMENTS = 100_000
 
-dist.init_process_group(backend.NAME)
+
+def model() -> torch.nn.Module:
+    """Always the same one."""
+    torch.manual_seed(1)
+    return torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 3))
+
+
+def train(net: torch.nn.Module, images: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """All parameters, flat, after five steps."""
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for _ in range(5):
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(net(images), targets).backward()
+        optimizer.step()
+    return torch.cat([p.detach().reshape(-1) for p in net.parameters()])
+
+
+def refused(tensor: torch.Tensor) -> str:
+    """What a sum is refused with."""
+    try:
+        dist.all_reduce(tensor)
+    except RuntimeError as error:
+        return str(error)
+    raise AssertionError("there is a sum")
+
+
+dist.init_process_group("hopsum")
 rank, size = dist.get_rank(), dist.get_world_size()
+times = size * (size + 1) // 2
 
 whole = torch.arange(ELEMENTS, dtype=torch.int32) * (rank + 1)
 dist.all_reduce(whole)
-times = size * (size + 1) // 2
 assert torch.equal(whole, torch.arange(ELEMENTS, dtype=torch.int32) * times)
-long = torch.full((10,), 1 << 40, dtype=torch.int64)
-dist.all_reduce(long)
-assert torch.equal(long, torch.full((10,), size << 40, dtype=torch.int64))
+for dtype in (torch.float32, torch.float16, torch.bfloat16, torch.int32, torch.int8, torch.uint8):
+    small = torch.full((3, 5), rank + 1, dtype=dtype)
+    dist.all_reduce(small)
+    torch.testing.assert_close(small, torch.full((3, 5), times, dtype=dtype))
+mean = torch.full((1000,), float(rank))
+dist.all_reduce(mean, dist.ReduceOp.AVG)
+torch.testing.assert_close(mean, torch.full((1000,), (size - 1) / 2))
 
-check_training_together()
+# Errors stay with their calls, and name ranks.
+told = refused(torch.tensor([1.0, 2.0, float("nan") if rank == 1 else 3.0]))
+assert "rank 1 (h2): element 2 is nan" in told, told
+told = refused(torch.ones(10 + rank))
+assert "the ranks do not call for the same" in told, told
+told = refused(torch.full((4,), 1 << 30, dtype=torch.int32))
+assert "element 0: the sum is 2147483648, beyond int32" in told, told
+wide = torch.tensor([(1 << 31) - 1, -(1 << 31)][rank % 2 :], dtype=torch.int32)[:1]
+dist.all_reduce(wide)
+assert wide.item() == (-1 if size == 2 else wide.item())
 
-net = torch.nn.ParameterDict({name: torch.nn.Parameter(torch.zeros(5)) for name in "ab"})
-gradients = OrderedGradients(net)
-told = ""
-for iteration in (1, 2, 3, 4):
-    net.zero_grad()
-    names = "a" if (rank, iteration) == (1, 3) else "ab"
-    sum((net[name] * (10 * iteration + rank)).sum() for name in names).backward()
-    try:
-        gradients.wait(60)
-    except IterationMismatch as error:
-        told = f"{iteration}: {error}"
-        break
-    for name in names:
-        expected = torch.full((5,), 10 * iteration + (size - 1) / 2)
-        torch.testing.assert_close(net[name].grad, expected)
-gradients.close()
-assert told.startswith("3: operator b, iteration 3: rank 1 ended it without"), told
+dist.barrier()
+largest = torch.tensor([rank])
+dist.all_reduce(largest, dist.ReduceOp.MAX)
+assert largest.item() == size - 1
+
+generator = torch.Generator().manual_seed(2)
+images = torch.randn(size * 4, 8, generator=generator)
+targets = torch.randint(3, (size * 4,), generator=generator)
+shared = train(DistributedDataParallel(model()), images[rank::size], targets[rank::size])
+torch.testing.assert_close(shared, train(model(), images, targets))
+everyone: list[object] = [None] * size
+dist.all_gather_object(everyone, shared.tolist())
+assert all(other == everyone[0] for other in everyone)
 dist.destroy_process_group()

@@ -1,155 +1,234 @@
-"""Tensors that a process hands to its host's agent."""
+"""The agent's end of the socket at which processes hand in tensors."""
 
 from __future__ import annotations
 
+import fcntl
+import json
 import os
+import re
 import socket
-import threading
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from host_agent.io.process_socket import HEAD, AgentSocket, SumRefused, socket_name
-from host_agent.node.process import ProcessGone, ProcessTensors
-from tests.support.machine import PATIENCE, unique
+from host_agent.io.process_socket import ProcessGone, ProcessSocket, SocketTaken
+from protocol.errors import OperationError
+from tests.support.machine import unique
+from tests.support.paths import ROOT
 
-JOB = 4711
+JOB = 7
+EXAMPLES = [
+    (line.split()[0], json.loads(line.split(maxsplit=1)[1]))
+    for line in (ROOT / "docs/agent-socket.md").read_text().splitlines()
+    if re.match(r"(agent|process) +\{", line)
+]
 
 
 class Host:
-    """An agent that adds 1 to whatever it is given, in a thread."""
+    """An agent's socket, and what its loop would do."""
 
     def __init__(self, name: str) -> None:
-        self.source = ProcessTensors(name, JOB, workers=3)
-        self.source.prepare()
-        self.sums = 0
-        self.failure: Exception | None = None
-        self.thread = threading.Thread(target=self._serve, daemon=True)
-        self.thread.start()
+        self.watched: set[int] = set()
+        self.submitted: list[tuple[str, list[str]]] = []
+        self.socket = ProcessSocket(
+            "h1", name, self._submit, self.watched.add, self.watched.discard, lambda: None
+        )
 
-    def _serve(self) -> None:
-        try:
-            following = self.source.first()
-            while following is not None:
-                name, tensor = following
-                self.sums += 1
-                following = self.source.after(name, tensor + tensor.dtype.type(1))
-        except Exception as error:  # noqa: BLE001 - the test looks at it
-            self.failure = error
+    def _submit(self, name: str, workers: Sequence[str]) -> int:
+        if "h9" in workers:
+            raise OperationError(f"job {name}: no host h9")
+        self.submitted.append((name, list(workers)))
+        return JOB
 
-    def end(self) -> None:
-        """Return when the agent is through."""
-        self.thread.join(PATIENCE)
-        assert not self.thread.is_alive()
+    def turn(self) -> None:
+        self.socket.turn(set(self.watched))
+
+
+class Process:
+    """A process of the host, by hand."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        name = host.socket.name
+        self.socket.connect(f"\0{name[1:]}" if name.startswith("@") else name)
+        host.turn()
+        assert self.hear()["kind"] == "hello"
+
+    def say(self, message: dict[str, Any] | bytes, *descriptors: int) -> None:
+        data = message if isinstance(message, bytes) else json.dumps(message).encode()
+        socket.send_fds(self.socket, [data], descriptors)
+        self._host.turn()
+
+    def hear(self) -> dict[str, Any]:
+        data = self.socket.recv(1 << 17)
+        assert data, "the agent has ended the connection"
+        message: dict[str, Any] = json.loads(data)
+        return message
+
+    def share(self, size: int, *, sealed: bool = True) -> np.ndarray[Any, np.dtype[np.uint8]]:
+        descriptor = os.memfd_create("test", os.MFD_ALLOW_SEALING)
+        os.ftruncate(descriptor, size)
+        if sealed:
+            fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+        self.say({"kind": "memory", "memory": 0, "bytes": size}, descriptor)
+        return np.memmap(os.fdopen(descriptor, "r+b"), np.uint8)
 
 
 @pytest.fixture
-def name() -> str:
-    """A host's name; its agent's socket is the machine's."""
-    return unique("a")
+def host() -> Iterator[Host]:
+    made = Host(f"@{unique('agent')}")
+    yield made
+    made.socket.close()
 
 
-@contextmanager
-def host(name: str) -> Iterator[Host]:
-    agent = Host(name)
-    yield agent
-    agent.source.close()
-    agent.end()
+def test_the_documents_examples(host: Host) -> None:
+    """What the process says is understood, and what the agent says is what stands there."""
+    assert len(EXAMPLES) >= 14
+    process = Process(host)
+    attendance = host.socket.attendance(JOB)
+    attendance.start(["h1", "h2"])
+    requests = []
+    said: list[dict[str, Any]] = [{"kind": "hello", "version": 1, "host": "h1"}]
+    for who, message in EXAMPLES:
+        if who == "process":
+            if message["kind"] == "memory":
+                process.share(message["bytes"])
+            else:
+                process.say(message)
+            if message["kind"] in ("submit", "attend"):
+                said.append(process.hear())
+            requests += attendance.take()
+        elif message["kind"] == "refused":
+            process.say({"kind": "submit", "name": "training", "workers": ["h1", "h9"]})
+            said.append(process.hear())
+        elif message["kind"] == "done":
+            attendance.done(message["call"])
+            said.append(process.hear())
+        elif message["kind"] == "failed":
+            attendance.failed(message["call"], message["why"], message["whose"])
+            said.append(process.hear())
+        elif message["kind"] == "ended":
+            attendance.close(message["why"])
+            said.append(process.hear())
+    assert said == [message for who, message in EXAMPLES if who == "agent"]
+    assert [request.kind for request in requests] == ["sum", "sum", "barrier", "leave"]
+    assert [request.call for request in requests] == [0, 1, 2, -1]
+    first, second, *_ = requests
+    assert first.tensor is not None and second.tensor is not None
+    assert (first.tensor.dtype, len(first.tensor), first.magnitude) == (np.int32, 1000, 40)
+    assert (second.tensor.dtype, second.fault) == (np.float32, ("nan", 17))
+    assert host.submitted == [("training", ["h1", "h2"])]
 
 
-def test_sums_come_back_in_place_until_a_goodbye(name: str) -> None:
-    with host(name) as agent:
-        process = AgentSocket(name, JOB, PATIENCE)
-        assert process.workers == 3
-        for dtype in (np.float32, np.int32):
-            for size in (1, 7, 300_000):
-                values = np.arange(size, dtype=dtype)
-                process.sum(values)
-                assert values.dtype == dtype
-                np.testing.assert_array_equal(values, np.arange(1, size + 1))
-        process.close()
-        agent.end()
-        assert agent.failure is None
-        assert agent.sums == 6
+def test_tensors_lie_in_memory_that_both_have(host: Host) -> None:
+    process = Process(host)
+    process.say({"kind": "attend", "job": JOB})
+    shared = process.share(4096)
+    shared[:8].view(np.float32)[:] = (1.5, 2.5)
+    asked = {"kind": "sum", "call": 3, "type": "float32", "memory": 0, "elements": 2}
+    process.say({**asked, "magnitude": 0, "fault": None})
+    [request] = host.socket.attendance(JOB).take()
+    assert request.tensor is not None
+    np.testing.assert_array_equal(request.tensor, np.float32([1.5, 2.5]))
+    request.tensor[...] += 1
+    assert shared[:8].view(np.float32).tolist() == [2.5, 3.5]
 
 
-def test_a_process_may_come_before_its_agent(name: str) -> None:
-    with ThreadPoolExecutor(1) as pool:
-        coming = pool.submit(AgentSocket, name, JOB, PATIENCE)
-        with host(name):
-            coming.result(PATIENCE).close()
-
-
-def test_one_process_a_host(name: str) -> None:
-    with host(name):
-        first = AgentSocket(name, JOB, PATIENCE)
-        with pytest.raises(
-            SumRefused, match=rf"job 4711 on host {name}: no agent takes tensors within"
-        ):
-            AgentSocket(name, JOB, 0.0)
-        first.close()
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to act as another user")
-def test_tensors_are_not_given_to_another_users_process(name: str) -> None:
-    with socket.socket(socket.AF_UNIX) as stranger:
-        stranger.bind(socket_name(name, JOB))
-        # Who listens is who asks the kernel to.
-        os.seteuid(12345)
-        try:
-            stranger.listen()
-        finally:
-            os.seteuid(0)
-        with pytest.raises(SumRefused, match=rf"process {os.getpid()} of user 12345 takes"):
-            AgentSocket(name, JOB, PATIENCE)
-
-
-def test_a_process_that_waits_is_told_that_the_job_has_ended(name: str) -> None:
-    source = ProcessTensors(name, JOB, workers=3)
-    source.prepare()
-    with ThreadPoolExecutor(1) as pool:
-        first = pool.submit(source.first)
-        process = AgentSocket(name, JOB, PATIENCE)
-        waiting = threading.Thread(target=lambda: (first.result(), source.close()))
-        waiting.start()
-        with pytest.raises(
-            SumRefused, match=f"the job has ended at {name}; `hopsum job 4711` says why"
-        ):
-            process.sum(np.ones(5, np.float32))
-        with pytest.raises(SumRefused, match="the agent is gone"):
-            process.sum(np.ones(5, np.float32))
-        waiting.join()
-
-
-def test_an_agent_that_waits_for_a_process_can_end(name: str) -> None:
-    source = ProcessTensors(name, JOB, workers=3)
-    source.prepare()
-    with ThreadPoolExecutor(1) as pool:
-        first = pool.submit(source.first)
-        source.close()
-        with pytest.raises(OSError, match=r"Invalid argument|Bad file descriptor"):
-            first.result(PATIENCE)
+SUM = {"kind": "sum", "call": 0, "type": "int32", "memory": 0, "elements": 4, "magnitude": 1}
 
 
 @pytest.mark.parametrize(
     ("said", "complaint"),
     [
-        (b"", "the process on {name} is gone, without a goodbye"),
-        (HEAD.pack(3, 100) + bytes(399), "the process on {name} is gone, without a goodbye"),
-        (HEAD.pack(9, 1), r"the process on {name} sends 9; expected one of \[3, 4\]"),
+        (b"\xff", "expected a JSON object"),
+        (b"[1]", "no object; expected a JSON object"),
+        (b" " * (1 << 17) + b"{}", "longer than 131072 bytes"),
+        ({"kind": "dance"}, "kind 'dance': expected submit, attend"),
+        ({"kind": "submit", "name": "a", "workers": "h1"}, "expected name and workers"),
+        ({"kind": "attend", "job": 70000}, "job 70000: expected a number, 0 to 65535"),
+        ({"kind": "memory", "memory": 1}, "0 descriptors came along; expected one"),
+        ({**SUM, "type": "int64"}, "type 'int64': expected float32 or int32"),
+        ({**SUM, "memory": 5}, "in memory 5: there is none of that number"),
+        ({**SUM, "elements": 1025}, "1025 int32 in memory 0: there is 4096 bytes"),
+        ({**SUM, "elements": -1}, "elements -1: expected a number"),
+        ({**SUM, "call": True}, "call True: expected a number"),
+        ({**SUM, "fault": ["odd", 1]}, "fault .*: expected .one of nan, inf, -inf"),
     ],
 )
-def test_what_is_no_tensor_ends_the_job(name: str, said: bytes, complaint: str) -> None:
-    with ExitStack() as stack:
-        agent = stack.enter_context(host(name))
-        process = stack.enter_context(socket.socket(socket.AF_UNIX))
-        process.connect(socket_name(name, JOB))
-        process.sendall(said)
-        process.shutdown(socket.SHUT_WR)
-        agent.end()
-        assert isinstance(agent.failure, ProcessGone)
-        with pytest.raises(ProcessGone, match=complaint.format(name=name)):
-            raise agent.failure
+def test_what_cannot_be_ends_the_connection(host: Host, said: Any, complaint: str) -> None:
+    process = Process(host)
+    process.share(4096)
+    process.say(said)
+    ended = process.hear()
+    assert ended["kind"] == "ended"
+    assert re.search(complaint, ended["why"]), ended["why"]
+    assert process.socket.recv(100) == b""
+    # And nobody else's.
+    Process(host)
+
+
+def test_memory_that_could_shrink_is_not_mapped(host: Host) -> None:
+    process = Process(host)
+    process.share(4096, sealed=False)
+    assert "expected a memfd sealed with F_SEAL_SHRINK" in process.hear()["why"]
+
+
+def test_one_process_attends_a_job(host: Host) -> None:
+    first, second = Process(host), Process(host)
+    first.say({"kind": "attend", "job": JOB})
+    second.say({"kind": "attend", "job": JOB})
+    assert "another process attends it; expected one process a host" in second.hear()["why"]
+
+
+@pytest.mark.parametrize("goodbye", [True, False])
+def test_a_process_that_ends_without_a_word_is_named(host: Host, goodbye: bool) -> None:
+    process = Process(host)
+    process.say({"kind": "attend", "job": JOB})
+    if goodbye:
+        process.say({"kind": "leave"})
+    attendance = host.socket.attendance(JOB)
+    assert len(attendance.take()) == goodbye
+    process.socket.close()
+    host.turn()
+    if goodbye:
+        assert attendance.take() == []
+    else:
+        with pytest.raises(ProcessGone, match="job 7: the process on h1 is gone, without a"):
+            attendance.take()
+
+
+def test_a_process_that_never_reads_is_ended(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("host_agent.io.process_socket.FULL_SECONDS", 0.0)
+    process = Process(host)
+    process.say({"kind": "attend", "job": JOB})
+    attendance = host.socket.attendance(JOB)
+    for call in range(10_000):
+        attendance.done(call)
+    host.turn()
+    with pytest.raises(ProcessGone):
+        attendance.take()
+
+
+def test_a_name_is_taken_once(host: Host, tmp_path: Path) -> None:
+    with pytest.raises(SocketTaken, match=f"cannot listen for processes at {host.socket.name}"):
+        Host(host.socket.name)
+    path = str(tmp_path / "agent")
+    killed = Host(path)
+    with pytest.raises(SocketTaken):
+        Host(path)
+    # Its file is left.
+    killed.socket._server.close()
+    again = Host(path)
+    Process(again)
+    again.socket.close()
+    assert not Path(path).exists()
+
+
+def test_a_job_that_is_refused(host: Host) -> None:
+    process = Process(host)
+    process.say({"kind": "submit", "name": "x", "workers": ["h9"]})
+    assert process.hear() == {"kind": "refused", "why": "job x: no host h9"}

@@ -84,7 +84,7 @@ def test_vectors_go_to_the_other_job_and_come_back_combined() -> None:
     assert len(words) >= 2
     assert [source.workload.outcome().cycles for source in sources] == [len(words)] * 3
     for coordinator, source in zip(coordinators, sources, strict=True):
-        source.close()
+        source.close("the job is over")
         coordinator.close()
 
 
@@ -104,7 +104,7 @@ def test_without_the_other_job_the_coordination_ends() -> None:
     until(lambda: bool(woken), "the vector's wake-up")
     assert source.next(0.0) is not None
     assert source.next(0.0) is None and not source.over
-    source.close()
+    source.close("the job is over")
     assert source.next(0.0) is None and source.over
     with pytest.raises(CoordinationError, match="has been closed"):
         coordinator.next_start(PATIENCE)
@@ -117,5 +117,5 @@ def test_the_end_is_not_a_break() -> None:
     breaks: list[str] = []
     queue.broken = lambda: breaks.append("broken")
     queue.end()
-    SwitchedVectors(queue).close()
+    SwitchedVectors(queue).close("the job is over")
     assert breaks == []

@@ -1,0 +1,79 @@
+"""Train a small CNN on scikit-learn's handwritten digits with DistributedDataParallel.
+
+    hopsum torchrun --topology star:4 --workers 3 examples/ddp_cnn/train.py --epochs 4
+
+or, without a cluster, `torchrun --nproc-per-node 2 train.py --backend gloo`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+import torch
+import torch.distributed as dist
+from sklearn.datasets import load_digits
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+
+def model() -> nn.Module:
+    """Return a CNN for images of 8 by 8, of 85,000 parameters."""
+    return nn.Sequential(
+        nn.Conv2d(1, 16, 3, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(16, 32, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(32 * 4 * 4, 150),
+        nn.ReLU(),
+        nn.Linear(150, 10),
+    )
+
+
+def main() -> None:
+    """Train, and print the loss after every epoch and the accuracy in the end, on rank 0."""
+    parser = argparse.ArgumentParser(description="Train on digits with DDP.")
+    parser.add_argument("--backend", default="hopsum")
+    parser.add_argument("--epochs", type=int, default=4)
+    parser.add_argument("--batch", type=int, default=96, help="images a step, of all ranks")
+    options = parser.parse_args()
+
+    dist.init_process_group(options.backend)
+    rank, size = dist.get_rank(), dist.get_world_size()
+    torch.manual_seed(1)
+    torch.set_num_threads(1)
+    digits = load_digits()
+    images = torch.tensor(digits.images, dtype=torch.float32)[:, None] / 16
+    targets = torch.tensor(digits.target)
+    test_images, test_targets = images[1440:], targets[1440:]
+    net = DistributedDataParallel(model())
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+
+    for epoch in range(options.epochs):
+        began, total, steps = time.monotonic(), torch.zeros(()), 0
+        order = torch.randperm(1440, generator=torch.Generator().manual_seed(epoch))
+        for batch in order.split(options.batch):
+            mine = batch[rank::size]
+            optimizer.zero_grad()
+            loss = nn.functional.cross_entropy(net(images[mine]), targets[mine])
+            loss.backward()
+            optimizer.step()
+            total, steps = total + loss.detach(), steps + 1
+        dist.all_reduce(total, dist.ReduceOp.AVG)
+        if rank == 0:
+            seconds = (time.monotonic() - began) / steps
+            print(
+                f"epoch {epoch + 1}: loss {total / steps:.6f}, {1000 * seconds:.1f} ms a step",
+                flush=True,
+            )
+    with torch.no_grad():
+        right = (net(test_images).argmax(1) == test_targets).float().mean()
+    if rank == 0:
+        print(f"accuracy {right:.3f}", flush=True)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

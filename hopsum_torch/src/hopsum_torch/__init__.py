@@ -1,0 +1,28 @@
+"""A `torch.distributed` backend: `init_process_group("hopsum")`, with nothing to import.
+
+All-reduce and barrier of a group of all ranks go through the switches, by way of the host's agent;
+everything else, and everything where there is no agent, goes over gloo.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+NAME = "hopsum"
+DEVICES = ("cpu", "cuda")
+
+
+def register() -> None:
+    """Make the backend known; PyTorch calls it when it is imported (entry point torch.backends)."""
+    import torch.distributed as dist
+
+    if dist.is_available() and not hasattr(dist.Backend, NAME.upper()):
+        dist.Backend.register_backend(NAME, _create, extended_api=True, devices=list(DEVICES))
+
+
+def _create(options: Any, backend_options: Any) -> Any:
+    """Return a group; `options` as PyTorch gives them to backends (_DistributedBackendOptions)."""
+    # Not when torch is imported: most processes that import it make no group.
+    from hopsum_torch.group import create
+
+    return create(options)

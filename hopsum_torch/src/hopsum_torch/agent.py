@@ -1,0 +1,293 @@
+"""The host's agent, as this process sees it: the other end of docs/agent-socket.md."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import socket
+import struct
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hopsum_torch.errors import GroupLost, HopsumError, SumRefused
+from hopsum_torch.shared_memory import Memories, Memory
+
+NAME = "@hopsum-agent"
+"""Where a host's agent listens, unless HOPSUM_AGENT says otherwise; `@`: an abstract name."""
+VERSION = 1
+MESSAGE_BYTES = 1 << 17
+HELLO_SECONDS = 10.0
+_CREDENTIALS = struct.Struct("iII")
+"""What SO_PEERCRED gives: process, user, group (unix(7))."""
+
+Message = dict[str, Any]
+Then = Callable[[HopsumError | None], None]
+"""Called once with the end of a call, in the thread that reads what the agent says."""
+
+
+class Call:
+    """A call under way: its memory holds the tensor, and its sum in the end."""
+
+    def __init__(self, what: str, memory: Memory | None, then: Then) -> None:
+        self.what = what
+        self.memory = memory
+        self.then = then
+
+
+class Agent:
+    """A connection to the agent at `name`; `host`: the agent's name for this host.
+
+    `connect` makes one. All methods may be called from any thread.
+    """
+
+    def __init__(self, connected: socket.socket, name: str, host: str) -> None:
+        self.name = name
+        self.host = host
+        self._socket = connected
+        self._memories = Memories(self._announce)
+        self._calls: dict[int, Call] = {}
+        self._number = 0
+        self._lock = threading.Lock()
+        self._sending = threading.Lock()
+        """Calls have the order of their numbers on the way, too."""
+        self._ended: GroupLost | None = None
+        self._closed = False
+        self._ranks: dict[str, int] = {}
+        self._thread: threading.Thread | None = None
+
+    # -- the job
+
+    def submit(self, name: str, workers: Sequence[str], timeout: float) -> int:
+        """Hand in a job of these hosts; return its number. Raises HopsumError."""
+        self._send({"kind": "submit", "name": name, "workers": list(workers)})
+        answer = self._receive(timeout, f"job {name}", "to be submitted")
+        if answer["kind"] == "refused":
+            raise HopsumError(f"job {name}: {answer['why']}")
+        return int(self._expect(answer, "submitted")["job"])
+
+    def attend(self, job: int, hosts: Sequence[str], timeout: float) -> None:
+        """Take part in a job; `hosts`: of the ranks. Returns when it has begun.
+
+        Raises HopsumError if it does not within `timeout` seconds.
+        """
+        self._ranks = {host: rank for rank, host in enumerate(hosts)}
+        self._send({"kind": "attend", "job": job})
+        what = f"job {job}"
+        waited = f"to begin; `hopsum job {job}` says what it waits for"
+        answer = self._receive(timeout, what, waited)
+        if answer["kind"] == "ended":
+            raise GroupLost(f"{what}: {self._named(answer['why'])}")
+        workers = self._expect(answer, "started")["workers"]
+        if sorted(workers) != sorted(hosts):
+            raise HopsumError(
+                f"{what} has the workers {', '.join(workers)}, and the ranks are on "
+                f"{', '.join(hosts)}; expected one rank on each of the job's workers"
+            )
+        self._socket.settimeout(None)
+        self._thread = threading.Thread(target=self._read, name="hopsum agent", daemon=True)
+        self._thread.start()
+
+    # -- calls
+
+    def sum(
+        self,
+        what: str,
+        elements: int,
+        dtype: np.dtype[Any],
+        fill: Callable[[NDArray[Any]], tuple[int, tuple[str, int] | None]],
+        drain: Callable[[NDArray[Any]], None],
+        then: Then,
+    ) -> None:
+        """Sum a tensor of float32 or int32 over all ranks.
+
+        `fill` puts it into shared memory and returns its magnitude and fault, as the messages have
+        them; `drain` takes the sum out, before `then`. `what` stands in messages. Raises GroupLost,
+        and what `fill` raises.
+        """
+        with self._sending:
+            with self._lock:
+                self._check()
+                memory = self._memories.take(elements * dtype.itemsize)
+            values = memory.bytes[: elements * dtype.itemsize].view(dtype)
+            magnitude, fault = fill(values)
+
+            def finish(error: HopsumError | None) -> None:
+                if error is None:
+                    drain(values)
+                with self._lock:
+                    self._memories.give_back(memory)
+                then(error)
+
+            self._begin(
+                Call(what, memory, finish),
+                {
+                    "kind": "sum",
+                    "type": dtype.name,
+                    "memory": memory.number,
+                    "elements": elements,
+                    "magnitude": magnitude,
+                    "fault": fault,
+                },
+            )
+
+    def barrier(self, what: str, then: Then) -> None:
+        """Wait for all ranks. Raises GroupLost."""
+        with self._sending:
+            self._begin(Call(what, None, then), {"kind": "barrier"})
+
+    def _begin(self, call: Call, message: Message) -> None:
+        with self._lock:
+            self._check()
+            number = self._number
+            self._number += 1
+            self._calls[number] = call
+        # What is wrong with the connection is known when its end is read.
+        with contextlib.suppress(OSError):
+            self._send({**message, "call": number})
+
+    def _check(self) -> None:
+        if self._ended is not None:
+            raise self._ended
+        if self._closed:
+            raise GroupLost("this process group has been destroyed; make another")
+
+    def close(self) -> None:
+        """Say goodbye; what is under way ends by itself."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        with contextlib.suppress(OSError):
+            self._send({"kind": "leave"})
+        if self._thread is None:
+            self._socket.close()
+
+    # -- messages
+
+    def _announce(self, memory: Memory) -> None:
+        message = {"kind": "memory", "memory": memory.number, "bytes": memory.size}
+        with contextlib.suppress(OSError):
+            socket.send_fds(self._socket, [json.dumps(message).encode()], [memory.descriptor])
+
+    def _send(self, message: Message) -> None:
+        self._socket.send(json.dumps(message).encode())
+
+    def _receive(self, timeout: float, what: str, waited: str) -> Message:
+        self._socket.settimeout(timeout)
+        try:
+            data = self._socket.recv(MESSAGE_BYTES)
+        except TimeoutError:
+            raise HopsumError(f"{what}: waited {timeout:g} s for it {waited}") from None
+        except OSError as error:
+            raise HopsumError(f"{what}: agent of {self.host}: {error.strerror}") from None
+        if not data:
+            raise HopsumError(f"{what}: the agent of {self.host} at {self.name} is gone")
+        message: Message = json.loads(data)
+        return message
+
+    def _expect(self, message: Message, kind: str) -> Message:
+        if message.get("kind") != kind:
+            raise HopsumError(
+                f"the agent of {self.host} at {self.name} says {message!r:.200}; expected "
+                f"{kind!r}, as agents of version {VERSION} say"
+            )
+        return message
+
+    def _read(self) -> None:
+        """Take in what the agent says until it ends."""
+        why = f"the agent of {self.host} is gone"
+        while True:
+            try:
+                data = self._socket.recv(MESSAGE_BYTES)
+            except OSError:
+                data = b""
+            if not data:
+                break
+            message: Message = json.loads(data)
+            match message["kind"]:
+                case "done":
+                    self._finish(message["call"], None)
+                case "failed":
+                    self._finish(message["call"], message)
+                case "ended":
+                    why = message["why"]
+        with self._lock:
+            self._ended = GroupLost(
+                f"{self._named(why)}; the switches sum for this group no longer: destroy it, and "
+                "make another (torchrun --max-restarts does)"
+            )
+            calls = [self._calls.pop(number) for number in list(self._calls)]
+        for call in calls:
+            call.then(GroupLost(f"{call.what}: {self._ended}"))
+        self._socket.close()
+
+    def _finish(self, number: int, failed: Message | None) -> None:
+        with self._lock:
+            call = self._calls.pop(number)
+        if failed is None:
+            call.then(None)
+            return
+        whose = [f"{self._rank(host)}: {text}" for host, text in failed["whose"].items()]
+        call.then(SumRefused(f"{call.what}: {'; '.join([failed['why'], *whose])}"))
+
+    def _rank(self, host: str) -> str:
+        return f"rank {self._ranks[host]} ({host})" if host in self._ranks else host
+
+    def _named(self, why: str) -> str:
+        """Return a text in which the ranks of hosts are named too."""
+        hosts = [host for host in self._ranks if re.search(rf"\b{re.escape(host)}\b", why)]
+        named = ", ".join(f"{host} is rank {self._ranks[host]}" for host in hosts)
+        return f"{why} ({named})" if named else why
+
+
+def connect(name: str | None = None) -> Agent | None:
+    """Return the agent of this host, None if there is none at `name`.
+
+    `name`: a path, or @ and an abstract name (None: NAME). Raises HopsumError for one that is
+    another user's, or speaks otherwise.
+    """
+    name = name or NAME
+    connected = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        connected.connect(f"\0{name[1:]}" if name.startswith("@") else name)
+    except (ConnectionRefusedError, FileNotFoundError):
+        connected.close()
+        return None
+    except OSError as error:
+        connected.close()
+        raise HopsumError(f"agent at {name}: {error.strerror}") from None
+    agent = Agent(connected, name, "this host")
+    try:
+        _check_user(connected, name)
+        said = agent._receive(HELLO_SECONDS, f"agent at {name}", "to answer")
+        hello = agent._expect(said, "hello")
+        if hello["version"] != VERSION:
+            raise HopsumError(
+                f"agent at {name}: it speaks version {hello['version']} and hopsum_torch "
+                f"{VERSION}; install the two of one release"
+            )
+    except HopsumError:
+        connected.close()
+        raise
+    agent.host = hello["host"]
+    return agent
+
+
+def _check_user(connected: socket.socket, name: str) -> None:
+    """Raise HopsumError if what listens is neither root's nor this user's.
+
+    Any user can take an abstract name first.
+    """
+    data = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    process, user, _ = _CREDENTIALS.unpack(data)
+    if user not in (0, os.geteuid()):
+        raise HopsumError(
+            f"agent at {name}: process {process} of user {user} listens there; expected an agent "
+            "of root or of this user: end that process, or set HOPSUM_AGENT"
+        )

@@ -1,0 +1,133 @@
+"""How the ranks of a group agree on one job, through the group's store."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from hopsum_torch.agent import NAME, Agent, connect
+from hopsum_torch.errors import HopsumError, NoAgreement
+
+AGENT, JOB = "HOPSUM_AGENT", "HOPSUM_JOB"
+"""Environment: the agent's socket, or `none` to do without; a job that is submitted already."""
+NONE = "none"
+
+
+class Store(Protocol):
+    """What is used of a `torch.distributed.Store`."""
+
+    def set(self, key: str, value: str) -> None:
+        """Tell all ranks."""
+
+    def get(self, key: str) -> bytes:
+        """Wait for what a rank tells. Raises DistStoreError, RuntimeError after its timeout."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a rank says of its host: the host's name, or why there is none."""
+
+    host: str = ""
+    error: str = ""
+
+
+def hosts_of(told: Sequence[Told], where: str = NAME) -> list[str] | str:
+    """Return the hosts by rank if a job can be made of them, else why all goes over gloo.
+
+    Raises NoAgreement if some ranks have an agent and others not, with their numbers.
+    """
+    wrong = [f"rank {rank}: {each.error}" for rank, each in enumerate(told) if each.error]
+    if wrong:
+        raise NoAgreement("; ".join(wrong))
+    missing = [rank for rank, each in enumerate(told) if not each.host]
+    if len(missing) == len(told):
+        return f"no agent listens at {where} on any rank's host"
+    if missing:
+        raise NoAgreement(
+            f"no agent on the host of rank {_numbers(missing)}, but on those of the other ranks; "
+            "run `hopsum-agent serve` on all of them, or set HOPSUM_AGENT=none on every rank"
+        )
+    if len(told) == 1:
+        return "there is one rank"
+    ranks: dict[str, list[int]] = {}
+    for rank, each in enumerate(told):
+        ranks.setdefault(each.host, []).append(rank)
+    for host, several in ranks.items():
+        if len(several) > 1:
+            return f"ranks {_numbers(several)} are all on host {host}; a job has one rank a host"
+    return [each.host for each in told]
+
+
+def meet(store: Store, rank: int, size: int, timeout: float) -> Agent | str:
+    """Return this rank's agent, attending the ranks' job; or why all goes over gloo.
+
+    All ranks call it and come to the same. Raises HopsumError, at all ranks if one of them finds no
+    way, with its number; `timeout` in seconds.
+    """
+    where = os.environ.get(AGENT, NAME)
+    agent, told = _find(where)
+    # A group may be made again with the same store (torchrun --max-restarts has a prefix each).
+    store.set(f"hopsum/host/{rank}", json.dumps([told.host, told.error]))
+    try:
+        everyone = [Told(*json.loads(store.get(f"hopsum/host/{r}"))) for r in range(size)]
+        hosts = hosts_of(everyone, where)
+        if isinstance(hosts, str):
+            if agent is not None:
+                agent.close()
+            return hosts
+        assert agent is not None
+        deadline = time.monotonic() + timeout
+        job = _job(store, rank, agent, hosts, timeout)
+        agent.attend(job, hosts, max(0.1, deadline - time.monotonic()))
+    except BaseException:
+        if agent is not None:
+            agent.close()
+        raise
+    return agent
+
+
+def _find(where: str) -> tuple[Agent | None, Told]:
+    if where == NONE:
+        return None, Told()
+    try:
+        agent = connect(where)
+    except HopsumError as error:
+        return None, Told(error=str(error))
+    return agent, Told(agent.host if agent is not None else "")
+
+
+def _job(store: Store, rank: int, agent: Agent, hosts: Sequence[str], timeout: float) -> int:
+    """Return the number of the job: what HOPSUM_JOB says, else rank 0 submits one."""
+    given = os.environ.get(JOB)
+    if given is not None:
+        if not given.isdecimal():
+            raise HopsumError(f"{JOB} is {given!r:.40}: expected the number of a job")
+        return int(given)
+    if rank == 0:
+        said = {"job": 0, "error": ""}
+        try:
+            run = _plain(os.environ.get("TORCHELASTIC_RUN_ID", "job"))
+            name = f"torch-{run:.30}-{uuid.uuid4().hex[:8]}"
+            said["job"] = agent.submit(name, hosts, timeout)
+        except HopsumError as error:
+            said["error"] = str(error)
+        store.set("hopsum/job", json.dumps(said))
+    said = json.loads(store.get("hopsum/job"))
+    if said["error"]:
+        raise NoAgreement(f"rank 0 on {hosts[0]} could not submit a job: {said['error']}")
+    return int(said["job"])
+
+
+def _plain(name: str) -> str:
+    """Return a name with what jobs' names may have."""
+    return "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in name)
+
+
+def _numbers(ranks: Sequence[int]) -> str:
+    shown = ", ".join(map(str, ranks[:8]))
+    return shown if len(ranks) <= 8 else f"{shown}, ... ({len(ranks)} in all)"

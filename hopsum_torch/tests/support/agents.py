@@ -1,0 +1,152 @@
+"""Agents of several hosts in threads of this process: docs/agent-socket.md, with sums by numpy."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import mmap
+import os
+import secrets
+import socket
+import threading
+from collections import deque
+from typing import Any
+
+import numpy as np
+
+Message = dict[str, Any]
+
+
+class Agents:
+    """An agent for each of `size` hosts, h1 and so on; `names` says where they listen."""
+
+    def __init__(self, size: int) -> None:
+        token = secrets.token_hex(6)
+        self.hosts = [f"h{number}" for number in range(1, size + 1)]
+        self.names = {host: f"@hopsum-test-{token}-{host}" for host in self.hosts}
+        self.submitted: list[Message] = []
+        self.sums = 0
+        """Calls that were summed."""
+        self.refusal = ""
+        """What a submission is refused with."""
+        self._workers: list[str] = []
+        self._attending: dict[str, socket.socket] = {}
+        self._calls: dict[str, deque[tuple[Message, Any]]] = {}
+        self._changed = threading.Condition()
+        self._servers = []
+        self._connected: list[socket.socket] = []
+        for host, name in self.names.items():
+            server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            server.bind(f"\0{name[1:]}")
+            server.listen()
+            self._servers.append(server)
+            threading.Thread(target=self._accept, args=(host, server), daemon=True).start()
+
+    def close(self) -> None:
+        for each in (*self._servers, *self._connected):
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+            each.close()
+
+    def _accept(self, host: str, server: socket.socket) -> None:
+        while True:
+            try:
+                connected, _ = server.accept()
+            except OSError:
+                return
+            self._connected.append(connected)
+            threading.Thread(target=self._serve, args=(host, connected), daemon=True).start()
+
+    def _serve(self, host: str, connected: socket.socket) -> None:
+        memories: dict[int, Any] = {}
+        self._say(connected, {"kind": "hello", "version": 1, "host": host})
+        left = False
+        while True:
+            try:
+                data, descriptors, *_ = socket.recv_fds(connected, 1 << 17, 1)
+            except OSError:
+                data = b""
+            if not data:
+                break
+            message = json.loads(data)
+            match message["kind"]:
+                case "submit" if self.refusal:
+                    self._say(connected, {"kind": "refused", "why": self.refusal})
+                case "submit":
+                    self.submitted.append(message)
+                    with self._changed:
+                        self._workers = message["workers"]
+                    self._say(connected, {"kind": "submitted", "job": len(self.submitted)})
+                case "attend":
+                    with self._changed:
+                        self._attending[host] = connected
+                        self._calls[host] = deque()
+                    self._say(connected, {"kind": "started", "workers": self._workers})
+                case "memory":
+                    mapped = mmap.mmap(descriptors[0], message["bytes"])
+                    memories[message["memory"]] = np.frombuffer(mapped, np.uint8)
+                    os.close(descriptors[0])
+                case kind:
+                    left |= kind == "leave"
+                    tensor = None
+                    if kind == "sum":
+                        dtype = np.dtype(message["type"])
+                        size = message["elements"] * dtype.itemsize
+                        tensor = memories[message["memory"]][:size].view(dtype)
+                    with self._changed:
+                        # One that has failed before it attended says goodbye too.
+                        if self._attending.get(host) is connected:
+                            self._calls[host].append((message, tensor))
+                            self._go_on()
+        connected.close()
+        with self._changed:
+            if self._attending.get(host) is connected:
+                del self._attending[host]
+                if not left:
+                    self._end(f"job 1: the process on {host} is gone, without a goodbye")
+
+    def _end(self, why: str) -> None:
+        for connected in self._attending.values():
+            self._say(connected, {"kind": "ended", "why": why})
+            connected.shutdown(socket.SHUT_RDWR)
+        self._attending.clear()
+
+    def _go_on(self) -> None:
+        """Sum the calls that all hosts have made."""
+        while self._workers and all(self._calls.get(host) for host in self._workers):
+            calls = {host: self._calls[host].popleft() for host in self._workers}
+            wanted = {
+                host: (message["kind"], message.get("type"), message.get("elements"))
+                for host, (message, _) in calls.items()
+            }
+            faults = {
+                host: f"element {message['fault'][1]} is {message['fault'][0]}"
+                for host, (message, _) in calls.items()
+                if message.get("fault")
+            }
+            first = wanted[self._workers[0]]
+            others = {host: str(each) for host, each in wanted.items() if each != first}
+            if others or faults:
+                why = "they differ" if others else "not finite"
+                for host, (message, _) in calls.items():
+                    if message["kind"] != "leave":
+                        failed = {"kind": "failed", "call": message["call"], "why": why}
+                        self._say(self._attending[host], {**failed, "whose": others or faults})
+                    else:
+                        self._calls[host].appendleft((message, None))
+                continue
+            if first[0] == "leave":
+                self._calls.clear()
+                return
+            if first[0] == "sum":
+                self.sums += 1
+                total = np.sum([tensor for _, tensor in calls.values()], axis=0)
+                for _, tensor in calls.values():
+                    tensor[...] = total
+            for host, (message, _) in calls.items():
+                self._say(self._attending[host], {"kind": "done", "call": message["call"]})
+
+    @staticmethod
+    def _say(connected: socket.socket, message: Message) -> None:
+        with contextlib.suppress(OSError):
+            connected.send(json.dumps(message).encode())

@@ -1,0 +1,51 @@
+"""Run as a rank: calls that fail stay alone; then rank 1 dies. Prints what it was told, as JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("hopsum")
+rank, size = dist.get_rank(), dist.get_world_size()
+told: dict[str, str] = {}
+
+
+def refused(name: str, tensor: torch.Tensor) -> None:
+    try:
+        dist.all_reduce(tensor)
+    except RuntimeError as error:
+        told[name] = str(error)
+
+
+values = torch.ones(2, 3)
+if rank == 1:
+    values[1, 0] = -float("inf")
+refused("infinite", values)
+refused("shape", torch.ones(3 + (rank == 1)))
+refused("type", torch.ones(3, dtype=torch.int32 if rank == 1 else torch.float32))
+assert len(told) == 3, told
+
+after = torch.full((5,), rank + 1.0)
+dist.all_reduce(after)
+assert after.tolist() == [size * (size + 1) / 2] * 5
+# Async: the error comes of the wait, and of the future.
+work = dist.all_reduce(torch.tensor([float("nan")]), async_op=True)
+try:
+    work.get_future().wait()
+except RuntimeError as error:
+    told["future"] = str(error)
+assert not work.is_success()
+
+if rank == 1:
+    os.kill(os.getpid(), signal.SIGKILL)
+began = time.monotonic()
+refused("dead", torch.ones(4))
+told["seconds"] = str(time.monotonic() - began)
+refused("afterwards", torch.ones(4))
+print("told", json.dumps(told), flush=True)
+dist.destroy_process_group()

@@ -1,0 +1,144 @@
+"""This process's end of the agent's socket."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import socket
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch", reason="hopsum_torch needs torch")
+
+from hopsum_torch.agent import Agent, connect
+from hopsum_torch.errors import GroupLost, HopsumError, SumRefused
+
+SECONDS = 60.0
+DOCUMENT = Path(__file__).parents[2] / "docs/agent-socket.md"
+EXAMPLES = [
+    (line.split()[0], json.loads(line.split(maxsplit=1)[1]))
+    for line in DOCUMENT.read_text().splitlines()
+    if re.match(r"(agent|process) +\{", line)
+]
+
+
+@pytest.fixture
+def server() -> Any:
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    listening.bind(f"\0hopsum-test-{secrets.token_hex(6)}")
+    listening.listen()
+    yield listening
+    listening.close()
+
+
+def name_of(server: socket.socket) -> str:
+    return "@" + server.getsockname()[1:].decode()
+
+
+def test_the_documents_examples(server: socket.socket) -> None:
+    """An agent that says what stands there hears what stands there."""
+    heard: list[Any] = []
+
+    def be_agent() -> None:
+        agent, _ = server.accept()
+        for who, message in EXAMPLES:
+            if who == "agent":
+                agent.send(json.dumps(message).encode())
+            else:
+                data, descriptors, *_ = socket.recv_fds(agent, 1 << 17, 1)
+                heard.append(json.loads(data))
+                for descriptor in descriptors:
+                    os.close(descriptor)
+            if message["kind"] == "submitted":
+                # The next line is another answer to the same.
+                socket.recv_fds(agent, 1 << 17, 1)
+        agent.close()
+
+    thread = threading.Thread(target=be_agent)
+    thread.start()
+    agent = connect(name_of(server))
+    assert agent is not None
+    assert agent.host == "h1"
+    assert agent.submit("training", ["h1", "h2"], SECONDS) == 7
+    with pytest.raises(HopsumError, match="job training: job training: no host h9"):
+        agent.submit("training", ["h1", "h9"], SECONDS)
+    agent.attend(7, ["h1", "h2"], SECONDS)
+    ends: list[Any] = []
+    ended = threading.Event()
+
+    def then(error: HopsumError | None) -> None:
+        ends.append(error)
+        ended.set()
+
+    def begin(elements: int, dtype: type, magnitude: int, fault: Any) -> None:
+        ended.clear()
+        agent.sum(
+            "a sum", elements, np.dtype(dtype), lambda _: (magnitude, fault), lambda _: None, then
+        )
+        assert ended.wait(SECONDS)
+
+    begin(1000, np.int32, 40, None)
+    begin(1024, np.float32, 0, ("nan", 17))
+    agent.barrier("a barrier", then)
+    agent.close()
+    thread.join(SECONDS)
+    assert heard == [message for who, message in EXAMPLES if who == "process"]
+    assert ends[0] is None
+    assert isinstance(ends[1], SumRefused)
+    assert str(ends[1]) == ("a sum: some values are not finite; rank 0 (h1): element 17 is nan")
+    assert agent._thread is not None
+    agent._thread.join(SECONDS)
+    assert isinstance(ends[2], GroupLost)
+    assert "job 7: agent on h2 is lost (h2 is rank 1)" in str(ends[2])
+    with pytest.raises(GroupLost, match="agent on h2 is lost"):
+        agent.barrier("another", then)
+
+
+def test_nobody_listens() -> None:
+    assert connect("@hopsum-nobody") is None
+    assert connect("/nowhere/agent") is None
+
+
+def test_an_agent_of_another_version_is_said(server: socket.socket) -> None:
+    def be_agent() -> None:
+        agent, _ = server.accept()
+        agent.send(json.dumps({"kind": "hello", "version": 2, "host": "h1"}).encode())
+
+    threading.Thread(target=be_agent).start()
+    with pytest.raises(HopsumError, match="it speaks version 2 and hopsum_torch 1; install"):
+        connect(name_of(server))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to act as another user")
+def test_tensors_are_not_given_to_another_users_process() -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as stranger:
+        stranger.bind(f"\0hopsum-test-{secrets.token_hex(6)}")
+        # Who listens is who asks the kernel to.
+        os.seteuid(12345)
+        try:
+            stranger.listen()
+        finally:
+            os.seteuid(0)
+        with pytest.raises(HopsumError, match=rf"process {os.getpid()} of user 12345 listens"):
+            connect(name_of(stranger))
+
+
+def test_a_job_that_does_not_begin_in_time(server: socket.socket) -> None:
+    def be_agent() -> None:
+        agent, _ = server.accept()
+        agent.send(json.dumps({"kind": "hello", "version": 1, "host": "h1"}).encode())
+        done.wait(SECONDS)
+
+    done = threading.Event()
+    threading.Thread(target=be_agent).start()
+    agent = connect(name_of(server))
+    assert isinstance(agent, Agent)
+    with pytest.raises(HopsumError, match=r"job 9: waited 0\.05 s for it to begin; `hopsum job 9`"):
+        agent.attend(9, ["h1"], 0.05)
+    done.set()

@@ -1,0 +1,61 @@
+"""Errors of calls, at every rank and with names; what goes where."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="hopsum_torch needs torch")
+
+import torch.distributed as dist  # noqa: E402
+from tests.support.agents import Agents  # noqa: E402
+from tests.support.ranks import PATIENCE, SUPPORT, start  # noqa: E402
+
+from hopsum_torch.group import _fault, in_switches  # noqa: E402
+
+
+@pytest.mark.slow
+def test_errors_stay_with_their_calls_until_a_rank_is_gone() -> None:
+    agents = Agents(3)
+    processes = start(list(agents.names.values()), SUPPORT / "failing.py")
+    printed = [process.communicate(timeout=PATIENCE)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0, -9, 0], printed
+    agents.close()
+    for text in (printed[0], printed[2]):
+        [line] = [line for line in text.splitlines() if line.startswith("told ")]
+        told = json.loads(line.removeprefix("told "))
+        assert "all-reduce 0 (float32, shape [2, 3]): " in told["infinite"]
+        assert "rank 1 (h2): element 3 is -inf" in told["infinite"]
+        assert "rank 1 (h2): " in told["shape"]
+        assert "rank 1 (h2): " in told["type"]
+        assert "rank 0 (h1): element 0 is nan" in told["future"]
+        assert "the process on h2 is gone, without a goodbye (h2 is rank 1)" in told["dead"]
+        assert float(told["seconds"]) < 5
+        assert "h2 is rank 1" in told["afterwards"]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int32", "int8", "uint8"])
+def test_what_the_switches_sum(dtype: str) -> None:
+    tensor = torch.ones(3, dtype=getattr(torch, dtype))
+    assert in_switches(tensor, dist.ReduceOp.SUM)
+    assert in_switches(tensor, dist.ReduceOp.AVG) == tensor.dtype.is_floating_point
+    for op in ("MAX", "MIN", "PRODUCT", "BAND", "BOR", "BXOR"):
+        assert not in_switches(tensor, getattr(dist.ReduceOp, op))
+    assert not in_switches(tensor.to_sparse(), dist.ReduceOp.SUM)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "int64", "bool", "complex64"])
+def test_what_goes_over_gloo(dtype: str) -> None:
+    assert not in_switches(torch.ones(3, dtype=getattr(torch, dtype)), dist.ReduceOp.SUM)
+
+
+def test_the_first_value_that_is_not_finite_is_found() -> None:
+    values = torch.zeros(9)
+    assert _fault(values) is None
+    values[7] = float("inf")
+    assert _fault(values) == ("inf", 7)
+    values[4] = -float("inf")
+    assert _fault(values) == ("-inf", 4)
+    values[2] = float("nan")
+    assert _fault(values) == ("nan", 2)

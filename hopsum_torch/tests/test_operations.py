@@ -1,0 +1,94 @@
+"""Every operation of gloo's gives gloo's values, with agents and without."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="hopsum_torch needs torch")
+
+from tests.support.agents import Agents  # noqa: E402
+from tests.support.operations import OPERATIONS  # noqa: E402
+from tests.support.ranks import SUPPORT, run  # noqa: E402
+
+pytestmark = pytest.mark.slow
+
+SIZES = [2, 3, 8]
+HALF = {torch.float16: 1e-2, torch.bfloat16: 5e-2}
+"""gloo rounds to these after every addition, the switches' sums once."""
+
+
+def values(folder: Path, backend: str, agents: list[str]) -> list[dict[str, Any]]:
+    """Each rank's results."""
+    results = folder / f"{backend}-{len(agents)}"
+    run(agents, SUPPORT / "operations.py", backend, str(results))
+    return [torch.load(f"{results}.{rank}", weights_only=False) for rank in range(len(agents))]
+
+
+@pytest.fixture(scope="module")
+def gloo(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    folder, found = tmp_path_factory.mktemp("gloo"), {}
+
+    def of(size: int) -> list[dict[str, Any]]:
+        if size not in found:
+            found[size] = values(folder, "gloo", ["none"] * size)
+        return found[size]
+
+    return of
+
+
+@pytest.fixture(scope="module")
+def hopsum(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    folder, found = tmp_path_factory.mktemp("hopsum"), {}
+
+    def of(size: int) -> list[dict[str, Any]]:
+        if size not in found:
+            agents = Agents(size)
+            found[size] = values(folder, "hopsum", list(agents.names.values()))
+            agents.close()
+            assert agents.sums > 50
+            assert len(agents.submitted) == 1
+            assert agents.submitted[0]["workers"] == agents.hosts
+        return found[size]
+
+    return of
+
+
+def same(found: Any, expected: Any, tolerance: float = 1e-5) -> None:
+    """They are alike, whatever holds the tensors."""
+    assert type(found) is type(expected), found
+    if isinstance(expected, torch.Tensor):
+        tolerance = HALF.get(expected.dtype, tolerance)
+        torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
+    elif isinstance(expected, list | tuple):
+        assert len(found) == len(expected)
+        for one, other in zip(found, expected, strict=True):
+            same(one, other, tolerance)
+    else:
+        assert found == expected
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_it_gives_gloos_values(operation: str, size: int, gloo: Any, hopsum: Any) -> None:
+    for found, expected in zip(hopsum(size), gloo(size), strict=True):
+        assert not isinstance(expected[operation], str), expected[operation]
+        # Gradients that are rounded to 11 bits on the way.
+        tolerance = 1e-3 if operation == "fp16_hook" else 1e-5
+        same(found[operation], expected[operation], tolerance)
+
+
+def test_nothing_of_hopsum_is_in_the_process(hopsum: Any) -> None:
+    modules = set(hopsum(2)[0]["modules"])
+    assert "hopsum_torch" in modules
+    assert not modules & {"host_agent", "protocol", "network", "controller", "grpc", "scipy"}
+
+
+def test_without_agents_all_goes_over_gloo(tmp_path: Path, gloo: Any) -> None:
+    for found, expected in zip(
+        values(tmp_path, "cpu:hopsum", ["@hopsum-nobody"] * 2), gloo(2), strict=True
+    ):
+        for operation in OPERATIONS:
+            same(found[operation], expected[operation])

@@ -1,0 +1,144 @@
+"""How ranks agree on a job, or on gloo."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="hopsum_torch needs torch")
+
+from tests.support.agents import Agents
+
+from hopsum_torch.agent import Agent, connect
+from hopsum_torch.errors import HopsumError, NoAgreement
+from hopsum_torch.rendezvous import Told, hosts_of, meet
+
+SECONDS = 60.0
+
+
+class Store:
+    """A store of one process's threads."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, bytes] = {}
+        self._changed = threading.Condition()
+
+    def set(self, key: str, value: str) -> None:
+        with self._changed:
+            self._values[key] = value.encode()
+            self._changed.notify_all()
+
+    def get(self, key: str) -> bytes:
+        with self._changed:
+            assert self._changed.wait_for(lambda: key in self._values, SECONDS)
+            return self._values[key]
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        ([Told("h1"), Told("h2")], ["h1", "h2"]),
+        ([Told(), Told()], "no agent listens at @hopsum-agent"),
+        ([Told("h1")], "there is one rank"),
+        ([Told("h1"), Told("h2"), Told("h1")], "ranks 0, 2 are all on host h1"),
+    ],
+)
+def test_which_hosts_make_a_job(told: list[Told], expected: Any) -> None:
+    found = hosts_of(told)
+    if isinstance(expected, str):
+        assert isinstance(found, str)
+        assert expected in found
+    else:
+        assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("told", "complaint"),
+    [
+        ([Told("h1"), Told(), Told("h3"), Told()], "no agent on the host of rank 1, 3, but on"),
+        ([Told("h1"), Told(error="agent at x: no")], "rank 1: agent at x: no"),
+        ([Told("h1"), *[Told()] * 20], r"rank 1, .*, 8, \.\.\. \(20 in all\)"),
+    ],
+)
+def test_ranks_that_do_not_fit_are_named(told: list[Told], complaint: str) -> None:
+    with pytest.raises(NoAgreement, match=complaint):
+        hosts_of(told)
+
+
+def met(names: list[str], monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What each rank comes to, in threads that have one environment and agents of their own."""
+    store, by_thread = Store(), threading.local()
+    monkeypatch.setattr("hopsum_torch.rendezvous.connect", lambda _: connect(by_thread.name))
+
+    def act(rank: int) -> Any:
+        by_thread.name = names[rank]
+        try:
+            return meet(store, rank, len(names), SECONDS)
+        except HopsumError as error:
+            return error
+
+    with ThreadPoolExecutor(len(names)) as pool:
+        return list(pool.map(act, range(len(names))))
+
+
+def test_rank_0_submits_one_job_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "my run/7")
+    agents = Agents(3)
+    found = met(list(agents.names.values()), monkeypatch)
+    assert all(isinstance(agent, Agent) for agent in found)
+    assert [agent.host for agent in found] == ["h1", "h2", "h3"]
+    [submitted] = agents.submitted
+    assert submitted["workers"] == ["h1", "h2", "h3"]
+    assert submitted["name"].startswith("torch-my-run-7-")
+    for agent in found:
+        agent.close()
+    agents.close()
+
+
+def test_a_job_that_is_refused_is_an_error_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    agents = Agents(2)
+    agents.refusal = "job x: no host h2"
+    found = met(list(agents.names.values()), monkeypatch)
+    for error in found:
+        assert isinstance(error, NoAgreement)
+        assert "rank 0 on h1 could not submit a job: job torch-" in str(error)
+        assert str(error).endswith("no host h2")
+    agents.close()
+
+
+def test_ranks_without_agents_go_over_gloo(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (
+        met(["@hopsum-nobody"] * 2, monkeypatch)
+        == ["no agent listens at @hopsum-agent on any rank's host"] * 2
+    )
+    monkeypatch.setenv("HOPSUM_AGENT", "none")
+    agents = Agents(2)
+    found = met(list(agents.names.values()), monkeypatch)
+    assert found == ["no agent listens at none on any rank's host"] * 2
+    agents.close()
+
+
+def test_a_job_given_by_number_is_attended(monkeypatch: pytest.MonkeyPatch) -> None:
+    agents = Agents(2)
+    monkeypatch.setenv("HOPSUM_JOB", "x")
+    for error in met(list(agents.names.values()), monkeypatch):
+        assert "HOPSUM_JOB is 'x': expected the number of a job" in str(error)
+    agents._workers = ["h1", "h2"]
+    monkeypatch.setenv("HOPSUM_JOB", "4")
+    for agent in met(list(agents.names.values()), monkeypatch):
+        assert isinstance(agent, Agent)
+        agent.close()
+    assert agents.submitted == []
+    agents.close()
+
+
+def test_a_job_of_other_hosts_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    agents = Agents(2)
+    monkeypatch.setenv("HOPSUM_JOB", "4")
+    agents._workers = ["h1", "h9"]
+    for error in met(list(agents.names.values()), monkeypatch):
+        assert "job 4 has the workers h1, h9, and the ranks are on h1, h2" in str(error)
+    agents.close()

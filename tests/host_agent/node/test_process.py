@@ -1,0 +1,257 @@
+"""The calls of processes: agreed on by all, summed, or refused at all, with names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from host_agent.io.process_socket import Request
+from host_agent.node.process import MOST, ProcessSource
+
+
+class Process:
+    """A process, and the agent's end of it."""
+
+    def __init__(self) -> None:
+        self.asked: list[Request] = []
+        self.ended: dict[int, str] = {}
+        self.tensors: dict[int, Any] = {}
+        self._calls = 0
+
+    def sum(self, values: Any) -> int:
+        tensor = np.array(values)
+        fault, magnitude = None, 0
+        if tensor.dtype == np.int32:
+            magnitude = int(np.abs(tensor.astype(np.int64)).max(initial=0))
+        elif not np.isfinite(tensor).all():
+            fault = ("nan", int(np.argmin(np.isfinite(tensor))))
+        self.tensors[self._calls] = tensor
+        self.asked.append(Request("sum", self._calls, tensor, magnitude, fault))
+        self._calls += 1
+        return self._calls - 1
+
+    def barrier(self) -> int:
+        self.asked.append(Request("barrier", self._calls))
+        self._calls += 1
+        return self._calls - 1
+
+    def leave(self) -> None:
+        self.asked.append(Request("leave"))
+
+    # The Handover of its source:
+
+    def start(self, workers: Sequence[str]) -> None: ...
+
+    def close(self, why: str) -> None: ...
+
+    def take(self) -> list[Request]:
+        taken, self.asked = self.asked, []
+        return taken
+
+    def done(self, call: int) -> None:
+        assert call not in self.ended
+        self.ended[call] = "done"
+
+    def failed(self, call: int, why: str, whose: Mapping[str, str]) -> None:
+        assert call not in self.ended
+        self.ended[call] = "; ".join([why, *(f"{host}: {text}" for host, text in whose.items())])
+
+
+class Job:
+    """Processes, their sources, and switches that sum the nth tensors of all."""
+
+    def __init__(self, size: int, random: Random | None = None) -> None:
+        hosts = [f"h{number}" for number in range(1, size + 1)]
+        self.processes = [Process() for _ in hosts]
+        self._sources = [
+            ProcessSource(process, host, hosts)
+            for process, host in zip(self.processes, hosts, strict=True)
+        ]
+        self.summed: list[int] = []
+        """Elements of each tensor that the switches have summed."""
+        self._random = random or Random(0)
+        self._waiting: list[list[tuple[str, Any]]] = [[] for _ in hosts]
+
+    def run(self) -> None:
+        """Go on until nothing moves; sources are asked, and answered, in any order."""
+        moved = True
+        while moved:
+            moved = False
+            for number in self._random.sample(range(len(self._sources)), len(self._sources)):
+                while (tensor := self._sources[number].next(0.0)) is not None:
+                    self._waiting[number].append(tensor)
+                    moved = True
+                    if self._random.random() < 0.3:
+                        break
+            count = min(map(len, self._waiting))
+            for place in self._random.sample(range(count), count):
+                tensors = [waiting[place] for waiting in self._waiting]
+                shapes = {(each.dtype, each.shape) for _, each in tensors}
+                assert len(shapes) == 1, "they do not sum the same"
+                exact = sum(each.astype(np.float64) for _, each in tensors)
+                if tensors[0][1].dtype == np.int32:
+                    assert np.abs(exact).max(initial=0) <= MOST + 1, "the switches overflow"
+                self.summed.append(exact.size)
+                for source, (name, each) in zip(self._sources, tensors, strict=True):
+                    each[...] = exact
+                    source.finish(name, each, 0.0)
+            for waiting in self._waiting:
+                del waiting[:count]
+            moved |= count > 0
+
+    @property
+    def over(self) -> list[bool]:
+        return [source.over for source in self._sources]
+
+
+def test_sums_and_barriers_of_all() -> None:
+    job = Job(3)
+    for number, process in enumerate(job.processes):
+        process.sum(np.full(5, 1.5 + number, np.float32))
+        process.barrier()
+        process.sum(np.arange(7, dtype=np.int32))
+        process.sum(np.zeros(0, np.float32))
+        process.leave()
+    job.run()
+    for process in job.processes:
+        assert process.ended == dict.fromkeys(range(4), "done")
+        assert process.tensors[0].tolist() == [7.5] * 5
+        assert process.tensors[2].tolist() == [3 * each for each in range(7)]
+    assert job.over == [True] * 3
+
+
+def test_what_followed_once_is_submitted_along_with_its_check() -> None:
+    """Three tensors again and again: from the second time on no values wait for their check."""
+    job = Job(2)
+    for turn in range(3):
+        for process in job.processes:
+            for elements in (3, 4, 5):
+                process.sum(np.full(elements, turn + 1, np.float32))
+        before = len(job.summed)
+        job.run()
+        assert sorted(job.summed[before:]) == [3, 4, 5, 8, 8, 8]
+    # A guess that is wrong costs its length, and the values follow.
+    for process in job.processes:
+        process.sum(np.full(9, 2, np.float32))
+    before = len(job.summed)
+    job.run()
+    assert sorted(job.summed[before:]) == [3, 8, 9]
+    assert [process.tensors[9].tolist() for process in job.processes] == [[4.0] * 9] * 2
+
+
+@pytest.mark.parametrize("guessed", [False, True])
+def test_a_value_that_is_not_finite_is_named_at_all(guessed: bool) -> None:
+    job = Job(3)
+    for turn in range(3 if guessed else 1):
+        for number, process in enumerate(job.processes):
+            values = np.ones(4, np.float32)
+            if number == 1 and turn in (0, 2):
+                values[2] = np.nan
+            process.sum(values)
+        job.run()
+    last = 2 if guessed else 0
+    for process in job.processes:
+        assert process.ended[last].endswith("h2: element 2 is nan")
+        assert process.ended.get(1, "done") == "done"
+
+
+def test_whoever_calls_for_something_else_is_named_and_the_next_call_works() -> None:
+    job = Job(4)
+    for number, process in enumerate(job.processes):
+        if number == 2:
+            process.barrier()
+        else:
+            process.sum(np.ones(5 if number == 3 else 4, np.float32))
+        process.sum(np.ones(2, np.int32))
+    job.run()
+    for process in job.processes:
+        assert process.ended[0] == (
+            "the ranks do not call for the same; most for: sum of float32, 4 elements; "
+            "h3: barrier; h4: sum of float32, 5 elements"
+        )
+        assert process.ended[1] == "done"
+        assert process.tensors[1].tolist() == [4, 4]
+    assert job.processes[0].tensors[0].tolist() == [1.0] * 4
+
+
+def test_int32_sums_overflow_only_where_they_do() -> None:
+    job = Job(2)
+    high, low = MOST, -MOST - 1
+    for values in ([high, low, 5], [high, 1, 1], [low, low, 1]):
+        job.processes[0].sum(np.array(values, np.int32))
+        job.processes[1].sum(np.array([low, -low - 1, high][: len(values)], np.int32))
+        job.run()
+    for process in job.processes:
+        assert process.ended[0].startswith("element 2: the sum is 2147483652, beyond int32")
+        assert process.ended[2].startswith("element 0: the sum is -4294967296, beyond int32")
+        assert process.ended[1].startswith("element 1: the sum is 2147483648, beyond int32")
+    job.processes[0].sum(np.array([high, low, 1 << 16], np.int32))
+    job.processes[1].sum(np.array([low, high, -1], np.int32))
+    job.run()
+    assert all(process.ended[3] == "done" for process in job.processes)
+    assert job.processes[0].tensors[3].tolist() == [-1, -1, (1 << 16) - 1]
+
+
+def test_calls_after_another_has_left_are_refused_until_all_have() -> None:
+    job = Job(2)
+    job.processes[1].leave()
+    for _ in range(2):
+        job.processes[0].sum(np.ones(3, np.float32))
+    job.run()
+    assert (
+        list(job.processes[0].ended.values())
+        == [
+            "the ranks do not call for the same; most for: sum of float32, 3 elements; h2: has left"
+        ]
+        * 2
+    )
+    assert job.over == [False, False]
+    job.processes[0].leave()
+    job.run()
+    assert job.over == [True, True]
+
+
+CALLS = st.one_of(
+    st.just("barrier"),
+    st.tuples(st.sampled_from(["f", "i"]), st.integers(0, 4), st.sampled_from([1, 3, MOST // 2])),
+)
+
+
+@given(st.lists(CALLS, max_size=12), st.integers(2, 4), st.integers(0, 1 << 32), st.data())
+def test_any_calls_in_any_order(
+    calls: list[Any], size: int, seed: int, data: st.DataObject
+) -> None:
+    """All sources submit the same, whatever one process does; equal calls are summed."""
+    job = Job(size, Random(seed))
+    odd = data.draw(st.dictionaries(st.integers(0, 11), CALLS, max_size=3))
+    repeated = calls * 2
+    for number, process in enumerate(job.processes):
+        for place, call in enumerate(repeated):
+            mine = odd.get(place, call) if number == 0 else call
+            if mine == "barrier":
+                process.barrier()
+            else:
+                kind, elements, value = mine
+                dtype = np.float32 if kind == "f" else np.int32
+                process.sum(np.full(elements, value, dtype))
+            if job._random.random() < 0.3:
+                job.run()
+        process.leave()
+    job.run()
+    assert job.over == [True] * size
+    for place, call in enumerate(repeated):
+        ends = {process.ended[place] for process in job.processes}
+        assert len(ends) == 1, ends
+        if odd.get(place, call) == call and (call == "barrier" or call[0] == "f"):
+            assert ends == {"done"}
+        if call != "barrier" and ends == {"done"}:
+            first = odd.get(place, call)[2]
+            for process in job.processes:
+                total = np.full(call[1], first + (size - 1) * float(call[2]))
+                np.testing.assert_allclose(process.tensors[place], total, rtol=1e-6)
