@@ -468,14 +468,33 @@ class Server:
         first = self._done_number[slots] == _EMPTY
         if some(first):  # finished in an earlier epoch
             self._done_number[slots[first]] = self._sent_log.number(self._done[slots[first]])
-        repairs = self._replicated.make(
-            self._done[slots], self._done_code[slots], self._done_flags[slots]
-        )
-        self._replicated.raw(repairs)[...] = self._done_lanes[slots]
-        number(repairs, self._done_number[slots], _SEQUENCED | _REPAIR)
+        repairs = self._from_history(slots, _SEQUENCED | _REPAIR)
         mark(repairs, self._tos | URGENT)
         self.statistics.repaired += len(repairs)
         self._output.insert(0, repairs)
+
+    def _tell_history(self) -> None:
+        """Send what is finished to all, under a new epoch: some may have missed it.
+
+        Their contributions would wait in the switches for those of others, who have the result
+        and send none.
+        """
+        slots = np.flatnonzero(self._done != _EMPTY)
+        if len(slots):
+            age = _distance(self._done[slots[0]], self._done[slots])
+            slots = slots[np.argsort(-age)]
+            self._done_number[slots] = self._sent_log.number(self._done[slots])
+            self._output.append(self._from_history(slots, _SEQUENCED))
+            self.statistics.answered += len(slots)
+
+    def _from_history(self, slots: NDArray[np.int64], flags: np.uint8) -> Frames:
+        """Return the results of these slots as frames for all."""
+        frames = self._replicated.make(
+            self._done[slots], self._done_code[slots], self._done_flags[slots]
+        )
+        self._replicated.raw(frames)[...] = self._done_lanes[slots]
+        number(frames, self._done_number[slots], flags)
+        return frames
 
     # -- the rest
 
@@ -578,7 +597,7 @@ class Server:
             self.statistics.answered += len(asked)
 
     def adopt(self, plan: JobPlan) -> None:
-        """Go on under a newer epoch: unfinished fragments are dropped, the history stays.
+        """Go on under a newer epoch: unfinished fragments are dropped, the history is sent again.
 
         An older or the same epoch is ignored. Raises PlanError for a plan that changes what is
         fixed for a job's life.
@@ -591,6 +610,8 @@ class Server:
         self._bind(plan, self.tree.tree)
         self._fragment[:] = _EMPTY
         self._singles.clear()
+        if self._replicates:
+            self._tell_history()
 
     def missing(self) -> Missing | None:
         """Return what the oldest unfinished fragment waits for; None if there is none."""
@@ -607,6 +628,12 @@ class Server:
             float(self._since[slot]),
             tuple(name for w, name in enumerate(self.plan.workers) if w not in here),
         )
+
+
+def _distance(a: np.int64, b: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return how much newer a fragment number is than others, as serial numbers of 32 bits."""
+    distance: NDArray[np.int64] = ((a - b + (1 << 31)) & 0xFFFFFFFF) - (1 << 31)
+    return distance
 
 
 def _is_newer(a: NDArray[np.int64], b: NDArray[np.int64]) -> NDArray[np.bool_]:

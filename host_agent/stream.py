@@ -119,6 +119,8 @@ class Stream:
         hop_by_hop = tree.hop_by_hop and plan.results is Results.REPLICATED
         self._recovery.join(worker, len(plan.workers), hop_by_hop=hop_by_hop)
         self._round_trip.patient = hop_by_hop
+        # Each of the timeouts is four times as long as the one before it then.
+        self._enough = -(-self._options.bypass_after // (2 if hop_by_hop else 1))
         self._sent_log.restart()
         self._arrivals.restart()
         here = address_of(network, plan.workers[worker])
@@ -511,8 +513,8 @@ class Stream:
         """Send fragments in flight again, around the switches if that has failed too often."""
         self._tries[slots] += 1
         # Lost packets are no reason to go around a switch; a switch that never sums is.
-        enough = self._options.bypass_after
-        bypass = slots[(self._timeouts[slots] >= enough) | (self._tries[slots] > 4 * enough)]
+        most = 4 * self._options.bypass_after
+        bypass = slots[(self._timeouts[slots] >= self._enough) | (self._tries[slots] > most)]
         if len(bypass):
             flags_of(self._frames)[bypass] = Flag.BYPASS
             self._statistics.bypassed += len(bypass)

@@ -173,10 +173,9 @@ def trained(
         summing,
         sum(job.round for job in jobs),
         sum(count - before[link] for link, count in after.items() if link[0] in workers),
-        sum(features.sent_bytes for job in jobs for host, features in job.features.items()
-            if host in workers),
+        sum(sent.total() for job in jobs for host, sent in job.sent.items() if host in workers),
         tuple(errors),
-    )  # fmt: skip
+    )
 
 
 def _log(rank: int) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -177,6 +178,40 @@ def test_a_server_does_not_answer_what_it_has_asked_for_twice() -> None:
     replies(server)
     server.receive(up(plan, network, 0, 0, flags=Flag.REPAIR), 0.1)
     assert replies(server) == []
+
+
+@pytest.mark.parametrize("first", [0, (1 << 32) - 4])
+def test_a_new_epoch_begins_with_what_some_may_have_missed(first: int) -> None:
+    plan, network = star()
+    server = Server(plan, 0, network)
+    fragments = [(first + n) & 0xFFFFFFFF for n in range(6)]
+    for number, fragment in enumerate(fragments):
+        server.receive(up(plan, network, fragment, number), 0.0)
+    server.take_output()
+    server.adopt(replace(plan, epoch=2))
+    told = replies(server)
+    assert [(p.fragment, p.epoch, p.sequence, p.repair) for p in told] == [
+        (fragment, 2, number, False) for number, fragment in enumerate(fragments[2:])
+    ]
+
+
+def test_who_missed_a_result_goes_on_under_a_new_epoch_without_a_timeout() -> None:
+    access = {"w0": "a", "w1": "b", "ps": "r"}
+    plan, network = tree_plan(access, {"a": "r", "b": "r"}, ("a", "b", "r"), window=4)
+    workers = [Worker(plan, w, network) for w in range(2)]
+    world = World(network, plan, workers)
+    world.filter = lambda node, peer, frames: (node, peer) != ("b", "w1")
+    values = np.arange(4 * LANES, dtype=np.int32)
+    calls = [worker.submit(values, 0.0) for worker in workers]
+    world.run_for(0.02)
+    assert workers[0].idle
+    assert not workers[1].idle
+    world.filter = lambda node, peer, frames: True
+    world.adopt(replace(plan, epoch=2), spread=0.0)
+    world.run(1.0)
+    for worker, call in zip(workers, calls, strict=True):
+        np.testing.assert_array_equal(worker.result(call), 2 * values)
+        assert worker.statistics.timeouts == 0
 
 
 def test_an_answer_to_one_worker_clears_nothing_where_results_are_replicated() -> None:

@@ -375,6 +375,7 @@ def test_a_server_that_missed_an_epoch_takes_totals_far_ahead() -> None:
     answers(server)
     third = replace(plan, epoch=3)
     server.adopt(third)
+    answers(server)
     handed = contribution(third, network, 1, 9 * WINDOW, 77, flags=Flag.BYPASS, weight=2)
     server.receive(handed, 0.0)
     assert [p.fragment for p in answers(server)] == [9 * WINDOW]

@@ -85,12 +85,12 @@ def test_a_dead_host_is_named() -> None:
     for source in sources:
         until(lambda source=source: source.next(0.0) is not None, "the first operator")
     dead = (tree.root + 1) % RANKS
-    sources[dead].close()
+    sources[dead].close("")
     for source in sources:
         if source is not sources[dead]:
             with pytest.raises(ProcessLost, match=f"process {tree.names[dead]} is lost"):
                 until(lambda source=source: not source.next(0.0) and False, "the loss")
-            source.close()
+            source.close("")
 
 
 def test_the_tree_crosses_as_a_message() -> None:
