@@ -220,7 +220,7 @@ class Matcher:
 class Form:
     """One form of frame: everything fixed but fragment, flags, exponent and lanes.
 
-    `tos`: the IP ToS byte, see `protocol.wire.tos_of_level`; `mark` changes that of frames to come.
+    `tos`: the IP ToS byte, see `protocol.tos.tos_of_level`; `mark` changes that of frames to come.
     """
 
     def __init__(

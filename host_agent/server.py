@@ -33,10 +33,10 @@ from host_agent.codec import (
 from host_agent.job import check_job, check_same_job
 from host_agent.sequencing import Arrivals, SentLog
 from network.model import Network
+from protocol.tos import URGENT
 from protocol.wire import (
     REPLICATED_IP,
     REPLICATED_MAC,
-    URGENT,
     Address,
     Flag,
     Header,

@@ -36,7 +36,8 @@ from host_agent.segment import Segment
 from host_agent.sequencing import Arrivals, SentLog
 from host_agent.timeout import RoundTrip
 from network.model import Network
-from protocol.wire import URGENT, Flag, Header, Kind, serial_newer
+from protocol.tos import URGENT
+from protocol.wire import Flag, Header, Kind, serial_newer
 
 _IDLE = -1
 _ECN = np.uint8(Flag.ECN)

@@ -228,7 +228,7 @@ class Worker:
         return min(deadlines, default=None)
 
     def mark(self, tos: int) -> None:
-        """Give frames another IP ToS byte from now on, see `protocol.wire.tos_of_level`."""
+        """Give frames another IP ToS byte from now on, see `protocol.tos.tos_of_level`."""
         for stream in self._all:
             stream.mark(tos)
 

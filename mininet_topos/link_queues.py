@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from protocol.wire import LEVELS, URGENT, tos_of_level
+from protocol.tos import LEVELS, URGENT, tos_of_level
 
 QUEUE_FRAMES = 1000
 BURST_SECONDS = 0.002

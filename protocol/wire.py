@@ -47,10 +47,6 @@ EPOCHS = 0xFFFF
 EXPONENT_BIAS = 127
 EXPONENT_MIN = -127
 EXPONENT_MAX = 128
-LEVELS = 8
-"""Levels of priority, 0 first; the last is that of packets that ask for none."""
-URGENT = 0x10
-"""In the IP ToS byte: ahead of every level. Of requests, and of what answers them."""
 REPLICATED_MAC = bytes.fromhex("01005e004853")
 REPLICATED_IP = bytes([239, 0, 72, 83])
 """Destination of results that switches replicate; no host's kernel listens there."""
@@ -126,26 +122,6 @@ def check_hops(hops: int, lanes: int) -> int:
             f"{lanes} lanes in a {MTU}-byte MTU (fewer lanes leave room for more)"
         )
     return hops
-
-
-def tos_of_level(level: int) -> int:
-    """Return the IP ToS byte of a level.
-
-    The class selector 7 - level (RFC 2474), 0xE0 first, 0 last.
-    """
-    if not 0 <= level < LEVELS:
-        raise LayoutError(f"level {level}: expected 0 (first) to {LEVELS - 1} (no priority)")
-    return (LEVELS - 1 - level) << 5
-
-
-def level_of_tos(tos: int) -> int:
-    """Return the level that an IP ToS byte stands for; its lower five bits say nothing of it."""
-    return LEVELS - 1 - (tos >> 5)
-
-
-def queue_of_tos(tos: int) -> int:
-    """Return which queue a packet waits in: 0 for what is urgent, else 1 more than its level."""
-    return 0 if tos & URGENT else level_of_tos(tos) + 1
 
 
 def frame_bytes(lanes: int, hops: int) -> int:

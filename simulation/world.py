@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from network.model import Network
 from network.paths import PlainRoutes, forwards
 from p4switch.targets.v1model.engine import Engine, Packet
-from protocol.wire import ETHERNET_BYTES, ETHERTYPE_IPV4, LEVELS, is_hopsum, queue_of_tos
+from protocol.tos import LEVELS, queue_of_tos
+from protocol.wire import ETHERNET_BYTES, ETHERTYPE_IPV4, is_hopsum
 from simulation.events import EventQueue, SimulationError
 from simulation.faults import Faults
 

@@ -24,7 +24,7 @@ from itertools import pairwise
 from controller.jobs.restarting_counter import RestartingCounter
 from network.model import Network
 from protocol.errors import InputError
-from protocol.wire import LEVELS
+from protocol.tos import LEVELS
 
 FIRST_SECONDS = 1.0
 """The first threshold, as the time it takes on a link; reports of progress come as often."""

@@ -36,7 +36,7 @@ from network.model import Network, shorten
 from protocol import hopsum_pb2 as pb
 from protocol.channel import ControllerError
 from protocol.errors import OperationError
-from protocol.wire import tos_of_level
+from protocol.tos import tos_of_level
 
 Script = Generator[None, None, None]
 

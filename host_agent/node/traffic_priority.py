@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from host_agent.codec import JOB_START, Frames
 from host_agent.io.loop import Machine
-from protocol.wire import tos_of_level
+from protocol.tos import tos_of_level
 
 TURN_FRAMES = 8
 """Frames of a job that go out before it is the next one's turn."""

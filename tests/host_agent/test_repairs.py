@@ -13,7 +13,8 @@ from host_agent.codec import Frames
 from host_agent.server import Server
 from host_agent.worker import Worker
 from network.model import Network
-from protocol.wire import REPLICATED_IP, URGENT, Flag, Kind
+from protocol.tos import URGENT
+from protocol.wire import REPLICATED_IP, Flag, Kind
 from tests.support.protocol_world import (
     LANES,
     Faults,

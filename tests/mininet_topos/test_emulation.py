@@ -150,8 +150,8 @@ def test_several_trees_at_once_on_bmv2() -> None:
         uplink_rate=2e6,
     )
     measured = exact(report)
-    # Each tree goes by a spine of its own, which has one child and passes its sums on.
-    assert all(measured.switches[spine]["forwarded"] > 0 for spine in ("s1", "s2"))
+    # Each tree goes by a spine of its own, which has one child.
+    assert all(measured.switches[spine]["completed"] > 0 for spine in ("s1", "s2"))
     assert left_over() == []
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from mininet_topos.link_queues import OWN_SHARE, URGENT_SHARE, shaping_lines
-from protocol.wire import LEVELS, URGENT, level_of_tos
+from protocol.tos import LEVELS, URGENT, level_of_tos
 
 LINES = shaping_lines("s1-eth2", 1e8)
 

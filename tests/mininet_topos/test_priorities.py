@@ -23,7 +23,7 @@ from controller.jobs.settings import ClusterSettings
 from mininet_topos.emulation import Emulation
 from network.loaders import load_network
 from network.model import Network
-from protocol.wire import LEVELS
+from protocol.tos import LEVELS
 
 pytestmark = pytest.mark.network
 

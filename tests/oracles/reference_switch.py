@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from protocol import wire
 from protocol.outcomes import Outcome
+from protocol.tos import URGENT
 from protocol.wire import Flag, Kind, Reduction, serial_newer
 from tests.packet.hopsum.packets import Packet, wrapped
 from tests.packet.hopsum.switches import CPU_PORT, Build, Frame, Match, Switch
@@ -553,7 +554,7 @@ def _addressed(frame: bytes, source: tuple[bytes, bytes], target: tuple[bytes, b
 def _urgent(frame: bytes, *, urgent: bool) -> bytes:
     """The frame with or without its mark of urgency."""
     marked = bytearray(frame)
-    marked[15] = marked[15] & ~wire.URGENT | wire.URGENT * urgent
+    marked[15] = marked[15] & ~URGENT | wire.URGENT * urgent
     return _checked(marked)
 
 

@@ -22,7 +22,7 @@ from planning.model.allocation import Allocator
 from planning.model.request import PlanRequest
 from planning.registry import make_plan
 from protocol import hopsum_pb2 as pb
-from protocol.wire import level_of_tos
+from protocol.tos import level_of_tos
 from simulation.all_reduce import Replan, SimulatedRun, Simulation, roster
 from simulation.faults import Faults
 from simulation.host import VirtualHost, VirtualHosts

@@ -24,7 +24,8 @@ from network.model import Host, Link, Network
 from planning.model.allocation import Allocator
 from planning.model.request import PlanRequest
 from planning.registry import make_plan
-from protocol.wire import LEVELS, Address, Header, Kind, frame_template, tos_of_level
+from protocol.tos import LEVELS, tos_of_level
+from protocol.wire import Address, Header, Kind, frame_template
 from simulation.faults import Faults
 from simulation.install import install, read_outcomes, update
 from simulation.world import QUEUE_FRAMES, Frames, World

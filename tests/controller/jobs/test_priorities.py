@@ -15,7 +15,7 @@ from controller.jobs.priorities import (
     suitable_policy,
 )
 from network.loaders import load_network
-from protocol.wire import LEVELS, LayoutError, level_of_tos, tos_of_level
+from protocol.tos import LEVELS, LevelError, level_of_tos, tos_of_level
 
 POLICY = PriorityPolicy(early_iterations=3, thresholds=(100, 1000))
 
@@ -190,5 +190,5 @@ def test_levels_on_the_wire() -> None:
     for tos in range(256):
         assert tos_of_level(level_of_tos(tos)) == tos & 0xE0
     for level in (-1, LEVELS):
-        with pytest.raises(LayoutError, match="expected 0 "):
+        with pytest.raises(LevelError, match="expected 0 "):
             tos_of_level(level)

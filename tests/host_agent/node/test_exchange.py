@@ -15,7 +15,7 @@ from collectives.schedule import Schedule
 from host_agent.node.exchange import ScheduleExchange, like
 from host_agent.node.real import RealEnvironment
 from network.loaders import load_network
-from protocol.wire import tos_of_level
+from protocol.tos import tos_of_level
 from tests.support.machine import on_loopback, until
 
 HOSTS = ("h1", "h2")

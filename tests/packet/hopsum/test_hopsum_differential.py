@@ -11,7 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from protocol.outcomes import Outcome
-from protocol.wire import URGENT, Flag, Hop, Kind, Reduction
+from protocol.tos import URGENT
+from protocol.wire import Flag, Hop, Kind, Reduction
 from tests.oracles.reference_switch import ReferenceSwitch
 from tests.packet.hopsum.packets import Packet, raw_ipv4
 from tests.packet.hopsum.switches import CPU_PORT, Build, Frame, Switch

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from protocol.outcomes import Outcome
-from protocol.wire import URGENT, Kind
+from protocol.tos import URGENT
+from protocol.wire import Kind
 from tests.packet.hopsum.packets import Packet, add
 from tests.packet.hopsum.star import SERVER_PORT, contribution, result, send, star, up
 from tests.packet.hopsum.switches import Switch
