@@ -183,8 +183,19 @@ class Recovery:
 
     @property
     def probes_steadily(self) -> bool:
-        """Whether probes ask into the silence, so that a timeout has nothing to add."""
-        return self._link_patience > 0 and self._probes < STEADY_PROBES
+        """Whether probes ask into the silence, so that a timeout has nothing to add.
+
+        Not while other trees make progress: there is no silence then, and so no probe.
+        """
+        return (
+            self._link_patience > 0
+            and self._probes < STEADY_PROBES
+            and self._progress.at <= max(self.answered_at, self._last_sent_at)
+        )
+
+    def restart(self) -> None:
+        """Forget the silence so far: a new epoch."""
+        self._probes = 0
 
     def probe(self, in_flight: NDArray[np.intp]) -> NDArray[np.intp]:
         """Return the slots to send again into a silence; the next probe waits twice as long."""

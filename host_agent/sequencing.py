@@ -1,6 +1,6 @@
 """Sequence numbers between neighbours: which frames were lost on the link, and what they were.
 
-The host's half of p4src/include/sequencing.p4; the rules are in docs/protocol.md, Loss.
+The host's half of p4src/include/sequencing.p4; the rules are in docs/protocol.md, Losses on a link.
 """
 
 from __future__ import annotations

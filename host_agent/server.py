@@ -160,7 +160,7 @@ class Server:
         self._all_single = tree.singles
         self._sent_log.restart()
         self._done_number[:] = _EMPTY
-        self._arrivals = [Arrivals() for _ in self._sizes]
+        self._arrivals = [Arrivals() for _ in range(64)]
         self._replicates = plan.results is Results.REPLICATED
         self._child_of = np.full(workers, _EMPTY, dtype=np.int64)
         for child, covered in enumerate(tree.server_children):
@@ -440,18 +440,23 @@ class Server:
         if not some(sequenced):
             return
         children = children_of(frames)
+        if every(sequenced) and every(children == children[0]):
+            self._take_numbers(frames, flags, int(children[0]))
+            return
         for child in np.unique(children[sequenced]).tolist():
             rows = np.flatnonzero(sequenced & (children == child))
-            missing = self._arrivals[child].take(
-                sequences_of(frames[rows]), (flags[rows] & _REPAIR) != 0
-            )
-            if missing:
-                requests = sent_back(np.repeat(frames[rows[-1:]], len(missing), 0), Kind.REQUEST)
-                flags_of(requests)[...] = 0
-                number(requests, np.array(missing), _SEQUENCED)
-                mark(requests, self._tos | URGENT)
-                self.statistics.requests += len(requests)
-                self._output.insert(0, requests)
+            self._take_numbers(frames[rows], flags[rows], child)
+
+    def _take_numbers(self, frames: Frames, flags: NDArray[np.uint8], child: int) -> None:
+        """Take in the numbers of a child's frames, and ask it for those that are missing."""
+        missing = self._arrivals[child].take(sequences_of(frames), (flags & _REPAIR) != 0)
+        if missing:
+            requests = sent_back(np.repeat(frames[-1:], len(missing), 0), Kind.REQUEST)
+            flags_of(requests)[...] = 0
+            number(requests, np.array(missing), _SEQUENCED)
+            mark(requests, self._tos | URGENT)
+            self.statistics.requests += len(requests)
+            self._output.insert(0, requests)
 
     def _answer_requests(self, frames: Frames) -> None:
         """Send results again that were lost on the link to whoever asks."""

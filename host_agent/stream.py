@@ -119,7 +119,9 @@ class Stream:
         self._worker = worker
         hop_by_hop = tree.hop_by_hop and plan.results is Results.REPLICATED
         self._recovery.join(worker, len(plan.workers), hop_by_hop=hop_by_hop)
+        self._recovery.restart()
         self._round_trip.patient = hop_by_hop
+        self._round_trip.restart()
         # Each of the timeouts is four times as long as the one before it then.
         self._enough = -(-self._options.bypass_after // (2 if hop_by_hop else 1))
         self._sent_log.restart()
@@ -399,6 +401,7 @@ class Stream:
         missing = self._arrivals.take(sequences_of(frames), (flags & _REPAIR) != 0)
         if missing:
             requests = self._request.make(np.zeros(len(missing)), 0)
+            self._request.raw(requests)[...] = 0
             number(requests, np.array(missing), _SEQUENCED)
             self._statistics.requests += len(requests)
             self._output.insert(0, requests)

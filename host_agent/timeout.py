@@ -31,6 +31,10 @@ class RoundTrip:
             self.smoothed += (seconds - self.smoothed) / 8
         self.timeout = min(self._most, max(self._least, self.smoothed + 4 * self._variation))
 
+    def restart(self) -> None:
+        """Forget the back-off: a new epoch."""
+        self.timeout = min(self._most, self.timeout)
+
     def back_off(self, now: float, last_sent: float) -> None:
         """Something sent last at `last_sent` has timed out: double the timeout."""
         if last_sent >= self._backed_off_at:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from protocol.tos import LEVELS, URGENT, tos_of_level
+from protocol.tos import LEVELS, UDP_PORT, URGENT, tos_of_level
 
 QUEUE_FRAMES = 1000
 BURST_SECONDS = 0.002
@@ -53,22 +53,24 @@ def shaping_lines(interface: str, rate: float) -> list[str]:
             f"pfifo limit {QUEUE_FRAMES}",
         ]
 
-    def choose(number: int, tos: int, mask: int, order: int) -> str:
+    def choose(number: int, order: int, tos: int, mask: int, rest: str = "") -> str:
         return (
             f"filter add dev {interface} parent 1: protocol ip prio {order} u32 "
-            f"match ip dsfield {tos:#04x} {mask:#04x} flowid 1:{number:x}"
+            f"match ip dsfield {tos:#04x} {mask:#04x} {rest}flowid 1:{number:x}"
         )
+
+    ours = f"match ip protocol 17 0xff match ip dport {UDP_PORT} 0xffff "
 
     lines = [
         f"qdisc add dev {interface} root handle 1: htb default {_FIRST_CLASS + LEVELS - 1:x}",
         f"class add dev {interface} parent 1: classid 1:1 htb rate {bits}bit ceil {bits}bit "
         f"burst {burst} cburst {burst}",
         *queue(_URGENT_CLASS, max(1, int(rate * URGENT_SHARE)), 0),
-        choose(_URGENT_CLASS, URGENT, URGENT, 1),
+        choose(_URGENT_CLASS, 1, URGENT, URGENT, ours),
     ]
     for level in range(LEVELS):
         number = _FIRST_CLASS + level
         lines += queue(number, own, level)
         if tos_of_level(level):
-            lines.append(choose(number, tos_of_level(level), _CLASS_SELECTOR, 2))
+            lines.append(choose(number, 2, tos_of_level(level), _CLASS_SELECTOR))
     return lines

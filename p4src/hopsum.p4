@@ -145,11 +145,11 @@ control HopsumIngress(inout headers_t hdr,
                     become_the_slot.apply(hdr, meta);
                     sums_sent.apply(hdr.hopsum, meta.slot_base, meta.window_mask, true,
                                     number, fragment, found);
-                    number_frame.apply(hdr, number);
+                    number_frame.apply(hdr, standard_metadata, found, number);
                 } else if (meta.is_sent) {
                     results_sent.apply(hdr.hopsum, meta.slot_base, meta.window_mask, true,
                                        number, fragment, found);
-                    number_frame.apply(hdr, number);
+                    number_frame.apply(hdr, standard_metadata, found, number);
                 } else if (meta.repeats) {
                     become_the_slot.apply(hdr, meta);
                     send_back.apply(hdr, meta, standard_metadata);

@@ -1,4 +1,4 @@
-"""The IP ToS byte of our packets: which queue they wait in. Imports nothing but errors.
+"""How links tell our packets: by port and IP ToS byte. Imports nothing but errors.
 
 `mn --custom` loads it with the system's Python, which may have no numpy.
 """
@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from protocol.errors import InputError
 
+UDP_PORT = 0x4853
+"""Destination (and source) port of every hopsum packet: ASCII 'HS'."""
 LEVELS = 8
 """Levels of priority, 0 first; the last is that of packets that ask for none."""
 URGENT = 0x10
-"""Ahead of every level. Of requests, and of what answers them."""
+"""Ahead of every level. Of requests, and of what answers them; it says nothing of other packets."""
 
 
 class LevelError(InputError):

@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.errors import InputError
+from protocol.tos import UDP_PORT as UDP_PORT
 
 ETHERTYPE_IPV4 = 0x0800
 UDP_PROTOCOL = 17
-UDP_PORT = 0x4853
-"""Destination (and source) port of every hopsum packet: ASCII 'HS'."""
+
 VERSION = 2
 
 ETHERNET_BYTES = 14

@@ -44,7 +44,7 @@ class Reboot:
 class Faults:
     """Probabilities a frame on every link, in each direction; and what happens when.
 
-    `loss`: it vanishes, with `burst` others in a row on average where that is above 1 (Gilbert's
+    `loss`: it vanishes, in runs of `burst` frames on average where that is above 1 (Gilbert's
     model: a link is good or bad, and loses every frame while it is bad). `corrupt`: a bit flips,
     the FCS is wrong, it is dropped at the far end (so it takes its time on the wire). `duplicate`:
     it arrives twice. `reorder`: it is held back by up to `hold` seconds, so that later ones

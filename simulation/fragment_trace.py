@@ -23,7 +23,7 @@ class Hop:
     """A frame of the fragment on one link.
 
     `sent`, `arrived`: seconds, of the last bit; `arrived` None: it was lost, or is under way.
-    `outcomes`: what the switch at its end counted for it.
+    `outcomes`: what the switch at its end counted for it. `sequence`: its number on the link.
     """
 
     source: str
@@ -36,13 +36,15 @@ class Hop:
     worker: int
     weight: int
     flags: tuple[str, ...]
+    sequence: int | None = None
     outcomes: tuple[Outcome, ...] = ()
 
     def label(self) -> str:
         """Return the frame in a few words."""
         flags = f" [{'+'.join(self.flags)}]" if self.flags else ""
         of = f" of worker {self.worker}" if self.weight <= 1 and "contribution" in self.kind else ""
-        return f"{self.kind}{of}, weight {self.weight}{flags}"
+        number = "" if self.sequence is None else f" #{self.sequence}"
+        return f"{self.kind}{number}{of}, weight {self.weight}{flags}"
 
 
 @dataclass
@@ -90,7 +92,10 @@ class FragmentTrace:
         self.hops[number] = replace(self.hops[number], outcomes=counted)
 
     def hop_of(self, frame: bytes) -> Hop | None:
-        """Return what a frame says of itself, without ends and times; None: of another fragment."""
+        """Return what a frame says of itself, without ends and times; None: of another fragment.
+
+        A request is none: it is a copy of the frame that showed that another one was lost.
+        """
         size = frame_bytes(0, 0)
         raw = np.frombuffer(frame[:size], dtype=np.uint8)[None, :]
         if len(frame) < size or not is_hopsum(raw)[0]:
@@ -99,6 +104,8 @@ class FragmentTrace:
         if (int(record["job"]), int(record["fragment"])) != (self.job, self.fragment):
             return None
         kind = int(record["version_kind"]) & 0xF
+        if kind == Kind.REQUEST:
+            return None
         flags = int(record["flags"])
         return Hop(
             source="",
@@ -110,7 +117,12 @@ class FragmentTrace:
             epoch=int(record["epoch"]),
             worker=int(record["worker"]),
             weight=int(record["weight"]),
-            flags=tuple(flag.name.lower() for flag in Flag if flag & flags and flag.name),
+            flags=tuple(
+                flag.name.lower()
+                for flag in Flag
+                if flag & flags and flag is not Flag.SEQUENCED and flag.name
+            ),
+            sequence=int(record["sequence"]) if flags & Flag.SEQUENCED else None,
         )
 
 

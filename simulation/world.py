@@ -10,7 +10,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from socket import IPPROTO_TCP
+from socket import IPPROTO_TCP, IPPROTO_UDP
 from typing import Protocol
 
 import numpy as np
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from network.model import Network
 from network.paths import PlainRoutes, forwards
 from p4switch.targets.v1model.engine import Engine, Packet
-from protocol.tos import LEVELS, queue_of_tos
+from protocol.tos import LEVELS, UDP_PORT, URGENT, queue_of_tos
 from protocol.wire import ETHERNET_BYTES, ETHERTYPE_IPV4, is_hopsum
 from simulation.events import EventQueue, SimulationError
 from simulation.faults import Faults
@@ -30,6 +30,8 @@ QUEUE_FRAMES = 1000
 _IPV4 = ETHERTYPE_IPV4.to_bytes(2, "big")
 _TARGET_IP = slice(ETHERNET_BYTES + 16, ETHERNET_BYTES + 20)
 _PROTOCOL = ETHERNET_BYTES + 9
+_TARGET_PORT = slice(ETHERNET_BYTES + 22, ETHERNET_BYTES + 24)
+_OUR_PORT = UDP_PORT.to_bytes(2, "big")
 _CONNECTION = slice(ETHERNET_BYTES + 12, ETHERNET_BYTES + 24)
 """Addresses and ports."""
 
@@ -106,8 +108,11 @@ class PriorityQueues:
     def put(self, frame: bytes) -> bool:
         """See `Discipline`."""
         ipv4 = frame[12:14] == _IPV4
-        number = queue_of_tos(frame[ETHERNET_BYTES + 1]) if ipv4 else LEVELS
-        return self._queues[number].put(frame)
+        if not ipv4:
+            return self._queues[LEVELS].put(frame)
+        ours = frame[_PROTOCOL] == IPPROTO_UDP and frame[_TARGET_PORT] == _OUR_PORT
+        tos = frame[ETHERNET_BYTES + 1]
+        return self._queues[queue_of_tos(tos if ours else tos & ~URGENT)].put(frame)
 
     def take(self) -> bytes | None:
         """See `Discipline`."""

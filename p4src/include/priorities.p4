@@ -15,7 +15,8 @@
 control Priorities(in headers_t hdr, inout standard_metadata_t standard_metadata) {
     apply {
         if (hdr.ipv4.isValid()) {
-            standard_metadata.priority = hdr.ipv4.tos[4:4] == 1 ? FIRST_QUEUE : hdr.ipv4.tos[7:5];
+            standard_metadata.priority = hdr.hopsum.isValid() && hdr.ipv4.tos[4:4] == 1
+                ? FIRST_QUEUE : hdr.ipv4.tos[7:5];
         }
     }
 }  // control Priorities

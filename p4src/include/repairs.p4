@@ -63,13 +63,17 @@ control BecomeTheSlot(inout headers_t hdr, in metadata_t meta) {
 }  // control BecomeTheSlot
 
 // It goes on for the first time, and as urgent as its job is.
-control NumberFrame(inout headers_t hdr, in sequence_t number) {
+control NumberFrame(inout headers_t hdr,
+                    inout standard_metadata_t standard_metadata,
+                    in bool numbered,
+                    in sequence_t number) {
     action number_frame() {
         hdr.hopsum.sequence = number;
-        hdr.hopsum.sequenced = 1;
+        hdr.hopsum.sequenced = (bit<1>)numbered;
         hdr.hopsum.repair = 0;
         hdr.ipv4.tos[4:4] = 0;
         hdr.udp.checksum = 0;
+        standard_metadata.priority = hdr.ipv4.tos[7:5];
     }
 
     apply {

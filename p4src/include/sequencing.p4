@@ -129,7 +129,7 @@ control SentLog(in hopsum_t ours,
     bit<48> entry;
 
     action record() {
-        next_numbers.read(next, slot_base & SLOT_MASK);
+        found = true;
         sequence = next[55:16] == ours.job ++ ours.tree ++ ours.epoch ? next[15:0] : 0;
         next_numbers.write(slot_base & SLOT_MASK,
             ours.job ++ ours.tree ++ ours.epoch ++ (sequence + 1));
@@ -148,7 +148,11 @@ control SentLog(in hopsum_t ours,
         fragment = ours.fragment;
         found = false;
         if (records) {
-            record();
+            next_numbers.read(next, slot_base & SLOT_MASK);
+            // What is late from an older epoch has no number: those of the newer one go on.
+            if (next[55:32] != ours.job ++ ours.tree || next[31:16] - ours.epoch - 1 >= 0x7FFF) {
+                record();
+            }
         } else {
             find();
         }

@@ -24,6 +24,7 @@ control SlotTransition(inout headers_t hdr, inout metadata_t meta) {
     fragment_t fragment_lead;
     bit<1> seen;
     bit<1> complete;
+    bit<1> answers;
 
     // -- How old is the fragment? --------------------------------------------
 
@@ -34,6 +35,9 @@ control SlotTransition(inout headers_t hdr, inout metadata_t meta) {
         fragment_lead = hdr.hopsum.fragment - meta.slot.fragment;
         seen = (bit<1>)((meta.slot.children & meta.child) != 0);
         complete = (bit<1>)(meta.slot.count == meta.slot.fan_in);
+        // Behind a port of several children somebody would copy each one's answer to all.
+        answers = meta.slot.kept
+            & (bit<1>)((meta.admitted_children & (meta.admitted_children - 1)) == 0);
     }
 
     action set_age(age_t value) {
@@ -137,7 +141,7 @@ control SlotTransition(inout headers_t hdr, inout metadata_t meta) {
             meta.slot.cleared : ternary @name("cleared");
             seen              : ternary @name("seen");
             complete          : ternary @name("complete");
-            meta.slot.kept    : ternary @name("kept");
+            answers           : ternary @name("answers");
         }
         actions = {
             take_over;
@@ -150,7 +154,7 @@ control SlotTransition(inout headers_t hdr, inout metadata_t meta) {
         }
         const default_action = discard(OUTCOME_MALFORMED);
         const entries = {
-            // age      cleared seen complete kept
+            // age      cleared seen complete answers
             // A slot goes to whoever is newer; only an incomplete sum is a loss.
             (age_t.VACANT,  _, _, _, _) : take_over();
             (age_t.FOREIGN, 0, _, 0, _) : evict();

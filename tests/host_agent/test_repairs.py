@@ -10,6 +10,7 @@ import pytest
 
 from collectives.plan import JobPlan, Results
 from host_agent.codec import Frames
+from host_agent.options import WorkerOptions
 from host_agent.server import Server
 from host_agent.worker import Worker
 from network.model import Network
@@ -29,14 +30,14 @@ from tests.support.protocol_world import (
 STAR = {"w0": "s", "w1": "s", "ps": "s"}
 
 
-def star(**changes: Any) -> tuple[JobPlan, Network]:
+def star(window: int = 4, **changes: Any) -> tuple[JobPlan, Network]:
     """Two workers whose switch sums."""
-    return tree_plan(STAR, {}, ("s",), window=4, **changes)
+    return tree_plan(STAR, {}, ("s",), window=window, **changes)
 
 
-def busy() -> tuple[Worker, JobPlan, Network]:
+def busy(window: int = 4) -> tuple[Worker, JobPlan, Network]:
     """A worker that has sent its first window."""
-    plan, network = star()
+    plan, network = star(window)
     worker = Worker(plan, 0, network)
     worker.submit(np.ones(40 * LANES, dtype=np.int32), 0.0)
     return worker, plan, network
@@ -116,6 +117,48 @@ def test_a_worker_asks_for_a_result_that_was_lost() -> None:
     assert worker.statistics.requests == 1
     worker.receive(down(plan, network, 1, 1, flags=Flag.REPAIR), 0.2)
     assert [p.fragment for p in seen(worker.take_output())] == [5]
+
+
+def test_a_request_holds_nothing_of_the_workers_memory() -> None:
+    worker, plan, network = busy()
+    worker.take_output()
+    for size in range(100, 2000, 4):
+        np.full(size, 0xAB, dtype=np.uint8)
+    worker.receive(down(plan, network, 2, 2), 0.1)
+    requests = worker.take_output()[0]
+    assert [set(packet.lanes) for packet in seen([requests])] == [{0}] * 2
+
+
+def test_a_tree_in_silence_times_out_while_another_makes_progress() -> None:
+    plan, network = star()
+    [tree] = plan.trees
+    plan = replace(plan, trees=(replace(tree, share=0.5), replace(tree, tree=1, share=0.5)))
+    worker = Worker(plan, 0, network)
+    worker.submit(np.ones(4000 * LANES, dtype=np.int32), 0.0)
+    again: set[int] = set()
+    for step in range(1, 500):
+        worker.receive(
+            frame(plan, network, Kind.REPLICATED, step - 1, 2, weight=2, tree=1), step / 1e3
+        )
+        worker.tick(step / 1e3)
+        again |= {p.fragment for b in worker.take_output() if b[0, 48] == 0 for p in seen([b])}
+    assert worker.statistics.timeouts > 0
+    assert again >= set(range(4))
+
+
+def test_a_new_epoch_forgets_how_far_timeouts_had_backed_off() -> None:
+    worker, plan, _ = busy(window=16)
+    now = 0.0
+    while worker.statistics.timeouts < 2 * 12:
+        assert worker.deadline is not None
+        now = worker.deadline
+        worker.tick(now)
+    before = worker.statistics.probes
+    worker.adopt(replace(plan, epoch=2), now, server_kept=True)
+    end = now + 5 * WorkerOptions().max_timeout
+    while worker.deadline is not None and worker.deadline < end:
+        worker.tick(worker.deadline)
+    assert worker.statistics.probes - before >= 4 * 4, "at the pace of the first ones"
 
 
 def test_results_without_numbers_make_nobody_ask() -> None:

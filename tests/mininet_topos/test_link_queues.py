@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from mininet_topos.link_queues import OWN_SHARE, URGENT_SHARE, shaping_lines
-from protocol.tos import LEVELS, URGENT, level_of_tos
+from protocol.tos import LEVELS, UDP_PORT, URGENT, level_of_tos
 
 LINES = shaping_lines("s1-eth2", 1e8)
 
@@ -24,7 +24,10 @@ def test_the_link_has_its_rate_and_each_queue_may_use_all_of_it() -> None:
 
 
 def test_what_is_urgent_has_a_class_whatever_its_level() -> None:
-    [(mask, number)] = fields(rf"prio 1 u32 match ip dsfield {URGENT:#04x} (0x\w\w) flowid 1:(\w+)")
+    [(mask, number)] = fields(
+        rf"prio 1 u32 match ip dsfield {URGENT:#04x} (0x\w\w) match ip protocol 17 0xff "
+        rf"match ip dport {UDP_PORT} 0xffff flowid 1:(\w+)"
+    )
     assert int(mask, 16) == URGENT
     [(rate,)] = fields(rf"classid 1:{number} htb rate (\d+)bit .* prio 0")
     assert int(rate) == 1e8 * URGENT_SHARE

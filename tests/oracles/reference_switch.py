@@ -128,9 +128,11 @@ class SentLog:
     owner: Owner = (0, 0, 0)
     next: int = 0
 
-    def number(self, packet: Packet) -> int:
-        """Return the number of a frame of this packet's owner."""
+    def number(self, packet: Packet) -> int | None:
+        """Return the number of a frame of this packet's owner; None if a newer epoch goes on."""
         owner = packet.job, packet.tree, packet.epoch
+        if self.owner[:2] == owner[:2] and serial_newer(self.owner[2], packet.epoch, 16):
+            return None
         if self.owner != owner:
             self.owner, self.next = owner, 0
         number = self.next
@@ -277,8 +279,10 @@ class ReferenceSwitch(Switch):
     def _number(self, packet: Packet, frame: bytes, sender: Sender, *, up: bool) -> bytes:
         """The frame of a sum or result that goes on, with its number."""
         number = self._logs[up][sender.base % self.build.slots].number(packet)
-        self._sent[up][self._index(sender, number)] = number, packet.fragment
-        numbered = replace(packet, sequence=number, sequenced=True, repair=False)
+        numbered = _unnumbered(packet)
+        if number is not None:
+            self._sent[up][self._index(sender, number)] = number, packet.fragment
+            numbered = replace(numbered, sequence=number, sequenced=True)
         return _urgent(_rewritten(frame, numbered), urgent=False)
 
     def _request(self, packet: Packet, frame: bytes, port: int, sender: Sender) -> list[Frame]:
@@ -319,7 +323,7 @@ class ReferenceSwitch(Switch):
             if slot.job and not slot.cleared and not slot.complete:
                 self.counts[Outcome.TAKEN_OVER] += 1
             self._open(slot, packet)
-        elif slot.is_of(packet) and slot.kept:
+        elif slot.is_of(packet) and slot.kept and sender.children.bit_count() == 1:
             self.counts[Outcome.ANSWERED] += 1
             return self._answer(_unnumbered(packet), frame, port, slot)
         elif not slot.is_of(packet) or slot.cleared:
@@ -554,7 +558,7 @@ def _addressed(frame: bytes, source: tuple[bytes, bytes], target: tuple[bytes, b
 def _urgent(frame: bytes, *, urgent: bool) -> bytes:
     """The frame with or without its mark of urgency."""
     marked = bytearray(frame)
-    marked[15] = marked[15] & ~URGENT | wire.URGENT * urgent
+    marked[15] = marked[15] & ~URGENT | URGENT * urgent
     return _checked(marked)
 
 

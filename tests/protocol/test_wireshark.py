@@ -143,4 +143,4 @@ def test_a_run_is_captured(tmp_path: Path) -> None:
         "-T", "fields", "-e", "hopsum.weight",
     )  # fmt: skip
     assert line == "2"
-    assert expert_infos(folder / "s1-eth1_in.pcap", "duplicate")
+    assert expert_infos(folder / "s1-eth1_in.pcap", "repair")

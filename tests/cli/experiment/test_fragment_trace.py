@@ -90,7 +90,7 @@ def test_the_command_prints_and_draws(tmp_path: Path) -> None:
     options = ["--trace-fragment", "3", "--trace-svg", str(picture)]
     done = CliRunner().invoke(app, [*base, *options])
     assert done.exit_code == 0, done.output
-    assert "h1 -> s1  contribution of worker 0, weight 1; s1: aggregated" in done.output
+    assert "h1 -> s1  contribution #3 of worker 0, weight 1; s1: aggregated" in done.output
     ElementTree.fromstring(picture.read_text())
     refused = CliRunner().invoke(app, [*base, "--trace-svg", str(picture)])
     assert isinstance(refused.exception, InputError)

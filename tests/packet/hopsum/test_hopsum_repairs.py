@@ -8,7 +8,7 @@ import pytest
 
 from protocol.outcomes import Outcome
 from protocol.tos import URGENT
-from protocol.wire import Kind
+from protocol.wire import Flag, Kind
 from tests.packet.hopsum.packets import Packet, add
 from tests.packet.hopsum.star import SERVER_PORT, contribution, result, send, star, up
 from tests.packet.hopsum.switches import Switch
@@ -210,6 +210,28 @@ def test_a_late_child_gets_the_kept_result(switch: Switch) -> None:
     assert (port, answer) == (2, replace(down, worker=1, tos=URGENT))
     assert answer.on_link == (None, False)
     assert switch.counted()[Outcome.ANSWERED] == 1
+
+
+def test_a_port_of_several_children_gets_no_kept_result(switch: Switch) -> None:
+    """Whoever forwards behind it would copy each one's answer to all; the server knows whom."""
+    switch.admit_children(1, 0b11, fan_in=2)
+    switch.admit_results(SERVER_PORT)
+    replicate(switch, 1)
+    for child in (0, 1):
+        send(switch, 1, contribution(switch, child))
+    send(switch, SERVER_PORT, total_down(switch))
+    [(port, question)] = send(switch, 1, contribution(switch, 1))
+    assert (port, question.flags) == (SERVER_PORT, Flag.STALE)
+
+
+def test_a_late_sum_of_an_older_epoch_has_no_number(switch: Switch) -> None:
+    star(switch)
+    total(switch, 0)
+    newer = [contribution(switch, child, 1, epoch=2) for child in (0, 1)]
+    assert up(switch, *newer)[0].on_link == (0, False)
+    assert up(switch, contribution(switch, 0, 0))[0].on_link == (None, False)
+    newer = [contribution(switch, child, 2, epoch=2) for child in (0, 1)]
+    assert up(switch, *newer)[0].on_link == (1, False)
 
 
 def test_a_result_that_was_here_before_goes_no_further(switch: Switch) -> None:
