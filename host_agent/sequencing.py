@@ -54,10 +54,13 @@ class Arrivals:
         self._newest = -1
         self._missing.clear()
 
-    def take(self, numbers: NDArray[np.int64], repairs: NDArray[np.bool_]) -> list[int]:
-        """Take in the numbers of frames, in their order; return those to ask for now.
+    def take(
+        self, numbers: NDArray[np.int64], repairs: NDArray[np.bool_]
+    ) -> tuple[list[int], list[int]]:
+        """Take in the numbers (n,) of frames, in their order.
 
-        `repairs`: which frames were sent again, under their old number.
+        `repairs` (n,): which frames were sent again, under their old number. Returns the numbers to
+        ask for now, and the rows of frames that had come before.
         """
         count = len(numbers)
         if not self._missing and not np.count_nonzero(repairs):
@@ -67,11 +70,22 @@ class Arrivals:
                 count == 1 or not np.count_nonzero((np.diff(numbers) - 1) & (NUMBERS - 1))
             ):
                 self._newest += count
-                return []
+                return [], []
         asked: list[int] = []
-        for number, repair in zip(numbers.tolist(), repairs.tolist(), strict=True):
-            asked += self._take(number, repair)
-        return asked
+        again: list[int] = []
+        for row, (number, repair) in enumerate(
+            zip(numbers.tolist(), repairs.tolist(), strict=True)
+        ):
+            if self._had(number):
+                again.append(row)
+            else:
+                asked += self._take(number, repair)
+        return asked, again
+
+    def _had(self, number: int) -> bool:
+        """Whether a number is one of the last that have come."""
+        back = (self._newest - number) & (NUMBERS - 1)
+        return back < min(HISTORY, self._newest + 1) and self._newest - back not in self._missing
 
     def _take(self, number: int, repair: bool) -> list[int]:
         newest = self._newest

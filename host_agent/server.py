@@ -226,13 +226,14 @@ class Server:
         else:
             statistics.received += len(frames)
         self.mark(int(tos_of(frames)[-1]) & ~URGENT)
-        self._ask_for_gaps(frames)
+        copies = self._ask_for_gaps(frames)
         fragments = fragments_of(frames)
         slots = fragments & (self._window - 1)
         finished = self._done[slots] == fragments
         if some(finished):
             flags = flags_of(frames)
             again = finished & ((flags & _REPAIR) == 0)
+            again[copies] = False
             by_links = again & ((flags & _SEQUENCED) != 0) & self._replicates
             if some(by_links):
                 self._repeat(np.unique(slots[by_links]))
@@ -433,23 +434,30 @@ class Server:
 
     # -- losses on the link
 
-    def _ask_for_gaps(self, frames: Frames) -> None:
-        """Ask children for sums that were lost on the link from them."""
+    def _ask_for_gaps(self, frames: Frames) -> list[int]:
+        """Ask children for sums that were lost on the link from them.
+
+        Returns the rows of frames that had come before, under the same number.
+        """
         flags = flags_of(frames)
         sequenced = (flags & _SEQUENCED) != 0
         if not some(sequenced):
-            return
+            return []
         children = children_of(frames)
         if every(sequenced) and every(children == children[0]):
-            self._take_numbers(frames, flags, int(children[0]))
-            return
+            return self._take_numbers(frames, flags, int(children[0]))
+        copies: list[int] = []
         for child in np.unique(children[sequenced]).tolist():
             rows = np.flatnonzero(sequenced & (children == child))
-            self._take_numbers(frames[rows], flags[rows], child)
+            copies += rows[self._take_numbers(frames[rows], flags[rows], child)].tolist()
+        return copies
 
-    def _take_numbers(self, frames: Frames, flags: NDArray[np.uint8], child: int) -> None:
-        """Take in the numbers of a child's frames, and ask it for those that are missing."""
-        missing = self._arrivals[child].take(sequences_of(frames), (flags & _REPAIR) != 0)
+    def _take_numbers(self, frames: Frames, flags: NDArray[np.uint8], child: int) -> list[int]:
+        """Take in the numbers of a child's frames, and ask it for those that are missing.
+
+        Returns the rows of frames that had come before.
+        """
+        missing, copies = self._arrivals[child].take(sequences_of(frames), (flags & _REPAIR) != 0)
         if missing:
             requests = sent_back(np.repeat(frames[-1:], len(missing), 0), Kind.REQUEST)
             flags_of(requests)[...] = 0
@@ -457,6 +465,7 @@ class Server:
             mark(requests, self._tos | URGENT)
             self.statistics.requests += len(requests)
             self._output.insert(0, requests)
+        return copies
 
     def _answer_requests(self, frames: Frames) -> None:
         """Send results again that were lost on the link to whoever asks."""

@@ -398,7 +398,7 @@ class Stream:
             if not some(sequenced):
                 return
             frames, flags = frames[sequenced], flags[sequenced]
-        missing = self._arrivals.take(sequences_of(frames), (flags & _REPAIR) != 0)
+        missing, _ = self._arrivals.take(sequences_of(frames), (flags & _REPAIR) != 0)
         if missing:
             requests = self._request.make(np.zeros(len(missing)), 0)
             self._request.raw(requests)[...] = 0

@@ -114,14 +114,14 @@ control HopsumIngress(inout headers_t hdr,
                         && (fragment_t)hdr.hops[0].child <= meta.window_mask) {
                         child_arrivals.apply(
                             (meta.slot_base + (slot_index_t)hdr.hops[0].child) & SLOT_MASK,
-                            hdr.hopsum, meta.asks, meta.missing);
+                            hdr.hopsum, meta.asks, meta.missing, meta.again);
                     }
                     slot_machine.apply(hdr, meta);
                 } else if (meta.task == task_t.DELIVER) {
                     results.apply(hdr, meta, standard_metadata);
                     if (hdr.hopsum.sequenced == 1 && meta.sums_here) {
                         result_arrivals.apply(meta.slot_base & SLOT_MASK,
-                                              hdr.hopsum, meta.asks, meta.missing);
+                                              hdr.hopsum, meta.asks, meta.missing, meta.again);
                     }
                 } else if (meta.task != task_t.INSPECT) {
                     answer_request.apply(hdr, meta, found);

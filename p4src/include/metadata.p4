@@ -43,6 +43,7 @@ struct metadata_t {
     @field_list(1)
     sequence_t        missing;        // what is asked for
     bool              asks;
+    bool              again;          // a copy of what has come before, under the same number
     // slots.p4, results.p4
     children_t        child;          // this packet's, as a bit
     slot_t            slot;           // as it was read, then as it will be written

@@ -25,7 +25,8 @@ const history_t RETRY = 0x8080808080808080;
 control Arrivals(in slot_index_t index,
                  in hopsum_t ours,
                  out bool asks,
-                 out sequence_t missing) {
+                 out sequence_t missing,
+                 out bool again) {
     // job, tree, epoch, newest number; which have arrived, which have been asked for
     register<bit<184>>(SLOTS) cells;
 
@@ -66,6 +67,7 @@ control Arrivals(in slot_index_t index,
 
     action fill_in() {
         shift = (bit<8>)(newest - ours.sequence);
+        again = ((arrived >> shift) & 1) == 1;
         arrived = arrived | ((history_t)1 << shift);
     }
 
@@ -90,6 +92,7 @@ control Arrivals(in slot_index_t index,
     apply {
         asks = false;
         missing = 0;
+        again = false;
         back = 0;
         read_cell();
         counts = true;

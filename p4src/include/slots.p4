@@ -181,6 +181,9 @@ control SlotTransition(inout headers_t hdr, inout metadata_t meta) {
                 || meta.slot.reduction != hdr.hopsum.reduction)) {
             // Siblings that do not agree on the sum they make.
             discard(OUTCOME_MALFORMED);
+        } else if (age == age_t.SAME && seen == 1 && meta.again) {
+            // Late or doubled on the link. Who sends it once more gives it another number.
+            discard(OUTCOME_DUPLICATE);
         } else {
             slot_transition.apply();
         }

@@ -217,6 +217,14 @@ def test_a_server_answers_a_sum_that_comes_again_by_the_result_for_all() -> None
     assert (again.destination, again.sequence, again.repair) == (REPLICATED_IP, 0, True)
 
 
+def test_a_server_does_not_answer_a_copy_that_is_late_on_the_link() -> None:
+    server, plan, network = served()
+    server.receive(up(plan, network, 1, 1), 0.0)
+    replies(server)
+    server.receive(up(plan, network, 0, 0), 0.1)
+    assert replies(server) == []
+
+
 def test_a_server_does_not_answer_what_it_has_asked_for_twice() -> None:
     server, plan, network = served()
     replies(server)

@@ -13,7 +13,7 @@ from host_agent.sequencing import HISTORY, NUMBERS, RETRY, Arrivals, SentLog
 
 
 def take(arrivals: Arrivals, *numbers: int, repair: bool = False) -> list[int]:
-    return arrivals.take(np.array(numbers), np.full(len(numbers), repair))
+    return arrivals.take(np.array(numbers), np.full(len(numbers), repair))[0]
 
 
 def test_nothing_is_asked_for_while_nothing_is_missing() -> None:
@@ -53,6 +53,14 @@ def test_a_late_frame_ends_it() -> None:
     take(arrivals, 0, 2)
     assert take(arrivals, 1) == []
     assert take(arrivals, *range(3, 3 * RETRY)) == []
+
+
+def test_copies_are_told_from_what_was_missing() -> None:
+    arrivals = Arrivals()
+    numbers = np.array([0, 1, 1, 4, 2, 2, 0, 3])
+    asked, copies = arrivals.take(numbers, np.zeros(8, dtype=np.bool_))
+    assert asked == [2, 3]
+    assert copies == [2, 5, 6]
 
 
 def test_what_is_too_old_is_given_up() -> None:

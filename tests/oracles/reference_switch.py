@@ -85,26 +85,28 @@ class Arrivals:
     missing: set[int] = field(default_factory=set)
     asked: set[int] = field(default_factory=set)
 
-    def take(self, packet: Packet) -> int | None:
-        """Take in a packet's number; return one to ask for."""
+    def take(self, packet: Packet) -> tuple[int | None, bool]:
+        """Take in a packet's number; return one to ask for, and whether it had come before."""
+        again = False
         owner, number = (packet.job, packet.tree, packet.epoch), packet.sequence
         lead = (number - self.newest) % NUMBERS
         same = self.owner == owner
         if same and (lead == 0 or lead > NUMBERS - HISTORY):
+            again = number not in self.missing
             self.missing.discard(number)
         elif packet.repair:
-            return None
+            return None, False
         elif same and lead < NUMBERS // 2:
             self.newest = number
             self.missing |= {(number - back) % NUMBERS for back in range(1, min(lead, HISTORY))}
         elif self.owner[:2] == owner[:2] and serial_newer(self.owner[2], packet.epoch, 16):
-            return None
+            return None, False
         else:
             self.owner, self.newest = owner, number
             self.missing, self.asked = set(), set()
             if number < HISTORY:
                 self.missing = set(range(number))
-        return self._to_ask_for(moved=not same or 0 < lead < NUMBERS // 2)
+        return self._to_ask_for(moved=not same or 0 < lead < NUMBERS // 2), again
 
     def _to_ask_for(self, *, moved: bool) -> int | None:
         def back(number: int) -> int:
@@ -254,19 +256,20 @@ class ReferenceSwitch(Switch):
             return self._dropped(Outcome.MALFORMED)
         child = packet.hops[0].child
         asks = []
+        again = False
         if packet.sequenced and child <= sender.mask:
             arrivals = self._from_children[self._index(sender, child)]
-            asks = self._ask(packet, frame, port, arrivals)
-        return asks + self._contribution(packet, frame, port, slot, sender)
+            missing, again = arrivals.take(packet)
+            asks = self._ask(packet, frame, port, missing)
+        return asks + self._contribution(packet, frame, port, slot, sender, again=again)
 
     def _index(self, sender: Sender, number: int) -> int:
         return (sender.base + (number & sender.mask)) % self.build.slots
 
     # --- losses on the link
 
-    def _ask(self, packet: Packet, frame: bytes, port: int, arrivals: Arrivals) -> list[Frame]:
+    def _ask(self, packet: Packet, frame: bytes, port: int, missing: int | None) -> list[Frame]:
         """The frame back to where it came from, as a request for one that is missing."""
-        missing = arrivals.take(packet)
         if missing is None:
             return []
         self.counts[Outcome.REQUESTED] += 1
@@ -316,13 +319,18 @@ class ReferenceSwitch(Switch):
     # --- sums and results
 
     def _contribution(
-        self, packet: Packet, frame: bytes, port: int, slot: Slot, sender: Sender
+        self, packet: Packet, frame: bytes, port: int, slot: Slot, sender: Sender, *, again: bool
     ) -> list[Frame]:
         hop = packet.hops[0]
+        agrees = (slot.fan_in, slot.reduction) == (hop.fan_in, packet.reduction)
         if slot.gives_way_to(packet):
             if slot.job and not slot.cleared and not slot.complete:
                 self.counts[Outcome.TAKEN_OVER] += 1
             self._open(slot, packet)
+        elif (
+            again and slot.is_of(packet) and hop.child in slot.children and (agrees or slot.cleared)
+        ):
+            return self._dropped(Outcome.DUPLICATE)
         elif slot.is_of(packet) and slot.kept and sender.children.bit_count() == 1:
             self.counts[Outcome.ANSWERED] += 1
             return self._answer(_unnumbered(packet), frame, port, slot)
@@ -330,7 +338,7 @@ class ReferenceSwitch(Switch):
             self.counts[Outcome.STALE] += 1
             question = _unnumbered(replace(packet, flags=packet.flags | Flag.STALE))
             return self._popped(frame, question)
-        elif (slot.fan_in, slot.reduction) != (hop.fan_in, packet.reduction):
+        elif not agrees:
             return self._dropped(Outcome.MALFORMED)
         elif hop.child not in slot.children:
             if slot.complete:
@@ -390,7 +398,8 @@ class ReferenceSwitch(Switch):
         asks = []
         if packet.sequenced:
             arrivals = self._from_parent[sender.base % self.build.slots]
-            asks = self._ask(packet, frame, port, arrivals)
+            missing, _ = arrivals.take(packet)
+            asks = self._ask(packet, frame, port, missing)
         if slot.is_of(packet) and slot.kept:
             return asks + self._dropped(Outcome.DUPLICATE)
         if self._clear(packet, slot, clears=True):

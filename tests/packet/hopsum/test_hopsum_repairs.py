@@ -224,6 +224,20 @@ def test_a_port_of_several_children_gets_no_kept_result(switch: Switch) -> None:
     assert (port, question.flags) == (SERVER_PORT, Flag.STALE)
 
 
+@pytest.mark.parametrize("result_is_here", [False, True])
+def test_a_copy_under_the_same_number_goes_no_further(switch: Switch, result_is_here: bool) -> None:
+    """A late original after its repair, or a frame doubled on the link."""
+    star(switch)
+    replicate(switch, 1, 2)
+    parts = [numbered(contribution(switch, child), 0) for child in (0, 1)]
+    up(switch, *parts)
+    if result_is_here:
+        send(switch, SERVER_PORT, total_down(switch))
+    assert send(switch, 1, parts[0]) == []
+    assert switch.counted()[Outcome.DUPLICATE] == 1
+    assert len(send(switch, 1, numbered(contribution(switch), 1))) == 1, "sent once more"
+
+
 def test_a_late_sum_of_an_older_epoch_has_no_number(switch: Switch) -> None:
     star(switch)
     total(switch, 0)
