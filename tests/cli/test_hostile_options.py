@@ -70,6 +70,7 @@ BASES: dict[str, list[str]] = {
     "p4switch stf": ["program.p4", "script.stf"],
     "p4switch explain": ["program.p4", "--packet", "00"],
     "p4switch demo": ["--in-process"],
+    "p4switch cli": ["show_tables"],
 }
 PROGRAM = """
 #include <core.p4>

@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -208,6 +209,8 @@ def run(
         fail("--no-p4 needs --grpc-server-addr: the program comes over P4Runtime")
     if entries is not None and (use_files is None or program is None):
         fail("--entries needs --use-files and a program; else a controller writes entries")
+    if use_files is not None and not isfinite(use_files):
+        fail(f"--use-files {use_files}: expected seconds, 0 or more")
     if use_files is not None and pcap is not None:
         fail("--pcap and --use-files: the files are captures already, give one of the two")
     tracer = _tracer(
