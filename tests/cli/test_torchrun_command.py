@@ -11,6 +11,7 @@ import pytest
 from cli.experiment.description import ExperimentError
 from cli.experiment.training import check_script, trained
 from controller.jobs.job_state import JobState
+from controller.jobs.restarting_counter import RestartingCounter
 from protocol import hopsum_pb2 as pb
 
 WORKERS = ("h1", "h2")
@@ -26,7 +27,7 @@ def job(state: JobState, reason: str = "") -> Any:
         round=2,
         request=SimpleNamespace(workers=WORKERS),
         reports={host: pb.Report(intervals=intervals) for host in WORKERS},
-        features={host: pb.JobFeatures(sent_bytes=40) for host in (*WORKERS, "ps")},
+        sent={host: RestartingCounter(40) for host in (*WORKERS, "ps")},
     )
 
 

@@ -8,7 +8,7 @@ from host_agent.node.traffic_priority import TURN_FRAMES, Marking, TrafficPriori
 from host_agent.server import Server
 from host_agent.server_set import ServerSet
 from host_agent.worker import Worker
-from protocol.wire import LayoutError
+from protocol.tos import LevelError
 from tests.support.protocol_world import star_plan
 
 LENGTH = 80
@@ -108,7 +108,7 @@ def test_a_level_is_marked_in_the_frames_whenever_it_is_set() -> None:
     traffic.add(3, unset)
     traffic.set_level(1, 7)
     assert (early.marks, late.marks, unset.marks) == ([0x80, 0], [0xE0], [])
-    with pytest.raises(LayoutError, match="expected 0 "):
+    with pytest.raises(LevelError, match="expected 0 "):
         traffic.set_level(1, 8)
 
 
