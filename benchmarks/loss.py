@@ -12,7 +12,7 @@ from collectives.plan import DataType
 from simulation.faults import Faults
 
 REORDERED_FRAMES = 16
-"""A frame that is held back may be overtaken by so many."""
+"""How many later frames may overtake a reordered one, at most."""
 FRAME_SECONDS = 8 * 1100 / 25e6
 RANDOM = tuple(Faults(loss=loss) for loss in (0.0001, 0.01, 0.05, 0.1))
 OTHER = (

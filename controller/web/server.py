@@ -80,7 +80,7 @@ class CachedSource:
 
     async def missing(self, job: int) -> list[str]:
         """Return what the slots of a job wait for, in words."""
-        # Reading all slots of a job takes long: who asks meanwhile gets the same answer.
+        # Reading all slots of a job takes long: concurrent requests share one answer.
         if job not in self._missing:
             task = asyncio.create_task(self._source.missing(job), name="missing")
             self._missing[job] = task

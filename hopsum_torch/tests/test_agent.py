@@ -119,7 +119,7 @@ def test_an_agent_of_another_version_is_said(server: socket.socket) -> None:
 def test_tensors_are_not_given_to_another_users_process() -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as stranger:
         stranger.bind(f"\0hopsum-test-{secrets.token_hex(6)}")
-        # Who listens is who asks the kernel to.
+        # The kernel reports the user that called listen().
         os.seteuid(12345)
         try:
             stranger.listen()

@@ -57,7 +57,7 @@ def hopsum(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def same(found: Any, expected: Any, tolerance: float = 1e-5) -> None:
-    """They are alike, whatever holds the tensors."""
+    """Compare two results, whichever container holds the tensors."""
     assert type(found) is type(expected), found
     if isinstance(expected, torch.Tensor):
         tolerance = HALF.get(expected.dtype, tolerance)

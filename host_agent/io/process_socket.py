@@ -177,7 +177,7 @@ class ProcessSocket:
             connection.say({"kind": "refused", "why": str(error)})
 
     def close(self) -> None:
-        """Listen no longer; whoever is connected is told nothing more."""
+        """Stop listening, and close every connection without a reply."""
         for descriptor in list(self._connections):
             self._drop(descriptor)
         self._unwatch(self._server.fileno())
@@ -237,7 +237,7 @@ class Attendance:
         self._say({"kind": "failed", "call": call, "why": why, "whose": dict(whose)})
 
     def close(self, why: str) -> None:
-        """End; a process that is still there is told why."""
+        """Close, and send a process that is still connected the reason."""
         self._forget(self)
         if self._connection is not None:
             self._connection.say({"kind": "ended", "why": why})

@@ -213,7 +213,7 @@ class Source(Protocol):
         """When `tick` is wanted, at the latest."""
 
     def close(self, why: str) -> None:
-        """Give back what it holds; whatever goes on ends soon. `why` it has to, if it has."""
+        """Release what it holds, and end work in progress soon; `why`: the reason, if it failed."""
 
 
 class Handover(Protocol):
