@@ -24,11 +24,11 @@ from network.model import Host, Link, Network
 from planning.model.allocation import Allocator
 from planning.model.request import PlanRequest
 from planning.registry import make_plan
-from protocol.tos import LEVELS, tos_of_level
+from protocol.tos import LEVELS, URGENT, tos_of_level
 from protocol.wire import Address, Header, Kind, frame_template
 from simulation.faults import Faults
 from simulation.install import install, read_outcomes, update
-from simulation.world import QUEUE_FRAMES, Frames, World
+from simulation.world import QUEUE_FRAMES, Fifo, Frames, PriorityQueues, World
 from tests.simulation.test_all_reduce import LANES, make_engine
 
 RATE = 1e8
@@ -281,3 +281,16 @@ def test_who_gives_way_in_mid_run_loses_time_and_no_sum(time: float, loss: float
     outcomes = read_outcomes(engine)
     assert outcomes["completed"] >= 200
     assert outcomes.get("forwarded", 0) > 0
+
+
+def test_the_urgent_bit_counts_for_hopsum_packets_only() -> None:
+    """In plain traffic it is a part of the class selector: AF12 and EF have it."""
+    here = Address(bytes(6), bytes(4))
+    ours = frame_template(here, here, Header(Kind.REQUEST, 1, 0, 1, 0), (), LANES, URGENT)
+    plain = bytearray(ours.tobytes())
+    plain[36:38] = (53).to_bytes(2, "big")
+    queues = PriorityQueues(Fifo)
+    for frame in (bytes(plain), ours.tobytes()):
+        assert queues.put(frame)
+    assert queues.take() == ours.tobytes()
+    assert queues.take() == bytes(plain)
