@@ -32,13 +32,14 @@ endef
 
 setup: $(READY) system  ## virtual environment, locked dependencies, Mininet where possible
 
-$(READY): requirements.lock pyproject.toml p4switch/pyproject.toml hopsum_torch/pyproject.toml protocol/hopsum.proto
+$(READY): requirements.lock pyproject.toml p4switch/pyproject.toml hopsum_scapy/pyproject.toml hopsum_torch/pyproject.toml protocol/hopsum.proto
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "hopsum needs Python 3.11 or newer; set PYTHON=")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { \
 		echo "cannot make a virtual environment; on Debian: apt-get install python3-venv"; exit 1; }
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e ./p4switch
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e ./hopsum_scapy
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e ./hopsum_torch
 	$(BIN)/python -m protocol.generate
 	@touch $(READY)
@@ -52,7 +53,7 @@ test-tools:  ## install what a few tests need: Prometheus, tshark, a headless Ch
 images: setup  ## take the pictures of the dashboard that the documents show (as root)
 	HOPSUM_IMAGES=docs/images $(BIN)/python -m pytest -q tests/mininet_topos/test_dashboard.py
 
-wheels: setup  ## build the wheels of hopsum and p4switch into dist/
+wheels: setup  ## build the wheels of hopsum and its three parts into dist/
 	@tools/build-wheels dist
 
 docs: setup  ## build the documentation's site in build/site, with all links checked

@@ -104,7 +104,7 @@ def _open_port(interface: str, packet_io: str) -> FramePort:
     from protocol.wire import UDP_PORT
 
     if packet_io == "scapy":
-        require("scapy", "packet-io scapy")
+        require("hopsum_scapy", "packet-io scapy")
         from host_agent.io.scapy_io import ScapyPort
 
         return ScapyPort(interface)
@@ -116,7 +116,7 @@ def _open_port(interface: str, packet_io: str) -> FramePort:
 def _require_scapy() -> None:
     """End the command with one line where Scapy is not installed."""
     try:
-        require("scapy", "packets by hand")
+        require("hopsum_scapy", "packets by hand")
     except MissingExtraError as error:
         logging.getLogger("hopsum-agent").error("%s", error)
         sys.exit(error.exit_code)

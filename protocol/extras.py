@@ -6,7 +6,7 @@ from importlib.util import find_spec
 
 from protocol.errors import OperationError
 
-EXTRAS = {"matplotlib": "plots", "scapy": "scapy", "sklearn": "demo", "torch": "torch"}
+EXTRAS = {"matplotlib": "plots", "hopsum_scapy": "scapy", "sklearn": "demo", "torch": "torch"}
 """The extra that brings each package, by the name it is imported with."""
 
 

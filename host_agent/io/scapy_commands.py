@@ -12,7 +12,7 @@ from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any, TypeVar
 
-from host_agent.io.scapy_layer import (
+from hopsum_scapy import (
     IP,
     UDP,
     Ether,

@@ -8,8 +8,8 @@ import struct
 
 import numpy as np
 
+from hopsum_scapy import Hopsum, build, open_socket, parse
 from host_agent.io.port import Frames
-from host_agent.io.scapy_layer import Hopsum, build, open_socket, parse
 from p4switch.packet_io.sockets import InterfaceError, attach_filter
 from protocol.wire import UDP_PORT
 

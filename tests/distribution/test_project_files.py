@@ -14,16 +14,31 @@ from tests.support.paths import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 LICENSE = PROJECT["license"]
+PACKAGES = [
+    name.removesuffix("*")
+    for name in tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"][
+        "packages"
+    ]["find"]["include"]
+]
 
 
-def test_one_licence_covers_all_files() -> None:
-    [rule] = tomllib.loads((ROOT / "REUSE.toml").read_text())["annotations"]
-    assert (rule["path"], rule["SPDX-License-Identifier"]) == ("**", LICENSE)
-    for project in ("pyproject.toml", "p4switch/pyproject.toml"):
-        assert tomllib.loads((ROOT / project).read_text())["project"]["license"] == LICENSE
+def test_each_distribution_has_one_licence_and_its_text() -> None:
+    rules = tomllib.loads((ROOT / "REUSE.toml").read_text())["annotations"]
+    licences = {rule["path"]: rule["SPDX-License-Identifier"] for rule in rules}
+    # A part of Scapy's layers, and under Scapy's licence.
+    assert licences == {"**": LICENSE, "hopsum_scapy/**": "GPL-2.0-only"}
     text = (ROOT / "LICENSE").read_text()
     assert text.split()[:2] == ["Apache", "License"]
-    assert (ROOT / "p4switch" / "LICENSE").read_text() == text
+    for folder in (".", "p4switch", "hopsum_torch", "hopsum_scapy"):
+        project = tomllib.loads((ROOT / folder / "pyproject.toml").read_text())["project"]
+        gnu = folder == "hopsum_scapy"
+        assert project["license"] == licences["hopsum_scapy/**" if gnu else "**"]
+        given = (ROOT / folder / "LICENSE").read_text()
+        assert (
+            given.split()[:5] == ["GNU", "GENERAL", "PUBLIC", "LICENSE", "Version"]
+            if gnu
+            else (given == text)
+        )
 
 
 def test_no_file_names_another_licence() -> None:
@@ -38,8 +53,18 @@ def test_no_file_names_another_licence() -> None:
         for found in named.findall((ROOT / path).read_bytes())
         if found.decode() != LICENSE
     }
-    # A part of Scapy's layers, and under Scapy's licence; it is loaded by Scapy's users alone.
-    assert wrong == {"host_agent/io/scapy_layer.py": b"GPL-2.0-only"}
+    assert wrong == {"hopsum_scapy/src/hopsum_scapy/__init__.py": b"GPL-2.0-only"}
+
+
+def test_only_the_scapy_layer_imports_scapy() -> None:
+    imports = re.compile(r"^\s*(from|import) scapy\b", re.MULTILINE)
+    found = {
+        str(path.relative_to(ROOT))
+        for folder in (*PACKAGES, "hopsum_scapy/src")
+        for path in (ROOT / folder).rglob("*.py")
+        if imports.search(path.read_text())
+    }
+    assert found == {"hopsum_scapy/src/hopsum_scapy/__init__.py"}
 
 
 def test_versions_agree() -> None:

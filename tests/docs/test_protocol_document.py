@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from host_agent.io.scapy_layer import Hopsum, build, parse
+from hopsum_scapy import Hopsum, build, parse
 from host_agent.numbers import dequantise, exponent_codes, quantise, worker_bits
 from protocol import wire
 from tests.oracles.reference_switch import ReferenceSwitch

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from collectives.plan import JobPlan, Results
+from hopsum_scapy import Hopsum, parse
 from host_agent.codec import Frames
 from host_agent.io.loop import Machine
-from host_agent.io.scapy_layer import Hopsum, parse
 from host_agent.server import Server, ServerStatistics
 from host_agent.server_set import ServerSet
 from host_agent.stream import WorkerOptions, WorkerStatistics

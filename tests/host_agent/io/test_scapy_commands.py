@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from hopsum_scapy import Hopsum
 from host_agent.io import scapy_commands
-from host_agent.io.scapy_layer import Hopsum
 from host_agent.main import app
 from p4switch.packet_io.pcap import PcapWriter
 from protocol.wire import Address, Header, Hop, Kind, frame_template

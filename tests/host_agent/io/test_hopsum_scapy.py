@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from host_agent.io.scapy_layer import IP, UDP, Ether, Hop, Hopsum, build, parse
+import hopsum_scapy
+from hopsum_scapy import IP, UDP, Ether, Hop, Hopsum, build, parse
 from protocol import wire
 
 MAC = st.binary(min_size=6, max_size=6)
@@ -136,3 +137,14 @@ def test_summary_names_what_matters() -> None:
 def test_other_frames_are_left_alone(other: bytes) -> None:
     assert Hopsum not in parse(other)
     assert bytes(build(other)) == other
+
+
+def test_its_numbers_and_names_are_those_of_wire() -> None:
+    for ours, theirs in (
+        (hopsum_scapy.KINDS, wire.Kind),
+        (hopsum_scapy.FLAGS, wire.Flag),
+        (hopsum_scapy.REDUCTIONS, wire.Reduction),
+    ):
+        assert ours == {member.value: str(member.name).lower() for member in theirs}
+    for name in ("VERSION", "UDP_PORT", "LANES_MAX"):
+        assert getattr(hopsum_scapy, name) == getattr(wire, name)

@@ -3,7 +3,8 @@
 # scapy.contrib.status = library
 """The hopsum header, hop stack and lanes as Scapy layers (docs/protocol.md).
 
-The one module that imports Scapy, whose licence it shares; it is loaded only where Scapy is wanted.
+A part of Scapy's layers, under Scapy's licence; it imports nothing of hopsum. The layout stands
+here once more: `tests/host_agent/io/test_hopsum_scapy.py` holds it against `protocol/wire.py`.
 
 >>> packet = Ether() / IP() / UDP(chksum=0) / Hopsum(job=1, epoch=1, lanes=[1] * 32)
 >>> packet[Hopsum].stack = [Hop(aggregate=1, child=0, fan_in=2, port=3), Hop(fan_in=1)]
@@ -32,11 +33,15 @@ from scapy.layers.l2 import Ether
 from scapy.packet import Packet, bind_layers
 from scapy.supersocket import SuperSocket
 
-from protocol.wire import LANES_MAX, UDP_PORT, VERSION, Flag, Kind, Reduction
-
 __all__ = [
+    "FLAGS",
     "IP",
+    "KINDS",
+    "LANES_MAX",
+    "REDUCTIONS",
     "UDP",
+    "UDP_PORT",
+    "VERSION",
     "Ether",
     "Hop",
     "Hopsum",
@@ -46,6 +51,20 @@ __all__ = [
     "open_socket",
     "parse",
 ]
+
+VERSION = 2
+UDP_PORT = 0x4853
+LANES_MAX = 352
+KINDS = {1: "contribution", 2: "result", 3: "replicated", 4: "inspect", 5: "request"}
+FLAGS = {
+    0x01: "overflow",
+    0x02: "stale",
+    0x04: "bypass",
+    0x08: "ecn",
+    0x10: "sequenced",
+    0x20: "repair",
+}
+REDUCTIONS = {0: "sum", 1: "and"}
 
 
 class Hop(Packet):
@@ -74,9 +93,9 @@ class Hopsum(Packet):
     name = "hopsum"
     fields_desc = [  # noqa: RUF012
         BitField("version", VERSION, 4),
-        BitEnumField("kind", Kind.CONTRIBUTION, 4, {k.value: k.name.lower() for k in Kind}),
-        FlagsField("flags", 0, 8, {f.value: f.name.lower() for f in Flag if f.name}),
-        BitEnumField("reduction", 0, 4, {r.value: r.name.lower() for r in Reduction}),
+        BitEnumField("kind", 1, 4, KINDS),
+        FlagsField("flags", 0, 8, FLAGS),
+        BitEnumField("reduction", 0, 4, REDUCTIONS),
         BitField("reserved", 0, 4),
         ByteField("exponent", 0),
         ShortField("job", 1),
