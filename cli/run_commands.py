@@ -67,6 +67,7 @@ from mininet_topos.loader import why_unavailable
 from network.topologies import is_topology
 from protocol.errors import InputError
 from protocol.web_address import WebAddress
+from simulation.faults import outage_from
 
 if TYPE_CHECKING:
     from controller.web.recording import Recording
@@ -97,6 +98,14 @@ def run(
         str | None, typer.Option(help="Latency of every link, e.g. 20us (simulation only).")
     ] = None,
     loss: LossOption = 0.0,
+    outage: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="What fails when, in seconds of virtual time after the job is handed in: "
+            "link-cut:l1-s1@0.5-3 (repeat); also switch-down:, switch-hangs: and agent-down:, "
+            "without -STOP for good."
+        ),
+    ] = None,
     seed: SeedOption = SEED,
     lanes: LanesOption = 256,
     window: WindowOption = None,
@@ -155,6 +164,7 @@ def run(
         uplink_rate=rate("uplink-rate", uplink_rate),
         latency=seconds("latency", latency),
         loss=loss,
+        outages=tuple(map(outage_from, outage or ())),
         seed=seed,
         lanes=lanes,
         window=window,
@@ -264,6 +274,9 @@ def _show(finished: Report, as_json: bool) -> None:
         sys.stdout.write(json.dumps(finished.to_dict(), indent=1) + "\n")
     else:
         Console().print(run_table([finished]))
+        if finished.measured is not None and finished.experiment.outages:
+            for seconds_after, text in finished.measured.events:
+                Console().print(f"{seconds_after:.3f} s: {text}", highlight=False, markup=False)
         for form in finished.forms:
             Console().print(f"level-wise: {form}", highlight=False, soft_wrap=True)
     for problem in finished.problems:

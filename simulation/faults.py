@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+import re
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from network.model import Network
 from protocol.errors import InputError
 
 
@@ -102,3 +105,57 @@ class Outage:
     what: str
     start: float
     stop: float
+
+    def later(self, seconds: float) -> Outage:
+        """Return the same, so many seconds later."""
+        return replace(self, start=self.start + seconds, stop=self.stop + seconds)
+
+
+_OUTAGE = re.compile(
+    r"(?P<trouble>[a-z-]+):(?P<what>[^@]+)@(?P<start>[0-9.]{1,12})(-(?P<stop>[0-9.]{1,12}))?"
+)
+_OF_A_RUN = {
+    trouble.replace(" ", "-"): trouble
+    for trouble in (
+        Trouble.SWITCH_DOWN,
+        Trouble.SWITCH_HANGS,
+        Trouble.LINK_CUT,
+        Trouble.AGENT_DOWN,
+    )
+}
+OUTAGE_FORM = f"TROUBLE:WHAT@START[-STOP], with TROUBLE one of {', '.join(_OF_A_RUN)}"
+
+
+def outage_from(text: str) -> Outage:
+    """Return the outage of a text such as `link-cut:l1-s1@0.5-3`. Raises FaultError."""
+    found = _OUTAGE.fullmatch(text)
+    if found is None or found["trouble"] not in _OF_A_RUN:
+        raise FaultError(f"outage {text!r:.80}: expected {OUTAGE_FORM}, as link-cut:l1-s1@0.5-3")
+    try:
+        start = float(found["start"])
+        stop = math.inf if found["stop"] is None else float(found["stop"])
+    except ValueError:
+        raise FaultError(f"outage {text!r:.80}: expected seconds after the @, as 0.5-3") from None
+    if not start < stop:
+        raise FaultError(f"outage {text!r:.80}: expected an end that is after its start")
+    return Outage(_OF_A_RUN[found["trouble"]], found["what"], start, stop)
+
+
+def check_outage(network: Network, outage: Outage) -> None:
+    """Raise FaultError if a network has nothing that the outage names."""
+    match outage.trouble:
+        case Trouble.SWITCH_DOWN | Trouble.SWITCH_HANGS:
+            kind, names = "switch", list(network.switches)
+        case Trouble.LINK_CUT:
+            kind = "link"
+            names = [f"{link.a}-{link.b}" for link in network.links]
+            names += [f"{link.b}-{link.a}" for link in network.links]
+        case Trouble.AGENT_DOWN | Trouble.PARTED:
+            kind, names = "host", list(network.hosts)
+        case Trouble.CONTROLLER_DOWN:
+            return
+    if outage.what not in names:
+        known = ", ".join(names[: len(names) // 2 if kind == "link" else None][:20])
+        raise FaultError(
+            f"outage: {network.name} has no {kind} {outage.what!r:.40}; expected one of {known}"
+        )

@@ -24,6 +24,7 @@ from planning.registry import EMBEDDING
 from protocol.errors import InputError
 from protocol.extras import require
 from protocol.wire import LANES_DEFAULT, LayoutError, check_lanes
+from simulation.faults import Outage
 
 SERVER_QUEUE = 512
 """Frames that may wait for one link of a host: below the 1000 of Linux's queues."""
@@ -71,7 +72,8 @@ class Experiment:
     between switches) go over what a file says; None: what it says, else unlimited. `max_trees`,
     `max_height` (links from a worker to the server) and `min_rate` (of a tree) bind the planners
     multi-tree and mtree, `tree_bandwidth` (in bit/s) and `keep` mtree alone (see `ForestOptions`),
-    `form` the algorithm level-wise. `limit`: give up after so many seconds (virtual ones in
+    `form` the algorithm level-wise. `outages`: what fails when, seconds after the job is handed in
+    (simulation only). `limit`: give up after so many seconds (virtual ones in
     simulation).
     """
 
@@ -88,6 +90,7 @@ class Experiment:
     uplink_rate: float | None = None
     latency: float | None = None
     loss: float = 0.0
+    outages: tuple[Outage, ...] = ()
     seed: int = 1
     lanes: int = LANES_DEFAULT
     window: int | None = None
@@ -146,6 +149,11 @@ class Experiment:
             raise ExperimentError(f"limit {self.limit}: expected seconds, above 0 and finite")
         if not 0 <= self.loss < 1:
             raise ExperimentError(f"loss {self.loss}: expected a probability from 0 to below 1")
+        if self.outages and self.world is not WorldKind.SIMULATION:
+            raise ExperimentError(
+                "outage: they are made in virtual time only; leave --world out, or end a switch of "
+                "`hopsum cluster` by its process number"
+            )
         window = self.window
         if window is not None and (not 1 <= window <= MOST_WINDOW or window & (window - 1)):
             raise ExperimentError(
@@ -165,7 +173,7 @@ class Experiment:
         if self.packet_io is PacketIo.SCAPY and self.world is WorldKind.SIMULATION:
             raise ExperimentError("packet-io scapy: the simulator has no sockets; use mininet")
         if self.packet_io is PacketIo.SCAPY:
-            require("scapy", "packet-io scapy")
+            require("hopsum_scapy", "packet-io scapy")
         if self.form != DEFAULT_FORM and self.algorithm is not Algorithm.LEVEL_WISE:
             raise ExperimentError(
                 f"level-wise-form and siblings with algorithm {self.algorithm}: only level-wise "

@@ -42,6 +42,7 @@ from planning.model.forest import ForestOptions, keep_of
 from planning.model.placement import Placement, place_ranks
 from planning.model.stack_depth import stack_depth
 from planning.registry import EMBEDDING, make_plan
+from simulation.faults import check_outage
 from timing.estimate import estimate
 from timing.work import PlanWork, ScheduleWork, Work
 
@@ -92,9 +93,11 @@ class Prepared:
 def prepare(experiment: Experiment) -> Prepared:
     """Load, place, plan and predict.
 
-    Raises NetworkError, PlanError, ExperimentError with what is wrong and what was expected.
+    Raises NetworkError, PlanError, FaultError, ExperimentError with what is wrong and expected.
     """
     network = network_of(experiment)
+    for outage in experiment.outages:
+        check_outage(network, outage)
     settings, job = job_on(network, experiment)
     placed = place_spec(network, job, network.hosts, {})
     workload = _workload(experiment)

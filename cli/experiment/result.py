@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,8 @@ class Measured:
     `seconds`: time spent in all-reduces; virtual time in simulation. `switches`: outcome counters
     by switch. `retransmissions`: fragments (or segments) that agents sent again; of a ring over
     the kernel's TCP, as the kernel counts them. `calls`: seconds of each all-reduce in turn.
+    `events`: what happened to the job, switches and links, and how many seconds after it was handed
+    in.
     """
 
     seconds: float
@@ -49,6 +52,7 @@ class Measured:
     verdict: Verdict
     outcome: Mapping[str, Any] = field(default_factory=dict)
     calls: Sequence[float] = ()
+    events: Sequence[tuple[float, str]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +79,7 @@ class Report:
 
     @property
     def exact_bytes_expected(self) -> bool:
-        """Whether bytes must be as predicted: no loss asked for, nothing sent again, no ring."""
+        """Whether bytes must be as predicted: no fault asked for, nothing sent again, no ring."""
         return self._predicted_at_least and not self._coordination_on_links
 
     @property
@@ -96,6 +100,7 @@ class Report:
             self.measured is not None
             and self.predicted.exact
             and self.experiment.loss == 0
+            and not self.experiment.outages
             and self.measured.retransmissions == 0
         )
 
@@ -162,6 +167,15 @@ class Report:
             "uplink_rate": e.uplink_rate,
             "latency": e.latency,
             "loss": e.loss,
+            "outages": [
+                {
+                    "trouble": x.trouble.value,
+                    "what": x.what,
+                    "start": x.start,
+                    "stop": x.stop if x.stop < inf else None,
+                }
+                for x in e.outages
+            ],
             "seed": e.seed,
             "predicted_seconds": self.predicted.seconds,
             "seconds": None,
@@ -171,6 +185,7 @@ class Report:
             "max_error": None,
             "error_bound": None,
             "retransmissions": None,
+            "events": None,
         }
         if measured is not None:
             bits = 32 * self.tensor_elements
@@ -182,6 +197,7 @@ class Report:
                 max_error=measured.verdict.max_error,
                 error_bound=measured.verdict.error_bound,
                 retransmissions=measured.retransmissions,
+                events=[{"seconds": s, "text": text} for s, text in measured.events],
                 **measured.outcome,
             )
         values["links"] = [

@@ -105,6 +105,7 @@ async def _run_job(running: Running, prepared: Prepared, progress: Progress) -> 
         [job.reports[worker] for worker in job.request.workers],
         {link: after[link] - before[link] for link in after},
         await _outcomes(running.driver),
+        _events_of(cluster, job),
     )
 
 
@@ -148,6 +149,14 @@ async def _settled(running: Running) -> Mapping[DirectedLink, int]:
         counted = again
 
 
+def _events_of(cluster: Cluster, job: Job) -> list[tuple[float, str]]:
+    """Return what happened since a job was handed in: to it, to switches and to links."""
+    events = [event for event in cluster.jobs.events if event.job in (0, job.number)]
+    start = next(i for i, event in enumerate(events) if event.job == job.number)
+    first = events[start].date
+    return [(event.date - first, event.text) for event in events[start:]]
+
+
 async def _outcomes(driver: Driver) -> dict[str, dict[str, int]]:
     """Return the counters of every switch that is still there."""
     counted = {}
@@ -162,6 +171,7 @@ def measured(
     reports: Sequence[pb.Report],
     links: Mapping[DirectedLink, int],
     switches: Mapping[str, Mapping[str, int]],
+    events: Sequence[tuple[float, str]] = (),
 ) -> Measured:
     """Return what a run gave, from its workers' reports."""
     verdict = Verdict()
@@ -176,4 +186,5 @@ def measured(
         verdict=verdict,
         outcome=MessageToDict(reports[0].outcome, preserving_proto_field_name=True),
         calls=call_seconds(intervals),
+        events=events,
     )

@@ -13,7 +13,7 @@ from cli.experiment.description import Engine
 from cli.experiment.pipelines import pipeline_for
 from cli.experiment.prepare import Prepared
 from cli.experiment.result import Measured
-from cli.experiment.session import Progress, Running, run_job
+from cli.experiment.session import Progress, Running, run_job, wait_for_agents
 from p4switch.device.loading import Loader, default_executor
 from p4switch.targets.v1model.engine import EngineOptions
 from simulation.cluster import ClusterOptions, VirtualCluster
@@ -66,6 +66,10 @@ def run_simulated(
         async with VirtualCluster(network, options, queue) as cluster:
             controller, driver = await cluster.up()
             running = Running(controller, driver, cluster.link_bytes, "virtual time")
+            if experiment.outages:
+                await wait_for_agents(running, prepared.hosts)
+            for outage in experiment.outages:
+                cluster.plan(outage.later(queue.now))
             return await run_job(running, prepared, progress, recording)
 
     with tempfile.TemporaryDirectory(prefix="hopsum-") as folder:
