@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Annotated
@@ -29,15 +31,19 @@ from cli.experiment.description import Engine
 from controller.jobs.priorities import ONE_LEVEL
 from controller.jobs.settings import ClusterSettings
 from controller.jobs.sharing import SharingPolicy
+from files.options_file import config_option
 from network.loaders import load_network
 from network.model import Network
 from planning.model.stack_depth import stack_depth
 from protocol.channel import Tls, tls_of_environment
+from protocol.errors import InputError
 from protocol.wire import LANES_MAX, LANES_STEP
 
 app = typer.Typer(
     help="The controller as a long-running process.", no_args_is_help=True, add_completion=False
 )
+
+_ADDRESS = r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}"
 
 EngineOption = Annotated[Engine, typer.Option(help="Switch that runs the P4.")]
 LanesOption = Annotated[int, typer.Option(min=LANES_STEP, max=LANES_MAX, help="Values a packet.")]
@@ -53,6 +59,37 @@ DEFAULT_QUOTA = float(SharingPolicy().quota)
 QuotaOption = Annotated[
     float, typer.Option(help="Of a switch's slots what one job may hold, above 0 to 1.")
 ]
+
+
+def switch_addresses(network: Network, given: Sequence[str]) -> dict[str, str]:
+    """Return the addresses of switches by name; empty if none is given. Raises InputError."""
+    addresses: dict[str, str] = {}
+    for text in given:
+        name, equals, address = text.partition("=")
+        if not equals or (not address.startswith("unix:") and not re.fullmatch(_ADDRESS, address)):
+            raise InputError(f"switch {text!r:.80}: expected NAME=HOST:PORT or NAME=unix:PATH")
+        known_switches(network, [name])
+        if name in addresses:
+            raise InputError(f"switch {name}: it has two addresses; expected one")
+        addresses[name] = address
+    missing = [name for name in network.switches if name not in addresses]
+    if addresses and missing:
+        raise InputError(
+            f"switch {', '.join(missing)}: no address; expected one of every switch of "
+            f"{network.name}, or of none"
+        )
+    return addresses
+
+
+def known_switches(network: Network, names: Sequence[str]) -> Sequence[str]:
+    """Return the names. Raises InputError for one that no switch has."""
+    for name in names:
+        if name not in network.switches:
+            raise InputError(
+                f"switch {name!r:.80}: {network.name} has none of this name, but "
+                f"{', '.join(network.switches)}"
+            )
+    return names
 
 
 def _settings(
@@ -117,10 +154,22 @@ def serve(
     priorities: PrioritiesOption = True,
     quota: QuotaOption = DEFAULT_QUOTA,
     loss: LossOption = 0.0,
+    switch: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Where a switch speaks P4Runtime: NAME=HOST:PORT or NAME=unix:PATH (repeat, for "
+            "all of them). Default: where `mn --custom` has them."
+        ),
+    ] = None,
+    bmv2: Annotated[
+        list[str] | None,
+        typer.Option(help="A switch that is BMv2, among those of --engine embedded (repeat)."),
+    ] = None,
     dashboard: DashboardOption = False,
     web: WebOption = None,
+    config: Annotated[Path | None, config_option("controller")] = None,
 ) -> None:
-    """Serve jobs on the switches of a running `mn --custom`, until interrupted."""
+    """Serve jobs on switches that run, until interrupted."""
     loaded = load_network(
         network,
         link_rate=link_rate,
@@ -139,6 +188,8 @@ def serve(
         tell,
         tls if any((tls.authority, tls.certificate, tls.key)) else tls_of_environment(),
         web_option(dashboard, web),
+        switch_addresses(loaded, switch or []),
+        known_switches(loaded, bmv2 or []),
     )
 
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from cli import doctor as examination
 from cli.command_options import (
@@ -26,8 +27,9 @@ from cli.command_options import (
     print_json,
     print_table,
 )
+from cli.console import tell
 from cli.reports.network_drawing import network_svg
-from cli.shell import run_shell
+from cli.shell import install_shell, run_shell
 from collectives.plan import PlanError
 from controller.dataplane.slots import SlotState
 from controller.jobs.job_state import LAST_JOB
@@ -35,6 +37,7 @@ from controller.telemetry.slot_diagnosis import job_slots
 from files.output import write_file
 from network.loaders import load_network, node_link, save_network
 from network.units import format_rate, format_time
+from protocol.errors import InputError
 
 MOST_SLOTS = 1 << 20
 """More than a switch has."""
@@ -230,7 +233,9 @@ def why_stuck(
 
 
 def shell(
-    switch: Annotated[str, typer.Argument(help="Name of a switch, or its host:port.")],
+    switch: Annotated[
+        str | None, typer.Argument(help="Name of a switch, or its host:port or unix:path.")
+    ] = None,
     device_id: Annotated[
         int, typer.Option(min=0, max=MOST_ID, help="Where the switch is given by address.")
     ] = 1,
@@ -243,9 +248,17 @@ def shell(
             "shell becomes primary.",
         ),
     ] = 1,
+    prepare: Annotated[
+        bool, typer.Option("--prepare", help="Install it, to be used without the network later.")
+    ] = False,
     controller: ControllerOption = None,
 ) -> None:
-    """Open p4runtime-shell on a switch (installed on first use, in an environment of its own)."""
+    """Open p4runtime-shell on a switch, with helpers for hopsum's tables."""
+    if prepare:
+        typer.echo(f"p4runtime-shell is in {install_shell().parent.parent}")
+        return
+    if switch is None:
+        raise InputError("switch: which one? `hopsum status` lists them; or give its host:port")
     address = switch
     if ":" not in switch:
         known = {s.name: s for s in connect(controller).switches()}
@@ -255,19 +268,43 @@ def shell(
     raise typer.Exit(run_shell(address, device_id, election_id))
 
 
-def doctor(as_json: JsonOption = False) -> None:
+def doctor(
+    config: Annotated[
+        Path | None,
+        typer.Option(help="Check this file of controller and agent instead, here and now."),
+    ] = None,
+    controller: Annotated[
+        str | None,
+        typer.Option(help="Compare versions and clocks with the controller at this address too."),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
     """Look at what this machine has, and say what works without the rest."""
-    findings = examination.examine()
+    from cli.configuration_check import check_controller, check_file
+
+    findings = examination.examine() if config is None and controller is None else []
+    if config is not None:
+        findings += check_file(config)
+    if controller is not None:
+        findings += check_controller(controller)
+    # What a machine has not is no error; a file that cannot be used, or a controller, is.
+    failed = (config, controller) != (None, None) and not all(found.ok for found in findings)
     if as_json:
         print_json([finding.to_dict() for finding in findings])
-        return
+        raise typer.Exit(failed)
+    if (config, controller) != (None, None):
+        for finding in findings:
+            mark, words = ("good ", finding.found) if finding.ok else ("wrong", finding.without)
+            tell(f"{mark}  {finding.name}: {words}")
+        raise typer.Exit(failed)
     rows = [
         (
-            finding.name,
-            f"[green]{finding.found}[/]" if finding.ok else "[yellow]missing[/]",
+            escape(finding.name),
+            f"[green]{escape(finding.found)}[/]" if finding.ok else "[yellow]missing[/]",
             finding.needed_for,
-            "" if finding.ok else finding.without,
+            "" if finding.ok else escape(finding.without),
         )
         for finding in findings
     ]
-    print_table("this machine", ("", "found", "needed for", "without it"), rows, Console())
+    columns = ("", "found", "needed for", "without it")
+    print_table("this machine", columns, rows, Console())

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import platform
 import re
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -13,8 +15,15 @@ from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
 
+from cli.shell import PACKAGE, shell_is_ready
+from protocol.web_address import WEB_ADDRESS
+
 DIST_PACKAGES = Path("/usr/lib/python3/dist-packages")
 ANSWER_SECONDS = 10.0
+TIMEX_BYTES = 512
+"""More than the kernel's struct timex has."""
+TIME_ERROR = 5
+"""adjtimex(2): the clock is not synchronized."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +57,24 @@ def examine() -> list[Finding]:
             "the interpreter runs the P4 program, plain sockets carry the packets: slower",
         ),
         Finding("root", "yes" if os.geteuid() == 0 else "", "Mininet", "simulation works"),
+        Finding(
+            "packet sockets",
+            _packet_sockets(),
+            "agents and switches on real interfaces",
+            "run them as root, or with CAP_NET_RAW",
+        ),
+        Finding(
+            "namespaces",
+            _in_namespace("true"),
+            "Mininet",
+            "this kernel or container has none for this user; simulation works",
+        ),
+        Finding(
+            "veth",
+            _in_namespace("ip link add hopsum0 type veth peer name hopsum1"),
+            "links in Mininet",
+            "modprobe veth; simulation works",
+        ),
         Finding("mininet", _mininet(), "real processes and links", "simulation works"),
         Finding(
             "tc",
@@ -74,6 +101,24 @@ def examine() -> list[Finding]:
             _version(["simple_switch_grpc", "--version"]),
             "BMv2",
             "the embedded switch runs the same program",
+        ),
+        Finding(
+            "p4runtime-shell",
+            PACKAGE.partition("==")[2] if shell_is_ready() else "",
+            "`hopsum shell`",
+            "it is installed on first use, which needs the network: `hopsum shell --prepare`",
+        ),
+        Finding(
+            f"port {WEB_ADDRESS.rpartition(':')[2]}",
+            _free(WEB_ADDRESS),
+            "`--dashboard`",
+            f"{WEB_ADDRESS} is taken; give --web another address",
+        ),
+        Finding(
+            "clock",
+            "synchronized" if _clock_is_synchronized() else "",
+            "dates of events on several machines",
+            "nothing sets this machine's clock; timedatectl set-ntp true",
         ),
         Finding(
             "tshark",
@@ -117,11 +162,8 @@ def _packages() -> list[Finding]:
     return findings
 
 
-def _version(command: Sequence[str]) -> str:
-    """Return the first version number that a command prints, else where it is, '' if it is not."""
-    place = shutil.which(command[0])
-    if place is None:
-        return ""
+def command_output(command: Sequence[str]) -> str:
+    """Return what a command prints, on both outputs; '' if it is not there or does not end."""
     try:
         done = subprocess.run(
             command,
@@ -132,8 +174,16 @@ def _version(command: Sequence[str]) -> str:
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
-        return place
-    match = re.search(r"\d+\.\d+(\.\d+)*", done.stdout + done.stderr)
+        return ""
+    return done.stdout + done.stderr
+
+
+def _version(command: Sequence[str]) -> str:
+    """Return the first version number that a command prints, else where it is, '' if it is not."""
+    place = shutil.which(command[0])
+    if place is None:
+        return ""
+    match = re.search(r"\d+\.\d+(\.\d+)*", command_output(command))
     return match[0] if match else place
 
 
@@ -146,12 +196,47 @@ def _mininet() -> str:
 
 def _qdisc(kind: str) -> str:
     """Whether the kernel has a queueing discipline, asked on a dummy of a private namespace."""
-    if os.geteuid() != 0 or shutil.which("tc") is None or shutil.which("unshare") is None:
+    if shutil.which("tc") is None:
         return ""
     option = {"htb": "htb", "netem": "netem delay 1ms"}[kind]
-    script = (
+    return _in_namespace(
         f"ip link add hopsum0 type veth peer name hopsum1 && tc qdisc add dev hopsum0 root {option}"
     )
+
+
+def _packet_sockets() -> str:
+    try:
+        socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0).close()
+    except OSError:
+        return ""
+    return "yes"
+
+
+def _free(address: str) -> str:
+    host, _, port = address.rpartition(":")
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, int(port)))
+        except OSError:
+            return ""
+    return "free"
+
+
+def _clock_is_synchronized() -> bool:
+    """Whether the kernel counts the clock as set by NTP or PTP (adjtimex(2), STA_UNSYNC)."""
+    buffer = ctypes.create_string_buffer(TIMEX_BYTES)
+    try:
+        state = ctypes.CDLL(None).adjtimex(buffer)
+    except (OSError, AttributeError):
+        return False
+    return bool(state not in (-1, TIME_ERROR))
+
+
+def _in_namespace(script: str) -> str:
+    """Whether a script succeeds in a network namespace of its own; as root alone."""
+    if os.geteuid() != 0 or shutil.which("unshare") is None:
+        return ""
     try:
         done = subprocess.run(
             ["unshare", "--net", "sh", "-c", script],

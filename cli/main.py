@@ -99,13 +99,17 @@ COMMANDS = {
         "cli.schedule_commands:app", "Collectives as schedules: make, check, draw."
     ),
     "controller": Command("cli.cluster_commands:app", "The controller as a long-running process."),
+    "certificates": Command(
+        "cli.certificates_command:certificates",
+        "Make an authority, and certificates for controller, hosts, switches and people.",
+    ),
     "drive": Command(
         "cli.run_commands:drive",
         "Hold the switches of a running `mn --custom mininet_topos/custom.py` at plain forwarding.",
     ),
     "shell": Command(
         "cli.controller_commands:shell",
-        "Open p4runtime-shell on a switch (installed on first use, in an environment of its own).",
+        "Open p4runtime-shell on a switch, with helpers for hopsum's tables.",
     ),
     "doctor": Command(
         "cli.controller_commands:doctor",

@@ -1,20 +1,24 @@
 """p4runtime-shell on a switch, in a virtual environment of its own.
 
-It pins protobuf below 3.21, which nothing else here can live with, so it is installed on first
-use into the user's cache.
+It pins protobuf below 3.21, which nothing else here can live with, so it is installed into the
+user's cache, by `make setup` or on first use; from then on it needs no network.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+from files.output import write_file
 from p4switch.packet_io.compile import cache_folder
 from protocol.errors import OperationError
+from protocol.outcomes import Outcome
 
 PACKAGE = "p4runtime-shell==0.0.6"
+HELPERS = Path(__file__).with_name("shell_helpers.py")
 
 
 class ShellError(OperationError):
@@ -46,6 +50,11 @@ def install_shell(folder: Path | None = None) -> Path:
     return python
 
 
+def shell_is_ready() -> bool:
+    """Whether the shell is installed, so that it can be opened without the network."""
+    return (environment_folder() / "ready").exists()
+
+
 def shell_command(python: Path, address: str, device_id: int, election_id: int) -> list[str]:
     """Return the command line of the shell on a switch.
 
@@ -59,6 +68,19 @@ def shell_command(python: Path, address: str, device_id: int, election_id: int) 
 def run_shell(address: str, device_id: int, election_id: int) -> int:
     """Open the shell on a switch and wait for its end; returns its exit code."""
     command = shell_command(install_shell(), address, device_id, election_id)
+    environment = {
+        **os.environ,
+        "IPYTHONDIR": str(place_helpers(environment_folder())),
+        "HOPSUM_OUTCOMES": ",".join(outcome.name.lower() for outcome in Outcome),
+    }
     # `python -m` looks for modules in the working folder first: it must hold nobody else's, and
     # no package of a checkout.
-    return subprocess.run(command, check=False, cwd=environment_folder()).returncode
+    done = subprocess.run(command, check=False, cwd=environment_folder(), env=environment)
+    return done.returncode
+
+
+def place_helpers(folder: Path) -> Path:
+    """Put the helpers where IPython runs them at its start; return what IPYTHONDIR has to be."""
+    home = folder / "ipython"
+    write_file(home / "profile_default" / "startup" / "hopsum.py", HELPERS.read_text())
+    return home

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from files.options_file import config_option
+from protocol.errors import HopsumError
 from protocol.extras import MissingExtraError, require
 
 if TYPE_CHECKING:
@@ -32,7 +34,11 @@ app = typer.Typer(
 def main() -> None:
     """Run the command."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    app()
+    try:
+        app()
+    except HopsumError as error:
+        logging.getLogger("hopsum-agent").error("%s", error)
+        sys.exit(error.exit_code)
 
 
 @app.callback()
@@ -63,6 +69,7 @@ def serve(
     metrics: Annotated[
         str | None, typer.Option(help="Serve metrics for Prometheus here: HOST:PORT.")
     ] = None,
+    config: Annotated[Path | None, config_option("agent")] = None,
 ) -> None:
     """Take this host's part in every job of a cluster, until interrupted (needs root)."""
     from host_agent.node.client import NodeClient
@@ -70,7 +77,6 @@ def serve(
     from p4switch.packet_io.private_files import UnsafePathError
     from p4switch.packet_io.sockets import InterfaceError
     from protocol.channel import Tls
-    from protocol.errors import HopsumError
     from protocol.web_address import web_address
 
     log = logging.getLogger("hopsum-agent")

@@ -8,7 +8,7 @@ import logging
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
@@ -42,14 +42,23 @@ def run_controller(
     tell: Tell,
     tls: Tls | None = None,
     web: WebAddress | None = None,
+    switches: Mapping[str, str] | None = None,
+    bmv2: Collection[str] = (),
 ) -> None:
-    """Serve the cluster whose switches are those of `mn --custom`, until interrupted.
+    """Serve the cluster whose switches are at addresses, until interrupted.
 
-    Switch number n (from 1, in the network's order) has device id n (`mininet_topos.addresses`).
+    Switch number n (from 1, in the network's order) has device id n. `switches`: addresses by name;
+    without any they are where `mn --custom` has them (`mininet_topos.addresses`). `bmv2`: those
+    that are BMv2, whatever `engine` the others are.
     """
     driver = Driver(
         [
-            SwitchTarget(name, grpc_address(number), number)
+            SwitchTarget(
+                name,
+                (switches or {}).get(name) or grpc_address(number),
+                number,
+                pipeline_for(network, Engine.BMV2, settings) if name in bmv2 else None,
+            )
             for number, name in enumerate(network.switches, start=1)
         ],
         pipeline_for(network, engine, settings),

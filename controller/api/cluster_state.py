@@ -21,6 +21,7 @@ from controller.telemetry.diagnosis import condition, link_condition
 from controller.telemetry.slot_diagnosis import Missing, find_missing, read_slots
 from protocol import hopsum_pb2 as pb
 from protocol.outcomes import Outcome, packets, sums
+from protocol.version import version
 
 COUNTER_SECONDS = 2.0
 """Timeout for reading one switch's counters: one that hangs must not hold up the others."""
@@ -59,6 +60,7 @@ async def cluster_state(cluster: Cluster, switches: SwitchReader | None) -> pb.C
         slots=slot_uses(cluster),
         switches=statuses,
         event_counts=cluster.jobs.events.counts,
+        version=version(),
     )
     state.active_jobs = sum(not job.over for job in state.jobs)
     state.usable_switches = sum(

@@ -66,11 +66,15 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SwitchTarget:
-    """Where a switch's P4Runtime server is: `address` is host:port or unix:path."""
+    """Where a switch's P4Runtime server is: `address` is host:port or unix:path.
+
+    `pipeline`: what it runs; None: what the driver's other switches run. The P4Info is the same.
+    """
 
     name: str
     address: str
     device_id: int = 1
+    pipeline: Pipeline | None = None
 
 
 class DriverError(OperationError):
@@ -331,22 +335,23 @@ class Driver:
         self, switch: fy.Switch, target: SwitchTarget, stub: p4r_grpc.P4RuntimeAsyncStub
     ) -> None:
         """Install the program unless it is there (VERIFY_AND_COMMIT: others break BMv2)."""
+        pipeline = target.pipeline or self._pipeline
         request = p4r.GetForwardingPipelineConfigRequest(
             device_id=target.device_id,
             response_type=p4r.GetForwardingPipelineConfigRequest.COOKIE_ONLY,
         )
         try:
             reply = await stub.GetForwardingPipelineConfig(request)
-            if reply.config.cookie.cookie == self._pipeline.cookie:
+            if reply.config.cookie.cookie == pipeline.cookie:
                 return
             await _drop_replication(switch)
         except grpc.aio.AioRpcError as error:
             if error.code() is not grpc.StatusCode.FAILED_PRECONDITION:
                 raise
         config = p4r.ForwardingPipelineConfig(
-            p4info=self._pipeline.p4info,
-            p4_device_config=self._pipeline.config,
-            cookie=p4r.ForwardingPipelineConfig.Cookie(cookie=self._pipeline.cookie),
+            p4info=pipeline.p4info,
+            p4_device_config=pipeline.config,
+            cookie=p4r.ForwardingPipelineConfig.Cookie(cookie=pipeline.cookie),
         )
         election = switch.election_id
         await stub.SetForwardingPipelineConfig(

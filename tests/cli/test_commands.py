@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from cli import doctor, shell
+from cli import doctor
 from cli.main import app
 from cli.reports.network_drawing import TREE_COLOURS, network_svg
 from collectives.plan import PlanError
@@ -134,16 +134,6 @@ def test_doctor_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not findings["mininet"].ok
     assert not findings["htb"].ok
     assert findings["numpy"].ok
-
-
-def test_the_shell_is_installed_once(tmp_path: Path) -> None:
-    (tmp_path / "ready").touch()
-    python = shell.install_shell(tmp_path)
-    command = shell.shell_command(python, "127.0.0.1:9559", 1, 5)
-    assert command[1:] == [
-        "-m", "p4runtime_sh", "--grpc-addr", "127.0.0.1:9559",
-        "--device-id", "1", "--election-id", "0,5",
-    ]  # fmt: skip
 
 
 # -- A running controller

@@ -10,7 +10,7 @@ import functools
 import inspect
 import logging
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from importlib import import_module
@@ -59,6 +59,8 @@ BASES: dict[str, list[str]] = {
     "hopsum why-stuck": ["1", *NOWHERE],
     "hopsum trace": ["folder", "3"],
     "hopsum shell": ["s1", *NOWHERE],
+    "hopsum doctor": [],
+    "hopsum certificates": ["star:2", "--folder", "folder", "--controller", "192.0.2.1"],
     "hopsum torchrun": ["train.py"],
     "hopsum-agent serve": [
         *("--controller", "unix:/nowhere/controller", "--host", "h1", "--interface", "nonesuch"),
@@ -109,6 +111,7 @@ ALLOWED = {
     "hopsum run --pcap": ["folder"],
     "hopsum cluster --pcap": ["folder"],
     "hopsum demo --output": ["folder"],
+    "hopsum certificates --folder": ["folder"],
     "p4switch run -D": [LONG],
     "p4switch compile -D": [LONG],
     "p4switch stf -D": [LONG],
@@ -241,6 +244,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         tell: Tell,
         tls: Tls | None,
         web: WebAddress | None,
+        switches: Mapping[str, str],
+        bmv2: Sequence[str],
     ) -> None:
         JobTable(settings.journal)
         if tls is not None:
@@ -371,6 +376,12 @@ READERS = {
     "serve": ["hopsum", "controller", "serve", "star:2", "--jobs"],
     "certificate": ["hopsum", "controller", "serve", "star:2", "--tls-certificate"],
     "sniff": ["hopsum-agent", "sniff", "--read"],
+    "controller's options": ["hopsum", "controller", "serve", "star:2", "--config"],
+    "agent's options": [
+        *("hopsum-agent", "serve", "--controller", "unix:/nowhere/controller", "--host", "h1"),
+        *("--interface", "nonesuch", "--config"),
+    ],
+    "checked options": ["hopsum", "doctor", "--config"],
     "compile": ["p4switch", "compile"],
     "stf": ["p4switch", "stf", "program.p4"],
 }

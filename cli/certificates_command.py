@@ -1,0 +1,67 @@
+"""`hopsum certificates`: an authority for a cluster's TLS, and certificates for its parts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cli.command_options import ServersOption, TopologyArgument, WorkersOption
+from cli.console import tell
+from protocol.errors import InputError
+
+MOST_DAYS = 36_500
+
+
+def certificates(
+    network: TopologyArgument,
+    folder: Annotated[Path, typer.Option(help="Where to write them, and to find the authority.")],
+    controller: Annotated[
+        list[str],
+        typer.Option(help="An address or DNS name at which the controller is reached (repeat)."),
+    ],
+    switch: Annotated[
+        list[str] | None,
+        typer.Option(help="NAME=ADDRESS: where a switch's P4Runtime is reached (repeat)."),
+    ] = None,
+    operator: Annotated[
+        list[str] | None, typer.Option(help="Name of a person who may do everything (repeat).")
+    ] = None,
+    user: Annotated[
+        list[str] | None,
+        typer.Option(help="Name of a person who submits jobs and cancels those (repeat)."),
+    ] = None,
+    viewer: Annotated[
+        list[str] | None, typer.Option(help="Name of a person who may look (repeat).")
+    ] = None,
+    days: Annotated[int, typer.Option(min=1, max=MOST_DAYS, help="How long they are valid.")] = 365,
+    workers: WorkersOption = None,
+    servers: ServersOption = 1,
+) -> None:
+    """Make an authority, and certificates for controller, hosts, switches and people."""
+    from controller.api.authority import AUTHORITY, Certified, certify, open_authority
+    from network.loaders import load_network
+
+    loaded = load_network(network, workers=workers, servers=servers)
+    wanted = [Certified("controller", controller)]
+    for text in switch or ():
+        name, equals, address = text.partition("=")
+        if not equals or name not in loaded.switches:
+            raise InputError(
+                f"switch {text!r:.80}: expected NAME=ADDRESS, with NAME one of "
+                f"{', '.join(loaded.switches)}"
+            )
+        wanted.append(Certified(name, [address]))
+    wanted += [Certified(host) for host in loaded.hosts]
+    for role, people in (("operator", operator), ("user", user), ("viewer", viewer)):
+        wanted += [Certified(name, role=role) for name in people or ()]
+    names = [each.name for each in wanted] + [AUTHORITY]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise InputError(f"{twice!r:.80}: two certificates would have this name; choose another")
+    authority = open_authority(folder, days)
+    made = [each.name for each in wanted if certify(folder, authority, each, days)]
+    kept = len(wanted) - len(made)
+    tell(f"made in {folder}: {', '.join(made) or 'none'}; {kept} there already")
+    tell(f"{folder}/{AUTHORITY}.key makes new ones: keep it off the machines of the cluster")

@@ -1,0 +1,194 @@
+"""`hopsum doctor --config` and `--controller`: a finding a thing, and what to do about it."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from cli import configuration_check
+from cli.configuration_check import check_controller, check_file
+from cli.main import app
+from controller.api.authority import Certified, certify, open_authority
+from protocol import hopsum_pb2 as pb
+from protocol.version import version
+
+
+@pytest.fixture
+def certificates(tmp_path: Path) -> Path:
+    folder = tmp_path / "certificates"
+    authority = open_authority(folder, 100)
+    certify(folder, authority, Certified("controller", ["localhost"]), 100)
+    certify(folder, authority, Certified("old", ["localhost"]), 5)
+    return folder
+
+
+def checked(tmp_path: Path, text: str) -> dict[str, tuple[bool, str]]:
+    """What is found of a file: whether it is good, and what is said."""
+    path = tmp_path / "hopsum.toml"
+    path.write_text(text)
+    return {f.name: (f.ok, f.found if f.ok else f.without) for f in check_file(path)}
+
+
+def test_a_good_file_is_good(tmp_path: Path, certificates: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as switch:
+        port = switch.getsockname()[1]
+        found = checked(
+            tmp_path,
+            f"""
+            [controller]
+            network = "star:2"
+            listen = "127.0.0.1:0"
+            jobs = "jobs"
+            tls-authority = "certificates/authority.pem"
+            tls-certificate = "certificates/controller.pem"
+            tls-key = "certificates/controller.key"
+            switch.s1 = "127.0.0.1:{port}"
+            [agent]
+            host = "h1"
+            interface = "lo"
+            controller = "127.0.0.1:{port}"
+            tls-authority = "certificates/authority.pem"
+            """,
+        )
+    # Offloads are as the machine has them.
+    found.pop("offloads of lo")
+    assert all(ok for ok, _ in found.values()), found
+    assert found["[controller] network"] == (True, "star:2, 3 hosts, 1 switches")
+    assert found["switch s1"] == (True, "accepts connections")
+    assert "MTU" in found["interface lo"][1]
+
+
+def test_each_thing_that_is_wrong_is_named(tmp_path: Path, certificates: Path) -> None:
+    (certificates / "old.key").chmod(0o644)
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        port = gone.getsockname()[1]
+    found = checked(
+        tmp_path,
+        f"""
+        [controller]
+        network = "leaf-spine:1x1"
+        listen = "192.0.2.1:9600"
+        jobs = "/nonesuch/jobs"
+        tls-certificate = "certificates/old.pem"
+        tls-key = "certificates/old.key"
+        switch = {{l1 = "127.0.0.1:{port}", s1 = "unix:/nonesuch"}}
+        [agent]
+        interface = "nonesuch"
+        tls-key = "certificates/old.key"
+        """,
+    )
+    for name, words in {
+        "[controller] listen": "Cannot assign requested address",
+        "[controller] jobs": "there is no such folder; make it",
+        "[controller] certificates": "valid for 5 days more; make new ones",
+        "switch l1": "Connection refused; is it up",
+        "switch s1": "No such file or directory; is it up",
+        "interface nonesuch": "there is none; this machine has",
+        "[agent] certificates": "a key without its certificate",
+    }.items():
+        ok, said = found[name]
+        assert not ok, name
+        assert words in said, name
+    assert found["[agent] the rest"] == (True, "on the command line")
+
+
+def test_a_key_that_others_can_read_is_told(tmp_path: Path, certificates: Path) -> None:
+    (certificates / "controller.key").chmod(0o640)
+    text = """[controller]
+    network = "star:2"
+    tls-certificate = "certificates/controller.pem"
+    tls-key = "certificates/controller.key"
+    """
+    ok, said = checked(tmp_path, text)["[controller] certificates"]
+    assert (ok, "chmod 600" in said) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[controller]\nlanes = 'x'", "lanes: 'x': expected a whole number"),
+        (
+            "[controler]",
+            "expected the tables [controller] and [agent], or one of them; found [controler]",
+        ),
+        ("", "found nothing"),
+        ("[controller]\nlanes = 32", "network: missing"),
+        ("[controller]\nnetwork = 'moon'", "'moon' is neither a file nor the name of a topology"),
+        ("[controller]\nnetwork = 'star:2'\nswitch.s2 = 'a:1'", "star:2 has none of this name"),
+        ("[controller]\nnetwork = 'star:2'\nswitch.s1 = 'a'", "expected NAME=HOST:PORT"),
+        (
+            "[controller]\nnetwork = 'leaf-spine:1x1'\nswitch.s1 = 'unix:/x'",
+            "switch l1: no address; expected one of every switch",
+        ),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_told(tmp_path: Path, text: str, words: str) -> None:
+    found = checked(tmp_path, text)
+    assert any(words in said for ok, said in found.values() if not ok), found
+
+
+def test_the_command_ends_with_what_it_found(tmp_path: Path) -> None:
+    path = tmp_path / "hopsum.toml"
+    path.write_text("[controller]\nnetwork = 'star:2'")
+    done = CliRunner().invoke(app, ["doctor", "--config", str(path)])
+    assert (done.exit_code, "wrong" in done.stderr) == (0, False), done.stderr
+    path.write_text("[controller]\nnetwork = 'star:0'")
+    done = CliRunner().invoke(app, ["doctor", "--config", str(path), "--json"])
+    assert done.exit_code == 1
+    assert [finding["ok"] for finding in json.loads(done.stdout)][:2] == [True, False]
+
+
+class FakeClient:
+    """A controller whose clock is `ahead` seconds before ours."""
+
+    version = version()
+    ahead = 0.0
+
+    def __init__(self, address: str | None) -> None:
+        self.address = str(address)
+
+    def state(self) -> pb.ClusterState:
+        return pb.ClusterState(date=time.time() + self.ahead, version=self.version)
+
+
+@pytest.mark.parametrize(
+    ("there", "ahead", "wrong"),
+    [
+        (version(), 0.0, set()),
+        ("9.9", 0.0, {"versions"}),
+        ("", 0.0, {"versions"}),
+        (version(), 60.0, {"clocks"}),
+        (version(), -60.0, {"clocks"}),
+    ],
+)
+def test_versions_and_clocks_are_compared(
+    there: str, ahead: float, wrong: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FakeClient, "version", there)
+    monkeypatch.setattr(FakeClient, "ahead", ahead)
+    monkeypatch.setattr("controller.api.client.ControllerClient", FakeClient)
+    assert {f.name for f in check_controller("here") if not f.ok} == wrong
+
+
+def test_a_controller_that_is_away_is_told() -> None:
+    [finding] = check_controller("unix:/nonesuch")
+    assert not finding.ok
+    assert "unix:/nonesuch" in finding.without
+
+
+def test_offloads_that_hurt_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for printed, words in (
+        ("Features for x:\ntcp-segmentation-offload: on\nrx-checksumming: on\n", "tso off gso off"),
+        ("Features for x:\ntcp-segmentation-offload: off\n", None),
+    ):
+        monkeypatch.setattr(configuration_check, "command_output", lambda _, said=printed: said)
+        if words is None:
+            assert configuration_check._offloads("x") == "off"
+        else:
+            with pytest.raises(ValueError, match=words):
+                configuration_check._offloads("x")
