@@ -10,6 +10,7 @@ import typer
 from cli.command_options import ServersOption, TopologyArgument, WorkersOption
 from cli.console import tell
 from protocol.errors import InputError
+from protocol.roles import Role
 
 MOST_DAYS = 36_500
 
@@ -54,7 +55,7 @@ def certificates(
             )
         wanted.append(Certified(name, [address]))
     wanted += [Certified(host) for host in loaded.hosts]
-    for role, people in (("operator", operator), ("user", user), ("viewer", viewer)):
+    for role, people in ((Role.OPERATOR, operator), (Role.USER, user), (Role.VIEWER, viewer)):
         wanted += [Certified(name, role=role) for name in people or ()]
     names = [each.name for each in wanted] + [AUTHORITY]
     twice = next((name for name in names if names.count(name) > 1), None)

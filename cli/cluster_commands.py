@@ -127,8 +127,19 @@ def controller() -> None:
 def serve(
     network: TopologyArgument,
     listen: Annotated[
-        str, typer.Option(help="host:port (port 0: any), or unix:PATH.")
-    ] = "127.0.0.1:9600",
+        str | None,
+        typer.Option(
+            help="unix:PATH, or host:port (port 0: any) with TLS; default: a socket of this user's."
+        ),
+    ] = None,
+    group: Annotated[
+        str | None,
+        typer.Option(help="Let users of this group in too: they submit, and cancel their own."),
+    ] = None,
+    insecure: Annotated[
+        bool,
+        typer.Option("--insecure", help="Let whoever reaches host:port operate the cluster."),
+    ] = False,
     engine: EngineOption = Engine.EMBEDDED,
     lanes: LanesOption = 256,
     max_hops: MaxHopsOption = None,
@@ -165,6 +176,12 @@ def serve(
         list[str] | None,
         typer.Option(help="A switch that is BMv2, among those of --engine embedded (repeat)."),
     ] = None,
+    switch_tls: Annotated[
+        bool,
+        typer.Option(
+            "--switch-tls", help="Speak TLS to switches at HOST:PORT, with the controller's files."
+        ),
+    ] = False,
     dashboard: DashboardOption = False,
     web: WebOption = None,
     config: Annotated[Path | None, config_option("controller")] = None,
@@ -179,17 +196,34 @@ def serve(
         plain=plain or (),
         hosts_per_switch=hosts_per_switch,
     )
-    tls = Tls(tls_authority, tls_certificate, tls_key)
+    from controller.api.listening import check_access
+    from controller.api.rendezvous import default_address
+
+    files = (tls_authority, tls_certificate, tls_key)
+    tls = Tls(*files) if any(files) else None
+    address = default_address() if listen is None else listen
+    unix = address.startswith("unix:")
+    if tls is None and (switch_tls or not unix):
+        tls = tls_of_environment()
+    if switch_tls and (tls is None or tls.authority is None):
+        raise InputError(
+            "switch-tls: expected --tls-authority too, whose certificates the switches have, and "
+            "--tls-certificate and --tls-key where they ask for one"
+        )
+    own = None if unix and switch_tls else tls
+    check_access(address, own, insecure=insecure, group=group)
     run_controller(
         loaded,
         engine,
         _settings(loaded, lanes, max_hops, priorities, quota, loss, jobs),
-        listen,
+        address,
         tell,
-        tls if any((tls.authority, tls.certificate, tls.key)) else tls_of_environment(),
+        own,
         web_option(dashboard, web),
         switch_addresses(loaded, switch or []),
         known_switches(loaded, bmv2 or []),
+        group,
+        tls if switch_tls else None,
     )
 
 

@@ -324,6 +324,7 @@ def job_dict(info: pb.JobInfo) -> dict[str, Any]:
     shown: dict[str, Any] = {
         "job": info.job,
         "name": info.name,
+        "owner": info.owner,
         "state": info.state,
         "outcome": info.outcome,
         "reason": info.reason,

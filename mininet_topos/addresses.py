@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from p4switch.packet_io.private_files import private_folder
+
 CHECKOUT = Path(__file__).resolve().parent.parent
 CPU_PORT = 510
-GRPC_BASE_PORT = 20000
+SOCKETS = Path("/run/hopsum-switches")
+"""Root's alone: who reaches a switch's P4Runtime may put any program into it."""
 THRIFT_BASE_PORT = 21000
-"""Both below the ports that Linux gives to outgoing connections (from 32768)."""
+"""Below the ports that Linux gives to outgoing connections (from 32768)."""
 
 
 def program(name: str) -> str:
@@ -19,14 +22,20 @@ def program(name: str) -> str:
     return str(checkout if checkout.exists() else installed.resolve())
 
 
-def grpc_port(number: int) -> int:
-    """Return the P4Runtime port of switch number `number` (its device id, from 1)."""
-    return GRPC_BASE_PORT + number
+def grpc_socket(number: int) -> Path:
+    """Return the P4Runtime socket of switch number `number` (its device id, from 1)."""
+    return SOCKETS / str(number)
 
 
 def grpc_address(number: int) -> str:
     """Return the P4Runtime address of switch number `number`."""
-    return f"127.0.0.1:{grpc_port(number)}"
+    return f"unix:{grpc_socket(number)}"
+
+
+def make_socket_folder() -> None:
+    """Make the folder of the sockets. Raises UnsafePathError if another user could change it."""
+    if private_folder(SOCKETS).stat().st_mode & 0o077:
+        SOCKETS.chmod(0o700)
 
 
 def ready_file(switch: str) -> str:

@@ -19,7 +19,7 @@ from typing import ClassVar
 
 # `mn` executes this file's text, so __file__ is not set; the code object knows where it is from.
 CHECKOUT = Path(sys._getframe().f_code.co_filename).resolve().parent.parent
-sys.path.insert(0, str(CHECKOUT))
+sys.path[:0] = [str(CHECKOUT), str(CHECKOUT / "p4switch" / "src")]
 
 from mininet.node import Controller  # noqa: E402
 from mininet.topo import Topo  # noqa: E402

@@ -18,7 +18,9 @@ from mininet.node import Switch
 from mininet_topos.addresses import (
     CPU_PORT,
     THRIFT_BASE_PORT,
-    grpc_port,
+    grpc_address,
+    grpc_socket,
+    make_socket_folder,
     program,
     ready_file,
 )
@@ -31,12 +33,12 @@ PRIORITY_QUEUES = 8
 
 
 class P4Switch(Switch):
-    """A switch process in the root namespace with a P4Runtime port on the loopback interface."""
+    """A switch process in the root namespace with a P4Runtime socket that is root's alone."""
 
     def __init__(
         self, name, device_id=None, log_folder="logs", send_buffer=None, pcap=None, **parameters
     ):
-        """`device_id` (from 1) also chooses the default ports; by default the name's number.
+        """`device_id` (from 1) also chooses the socket; by default the name's number.
 
         `send_buffer`: bytes that the kernel may hold for a port, where the switch lets one choose.
         `pcap`: folder for a capture file of each port and direction.
@@ -50,14 +52,13 @@ class P4Switch(Switch):
         self.device_id = device_id
         self.send_buffer = send_buffer
         self.pcap = pcap
-        self.grpc_port = grpc_port(device_id)
         self.log_path = Path(log_folder) / f"{name}.log"
         self.process = None
 
     @property
     def grpc_address(self):
         """Where P4Runtime is spoken."""
-        return f"127.0.0.1:{self.grpc_port}"
+        return grpc_address(self.device_id)
 
     def interfaces(self):
         """`port@interface` for every port with a link."""
@@ -73,11 +74,11 @@ class P4Switch(Switch):
 
     def start(self, controllers):
         """Start the process, which ends with this thread; `wait_until_ready` waits for it."""
-        taken = _listener(self.grpc_port)
-        if taken:
+        make_socket_folder()
+        if _listens(grpc_socket(self.device_id)):
             raise SwitchFailed(
-                f"switch {self.name}: gRPC port {self.grpc_port} is taken by another process; "
-                "`hopsum stop` takes down what a killed run left"
+                f"switch {self.name}: another process listens on {self.grpc_address}; `hopsum "
+                "stop` takes down what a killed run left"
             )
         self.log_path.parent.mkdir(parents=True, exist_ok=True)
         # After what a process before it has printed, if that ended by itself.
@@ -98,7 +99,7 @@ class P4Switch(Switch):
             try:
                 code = self.process.wait(0.02)
             except subprocess.TimeoutExpired:
-                if _listener(self.grpc_port):
+                if _listens(grpc_socket(self.device_id)):
                     return
                 continue
             raise SwitchFailed(f"switch {self.name} ended with code {code}:\n{self.log_tail()}")
@@ -187,11 +188,11 @@ class Bmv2Switch(P4Switch):
 SWITCHES = {"embedded": EmbeddedSwitch, "bmv2": Bmv2Switch}
 
 
-def _listener(port):
-    """Whether something listens on a loopback port."""
-    with socket.socket() as sock:
+def _listens(path):
+    """Whether something listens on a Unix socket."""
+    with socket.socket(socket.AF_UNIX) as sock:
         sock.settimeout(0.5)
-        return sock.connect_ex(("127.0.0.1", port)) == 0
+        return sock.connect_ex(str(path)) == 0
 
 
 @cache

@@ -68,11 +68,15 @@ def open_channel(address: str, tls: Tls | None = None) -> grpc.Channel:
     """Return a channel to the controller; ControllerError as `check_tls`."""
     if tls is None:
         return grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
+    return grpc.secure_channel(address, client_credentials(tls), options=CHANNEL_OPTIONS)
+
+
+def client_credentials(tls: Tls) -> grpc.ChannelCredentials:
+    """Return a client's end; ControllerError as `check_tls`."""
     check_tls(tls)
-    credentials = grpc.ssl_channel_credentials(
+    return grpc.ssl_channel_credentials(
         _read(tls.authority), _read(tls.key), _read(tls.certificate)
     )
-    return grpc.secure_channel(address, credentials, options=CHANNEL_OPTIONS)
 
 
 def server_credentials(tls: Tls) -> grpc.ServerCredentials:

@@ -19,6 +19,7 @@ from cli.experiment.pipelines import pipeline_for
 from cli.experiment.session import Running
 from cli.experiment.supervision import Tell, keep_agents, keep_switches
 from controller.api.serving import known_at, serve_cluster
+from controller.dataplane.connection import open_channel, over_tls
 from controller.dataplane.driver import Driver, SwitchTarget
 from controller.dataplane.pipeline import Pipeline
 from controller.jobs.cluster import Cluster
@@ -44,12 +45,15 @@ def run_controller(
     web: WebAddress | None = None,
     switches: Mapping[str, str] | None = None,
     bmv2: Collection[str] = (),
+    group: str | None = None,
+    switch_tls: Tls | None = None,
 ) -> None:
     """Serve the cluster whose switches are at addresses, until interrupted.
 
     Switch number n (from 1, in the network's order) has device id n. `switches`: addresses by name;
     without any they are where `mn --custom` has them (`mininet_topos.addresses`). `bmv2`: those
-    that are BMv2, whatever `engine` the others are.
+    that are BMv2, whatever `engine` the others are. `group`: of users whom its Unix socket lets in
+    too. `switch_tls`: with which switches at TCP addresses are spoken to.
     """
     driver = Driver(
         [
@@ -62,15 +66,14 @@ def run_controller(
             for number, name in enumerate(network.switches, start=1)
         ],
         pipeline_for(network, engine, settings),
+        connect=open_channel if switch_tls is None else over_tls(switch_tls),
     )
 
     with dashboard_of(web, tell) as show:
 
         async def serve() -> None:
-            async with serve_cluster(network, driver, known_at(address, tls), settings) as (
-                cluster,
-                bound,
-            ):
+            listen = known_at(address, tls, group=group)
+            async with serve_cluster(network, driver, listen, settings) as (cluster, bound):
                 with show(cluster, driver):
                     tell(f"controller of {network.name} at {bound}")
                     await _interrupted()

@@ -20,9 +20,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from protocol.errors import InputError, OperationError
+from protocol.roles import ROLE_URI, Role
 
 AUTHORITY = "authority"
-ROLE_URI = "urn:hopsum:role:"
 MOST_NAME = 64
 """Characters of a common name (RFC 5280, ub-common-name)."""
 _NAME = rf"[A-Za-z0-9][A-Za-z0-9._@-]{{0,{MOST_NAME - 1}}}"
@@ -45,7 +45,7 @@ class Certified:
 
     name: str
     addresses: Sequence[str] = ()
-    role: str | None = None
+    role: Role | None = None
 
 
 @dataclass(frozen=True, slots=True)

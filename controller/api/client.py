@@ -35,13 +35,12 @@ _R = TypeVar("_R")
 class ControllerClient:
     """Questions to the controller at an address (None: the user's running one).
 
-    `tls` None: what the environment says (`tls_of_environment`), else none.
+    `tls` None: what the environment says (`tls_of_environment`), but at a Unix socket none.
 
     Every method raises ControllerError if it cannot be reached or cannot answer.
     """
 
     def __init__(self, address: str | None = None, tls: Tls | None = None) -> None:
-        self._tls = tls or tls_of_environment()
         found = address or find_controller()
         if found is None:
             raise ControllerError(
@@ -49,6 +48,7 @@ class ControllerClient:
                 "start one with `hopsum run --world mininet`, or give --controller ADDRESS"
             )
         self.address = found
+        self._tls = tls if tls or found.startswith("unix:") else tls_of_environment()
 
     def status(self) -> list[pb.JobStatus]:
         """Every job and its agents."""

@@ -110,6 +110,7 @@ def job_info(cluster: Cluster, job: Job, *, trees: bool = False) -> pb.JobInfo:
         retransmissions=job.retransmissions,
         trees=_trees(job.plan) if trees and job.active and job.plan is not None else (),
         over=job.state.over,
+        owner=job.spec.owner,
     )
 
 

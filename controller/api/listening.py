@@ -1,18 +1,24 @@
-"""Where the controller's services listen: sockets of gRPC."""
+"""Where the controller's services listen, and for whom: sockets of gRPC."""
 
 from __future__ import annotations
 
 import contextlib
+import os
+import socket
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 
 import grpc
 
-from protocol.channel import CHANNEL_OPTIONS
-from protocol.errors import OperationError
+from controller.api.callers import Caller, Guard, Identify, always, certified, user
+from controller.api.unix_callers import SocketError, group_number, served_to_group
+from protocol.channel import CHANNEL_OPTIONS, Tls
+from protocol.errors import InputError, OperationError
 
 STOP_SECONDS = 0.5
 """For calls that are under way when a server stops."""
+UNIX = "unix:"
 
 AddTo = Callable[[grpc.aio.Server], None]
 """Lets a server answer a service's calls."""
@@ -24,17 +30,55 @@ class ServiceError(OperationError):
     """The service cannot listen; the message says where and why."""
 
 
-def at(address: str, credentials: grpc.ServerCredentials | None = None) -> Listen:
+class AccessError(InputError):
+    """An address that would let in anybody, or a group where there is none."""
+
+
+def at(
+    address: str,
+    credentials: grpc.ServerCredentials | None = None,
+    *,
+    group: str | None = None,
+    identify: Identify | None = None,
+) -> Listen:
     """Listen on `host:port` (port 0: any) or `unix:path`; with `credentials` speak TLS only.
 
+    A Unix socket is for the user who runs this (mode 0600), or for the members of `group` too.
+    `identify` (of one without `group`) says who a caller is; None: with `credentials` whom the
+    certificate names, at a Unix socket its user, else anybody, who operates.
     Entering its block raises ServiceError if that cannot be.
     """
+    path = Path(address.removeprefix(UNIX)) if address.startswith(UNIX) else None
+
+    def server_of(services: Iterable[AddTo], identify: Identify) -> grpc.aio.Server:
+        server = grpc.aio.server(
+            options=[*CHANNEL_OPTIONS, ("grpc.so_reuseport", 0)], interceptors=[Guard(identify)]
+        )
+        for add in services:
+            add(server)
+        return server
 
     @contextlib.asynccontextmanager
     async def listen(services: Iterable[AddTo]) -> AsyncIterator[str]:
-        server = grpc.aio.server(options=[*CHANNEL_OPTIONS, ("grpc.so_reuseport", 0)])
-        for add in services:
-            add(server)
+        services = tuple(services)
+        if path is not None:
+            _refuse_taken(path)
+        if path is not None and group is not None:
+
+            def server_for(caller: Caller) -> grpc.aio.Server:
+                return server_of(services, always(caller))
+
+            try:
+                async with served_to_group(path, group, server_for):
+                    yield address
+            except SocketError as error:
+                raise ServiceError(str(error)) from None
+            return
+        own = user(os.geteuid())
+        usual = certified if credentials else always(own) if path is not None else always()
+        server = server_of(services, identify or usual)
+        # gRPC makes the socket: nobody else may get in before it has its mode, or after.
+        before = os.umask(0o177)
         try:
             if credentials is None:
                 port = server.add_insecure_port(address)
@@ -42,10 +86,54 @@ def at(address: str, credentials: grpc.ServerCredentials | None = None) -> Liste
                 port = server.add_secure_port(address, credentials)
         except RuntimeError as error:
             raise ServiceError(f"cannot listen on {address}: {error}") from None
+        finally:
+            os.umask(before)
         await server.start()
         try:
-            yield address if address.startswith("unix:") else f"{address.rpartition(':')[0]}:{port}"
+            yield address if path is not None else f"{address.rpartition(':')[0]}:{port}"
         finally:
             await server.stop(STOP_SECONDS)
 
     return listen
+
+
+def check_access(
+    address: str, tls: Tls | None, *, insecure: bool = False, group: str | None = None
+) -> None:
+    """Raise AccessError for an address that lets anybody in, unless `insecure` asks for that.
+
+    NoGroupError for a group that is not there.
+    """
+    unix = address.startswith(UNIX)
+    if tls is not None and unix:
+        raise AccessError(
+            f"listen {address}: TLS is for host:port; who may use a Unix socket is up to its user "
+            "and --group"
+        )
+    if group is not None and not unix:
+        raise AccessError(
+            f"group {group!r}: {address} is no Unix socket, and only those have groups; listen on "
+            "unix:PATH, or give people certificates"
+        )
+    if group is not None:
+        group_number(group)
+    if unix or insecure or (tls is not None and tls.authority is not None):
+        return
+    raise AccessError(
+        f"listen {address}: without TLS and an authority whoever reaches it would operate the "
+        "cluster; give --tls-certificate, --tls-key and --tls-authority, listen on unix:PATH, or "
+        "say --insecure"
+    )
+
+
+def _refuse_taken(path: Path) -> None:
+    """Raise ServiceError if somebody listens there: gRPC would take the socket's place."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(str(path))
+        except OSError:
+            return
+    raise ServiceError(
+        f"cannot listen on {UNIX}{path}: another process listens there; end it, or choose another "
+        "path"
+    )

@@ -22,6 +22,15 @@ def address_file() -> Path:
     return folder / "hopsum-controller"
 
 
+def default_address() -> str:
+    """Return where this user's controller listens unless told otherwise, in a folder of the user's.
+
+    Raises UnsafePathError if another user could change what is there.
+    """
+    folder = private_folder(address_file().parent)
+    return f"unix:{folder / 'hopsum-controller.socket'}"
+
+
 @contextlib.contextmanager
 def announced(address: str, file: Path | None = None) -> Iterator[None]:
     """Make an address known while the block runs; a later controller's takes its place.

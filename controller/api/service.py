@@ -6,13 +6,14 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import grpc
 
 from collectives.messages import network_message, plan_message
 from collectives.plan import PlanError
 from controller import clock
-from controller.api.certificates import why_not
+from controller.api.callers import CALLER, may_cancel, why_not
 from controller.api.cluster_state import (
     SwitchReader,
     cluster_state,
@@ -289,7 +290,7 @@ class ControllerService(pb_grpc.ControllerServicer):
     ) -> pb.JobInfo:
         """Take a job in."""
         try:
-            spec = spec_from(request)
+            spec = replace(spec_from(request), owner=CALLER.get().name)
             check_task(spec)
             job = await self._cluster.submit(spec)
         except InputError as error:
@@ -303,6 +304,13 @@ class ControllerService(pb_grpc.ControllerServicer):
     ) -> pb.JobInfo:
         """End a job."""
         job = await self._find(request, context)
+        caller = CALLER.get()
+        if not may_cancel(caller, job.spec.owner):
+            await context.abort(
+                grpc.StatusCode.PERMISSION_DENIED,
+                f"job {job.number} ({job.spec.name}) is of {job.spec.owner or 'nobody known'}, and "
+                f"you are {caller}; its owner cancels it, or an operator",
+            )
         return job_info(self._cluster, await self._cluster.cancel(job))
 
     async def JobDetails(

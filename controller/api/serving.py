@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from typing import Any
 
+from controller.api.callers import always
 from controller.api.listening import AddTo, Listen, at
 from controller.api.rendezvous import announced
 from controller.api.service import ControllerService
@@ -29,12 +30,15 @@ READY_SECONDS = 120.0
 """So long the switches may take to hold new rules."""
 
 
-def known_at(address: str, tls: Tls | None = None) -> Listen:
+def known_at(address: str, tls: Tls | None = None, *, group: str | None = None) -> Listen:
     """Listen as `at` does, and make the address known to this user's commands.
 
+    With TLS but no authority callers have no certificates: everybody operates.
     Raises ControllerError for TLS files; entering its block raises ServiceError.
     """
-    listen = at(address, None if tls is None else server_credentials(tls))
+    identify = always() if tls is not None and tls.authority is None else None
+    credentials = None if tls is None else server_credentials(tls)
+    listen = at(address, credentials, group=group, identify=identify)
 
     @contextlib.asynccontextmanager
     async def listen_and_tell(services: Iterable[AddTo]) -> AsyncIterator[str]:

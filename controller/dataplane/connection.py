@@ -12,6 +12,8 @@ from contextvars import ContextVar
 import finsy.p4client
 import grpc
 
+from protocol.channel import Tls, client_credentials
+
 Connect = Callable[[str], grpc.aio.Channel]
 """Opens a channel to the P4Runtime server at an address."""
 
@@ -20,16 +22,28 @@ METADATA_BYTES = 64 << 10
 LONGEST_BACKOFF_MS = 15_000
 
 
+OPTIONS = (
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_metadata_size", METADATA_BYTES),
+    ("grpc.max_reconnect_backoff_ms", LONGEST_BACKOFF_MS),
+)
+
+
 def open_channel(address: str) -> grpc.aio.Channel:
-    """Open a channel that takes messages of any size."""
-    return grpc.aio.insecure_channel(
-        address,
-        options=[
-            ("grpc.max_receive_message_length", -1),
-            ("grpc.max_metadata_size", METADATA_BYTES),
-            ("grpc.max_reconnect_backoff_ms", LONGEST_BACKOFF_MS),
-        ],
-    )
+    """Open a channel that takes messages of any size, to a socket that no stranger reaches."""
+    return grpc.aio.insecure_channel(address, options=OPTIONS)
+
+
+def over_tls(tls: Tls) -> Connect:
+    """Return what opens channels by TLS, but to Unix sockets. Raises ControllerError for files."""
+    credentials = client_credentials(tls)
+
+    def connect(address: str) -> grpc.aio.Channel:
+        if address.startswith("unix:"):
+            return open_channel(address)
+        return grpc.aio.secure_channel(address, credentials, options=OPTIONS)
+
+    return connect
 
 
 _CONNECT: ContextVar[Connect] = ContextVar("connect", default=open_channel)

@@ -22,6 +22,7 @@ class JobSpec:
     `workers`, `servers`: names, or how many. `lanes`, `window` None: the cluster's choice.
     `task`: what its agents do. `results`, `forest`: as of `PlanRequest`.
     `coordination`: how workers agree on an order of tensors, where the task's workload wants that.
+    `owner`: who handed it in, as the controller knows callers; "": nobody known.
     """
 
     name: str
@@ -35,6 +36,7 @@ class JobSpec:
     results: Results | None = None
     forest: ForestOptions = field(default_factory=ForestOptions)
     coordination: Coordination = Coordination.AUTO
+    owner: str = ""
 
     @property
     def among_hosts(self) -> bool:
@@ -78,6 +80,7 @@ def spec_from(message: pb.Submission) -> JobSpec:
         ),
         forest=forest,
         coordination=_coordination_from(message),
+        owner=message.owner,
     )
 
 
@@ -93,6 +96,7 @@ def submission_of(spec: JobSpec) -> pb.Submission:
         trees=_forest_message(spec.forest),
         coordination=spec.coordination,
         results=None if spec.results is None else spec.results.name,
+        owner=spec.owner,
     )
     if isinstance(spec.workers, int):
         message.worker_count = spec.workers

@@ -40,7 +40,7 @@ BASES: dict[str, list[str]] = {
     "hopsum demo": ["--world", "simulation"],
     "hopsum drive": ["star:2"],
     "hopsum cluster": ["star:2"],
-    "hopsum controller serve": ["star:2"],
+    "hopsum controller serve": ["star:2", "--listen", "127.0.0.1:0", "--insecure"],
     "hopsum topology": ["star:2"],
     "hopsum plan": ["--topology", "star:2", "--elements", "16"],
     "hopsum schedule make": ["--topology", "star:2", "--elements", "16"],
@@ -105,6 +105,8 @@ ALLOWED = {
     "hopsum run --limit": ["inf"],
     "hopsum schedule make --max-trees": ["9" * 20],
     "p4switch run --thrift-port": ["-1", "9" * 20],
+    # Whether one can listen there is for who listens.
+    "hopsum controller serve --listen": ["", "\N{SNOWMAN}", LONG],
     # A folder.
     # Without ports nothing is captured.
     "p4switch run --pcap": ["folder", "file/below"],
@@ -121,8 +123,6 @@ ALLOWED = {
     "p4switch compile -I": ["folder", "file/below"],
     "p4switch stf -I": ["folder", "file/below"],
     "p4switch explain -I": ["folder", "file/below"],
-    # Whether one can listen there is for who listens.
-    "hopsum controller serve --listen": ["", "\N{SNOWMAN}", LONG],
 }
 """Values that are not refused, by option."""
 
@@ -246,6 +246,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         web: WebAddress | None,
         switches: Mapping[str, str],
         bmv2: Sequence[str],
+        group: str | None,
+        switch_tls: Tls | None,
     ) -> None:
         JobTable(settings.journal)
         if tls is not None:
@@ -374,7 +376,10 @@ READERS = {
     "schedule draw": ["hopsum", "schedule", "draw", "--output", "picture.svg"],
     "submit": ["hopsum", "submit", "a", *NOWHERE, "--task"],
     "serve": ["hopsum", "controller", "serve", "star:2", "--jobs"],
-    "certificate": ["hopsum", "controller", "serve", "star:2", "--tls-certificate"],
+    "certificate": [
+        *("hopsum", "controller", "serve", "star:2", "--listen", "127.0.0.1:0", "--insecure"),
+        "--tls-certificate",
+    ],
     "sniff": ["hopsum-agent", "sniff", "--read"],
     "controller's options": ["hopsum", "controller", "serve", "star:2", "--config"],
     "agent's options": [

@@ -255,7 +255,7 @@ def test_tls_over_a_management_network_lets_in_who_is_certified(cluster: Cluster
         certify(folder, "ours")
         certify(folder, "theirs")
         certify(folder, "controller", "ours", ",".join(names))
-        certify(folder, "agent", "ours")
+        certify(folder, "agent", "ours", role="operator")
         for host in ("h1", "h2", "ps"):
             certify(folder, host, "ours")
         certify(folder, "stranger", "theirs")

@@ -11,7 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +19,7 @@ import pytest
 from finsy.proto import p4i
 from google.protobuf import text_format
 
+from controller.dataplane.connection import open_channel, over_tls
 from controller.dataplane.driver import Driver, DriverError, State, SwitchTarget
 from controller.dataplane.pipeline import Pipeline, load_pipeline
 from controller.dataplane.rules import Loss, SwitchRules, TableEntry, rules_for
@@ -30,7 +31,9 @@ from p4switch.packet_io.sockets import open_packet_socket
 from planning.model.placement import place
 from planning.model.request import PlanRequest
 from planning.registry import make_plan
+from protocol.channel import Tls
 from protocol.outcomes import Outcome
+from tests.support.certificates import certify
 from tests.support.machine import PATIENCE as WAIT
 from tests.support.machine import loopback, own_port
 from tests.support.paths import HOPSUM_P4, HOPSUM_P4INFO
@@ -66,9 +69,9 @@ def pipeline(engine: str, tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
 class SwitchProcess:
     """One switch process; `interfaces` are its ports from 1 on."""
 
-    def __init__(self, engine: str, *interfaces: str) -> None:
+    def __init__(self, engine: str, *interfaces: str, options: Sequence[str] = ()) -> None:
         self.target = SwitchTarget("s1", f"{loopback(1)[0]}:9559")
-        listen = ["--grpc-server-addr", self.target.address, "--cpu-port", "510"]
+        listen = ["--grpc-server-addr", self.target.address, "--cpu-port", "510", *options]
         common = ["--no-p4", "--device-id", "1", "--log-level", "off"]
         for port, interface in enumerate(interfaces, start=1):
             common += ["-i", f"{port}@{interface}"]
@@ -136,6 +139,38 @@ def test_rules_slots_and_counters(switch: SwitchProcess, pipeline: Pipeline) -> 
             assert details[-1] == "0 updates"
 
     asyncio.run(main())
+
+
+@pytest.mark.slow
+def test_switches_let_in_the_controllers_certificate_only(
+    engine: str, pipeline: Pipeline, tmp_path: Path
+) -> None:
+    """Over mutual TLS, with BMv2's flags. Without it the driver gets nowhere."""
+    certify(tmp_path, "ours")
+    certify(tmp_path, "controller", "ours")
+    files = [("cacert", "ours.pem"), ("cert", "switch.pem"), ("key", "switch.key")]
+    options = [w for part, f in files for w in (f"--grpc-server-{part}", str(tmp_path / f))]
+    tls = Tls(tmp_path / "ours.pem", tmp_path / "controller.pem", tmp_path / "controller.key")
+    process = SwitchProcess(
+        engine, options=["--grpc-server-ssl", "--grpc-server-with-client-auth", *options]
+    )
+    # The certificate names an address, and another switch has another.
+    certify(tmp_path, "switch", "ours", f"IP:{process.target.address.partition(':')[0]}")
+    process.start()
+    rules = {"s1": star_rules(4)}
+
+    async def main() -> None:
+        async with Driver([process.target], pipeline, rules, connect=over_tls(tls)) as driver:
+            await driver.wait(timeout=WAIT)
+        for connect in (open_channel, over_tls(Tls(tls.authority))):
+            async with Driver([process.target], pipeline, rules, connect=connect) as driver:
+                with pytest.raises(TimeoutError, match=r"s1 .* connecting"):
+                    await driver.wait(timeout=0.5)
+
+    try:
+        asyncio.run(main())
+    finally:
+        process.kill()
 
 
 @pytest.mark.slow

@@ -5,14 +5,23 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+from protocol.roles import ROLE_URI
+
 
 def certify(
-    folder: Path, name: str, authority: str | None = None, names: str = "DNS:localhost"
+    folder: Path,
+    name: str,
+    authority: str | None = None,
+    names: str = "DNS:localhost",
+    role: str | None = None,
 ) -> None:
     """Make `name`.pem and `name`.key, an authority of its own or certified by another.
 
-    The common name is `name`; `names` are its subjectAltName.
+    The common name is `name`; `names` are its subjectAltName, with the URI of a role if one is
+    given.
     """
+    if role is not None:
+        names += f",URI:{ROLE_URI}{role}"
     key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
     asked = ("req", *key, "-keyout", f"{name}.key", "-subj", f"/CN={name}")
     if authority is None:

@@ -52,10 +52,12 @@ class World:
         link_rate: float | None = None,
         replanning: ReplanningPolicy | None = None,
         web: WebAddress | None = None,
+        group: str | None = None,
     ) -> None:
         self.network = local(name, link_rate)
         self._replanning = replanning
         self._web = web
+        self._group = group
         self.url = ""
         self.journal = folder / "jobs"
         self._grace = grace
@@ -112,7 +114,7 @@ class World:
         credentials = None if self._tls is None else server_credentials(self._tls)
         async with contextlib.AsyncExitStack() as stack:
             self.address = await stack.enter_async_context(
-                service.serve(at(self.address, credentials))
+                service.serve(at(self.address, credentials, group=self._group))
             )
             if self._web is not None:
                 shown = serve_web(LiveCluster(cluster, None), self._web)

@@ -109,6 +109,8 @@ def test_stf_passes_and_fails(tmp_path: Path) -> None:
         ((ROUTER, "-i", "5@veth1", "-i", "5@veth2"), "belong together once"),
         ((ROUTER, "-i", "5@veth1", "-i", "6@veth1"), "belong together once"),
         ((ROUTER, "--executor", "magic"), "native, interpreter"),
+        ((ROUTER, "--grpc-server-cert", "x.pem"), "need --grpc-server-ssl"),
+        ((ROUTER, "--grpc-server-ssl"), "needs --grpc-server-cert and --grpc-server-key"),
         ((ROUTER, "--log-level", "loud"), "trace, debug"),
         (("missing.p4",), "missing.p4"),
     ],

@@ -20,6 +20,7 @@ from controller.api.authority import (
     open_authority,
 )
 from protocol.channel import Tls, check_tls
+from protocol.roles import Role
 
 
 def names(path: Path) -> tuple[str, list[str]]:
@@ -35,7 +36,7 @@ def test_certificates_name_hosts_addresses_and_roles(tmp_path: Path) -> None:
     for whom in (
         Certified("controller", ["192.0.2.1", "::1", "ctl.example"]),
         Certified("h1"),
-        Certified("alice", role="operator"),
+        Certified("alice", role=Role.OPERATOR),
     ):
         assert certify(tmp_path, authority, whom, 10)
         check_tls(

@@ -22,12 +22,20 @@ class ClientError(Exception):
 class Client:
     """A connection to a P4Runtime server. Becomes primary when it first writes."""
 
-    def __init__(self, address: str, device_id: int, election_id: int) -> None:
+    def __init__(
+        self,
+        address: str,
+        device_id: int,
+        election_id: int,
+        tls: grpc.ChannelCredentials | None = None,
+    ) -> None:
         """Connect and read the P4Info. Raises ClientError."""
         self._address = address
         self._device_id = device_id
         self._election_id = election_id
-        self._channel = grpc.insecure_channel(address)
+        self._channel = (
+            grpc.insecure_channel(address) if tls is None else grpc.secure_channel(address, tls)
+        )
         self._stub = p4r_grpc.P4RuntimeStub(self._channel)
         self._requests: queue.SimpleQueue[p4r.StreamMessageRequest | None] = queue.SimpleQueue()
         self._stream: Iterator[p4r.StreamMessageResponse] = iter(())
@@ -90,7 +98,8 @@ class Client:
         if error.code() is grpc.StatusCode.UNAVAILABLE:
             return ClientError(
                 f"no P4Runtime server answers at {self._address}: is the switch running with "
-                "--grpc-server-addr there?"
+                "--grpc-server-addr there, and if with --grpc-server-ssl, are --cacert, --cert and "
+                "--key those that it expects?"
             )
         messages = [error.details() or ""]
         for key, value in error.trailing_metadata() or ():

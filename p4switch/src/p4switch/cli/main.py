@@ -17,6 +17,7 @@ import typer
 if TYPE_CHECKING:
     from p4switch.backends.reference.trace import Tracer
     from p4switch.device.loading import Loader
+    from p4switch.p4runtime.tls import Tls
     from p4switch.stf import EngineFactory
     from p4switch.targets.v1model.engine import EngineOptions
 
@@ -130,8 +131,25 @@ def run(
         int, typer.Option(min=0, max=MOST_DEVICE_ID, help="P4Runtime device id.")
     ] = 1,
     grpc_server_addr: Annotated[
-        str | None, typer.Option(help="Where to speak P4Runtime, e.g. 0.0.0.0:9559; else not.")
+        str | None,
+        typer.Option(help="Where to speak P4Runtime: unix:PATH, or e.g. 0.0.0.0:9559; else not."),
     ] = None,
+    grpc_server_ssl: Annotated[
+        bool, typer.Option("--grpc-server-ssl", help="Speak P4Runtime over TLS.")
+    ] = False,
+    grpc_server_cert: Annotated[
+        Path | None, typer.Option(help="With TLS: the switch's certificate (PEM).")
+    ] = None,
+    grpc_server_key: Annotated[
+        Path | None, typer.Option(help="The key of that certificate.")
+    ] = None,
+    grpc_server_cacert: Annotated[
+        Path | None, typer.Option(help="Whose certificates of clients are accepted (PEM).")
+    ] = None,
+    grpc_server_with_client_auth: Annotated[
+        bool,
+        typer.Option("--grpc-server-with-client-auth", help="Clients must have a certificate."),
+    ] = False,
     cpu_port: Annotated[
         int | None,
         typer.Option(min=0, max=MOST_PORT, help="Port number of packet-in and packet-out."),
@@ -222,12 +240,20 @@ def run(
     from p4switch.backends.reference.python_externs import ExternError
     from p4switch.device.device import Device, PortError, PortName
     from p4switch.p4runtime.server import AddressError
+    from p4switch.p4runtime.tls import TlsError
     from p4switch.packet_io.pcap import PcapError
     from p4switch.packet_io.private_files import UnsafePathError
     from p4switch.position import P4Error
     from p4switch.stf import StfError
     from p4switch.targets.v1model.engine import EngineOptions
 
+    tls = _tls(
+        grpc_server_ssl,
+        grpc_server_cert,
+        grpc_server_key,
+        grpc_server_cacert,
+        grpc_server_with_client_auth,
+    )
     try:
         ports = [PortName.parse(text) for text in interfaces or []]
         config = _read_program(program, includes, defines) if program is not None else None
@@ -255,6 +281,7 @@ def run(
             capture_folder=pcap,
             files_after=use_files,
             metrics_address=metrics_addr,
+            tls=tls,
         ) as device:
             served = f", P4Runtime on {grpc_server_addr}" if device.server is not None else ""
             logging.getLogger("p4switch").info(
@@ -268,6 +295,7 @@ def run(
         P4Error,
         PortError,
         AddressError,
+        TlsError,
         UnsafePathError,
         PcapError,
         StfError,
@@ -277,6 +305,21 @@ def run(
     except OSError as error:
         # Its capture files, and what it keeps of compiled programs.
         fail(str(error))
+
+
+def _tls(
+    ssl: bool, certificate: Path | None, key: Path | None, authority: Path | None, ask: bool
+) -> Tls | None:
+    """Return the options of TLS, or None without; an error where they do not go together."""
+    from p4switch.p4runtime.tls import Tls
+
+    if not ssl:
+        if certificate or key or authority or ask:
+            fail("--grpc-server-cert, -key, -cacert and -with-client-auth need --grpc-server-ssl")
+        return None
+    if certificate is None or key is None:
+        fail("--grpc-server-ssl needs --grpc-server-cert and --grpc-server-key")
+    return Tls(certificate, key, authority, ask)
 
 
 def _with_entries(loader: Loader, entries: Path) -> Loader:
@@ -566,14 +609,25 @@ def cli_command(
     election_id: Annotated[
         int, typer.Option(min=1, help="To become primary with, at the first write.")
     ] = 1,
+    cacert: Annotated[
+        Path | None, typer.Option(help="Speak TLS, with a switch that this authority knows (PEM).")
+    ] = None,
+    cert: Annotated[
+        Path | None, typer.Option(help="With TLS: a certificate of one's own (PEM).")
+    ] = None,
+    key: Annotated[Path | None, typer.Option(help="The key of that certificate.")] = None,
 ) -> None:
     """Talk to a running switch in simple_switch_CLI's commands (`help` lists them)."""
     from p4switch.cli.client import Client, ClientError
     from p4switch.cli.runtime_cli import RuntimeCli, session
+    from p4switch.p4runtime.tls import TlsError, channel_credentials
 
+    if ((cert or key) and cacert is None) or (cert is None) != (key is None):
+        fail("TLS: --cert and --key go together, and with --cacert")
     try:
-        client = Client(address, device_id, election_id)
-    except ClientError as error:
+        tls = None if cacert is None else channel_credentials(cacert, cert, key)
+        client = Client(address, device_id, election_id, tls)
+    except (ClientError, TlsError) as error:
         fail(str(error))
 
     def complain(text: str) -> None:

@@ -23,6 +23,7 @@ from p4switch.device.plane import DigestSink, FrameSink, Plane, PythonPlane
 from p4switch.p4runtime.p4info import p4info
 from p4switch.p4runtime.server import P4RuntimeServer
 from p4switch.p4runtime.service import P4RuntimeService
+from p4switch.p4runtime.tls import Tls
 from p4switch.packet_io.sockets import InterfaceError, open_packet_socket
 from p4switch.targets.v1model.engine import EngineStatistics
 
@@ -65,8 +66,9 @@ class Device:
 
     `device_config`: a bundle to run at once. With `files_after` the ports are capture files, whose
     packets go through so many seconds after the program is there (`FilePlane`); `files_done`
-    is set at their end. With `metrics_address` it serves metrics there. Raises PortError,
-    AddressError, P4Error, PcapError, MetricsAddressError. Use as a context manager.
+    is set at their end. With `metrics_address` it serves metrics there. `tls`: of P4Runtime.
+    Raises PortError, TlsError, AddressError, P4Error, PcapError, MetricsAddressError. Use as a
+    context manager.
     """
 
     def __init__(
@@ -80,6 +82,7 @@ class Device:
         capture_folder: Path | None = None,
         files_after: float | None = None,
         metrics_address: str | None = None,
+        tls: Tls | None = None,
     ) -> None:
         _check_ports(ports, loader.options.cpu_port)
         engine = loader(device_config) if device_config is not None else None
@@ -123,7 +126,7 @@ class Device:
                     lambda: exposition(plane.statistics(), service.engine, interfaces),
                 )
             if address is not None:
-                self.server = P4RuntimeServer(service, address)
+                self.server = P4RuntimeServer(service, address, tls)
         except BaseException:
             self.close()
             raise

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 from finsy.proto import p4r_grpc
 
 from p4switch.p4runtime.service import MAX_STREAMS, P4RuntimeService
+from p4switch.p4runtime.tls import Tls
 
 MESSAGE_BYTES = 64 << 20
 METADATA_BYTES = 1 << 20
@@ -17,6 +20,9 @@ OTHER_CALLS = 8
 """Threads in addition to those that streams hold."""
 
 
+UNIX = "unix:"
+
+
 class AddressError(OSError):
     """The server cannot listen on its address."""
 
@@ -24,10 +30,15 @@ class AddressError(OSError):
 class P4RuntimeServer:
     """A P4Runtime service that listens on an address, e.g. `0.0.0.0:9559` or `unix:/run/s1`.
 
-    `port` is the port in use, for an address that ends in `:0`. Raises AddressError.
+    `port` is the port in use, for an address that ends in `:0`. A Unix socket is for this user
+    alone (mode 0600). Whoever else reaches the address may program the switch, unless `tls` asks
+    clients for certificates. Raises AddressError, TlsError.
     """
 
-    def __init__(self, service: P4RuntimeService, address: str) -> None:
+    def __init__(self, service: P4RuntimeService, address: str, tls: Tls | None = None) -> None:
+        credentials = None if tls is None else tls.credentials()
+        if address.startswith(UNIX):
+            _refuse_taken(address.removeprefix(UNIX))
         self._service = service
         self._pool = ThreadPoolExecutor(MAX_STREAMS + OTHER_CALLS, thread_name_prefix="grpc")
         self._server = grpc.server(
@@ -40,13 +51,20 @@ class P4RuntimeServer:
             ],
         )
         p4r_grpc.add_P4RuntimeServicer_to_server(service, self._server)
+        # gRPC makes the socket: nobody else may get in before it has its mode, or after.
+        before = os.umask(0o177)
         try:
-            self.port = self._server.add_insecure_port(address)
+            if credentials is None:
+                self.port = self._server.add_insecure_port(address)
+            else:
+                self.port = self._server.add_secure_port(address, credentials)
         except RuntimeError as error:
             raise AddressError(
                 f"cannot listen on {address!r} for P4Runtime: is the address taken by another "
                 "switch, or not this machine's? Choose another --grpc-server-addr"
             ) from error
+        finally:
+            os.umask(before)
         self._server.start()
 
     def close(self) -> None:
@@ -54,3 +72,16 @@ class P4RuntimeServer:
         self._server.stop(grace=0.2).wait()
         self._service.close()
         self._pool.shutdown(wait=False)
+
+
+def _refuse_taken(path: str) -> None:
+    """Raise AddressError if somebody listens there: gRPC would take the socket's place."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(path)
+        except OSError:
+            return
+    raise AddressError(
+        f"cannot listen on '{UNIX}{path}' for P4Runtime: another process listens there; choose "
+        "another --grpc-server-addr"
+    )

@@ -1,0 +1,195 @@
+"""Who calls the controller, and what each role may do.
+
+A caller is known by its certificate (TLS), or by its user at a Unix socket (`unix_callers`). A
+certificate names a role as URI in subjectAltName, `urn:hopsum:role:operator`; one without is an
+agent's, and names its hosts (`why_not`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+
+from protocol.errors import OperationError
+from protocol.roles import ROLE_URI, Role
+
+_NAMES = ("x509_common_name", "x509_subject_alternative_name")
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Somebody who calls: a name that no other caller has, and a role."""
+
+    name: str
+    role: Role
+
+    def __str__(self) -> str:
+        return f"{self.name}, {self.role}"
+
+
+Identify = Callable[[Context], Caller]
+"""Tells who makes a call. Raises UnknownCallerError."""
+
+
+class UnknownCallerError(OperationError):
+    """A caller who is nobody here; the message says what is expected."""
+
+
+_PEOPLE = frozenset({Role.OPERATOR, Role.USER, Role.VIEWER})
+_OPERATOR = frozenset({Role.OPERATOR})
+_AGENTS = frozenset({Role.OPERATOR, Role.AGENT})
+_SUBMITTERS = frozenset({Role.OPERATOR, Role.USER, Role.AGENT})
+MAY_CALL = {
+    "Serve": _AGENTS,
+    "Attend": _AGENTS,
+    "Submit": _SUBMITTERS,
+    "Cancel": frozenset({Role.OPERATOR, Role.USER}),
+    "JobDetails": _PEOPLE,
+    "Jobs": _PEOPLE,
+    "Status": _PEOPLE,
+    "Describe": _PEOPLE,
+    "Nodes": _PEOPLE,
+    "Use": _PEOPLE,
+    "Switches": _PEOPLE,
+    "State": _PEOPLE,
+    "WhyStuck": _PEOPLE,
+    # It shows what slots hold: parts of others' sums.
+    "Inspect": _OPERATOR,
+}
+"""Who may call each method of the service; operators alone any other."""
+
+_ANYBODY = Caller("anybody", Role.OPERATOR)
+CALLER: ContextVar[Caller] = ContextVar("caller", default=_ANYBODY)
+"""Who makes the call that this task answers. In virtual time there are operators only."""
+
+
+def may_cancel(caller: Caller, owner: str) -> bool:
+    """Whether a caller may end a job of an owner (a caller's name)."""
+    return caller.role is Role.OPERATOR or caller.name == owner
+
+
+# -- Who it is
+
+
+def certified_names(context: Context) -> frozenset[str] | None:
+    """Return the common name and the subjectAltNames of the caller's certificate.
+
+    None without one.
+    """
+    identity = context.auth_context()
+    if not any(key.startswith("x509_") for key in identity):
+        return None
+    return frozenset(
+        value.decode(errors="replace") for key in _NAMES for value in identity.get(key, ())
+    )
+
+
+def why_not(host: str, context: Context) -> str | None:
+    """Why the caller may not speak for a host, if so: its certificate is another's.
+
+    Callers without a certificate may: their role says so.
+    """
+    names = certified_names(context)
+    if names is None or host in names:
+        return None
+    return (
+        f"its certificate is of {', '.join(sorted(names)) or 'nobody'}, not of host {host}; "
+        f"expected one with the common name {host}, or with DNS:{host} in subjectAltName"
+    )
+
+
+def certified(context: Context) -> Caller:
+    """Return the caller whose certificate it is. Raises UnknownCallerError."""
+    identity = context.auth_context()
+    common = [value.decode(errors="replace") for value in identity.get("x509_common_name", ())]
+    if len(common) != 1 or not common[0]:
+        raise UnknownCallerError(
+            "expected a certificate with one common name, which says who it is"
+        )
+    name = f"CN={common[0]}"
+    uris = [value.decode(errors="replace") for value in identity.get("peer_uri", ())]
+    roles = [uri.removeprefix(ROLE_URI) for uri in uris if uri.startswith(ROLE_URI)]
+    if len(roles) > 1 or not set(roles) <= set(Role):
+        raise UnknownCallerError(
+            f"{name}: the certificate's roles are {', '.join(roles):.80}; expected one of "
+            f"{', '.join(Role)}, as URI:{ROLE_URI}operator in subjectAltName"
+        )
+    return Caller(name, Role(roles[0]) if roles else Role.AGENT)
+
+
+def user(uid: int) -> Caller:
+    """Return the caller that a user of this machine is: who runs the controller, and root, operate.
+
+    Whom else the socket lets in is a user (`unix_callers`).
+    """
+    try:
+        name = pwd.getpwuid(uid).pw_name
+    except KeyError:
+        name = "nobody known"
+    role = Role.OPERATOR if uid in (0, os.geteuid()) else Role.USER
+    return Caller(f"{name} (uid {uid})", role)
+
+
+def always(caller: Caller = _ANYBODY) -> Identify:
+    """Let every call be this caller's: nobody else reaches the server."""
+    return lambda _: caller
+
+
+# -- What it may
+
+
+class Guard(grpc.aio.ServerInterceptor):
+    """Ends calls that their caller's role does not allow, and tells handlers who calls (CALLER)."""
+
+    def __init__(self, identify: Identify) -> None:
+        self._identify = identify
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
+        details: grpc.HandlerCallDetails,
+    ) -> Any:
+        """Put the check in front of a method's handler."""
+        handler = await continuation(details)
+        if handler is None:
+            return None
+        method = details.method.rpartition("/")[2]
+        coders = handler.request_deserializer, handler.response_serializer
+        if handler.stream_stream is not None:
+
+            async def stream(requests: Any, context: Context) -> AsyncIterator[Any]:
+                await self._check(method, context)
+                async with contextlib.aclosing(handler.stream_stream(requests, context)) as answers:
+                    async for answer in answers:
+                        yield answer
+
+            return grpc.stream_stream_rpc_method_handler(stream, *coders)
+        assert handler.unary_unary is not None, f"{method}: a kind of call that is not guarded"
+
+        async def answer(request: Any, context: Context) -> Any:
+            await self._check(method, context)
+            return await handler.unary_unary(request, context)
+
+        return grpc.unary_unary_rpc_method_handler(answer, *coders)
+
+    async def _check(self, method: str, context: Context) -> None:
+        try:
+            caller = self._identify(context)
+        except UnknownCallerError as error:
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, str(error))
+        allowed = MAY_CALL.get(method, _OPERATOR)
+        if caller.role not in allowed:
+            await context.abort(
+                grpc.StatusCode.PERMISSION_DENIED,
+                f"{method}: you are {caller}; it takes {' or '.join(sorted(allowed))}",
+            )
+        CALLER.set(caller)

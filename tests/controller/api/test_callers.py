@@ -1,0 +1,192 @@
+"""Who is let in to the controller, as whom, and what each role may do."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from controller.api.callers import MAY_CALL, user
+from controller.api.client import ControllerClient
+from host_agent.io.controller_client import AgentStream
+from host_agent.node.client import NodeClient
+from protocol import hopsum_pb2 as pb
+from protocol.channel import ControllerError, Tls, server_credentials
+from protocol.roles import ROLE_URI, Role
+from tests.support.certificates import certify
+from tests.support.cluster_world import World, ring
+from tests.support.machine import until
+
+
+@pytest.mark.slow
+def test_tls_lets_in_who_is_certified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    certify(tmp_path, "ours")
+    certify(tmp_path, "theirs")
+    for name in ("controller", "h1"):
+        certify(tmp_path, name, "ours")
+    certify(tmp_path, "person", "ours", role="operator")
+    certify(tmp_path, "machine", "ours", "DNS:h2,DNS:localhost")
+    certify(tmp_path, "stranger", "theirs")
+
+    def files(name: str) -> Tls:
+        return Tls(tmp_path / "ours.pem", tmp_path / f"{name}.pem", tmp_path / f"{name}.key")
+
+    for part, file in (
+        ("AUTHORITY", "ours.pem"),
+        ("CERTIFICATE", "person.pem"),
+        ("KEY", "person.key"),
+    ):
+        monkeypatch.setenv(f"HOPSUM_TLS_{part}", str(tmp_path / file))
+    with contextlib.closing(World(tmp_path, tls=files("controller"))) as world:
+        world.agent("h3")
+        world.agent("h4", files("stranger"))
+        for host, name in (("h1", "h1"), ("h2", "machine")):
+            world.agent(host, files(name))
+        until(lambda: {"h1", "h2"} <= world.attached(), "agents with certificates")
+        world.queries.submit(ring("secret", "h1,h2"))
+        world.exact("secret")
+        assert world.attached() == {"h1", "h2"}
+        with pytest.raises(ControllerError, match="UNAVAILABLE"):
+            ControllerClient(world.address, files("stranger")).jobs()
+    with pytest.raises(ControllerError, match=r"TLS: .*none\.pem cannot be read"):
+        server_credentials(Tls(None, tmp_path / "none.pem", tmp_path / "controller.key"))
+
+
+def test_a_certificate_is_of_one_host(tmp_path: Path) -> None:
+    """An agent that is certified as h1 is refused as h2, of the cluster and of a job."""
+    certify(tmp_path, "ours")
+    for name in ("controller", "h1", "h2"):
+        certify(tmp_path, name, "ours")
+    certify(tmp_path, "person", "ours", role="operator")
+
+    def files(name: str) -> Tls:
+        return Tls(tmp_path / "ours.pem", tmp_path / f"{name}.pem", tmp_path / f"{name}.key")
+
+    with contextlib.closing(World(tmp_path, tls=files("controller"))) as world:
+        world.queries = ControllerClient(world.address, files("person"))
+        words = "its certificate is of h1, localhost, not of host h2; expected one with the common"
+        ended = world.agent("h2", files("h1"))
+        until(lambda: bool(ended), "the end of a stranger's agent")
+        assert words in str(ended[0])
+        assert world.attached() == set()
+        job = world.queries.submit(ring("secret", "h1,h2"))
+        client = AgentStream(world.address, job.job, "h2", tls=files("h1"))
+        with contextlib.closing(client), pytest.raises(ControllerError, match=words):
+            client.register()
+        client = AgentStream(world.address, job.job, "h2", tls=files("h2"))
+        with contextlib.closing(client):
+            assert client.register().plan.workers == ("h1", "h2")
+
+
+@pytest.mark.slow
+def test_an_agent_whose_tls_files_are_replaced_tries_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    certify(tmp_path, "ours")
+    certify(tmp_path, "controller", "ours")
+    # One of both: a host's name, and the role of a person.
+    certify(tmp_path, "h1", "ours", role="operator")
+    own = Tls(tmp_path / "ours.pem", tmp_path / "h1.pem", tmp_path / "h1.key")
+    controller = replace(
+        own, certificate=tmp_path / "controller.pem", key=tmp_path / "controller.key"
+    )
+    with contextlib.closing(World(tmp_path, tls=controller)) as world:
+        world.queries = ControllerClient(world.address, own)
+        world.agent("h1", own)
+        until(lambda: "h1" in world.attached(), "the agent")
+        away = (tmp_path / "h1.pem").rename(tmp_path / "away")
+        unreadable = f"TLS: {tmp_path}/h1.pem cannot be read: No such file"
+        with pytest.raises(ControllerError, match=unreadable):
+            NodeClient(world.address, "h1", own)
+        world.stop()
+        until(lambda: unreadable in caplog.text, "the agent's complaint")
+        away.rename(tmp_path / "h1.pem")
+        world.start()
+        until(lambda: "h1" in world.attached(), "the agent, again")
+
+
+def test_every_method_says_who_may_call_it() -> None:
+    methods = pb.DESCRIPTOR.services_by_name["Controller"].methods_by_name
+    assert set(MAY_CALL) == set(methods)
+    for method, roles in MAY_CALL.items():
+        assert Role.OPERATOR in roles, method
+    # Who looks changes nothing.
+    changing = {"Serve", "Attend", "Submit", "Cancel"}
+    assert {m for m, roles in MAY_CALL.items() if Role.VIEWER not in roles} == {
+        *changing,
+        "Inspect",
+    }
+
+
+def refusal(ask: Callable[[], object]) -> str:
+    """What a call that is not allowed says."""
+    with pytest.raises(ControllerError) as caught:
+        ask()
+    return str(caught.value)
+
+
+@pytest.mark.slow
+def test_roles_of_certificates(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Each may do what its role may, and is told who it is where it may not."""
+    certify(tmp_path, "ours")
+    certify(tmp_path, "controller", "ours")
+    certify(tmp_path, "h1", "ours")
+    for role in (Role.OPERATOR, Role.USER, Role.VIEWER):
+        certify(tmp_path, f"a-{role}", "ours", role=role)
+    certify(tmp_path, "other", "ours", role="user")
+    certify(tmp_path, "king", "ours", role="king")
+    certify(tmp_path, "both", "ours", f"DNS:localhost,URI:{ROLE_URI}viewer", role="operator")
+
+    def files(name: str) -> Tls:
+        return Tls(tmp_path / "ours.pem", tmp_path / f"{name}.pem", tmp_path / f"{name}.key")
+
+    with contextlib.closing(World(tmp_path, tls=files("controller"))) as world:
+
+        def client(name: str) -> ControllerClient:
+            return ControllerClient(world.address, files(name))
+
+        world.queries = client("a-operator")
+        user, other, viewer, host = map(client, ("a-user", "other", "a-viewer", "h1"))
+        mine = user.submit(ring("mine", "h1,h2"))
+        assert mine.owner == "CN=a-user"
+        assert [job.owner for job in viewer.jobs()] == ["CN=a-user"]
+        words = "PERMISSION_DENIED: Submit: you are CN=a-viewer, viewer; it takes agent or operator"
+        assert words in refusal(lambda: viewer.submit(ring("no", "h1,h2")))
+        assert "Cancel: you are CN=a-viewer" in refusal(lambda: viewer.cancel("mine"))
+        assert "Cancel: you are CN=h1, agent" in refusal(lambda: host.cancel("mine"))
+        assert "Jobs: you are CN=h1, agent" in refusal(host.jobs)
+        assert "Inspect: you are CN=a-user" in refusal(lambda: user.slots("s1", 0, 1))
+        words = "job 1 (mine) is of CN=a-user, and you are CN=other, user; its owner cancels it"
+        assert words in refusal(lambda: other.cancel("mine"))
+        assert world.state("mine") not in ("cancelled", "draining")
+        # A person is no agent.
+        world.agent("h3", files("a-user"))
+        words = "Serve: you are CN=a-user, user; it takes agent or operator"
+        until(lambda words=words: words in caplog.text, "the complaint of an agent that is none")  # type: ignore[misc]
+        assert world.attached() == set()
+        for name, words in (
+            ("king", "CN=king: the certificate's roles are king; expected one of operator, user"),
+            ("both", "CN=both: the certificate's roles are viewer, operator; expected one of"),
+        ):
+            assert f"UNAUTHENTICATED: {words}" in refusal(client(name).jobs)
+        # Its owner may, and an operator.
+        assert user.cancel("mine").outcome == "cancelled"
+        user.submit(ring("second", "h1,h2"))
+        assert world.queries.cancel("second").outcome == "cancelled"
+
+
+def test_what_a_submission_says_of_its_owner_does_not_count(world: World) -> None:
+    submission = ring("mine", "h1,h2")
+    submission.owner = "CN=somebody"
+    assert world.queries.submit(submission).owner == str(user(os.geteuid()).name)
+
+
+def test_owners_outlive_the_controller(world: World) -> None:
+    owner = world.queries.submit(ring("mine", "h1,h2")).owner
+    world.stop()
+    world.start()
+    assert world.queries.job("mine").owner == owner
