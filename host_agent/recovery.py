@@ -32,6 +32,9 @@ STEADY_PROBES = 8
 where links repair their losses: a probe shows a gap, however many were lost in a row."""
 PROBE_FRAGMENTS = 4
 """So many fragments, the last sent, ask into a silence."""
+ASK_EVERY = 3
+"""Every so many probes in a row one asks the server. Where all others have the result, and a switch
+has lost its slots, contributions wait there for others that nobody sends any more."""
 
 
 @dataclass(slots=True)
@@ -179,7 +182,9 @@ class Recovery:
             shortest = self._round_trip.timeout / 2
         doublings = max(0, self._probes - STEADY_PROBES) if self._link_patience else self._probes
         patience = max(self._min_probe, 2 * shortest) * 2.0**doublings
-        return max(self._progress.at, self._last_sent_at) + min(patience, self._max_probe)
+        # A probe puts the timeout off, and must not come again and again before it.
+        most = 8 * self._max_probe if self._link_patience else self._max_probe
+        return max(self._progress.at, self._last_sent_at) + min(patience, most)
 
     @property
     def probes_steadily(self) -> bool:
@@ -192,6 +197,11 @@ class Recovery:
             and self._probes < STEADY_PROBES
             and self._progress.at <= max(self.answered_at, self._last_sent_at)
         )
+
+    @property
+    def asks_server(self) -> bool:
+        """Whether the last probe is one that asks the server whether it has the results."""
+        return self._probes > 0 and self._probes % ASK_EVERY == 0
 
     def restart(self) -> None:
         """Forget the silence so far: a new epoch."""

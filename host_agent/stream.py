@@ -44,6 +44,8 @@ _ECN = np.uint8(Flag.ECN)
 _SEQUENCED = np.uint8(Flag.SEQUENCED)
 _REPAIR = np.uint8(Flag.REPAIR)
 _BYPASS = np.uint8(Flag.BYPASS)
+_UNSUMMED = np.uint8(Flag.BYPASS | Flag.STALE)
+"""Flags of contributions that switches only forward."""
 
 
 class Stream:
@@ -266,7 +268,7 @@ class Stream:
         """Give frames their numbers on the link, but for those that no switch may sum."""
         if self.tree.singles:
             return
-        summed = (flags_of(frames) & _BYPASS) == 0
+        summed = (flags_of(frames) & _UNSUMMED) == 0
         if every(summed):
             number(frames, self._sent_log.number(wire), _SEQUENCED)
         elif some(summed):
@@ -465,7 +467,7 @@ class Stream:
         if self.failure is None and self._recovery.probe_due <= now:
             slots = self._recovery.probe(self._in_flight())
             self._statistics.probes += len(slots)
-            self._try_again(slots, now, quiet=True)
+            self._try_again(slots, now, quiet=True, ask=self._recovery.asks_server)
 
     def postpone(self, now: float) -> None:
         """Let the deadlines of what is in flight, or handed over, count from now."""
@@ -513,8 +515,13 @@ class Stream:
         self._timeouts[slots] += 1
         self._try_again(slots, now, quiet=True)
 
-    def _try_again(self, slots: NDArray[np.intp], now: float, *, quiet: bool) -> None:
-        """Send fragments in flight again, around the switches if that has failed too often."""
+    def _try_again(
+        self, slots: NDArray[np.intp], now: float, *, quiet: bool, ask: bool = False
+    ) -> None:
+        """Send fragments in flight again, around the switches if that has failed too often.
+
+        `ask`: as questions to the server, whose answers are the results of those it has finished.
+        """
         self._tries[slots] += 1
         # Lost packets are no reason to go around a switch; a switch that never sums is.
         most = 4 * self._options.bypass_after
@@ -522,11 +529,16 @@ class Stream:
         if len(bypass):
             flags_of(self._frames)[bypass] = Flag.BYPASS
             self._statistics.bypassed += len(bypass)
-        self._send_again(slots, now, quiet=quiet)
+        self._send_again(slots, now, quiet=quiet, ask=ask)
 
-    def _send_again(self, slots: NDArray[np.intp], now: float, *, quiet: bool) -> None:
+    def _send_again(
+        self, slots: NDArray[np.intp], now: float, *, quiet: bool, ask: bool = False
+    ) -> None:
         slots = slots[np.argsort(self._fragment[slots])]
         frames = self._frames[slots]
+        if ask:
+            flags = flags_of(frames)
+            flags[(flags & _BYPASS) == 0] |= np.uint8(Flag.STALE)
         self._number(frames, self._wire[slots])
         self._output.append(frames)
         self._recovery.sent_again(slots, now, quiet=quiet)

@@ -296,3 +296,25 @@ def test_losses_in_mid_stream_cost_no_timeout(seed: int) -> None:
     assert sum(worker.statistics.timeouts for worker in workers) == 0
     again = sum(worker.statistics.retransmissions for worker in workers)
     assert again < 0.15 * 4 * 400
+
+
+def test_a_result_that_all_others_have_is_asked_for() -> None:
+    """A switch loses the result that it kept for one worker, whose contribution then waits there
+    for others that nobody sends any more: the server has the result, and answers a question."""
+    plan, network = star()
+    workers = [Worker(plan, w, network, WorkerOptions(deadline=1e6)) for w in range(2)]
+    world = World(network, plan, workers)
+    calls = [worker.submit(np.ones(8 * LANES, dtype=np.int32), 0.0) for worker in workers]
+    world.filter = lambda node, peer, frames: (
+        peer != "w0" or all(packet.fragment != 7 for packet in seen([frames]))
+    )
+    while not workers[1].idle:
+        world.run_for(0.001)
+    world.filter = lambda node, peer, frames: True
+    world.reboot("s")
+    world.run()
+    assert workers[0].statistics.bypassed == 0
+    for worker, call in zip(workers, calls, strict=True):
+        total = worker.result(call)
+        assert total is not None
+        assert (total == 2).all()
