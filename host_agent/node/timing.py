@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from collectives.plan import JobPlan, TreePlan
 from host_agent.options import WorkerOptions
+from host_agent.recovery import STEADY_PROBES
 from network.model import Network
 from protocol.wire import HOPS_DEFAULT, frame_bytes
 
@@ -16,6 +17,10 @@ A fragment sent again too early is no error, but traffic; one sent again late co
 """
 SLACK = 0.25
 """On a busy machine a process may be off the processor for tenths of a second."""
+LAST_RESORT = STEADY_PROBES + 1 + 4 + 16 + 64
+"""Timeouts, of the length of the first, until a fragment has bypassed the switches and has been
+answered: the probes, three timeouts, each four times as long as the one before
+(`RoundTrip.back_off`), and the next."""
 TCP_QUEUE = 512
 """Frames that streams of TCP, which fill queues, keep waiting at a link."""
 
@@ -28,7 +33,8 @@ def suitable_options(
     The first result comes after a round trip of one packet, and then results keep coming, unless
     they wait behind other flows' windows: of the worker's other trees, for these share its queue,
     of others towards its server, of streams of TCP, and of `sharing` jobs in all. A
-    timeout sends all that is in flight again, so it also waits for the window's own time.
+    timeout sends all that is in flight again, so it also waits for the window's own time. The
+    deadline leaves time for all of a worker's attempts: a job does not fail before the last one.
     `slack`: seconds for which a process may be off the processor; 0 in virtual time.
     """
     options = WorkerOptions()
@@ -44,12 +50,14 @@ def suitable_options(
         windows += TCP_QUEUE * packet
     others = windows if flows > 1 else windows - window
     min_timeout = max(options.min_timeout, slack, 1.5 * windows)
+    initial = max(options.min_timeout, slack, 4 * hops * (packet + latency) + 2 * others)
     return replace(
         options,
-        initial_timeout=max(options.min_timeout, slack, 4 * hops * (packet + latency) + 2 * others),
+        initial_timeout=initial,
         min_timeout=min_timeout,
         max_timeout=8 * min_timeout,
         min_probe=max(options.min_probe, slack, 1.5 * others),
+        deadline=max(options.deadline, LAST_RESORT * max(initial, min_timeout)),
     )
 
 
