@@ -28,6 +28,8 @@ from network.model import Network
 from p4switch.targets.v1model.engine import Engine
 from protocol import hopsum_pb2_grpc as pb_grpc
 from protocol.channel import ControllerError
+from protocol.errors import HopsumError
+from simulation.disk import VirtualDisk
 from simulation.events import EventQueue, SimulationError
 from simulation.faults import Faults, Outage, Trouble
 from simulation.host import VirtualHost, VirtualHosts
@@ -45,14 +47,14 @@ PEOPLE = "people"
 FIRST_DATE = 1_767_225_600.0
 """2026-01-01, when every history begins."""
 RESTART_SECONDS = 1.0
-"""After which an agent that the controller refuses is started again."""
+"""After which a controller that has given up, or an agent that it refuses, is started again."""
 CHECK_SECONDS = 0.05
 """Between two looks of `until`."""
 
 
 @dataclass(frozen=True)
 class ClusterOptions:
-    """How a virtual cluster is set up. `settings`: with a journal.
+    """How a virtual cluster is set up. `settings`: with a journal, which is kept on `disk`.
 
     `hosts`: those with an agent; None: all. `fair`: where links have one queue, hosts serve their
     TCP connections in turn, and hold as much as in Mininet.
@@ -70,6 +72,7 @@ class ClusterOptions:
     hosts: Collection[str] | None = None
     fair: bool = False
     observers: Sequence[Observer] = ()
+    disk: VirtualDisk = field(default_factory=VirtualDisk)
 
 
 @dataclass
@@ -136,6 +139,9 @@ class VirtualCluster:
         self.network = network
         self.queue = queue
         self.options = options
+        self.disk = options.disk
+        self.clock_error = 0.0
+        """Seconds by which the wall clock of the controller's machine is ahead."""
         self.trace: list[str] = []
         self.exchange = Exchange(queue, options.seed, options.wires, self.trace.append)
         self.world = World(
@@ -217,7 +223,7 @@ class VirtualCluster:
         if self._controlling is None or self._controlling.done():
             self._tell(CONTROLLER, "starts")
             self._stop = asyncio.Event()
-            self._controlling = asyncio.create_task(self._control(), name=CONTROLLER)
+            self._controlling = asyncio.create_task(self._supervise(), name=CONTROLLER)
 
     async def stop_controller(self) -> None:
         """End it as SIGTERM does."""
@@ -231,9 +237,7 @@ class VirtualCluster:
         if controlling is None:
             return
         self._tell(CONTROLLER, "crashes")
-        journal = self.options.settings.journal
-        assert journal is not None
-        kept = journal.read_bytes() if journal.exists() else b""
+        kept = self.disk.content()
         server = self.exchange.server(CONTROLLER)
         if server is not None:
             server.crash()
@@ -241,7 +245,22 @@ class VirtualCluster:
         controlling.cancel()
         await asyncio.gather(controlling, return_exceptions=True)
         self.exchange.end_client(CONTROLLER)
-        journal.write_bytes(kept)
+        self.disk.restore(kept)
+
+    async def _supervise(self) -> None:
+        """Start the controller again when it ends because of its surroundings, as systemd does."""
+        while True:
+            try:
+                await self._control()
+                return
+            except (HopsumError, TimeoutError) as error:
+                LOGGER.warning("[%s] %s", CONTROLLER, error)
+                self._tell(CONTROLLER, "ends")
+                server = self.exchange.server(CONTROLLER)
+                if server is not None:
+                    server.crash()
+                self.exchange.end_client(CONTROLLER)
+            await asyncio.sleep(RESTART_SECONDS)
 
     async def _control(self) -> None:
         self.driver = driver = Driver(
@@ -257,7 +276,8 @@ class VirtualCluster:
                 self.options.settings,
                 down_links=lambda: sorted(self._down),
                 link_bytes=self.link_bytes,
-                date=lambda: FIRST_DATE + self.queue.now,
+                date=lambda: FIRST_DATE + self.queue.now + self.clock_error,
+                disk=self.disk,
             ) as (self.controller, _):
                 await self._stop.wait()
         finally:
@@ -336,11 +356,12 @@ class VirtualCluster:
             case Trouble.AGENT_DOWN:
                 return lambda: self.crash_host(what), lambda: self.start_host(what)
             case Trouble.CONTROLLER_DOWN:
-                return self._crash_controller_now, self.start_controller
+                return self.crash_controller_now, self.start_controller
             case Trouble.PARTED:
                 return self.wire(what).part, self.wire(what).join
 
-    def _crash_controller_now(self) -> None:
+    def crash_controller_now(self) -> None:
+        """Kill it, from an event."""
         asyncio.get_running_loop().create_task(self.crash_controller(), name="crash")
 
     def _tell(self, who: str, what: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
@@ -52,11 +51,11 @@ def run_simulated(
     pipeline = pipeline_for(network, Engine.EMBEDDED, settings)
     queue = EventQueue()
 
-    async def run(folder: Path) -> Measured:
+    async def run() -> Measured:
         options = ClusterOptions(
             pipeline,
             loader(),
-            replace(prepared.settings, journal=folder / "jobs"),
+            replace(prepared.settings, journal=Path("jobs")),
             seed=experiment.seed,
             faults=faults or Faults(loss=experiment.loss),
             hosts=prepared.hosts,
@@ -72,5 +71,4 @@ def run_simulated(
                 cluster.plan(outage.later(queue.now))
             return await run_job(running, prepared, progress, recording)
 
-    with tempfile.TemporaryDirectory(prefix="hopsum-") as folder:
-        return run_virtual(run(Path(folder)), queue)
+    return run_virtual(run(), queue)

@@ -25,7 +25,7 @@ from collectives.plan import JobPlan, PlanError
 from controller.jobs.job import Job, move
 from controller.jobs.job_spec import JobSpec, spec_from, submission_of
 from controller.jobs.job_state import LAST_JOB, MOST_NAME, JobError, JobState
-from controller.jobs.journal import Journal, Record, Unrecorded
+from controller.jobs.journal import REAL_DISK, Disk, Journal, Record, Unrecorded
 from controller.telemetry.event_log import EventKind, EventLog
 from controller.telemetry.health import Element
 from planning.model.request import Algorithm, PlanRequest
@@ -69,16 +69,22 @@ class JobTable:
     """All jobs. With `file`, a journal, those that an earlier controller kept are there.
 
     No job number is used twice, because no pair of job and epoch is. `date`: seconds since 1970.
+    `disk`: where the file is.
     Raises JobError, JournalError for a journal that cannot be read, Unrecorded for one that cannot
     be written.
     """
 
-    def __init__(self, file: Path | None = None, date: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        file: Path | None = None,
+        date: Callable[[], float] = time.time,
+        disk: Disk = REAL_DISK,
+    ) -> None:
         self._date = date
         self.events = EventLog(date)
         """What happens to the jobs, and to what they use."""
         self._jobs: dict[int, Job] = {}
-        self._journal = None if file is None else Journal(file, "number")
+        self._journal = None if file is None else Journal(file, "number", disk)
         self._late: dict[int, Record] = {}
         """By job, what is still to be recorded: the disk was full, say."""
         self._many_lines = MANY_LINES

@@ -13,7 +13,7 @@ import logging
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Protocol
 
 from protocol.errors import InputError, OperationError
 
@@ -32,11 +32,68 @@ class Unrecorded(OperationError):
     """A record that could not be written, and is not in the file; the message says why."""
 
 
+class Disk(Protocol):
+    """Where a journal's file is. What is done raises OSError as files of the machine do."""
+
+    def read(self, file: Path) -> bytes:
+        """Return what is in a file."""
+
+    def open(self, file: Path, *, append: bool = False) -> BinaryIO:
+        """Open a file to write, anew or at its end, without a buffer."""
+
+    def sync(self, file: BinaryIO) -> None:
+        """Return when what was written is sure to outlive a power failure."""
+
+    def replace(self, new: Path, file: Path) -> None:
+        """Give a file the name of another, which is gone, and sync the names."""
+
+    def remove(self, file: Path) -> None:
+        """Remove a file, if it is there."""
+
+
+class RealDisk:
+    """The files of this machine."""
+
+    def read(self, file: Path) -> bytes:
+        """See `Disk`. JournalError for what is no file."""
+        if file.exists() and not file.is_file():
+            raise JournalError(f"{file}: expected a file, found something else")
+        return file.read_bytes()
+
+    def open(self, file: Path, *, append: bool = False) -> BinaryIO:
+        """See `Disk`; folders to a file that is written anew are made."""
+        if append:
+            return file.open("ab", buffering=0)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        return file.open("wb", buffering=0)
+
+    def sync(self, file: BinaryIO) -> None:
+        """See `Disk`."""
+        os.fsync(file.fileno())
+
+    def replace(self, new: Path, file: Path) -> None:
+        """See `Disk`."""
+        new.replace(file)
+        descriptor = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def remove(self, file: Path) -> None:
+        """See `Disk`."""
+        file.unlink(missing_ok=True)
+
+
+REAL_DISK = RealDisk()
+
+
 class Journal:
     """The records of `file`, which is made when there is none. `key`: the first of a record."""
 
-    def __init__(self, file: Path, key: str = "") -> None:
+    def __init__(self, file: Path, key: str = "", disk: Disk = REAL_DISK) -> None:
         self.file = file
+        self._disk = disk
         self._begin = f'{{"{key}'.encode()
         self.lines = 0
         self._whole: int | None = None
@@ -49,9 +106,7 @@ class Journal:
         read.
         """
         try:
-            if self.file.exists() and not self.file.is_file():
-                raise JournalError(f"{self.file}: expected a file, found something else")
-            content = self.file.read_bytes()
+            content = self._disk.read(self.file)
         except FileNotFoundError:
             return []
         except OSError as error:
@@ -95,10 +150,10 @@ class Journal:
         """Add a record; Unrecorded, with the file as it was, if that fails."""
         line = json.dumps(record).encode() + b"\n"
         try:
-            with self.file.open("ab", buffering=0) as file:
+            with self._disk.open(self.file, append=True) as file:
                 self._cut_off(file)
                 try:
-                    _write(file, line)
+                    _write(self._disk, file, line)
                 except OSError:
                     with contextlib.suppress(OSError):
                         self._cut_off(file)
@@ -111,7 +166,7 @@ class Journal:
 
     def _cut_off(self, file: BinaryIO) -> None:
         """Cut off what is behind the whole records."""
-        size = os.fstat(file.fileno()).st_size
+        size = file.seek(0, os.SEEK_END)
         if self._whole is None or size < self._whole:
             self._whole = size
         elif size > self._whole:
@@ -125,24 +180,22 @@ class Journal:
         lines = [json.dumps(record).encode() + b"\n" for record in records]
         new = self.file.with_name(self.file.name + ".new")
         try:
-            self.file.parent.mkdir(parents=True, exist_ok=True)
-            with new.open("wb", buffering=0) as file:
-                _write(file, b"".join(lines))
-            new.replace(self.file)
+            with self._disk.open(new) as file:
+                _write(self._disk, file, b"".join(lines))
+            self._disk.replace(new, self.file)
             self._whole, self.lines = sum(map(len, lines)), len(lines)
-            _sync_folder(self.file.parent)
         except OSError as error:
             with contextlib.suppress(OSError):
-                new.unlink(missing_ok=True)
+                self._disk.remove(new)
             raise Unrecorded(f"{self.file} cannot be written: {error.strerror}") from error
 
 
-def _write(file: BinaryIO, content: bytes) -> None:
+def _write(disk: Disk, file: BinaryIO, content: bytes) -> None:
     """Write all of it, to the disk."""
     rest = memoryview(content)
     while rest:
         rest = rest[file.write(rest) :]
-    os.fsync(file.fileno())
+    disk.sync(file)
 
 
 def _is_json(text: bytes) -> bool:
@@ -151,12 +204,3 @@ def _is_json(text: bytes) -> bool:
     except (ValueError, RecursionError):
         return False
     return True
-
-
-def _sync_folder(folder: Path) -> None:
-    """Let a file's new name be on the disk too."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -206,7 +206,7 @@ def eventful(folder: Path, seed: int) -> bytes:
         faults=Faults(loss=0.01, duplicate=0.01, reorder=0.02),
         wires=WireOptions(loss=0.02),
     )
-    return "\n".join([*cluster.trace, (folder / "jobs").read_text()]).encode()
+    return "\n".join([*cluster.trace, cluster.disk.read(folder / "jobs").decode()]).encode()
 
 
 @pytest.mark.slow

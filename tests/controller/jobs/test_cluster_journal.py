@@ -34,11 +34,11 @@ class Disk:
         self.full = False
         whole = journal._write
 
-        def write(file: Any, content: bytes) -> None:
+        def write(disk: Any, file: Any, content: bytes) -> None:
             if self.full:
                 file.write(content[: len(content) // 2])
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            whole(file, content)
+            whole(disk, file, content)
 
         monkeypatch.setattr(journal, "_write", write)
 

@@ -19,10 +19,10 @@ from controller.jobs.journal import Journal, JournalError, Unrecorded
 RECORDS: list[dict[str, Any]] = [{"number": number, "text": "x" * number} for number in range(5)]
 
 
-def full(room: int) -> Callable[[Any, bytes], None]:
+def full(room: int) -> Callable[[Any, Any, bytes], None]:
     """A `_write` on a disk with room for so many bytes."""
 
-    def write(file: Any, content: bytes) -> None:
+    def write(disk: Any, file: Any, content: bytes) -> None:
         file.write(content[:room])
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 

@@ -1,0 +1,134 @@
+"""The disk of the controller's machine in virtual time: files in memory, and their faults."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+
+def _no_room() -> OSError:
+    return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+class _File(io.RawIOBase):
+    """A file that is being written."""
+
+    def __init__(self, disk: VirtualDisk, content: bytearray) -> None:
+        super().__init__()
+        self._disk = disk
+        self._content = content
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any, /) -> int:
+        """Append. OSError when there is no room, and on a disk that is gone."""
+        room = self._disk.take(len(data))
+        self._content += bytes(data[:room])
+        if room < len(data):
+            self._disk.fail()
+        return room
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+        """Return the size: everything is appended."""
+        return len(self._content)
+
+    def truncate(self, size: int | None = None, /) -> int:
+        """Cut the file off. OSError on a disk that is gone."""
+        self._disk.check()
+        del self._content[size:]
+        return len(self._content)
+
+
+class VirtualDisk:
+    """Files by path (`controller.jobs.journal.Disk`)."""
+
+    def __init__(self, files: Mapping[Path, bytes] | None = None) -> None:
+        self._files = {path: bytearray(content) for path, content in (files or {}).items()}
+        self._room: int | None = None
+        """Bytes that can still be written; None: any number."""
+        self._torn: Callable[[], None] | None = None
+        self._gone = False
+
+    # -- what a journal asks of it
+
+    def read(self, file: Path) -> bytes:
+        """Return what is in a file. FileNotFoundError."""
+        try:
+            return bytes(self._files[file])
+        except KeyError:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)) from None
+
+    def open(self, file: Path, *, append: bool = False) -> BinaryIO:
+        """Open a file to write, anew or at its end."""
+        self.check()
+        content = self._files.setdefault(file, bytearray())
+        if not append:
+            content = self._files[file] = bytearray()
+        return cast(BinaryIO, _File(self, content))
+
+    def sync(self, file: BinaryIO) -> None:
+        """Do nothing: what is written is there."""
+        self.check()
+
+    def replace(self, new: Path, file: Path) -> None:
+        """Give a file the name of another."""
+        self.check()
+        self._files[file] = self._files.pop(new)
+
+    def remove(self, file: Path) -> None:
+        """Remove a file, if it is there."""
+        self.check()
+        self._files.pop(file, None)
+
+    # -- what goes wrong
+
+    def fill(self, room: int) -> None:
+        """Let no more than so many bytes be written, until `free`."""
+        self._room = room
+
+    def tear(self, room: int, torn: Callable[[], None]) -> None:
+        """Let the machine fail when more than so many bytes are written: `torn` is called then.
+
+        Nothing is written any more, and nothing cut off, until `free`.
+        """
+        self._room, self._torn = room, torn
+
+    def free(self) -> None:
+        """Be as usual again."""
+        self._room, self._torn, self._gone = None, None, False
+
+    def take(self, size: int) -> int:
+        """Return how many of so many bytes are written."""
+        self.check()
+        if self._room is None:
+            return size
+        taken = min(size, self._room)
+        self._room -= taken
+        return taken
+
+    def fail(self) -> None:
+        """Raise OSError: there is no room for a write."""
+        if self._torn is not None:
+            torn, self._torn, self._gone = self._torn, None, True
+            torn()
+        raise _no_room()
+
+    def check(self) -> None:
+        """Raise OSError if the machine has failed."""
+        if self._gone:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    # -- crashes
+
+    def content(self) -> dict[Path, bytes]:
+        """Return all files."""
+        return {path: bytes(content) for path, content in self._files.items()}
+
+    def restore(self, files: Mapping[Path, bytes]) -> None:
+        """Let these be all files: what a process did after its end has not happened."""
+        self._files = {path: bytearray(content) for path, content in files.items()}
