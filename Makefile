@@ -7,6 +7,8 @@ READY := $(VENV)/ready
 TEST ?=
 LANES ?= 256
 FRAMES ?= 1000000
+SCHEDULES ?= 1000
+SEED ?= 1
 P4C ?=
 MINUTES ?= 10
 
@@ -14,7 +16,7 @@ MINUTES ?= 10
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help conformance setup shell system test-tools images wheels docs build run test test-fast test-slow fuzz fuzz-switch bench bench-collectives bench-planning bench-jobs lint format stop clean
+.PHONY: help conformance setup shell system test-tools images wheels docs build run test test-fast test-slow fuzz soak fuzz-switch bench bench-collectives bench-planning bench-jobs lint format stop clean
 
 help:  ## print this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' Makefile
@@ -86,6 +88,9 @@ test-slow: setup  ## the slow ones with all examples of their random searches
 
 fuzz: setup  ## agents against mutated frames; FRAMES of each kind of agent and job
 	$(BIN)/python -m pytest -n 2 tests/host_agent/test_frame_fuzz.py --fuzz-frames $(FRAMES)
+
+soak: setup  ## the whole system under SCHEDULES random faults in virtual time, from SEED on
+	$(BIN)/hopsum soak --schedules $(SCHEDULES) --seed $(SEED) --jobs $$(nproc)
 
 fuzz-switch: setup  ## p4switch's executors (and BMv2) on generated programs; MINUTES of it
 	cd p4switch && ../$(BIN)/python -m tests.fuzz.run_fuzz --minutes $(MINUTES)

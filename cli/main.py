@@ -48,6 +48,10 @@ COMMANDS = {
         "Time all-reduce algorithms at flow level: max-min fair rates, latency, "
         "background traffic.",
     ),
+    "soak": Command(
+        "cli.soak_command:soak",
+        "Try random networks, jobs and faults in virtual time: sums stay exact, nothing is left.",
+    ),
     "topology": Command(
         "cli.controller_commands:topology",
         "Show a network, convert it to node-link JSON, or draw it.",

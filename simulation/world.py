@@ -174,9 +174,13 @@ class Channel:
         self.bytes = 0
         self.frames = 0
         self.lost = 0
+        self.delayed = 0
+        self.duplicated = 0
         self.queue_drops = 0
         self.cut = False
         """Whether every frame is lost at present."""
+        self.faults = world.faults
+        """What befalls its frames by chance, at present."""
         self._world = world
         self._ends = (source, target)
         self._target_port = target_port
@@ -239,7 +243,7 @@ class Channel:
 
     def _loses(self) -> bool:
         """Whether chance loses the next frame."""
-        faults, chance = self._world.faults, self._rng.random()
+        faults, chance = self.faults, self._rng.random()
         if faults.burst == 1:
             return chance < faults.loss
         if self._bad:
@@ -253,7 +257,7 @@ class Channel:
         self.bytes += len(frame)
         self.frames += 1
         arrival = departure + self._latency
-        faults = self._world.faults
+        faults = self.faults
         lost = (
             self.cut
             or self.frames - 1 in self._lost
@@ -269,8 +273,10 @@ class Channel:
             return
         if faults.random:
             if draw() < faults.reorder:
+                self.delayed += 1
                 arrival += draw() * faults.hold
             if draw() < faults.duplicate:
+                self.duplicated += 1
                 self._world.deliver(arrival, self._ends[1], self._target_port, frame)
         self._world.deliver(arrival, self._ends[1], self._target_port, frame)
 

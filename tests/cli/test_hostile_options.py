@@ -37,6 +37,7 @@ NOWHERE = ["--controller", "unix:/nowhere/controller"]
 BASES: dict[str, list[str]] = {
     "hopsum run": ["--topology", "star:2", "--workers", "2", "--elements", "16", "--rounds", "1"],
     "hopsum simulate": ["--topology", "star:2", "--size", "1kB", "--algorithm", "ring"],
+    "hopsum soak": ["--schedules", "1"],
     "hopsum demo": ["--world", "simulation"],
     "hopsum drive": ["star:2"],
     "hopsum cluster": ["star:2"],
@@ -114,6 +115,7 @@ ALLOWED = {
     "hopsum cluster --pcap": ["folder"],
     "hopsum demo --output": ["folder"],
     "hopsum certificates --folder": ["folder"],
+    "hopsum soak --output": ["folder"],
     "p4switch run -D": [LONG],
     "p4switch compile -D": [LONG],
     "p4switch stf -D": [LONG],
@@ -259,6 +261,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr("typer.main.get_command", COMMAND)
     monkeypatch.setattr("cli.experiment.runner._run", accepted)
     monkeypatch.setattr("cli.demo.train_alone", accepted)
+    monkeypatch.setattr("cli.soak_command._soak", accepted)
     monkeypatch.setattr("cli.cluster_commands.run_emulated_cluster", nothing)
     monkeypatch.setattr("cli.cluster_commands.run_controller", controller)
     monkeypatch.setattr("cli.experiment.drive.drive", drive)
@@ -373,6 +376,7 @@ READERS = {
     "plan": ["hopsum", "plan", "--topology"],
     "cluster": ["hopsum", "cluster"],
     "schedule check": ["hopsum", "schedule", "check"],
+    "soak": ["hopsum", "soak", "--replay"],
     "schedule draw": ["hopsum", "schedule", "draw", "--output", "picture.svg"],
     "submit": ["hopsum", "submit", "a", *NOWHERE, "--task"],
     "serve": ["hopsum", "controller", "serve", "star:2", "--jobs"],

@@ -1,0 +1,183 @@
+"""`hopsum soak`: random networks, jobs and faults in virtual time, and what must hold of them."""
+
+from __future__ import annotations
+
+import logging
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cli.command_options import JsonOption, print_json, print_table
+from cli.console import complain, console, tell
+from protocol.errors import InputError
+
+if TYPE_CHECKING:
+    from simulation.soak.campaign import Failure, Summary
+    from simulation.soak.run import Kit, SoakResult
+    from simulation.soak.schedule import FaultSchedule
+
+MOST_SCHEDULES = 1 << 32
+MOST_PROCESSES = 1024
+FOLDER = Path("out/soak")
+
+
+class SoakError(InputError):
+    """A schedule that cannot be replayed; the message says why."""
+
+
+def soak(
+    schedules: Annotated[
+        int, typer.Option(min=1, max=MOST_SCHEDULES, help="How many, one a seed.")
+    ] = 200,
+    seed: Annotated[
+        int, typer.Option(min=0, max=MOST_SCHEDULES, help="Of the first; the next has the next.")
+    ] = 1,
+    jobs: Annotated[
+        int, typer.Option(min=1, max=MOST_PROCESSES, help="Processes side by side.")
+    ] = 1,
+    replay: Annotated[
+        Path | None, typer.Option(help="Run the schedule of this file instead, and say all of it.")
+    ] = None,
+    output: Annotated[
+        Path, typer.Option(help="Folder for the schedules that fail, as they are and minimised.")
+    ] = FOLDER,
+    as_json: JsonOption = False,
+) -> None:
+    """Try random networks, jobs and faults in virtual time: sums stay exact, nothing is left."""
+    # What faults do to agents and controller is what they warn of.
+    logging.getLogger().setLevel(logging.CRITICAL)
+    if replay is not None:
+        _replay(replay, as_json)
+        return
+    from files.output import make_folder, write_file
+    from simulation.soak.schedule import to_json
+
+    make_folder(output)
+    summary = _soak(range(seed, seed + schedules), jobs)
+    for failure in summary.failures:
+        file = output / f"{failure.schedule.seed}.json"
+        write_file(file, to_json(failure.schedule) + "\n")
+        write_file(_minimised(output, failure), to_json(failure.minimised) + "\n")
+    if as_json:
+        print_json(_summary_dict(summary, output))
+    else:
+        _show(summary, output)
+    if summary.failures:
+        raise typer.Exit(1)
+
+
+@cache
+def make_kit() -> Kit:
+    """Return what compiles hopsum.p4 and loads it, natively where there is a compiler."""
+    from cli.experiment.description import Engine
+    from cli.experiment.pipelines import compile_pipeline
+    from cli.experiment.simulated import loader
+    from simulation.soak.run import Kit
+
+    return Kit(lambda *sizes: compile_pipeline(Engine.EMBEDDED, *sizes), loader())
+
+
+def _soak(seeds: range, jobs: int) -> Summary:
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from simulation.soak.campaign import soak as run_soak
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console(), transient=True) as bar:
+        task = bar.add_task("schedules", total=len(seeds))
+
+        def progress(summary: Summary) -> None:
+            failed = f", {len(summary.failures)} failed" if summary.failures else ""
+            bar.update(task, completed=summary.schedules, description=f"schedules{failed}")
+
+        return run_soak(seeds, make_kit, jobs, progress)
+
+
+def _minimised(output: Path, failure: Failure) -> Path:
+    return output / f"{failure.schedule.seed}-minimised.json"
+
+
+def _replay(file: Path, as_json: bool) -> None:
+    from simulation.soak.campaign import run_one
+    from simulation.soak.run import check
+
+    schedule = _read(file)
+    check(schedule)
+    result = run_one(schedule, make_kit(), twice=True)
+    if as_json:
+        print_json(_result_dict(result))
+    else:
+        print_table(
+            f"{file}: history {result.digest}, {result.seconds:.3f} s",
+            ("job", "outcome", "why"),
+            [(name, outcome, why) for name, (outcome, why) in sorted(result.jobs.items())],
+        )
+        for oracle, text in result.violations:
+            complain("failed", f"{oracle}: {text}")
+    if result.failed:
+        raise typer.Exit(1)
+
+
+def _read(file: Path) -> FaultSchedule:
+    from simulation.soak.schedule import from_json
+
+    try:
+        return from_json(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise SoakError(f"{file}: cannot be read: {error}") from None
+
+
+def _show(summary: Summary, output: Path) -> None:
+    rows = [
+        ("schedules", f"{summary.schedules:,}"),
+        ("virtual time", f"{summary.seconds:,.0f} s, {summary.events:,} events"),
+        ("jobs", _counts(summary.jobs)),
+        ("schedules with", _counts(summary.faults)),
+        ("befell them", _counts(summary.injected)),
+        ("failures", str(len(summary.failures))),
+    ]
+    print_table("soak", ("", ""), rows)
+    for failure in summary.failures:
+        for oracle, text in failure.violations[:3]:
+            complain("failed", f"seed {failure.schedule.seed}: {oracle}: {text}")
+        tell(f"  hopsum soak --replay {_minimised(output, failure)}")
+
+
+def _counts(counter: Any) -> str:
+    return ", ".join(f"{count:,} {name}" for name, count in sorted(counter.items()))
+
+
+def _summary_dict(summary: Summary, output: Path) -> dict[str, Any]:
+    return {
+        "schedules": summary.schedules,
+        "virtual_seconds": summary.seconds,
+        "events": summary.events,
+        "jobs": dict(sorted(summary.jobs.items())),
+        "schedules_with": dict(sorted(summary.faults.items())),
+        "injected": dict(sorted(summary.injected.items())),
+        "failures": [
+            {
+                "seed": failure.schedule.seed,
+                "violations": [f"{oracle}: {text}" for oracle, text in failure.violations],
+                "minimised": str(_minimised(output, failure)),
+            }
+            for failure in summary.failures
+        ],
+    }
+
+
+def _result_dict(result: SoakResult) -> dict[str, Any]:
+    return {
+        "history": result.digest,
+        "virtual_seconds": result.seconds,
+        "jobs": {name: {"outcome": o, "reason": r} for name, (o, r) in result.jobs.items()},
+        "injected": dict(result.injected),
+        "violations": [f"{oracle}: {text}" for oracle, text in result.violations],
+    }

@@ -1,0 +1,163 @@
+"""Many fault schedules, in processes side by side, and what they gave together."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import dataclass, field
+from itertools import islice
+from types import FrameType
+
+from simulation.soak.generator import make_schedule
+from simulation.soak.minimise import minimise
+from simulation.soak.oracles import Oracle, Violation
+from simulation.soak.run import Kit, SoakResult, run_schedule
+from simulation.soak.schedule import FaultSchedule, kind_of
+
+MakeKit = Callable[[], Kit]
+CPU_SECONDS = 300.0
+"""Of one schedule; one that takes longer is stuck."""
+REPEAT_EVERY = 50
+"""Every so many schedules one runs twice, and must have the same history."""
+RUNS = 200
+"""At most, to minimise a failure."""
+
+
+class _Stuck(Exception):
+    """A schedule takes too much of the processor."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A schedule that violates something, and the smallest one that does likewise."""
+
+    schedule: FaultSchedule
+    violations: tuple[Violation, ...]
+    minimised: FaultSchedule
+    minimised_violations: tuple[Violation, ...]
+
+
+@dataclass(slots=True)
+class Summary:
+    """What schedules gave together. `faults`: by kind, schedules that have it."""
+
+    schedules: int = 0
+    jobs: Counter[str] = field(default_factory=Counter)
+    faults: Counter[str] = field(default_factory=Counter)
+    injected: Counter[str] = field(default_factory=Counter)
+    seconds: float = 0.0
+    events: int = 0
+    failures: list[Failure] = field(default_factory=list)
+
+    def add(self, result: SoakResult) -> None:
+        """Take a schedule's result in."""
+        self.schedules += 1
+        self.jobs.update(outcome for outcome, _ in result.jobs.values())
+        self.faults.update({kind_of(fault) for fault in result.schedule.faults} or {"none"})
+        self.injected.update(result.injected)
+        self.seconds += result.seconds
+        self.events += result.events
+
+
+def run_one(schedule: FaultSchedule, kit: Kit, *, twice: bool = False) -> SoakResult:
+    """Run a schedule, and again if `twice`: it must have the same history."""
+    result = _bounded(schedule, kit)
+    if twice and not result.failed:
+        again = _bounded(schedule, kit)
+        if again.digest != result.digest:
+            text = f"digest {result.digest}, then {again.digest}"
+            result.violations = (Violation(Oracle.HISTORY, text),)
+    return result
+
+
+def _bounded(schedule: FaultSchedule, kit: Kit) -> SoakResult:
+    def stuck(number: int, frame: FrameType | None) -> None:
+        raise _Stuck(f"{CPU_SECONDS:g} s of processor time, and no end")
+
+    before = signal.signal(signal.SIGVTALRM, stuck)
+    signal.setitimer(signal.ITIMER_VIRTUAL, CPU_SECONDS)
+    try:
+        return run_schedule(schedule, kit)
+    except Exception as error:  # noqa: BLE001 - whatever escapes is what is looked for
+        text = f"{type(error).__name__}: {error}"
+        return SoakResult(schedule, (Violation(Oracle.DEFECT, text),), "", {})
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+
+
+def fails_like(result: SoakResult, kit: Kit) -> Callable[[FaultSchedule], bool]:
+    """Return whether another schedule violates one of what a result violates."""
+    oracles = {violation.oracle for violation in result.violations}
+
+    def fails(schedule: FaultSchedule) -> bool:
+        again = run_one(schedule, kit, twice=Oracle.HISTORY in oracles)
+        return any(violation.oracle in oracles for violation in again.violations)
+
+    return fails
+
+
+def failure_of(result: SoakResult, kit: Kit, runs: int = RUNS) -> Failure:
+    """Minimise a schedule that fails."""
+    smallest = minimise(result.schedule, fails_like(result, kit), runs)
+    found = run_one(smallest, kit, twice=True).violations
+    return Failure(result.schedule, result.violations, smallest, found)
+
+
+def soak(
+    seeds: Iterable[int],
+    make_kit: MakeKit,
+    jobs: int,
+    progress: Callable[[Summary], None] = lambda summary: None,
+    *,
+    minimised: int = 10,
+) -> Summary:
+    """Run the schedules of these seeds; of the first failures, so many are minimised.
+
+    `jobs`: processes; 1: in this one. `make_kit`: a function of a module, called in each process.
+    """
+    summary = Summary()
+    for result in _results(seeds, make_kit, jobs):
+        summary.add(result)
+        if result.failed:
+            if len(summary.failures) < minimised:
+                summary.failures.append(failure_of(result, make_kit()))
+            else:
+                found = result.violations
+                summary.failures.append(Failure(result.schedule, found, result.schedule, found))
+        progress(summary)
+    return summary
+
+
+def _results(seeds: Iterable[int], make_kit: MakeKit, jobs: int) -> Iterator[SoakResult]:
+    """Yield results as they come."""
+    if jobs == 1:
+        for seed in seeds:
+            yield _run_seed(seed, make_kit)
+        return
+    context = multiprocessing.get_context("forkserver")
+    with ProcessPoolExecutor(jobs, context, _leave_interrupts_to_the_parent) as pool:
+        waiting = iter(seeds)
+        going: set[Future[SoakResult]] = set()
+        while True:
+            for seed in islice(waiting, 2 * jobs - len(going)):
+                going.add(pool.submit(_run_seed, seed, make_kit))
+            if not going:
+                return
+            done, going = wait(going, return_when=FIRST_COMPLETED)
+            for future in done:
+                yield future.result()
+
+
+def _leave_interrupts_to_the_parent() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # One thread a process: arrays here are small.
+    os.environ["OMP_NUM_THREADS"] = "1"
+
+
+def _run_seed(seed: int, make_kit: MakeKit) -> SoakResult:
+    return run_one(make_schedule(seed), make_kit(), twice=seed % REPEAT_EVERY == 0)

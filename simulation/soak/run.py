@@ -1,0 +1,459 @@
+"""One fault schedule in virtual time, and what it violates."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import math
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from collectives.choices import LEVEL_WISE, SCHEDULE_NAMES, DataType
+from collectives.messages import workload_message
+from collectives.workload import WorkloadSpec
+from controller.dataplane.driver import State
+from controller.dataplane.pipeline import Pipeline
+from controller.jobs.cluster import Cluster
+from controller.jobs.job import Job
+from controller.jobs.job_state import JobState
+from controller.jobs.priorities import ONE_LEVEL
+from controller.jobs.replanning import ReplanningPolicy
+from controller.jobs.settings import ClusterSettings
+from controller.jobs.sharing import SharingPolicy
+from network.builder import NetworkBuilder
+from network.model import Network
+from network.topologies import Options, make_topology
+from p4switch.targets.v1model.engine import Engine
+from planning.model.stack_depth import stack_depth
+from protocol import hopsum_pb2 as pb
+from simulation.cluster import ClusterOptions, VirtualCluster
+from simulation.events import EventQueue, SimulationError
+from simulation.faults import Trouble
+from simulation.loop import run_virtual
+from simulation.soak.attacks import Attacker
+from simulation.soak.injection import Injection
+from simulation.soak.ledger import Ledger
+from simulation.soak.oracles import (
+    Oracle,
+    Violation,
+    journal_differs,
+    leaks,
+    overlapping_slots,
+    predictable,
+    unpredicted_bytes,
+)
+from simulation.soak.schedule import (
+    Attack,
+    Breakdown,
+    ClockJump,
+    DiskFault,
+    FaultSchedule,
+    JobEntry,
+    NetworkEntry,
+    Noise,
+)
+from simulation.wire import WireOptions
+
+UP_SECONDS = 60.0
+"""For a cluster to come up, before anything goes wrong. Times of a schedule count from then."""
+RETRY_SECONDS = 1.0
+"""After which people ask again when there is no controller."""
+LOOK_SECONDS = 0.25
+"""Between two looks at what must hold all the time."""
+END_SECONDS = 300.0
+"""After the last fault, for jobs to end."""
+SETTLE_SECONDS = 40.0
+"""After the last job's end, for switches, agents and journal to be as they were."""
+MOST_EVENTS = 20_000_000
+"""Of a run; one that goes on is defective."""
+JOURNAL = Path("jobs")
+
+
+@dataclass(frozen=True, slots=True)
+class Kit:
+    """What a run needs of the data plane.
+
+    `pipeline`: compiled for so many lanes, slots and stack entries; `load`: an engine of a device
+    configuration.
+    """
+
+    pipeline: Callable[[int, int, int], Pipeline]
+    load: Callable[[bytes], Engine]
+
+
+@dataclass(slots=True)
+class SoakResult:
+    """What a schedule gave. `digest`: of its whole history. `jobs`: outcome and reason by name."""
+
+    schedule: FaultSchedule
+    violations: tuple[Violation, ...]
+    digest: str
+    jobs: dict[str, tuple[str, str]]
+    injected: Counter[str] = field(default_factory=Counter)
+    seconds: float = 0.0
+    events: int = 0
+
+    @property
+    def failed(self) -> bool:
+        """Whether anything is violated."""
+        return bool(self.violations)
+
+
+class _BoundedQueue(EventQueue):
+    """Events, not for ever."""
+
+    def step(self) -> bool:
+        if self.processed > MOST_EVENTS:
+            raise SimulationError(f"{MOST_EVENTS} events, and no end at {self.now:.3f} s")
+        return super().step()
+
+
+class _Defects(logging.Handler):
+    """Keeps what is logged with an exception: nobody expected it."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.found: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info and record.exc_info[1] is not None:
+            error = record.exc_info[1]
+            self.found.append(f"{record.getMessage()}: {type(error).__name__}: {error}")
+
+
+def network_of(entry: NetworkEntry) -> Network:
+    """Return the network of an entry. Raises NetworkError."""
+    if entry.topology:
+        options = Options(
+            link_rate=entry.rate,
+            uplink_rate=entry.uplink_rate,
+            latency=entry.latency,
+            slots=entry.slots,
+            plain=entry.plain,
+        )
+        return make_topology(entry.topology, options)
+    builder = NetworkBuilder("graph", None, 0.0, entry.slots)
+    nodes = dict.fromkeys(node for link in entry.links for node in (link.a, link.b))
+    for node in nodes:
+        if node.startswith(("h", "p")):
+            builder.add_host(node)
+        else:
+            builder.add_switch(node, aggregates=node not in entry.plain)
+    for link in entry.links:
+        builder.link(link.a, link.b, link.rate, link.latency)
+    return builder.build()
+
+
+def submission_of(job: JobEntry) -> pb.Submission:
+    """Return the message that hands a job in."""
+    submission = pb.Submission(
+        name=job.name,
+        workers=job.workers,
+        servers=job.servers,
+        algorithm=job.algorithm,
+        planner="" if job.algorithm in SCHEDULE_NAMES else job.planner,
+        window=job.window,
+        coordination=job.coordination,
+    )
+    submission.task.workload.CopyFrom(workload_message(workload_of(job)))
+    if job.algorithm in SCHEDULE_NAMES:
+        submission.task.schedule = job.algorithm
+    if job.algorithm == LEVEL_WISE:
+        submission.task.level_wise.SetInParent()
+    if job.results is not None:
+        submission.MergeFrom(pb.Submission(results=job.results.name))
+    if job.trees:
+        submission.trees.max_trees = job.trees
+    if job.first_fragment:
+        submission.task.options.first_fragment = job.first_fragment
+    return submission
+
+
+def workload_of(job: JobEntry) -> WorkloadSpec:
+    """Return what a job sums."""
+    return WorkloadSpec(
+        job.kind,
+        len(job.workers),
+        job.elements,
+        job.rounds,
+        DataType(job.dtype),
+        job.seed,
+        job.coordinate,
+    )
+
+
+def run_schedule(schedule: FaultSchedule, kit: Kit) -> SoakResult:
+    """Run a schedule to the end of its jobs and faults, and see what it violates.
+
+    Raises InputError for a schedule that cannot be: an unknown node, say.
+    """
+    return _Run(schedule, kit).result()
+
+
+class _Run:
+    def __init__(self, schedule: FaultSchedule, kit: Kit) -> None:
+        self.schedule = schedule
+        self.network = network_of(schedule.network)
+        self.ledger = Ledger()
+        self.violations: dict[Violation, None] = {}
+        self.outcomes: dict[str, tuple[str, str]] = {}
+        self._hosts: dict[int, Collection[str]] = {}
+        attacked = any(isinstance(fault, Attack) for fault in schedule.faults)
+        self.attacker = Attacker(self._hosts.get)
+        slots = max((s.slots for s in self.network.switches.values()), default=1)
+        hops = stack_depth(self.network, schedule.lanes)
+        settings = ClusterSettings(
+            lanes=schedule.lanes,
+            max_hops=hops,
+            sharing=SharingPolicy(Fraction(str(schedule.quota))),
+            priorities=None if schedule.levels else ONE_LEVEL,
+            replanning=ReplanningPolicy(every=schedule.every),
+            journal=JOURNAL,
+        )
+        options = ClusterOptions(
+            kit.pipeline(schedule.lanes, 1 << (slots - 1).bit_length(), hops),
+            kit.load,
+            settings,
+            seed=schedule.seed,
+            wires=WireOptions(loss=schedule.wire_loss),
+            observers=(self.attacker,) if attacked else (),
+        )
+        self.queue = _BoundedQueue()
+        self.cluster = VirtualCluster(self.network, options, self.queue)
+        self.attacker.world = self.cluster.world
+        self.cluster.common.work = self.ledger.work
+        self.injection = Injection(self.cluster, self.attacker)
+        self._people: Any = self.cluster.people
+        self._began = 0.0
+
+    def result(self) -> SoakResult:
+        defects = _Defects()
+        logging.getLogger().addHandler(defects)
+        try:
+            run_virtual(self._run(), self.queue)
+        except SimulationError as error:
+            self._violate(Oracle.DEFECT, str(error))
+        finally:
+            logging.getLogger().removeHandler(defects)
+        for found in defects.found:
+            self._violate(Oracle.DEFECT, found)
+        for wrong in self.ledger.wrong():
+            self._violate(Oracle.SUMS, wrong)
+        return SoakResult(
+            self.schedule,
+            tuple(self.violations),
+            self._digest(),
+            self.outcomes,
+            self.injection.injected,
+            self.queue.now,
+            self.queue.processed,
+        )
+
+    def _violate(self, oracle: Oracle, text: str) -> None:
+        self.violations[Violation(oracle, text)] = None
+
+    def _digest(self) -> str:
+        history = hashlib.sha256("\n".join(self.cluster.trace).encode())
+        for file, content in sorted(self.cluster.disk.content().items()):
+            history.update(bytes(file) + content)
+        for (job, number), given in sorted(self.ledger.sums.items()):
+            history.update(f"{job} {number}".encode())
+            for each in given:
+                history.update(each.result.tobytes())
+        return history.hexdigest()[:16]
+
+    # -- what happens
+
+    async def _run(self) -> None:
+        async with self.cluster:
+            await self.cluster.until(self._up, "agents and switches", UP_SECONDS)
+            self._began = self.queue.now
+            for fault in self.schedule.faults:
+                self.injection.plan(fault, self._began)
+            owners = [asyncio.create_task(self._own(job)) for job in self.schedule.jobs]
+            try:
+                await self._watch(owners)
+            finally:
+                for owner in owners:
+                    owner.cancel()
+                await asyncio.gather(*owners, return_exceptions=True)
+        self.injection.count_frames()
+
+    def _up(self) -> bool:
+        controller, driver = self.cluster.controller, self.cluster.driver
+        return (
+            controller is not None
+            and driver is not None
+            and len(controller.nodes.attached) == len(self.network.hosts)
+            and all(state is State.READY for state in driver.states().values())
+        )
+
+    async def _own(self, job: JobEntry) -> None:
+        """Hand a job in, and cancel it in its time; again while there is no controller."""
+        await self._ask(job.start, lambda: self._submit(job))
+        if job.cancel:
+            query = pb.JobQuery(name=job.name)
+            await self._ask(job.cancel, lambda: self._cancel(query))
+
+    async def _ask(self, time: float, what: Callable[[], Awaitable[None]]) -> None:
+        await asyncio.sleep(self._began + time - self.queue.now)
+        while True:
+            try:
+                await what()
+                return
+            except grpc.aio.AioRpcError as error:
+                if error.code() is not grpc.StatusCode.UNAVAILABLE:
+                    raise
+            await asyncio.sleep(RETRY_SECONDS)
+
+    async def _submit(self, job: JobEntry) -> None:
+        try:
+            await self._people.Submit(submission_of(job))
+        except grpc.aio.AioRpcError as error:
+            if error.code() is grpc.StatusCode.UNAVAILABLE:
+                raise
+            self.outcomes[job.name] = ("refused", f"{error.code().name}: {error.details()}")
+
+    async def _cancel(self, query: pb.JobQuery) -> None:
+        try:
+            await self._people.Cancel(query)
+        except grpc.aio.AioRpcError as error:
+            # One that was refused.
+            if error.code() is not grpc.StatusCode.NOT_FOUND:
+                raise
+
+    async def _watch(self, owners: list[asyncio.Task[None]]) -> None:
+        """Look at what must hold all the time, until all is over; then at what must hold then."""
+        begun = [
+            each.start if isinstance(each, (Noise, JobEntry, ClockJump)) else each.stop
+            for each in (*self.schedule.faults, *self.schedule.jobs)
+        ]
+        last = self._began + max(begun, default=0.0)
+        ends = [getattr(fault, "stop", 0.0) for fault in self.schedule.faults]
+        limit = self._began + max([last - self._began, *ends]) + END_SECONDS
+        over_since = math.inf
+        left: list[Violation] = []
+        cluster = self.cluster
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            now, controller = self.queue.now, cluster.controller
+            if controller is not None:
+                self._look(controller)
+                over = (
+                    now > last
+                    and all(owner.done() for owner in owners)
+                    and all(job.state.over for job in controller.jobs)
+                )
+                over_since = min(over_since, now) if over else math.inf
+                if over:
+                    left = [Violation(Oracle.LEAK, text) for text in leaks(cluster, controller)]
+                    texts = journal_differs(cluster, controller)
+                    left += [Violation(Oracle.JOURNAL, text) for text in texts]
+                    if not left:
+                        break
+            if now - over_since > SETTLE_SECONDS:
+                self.violations |= dict.fromkeys(left)
+                break
+            if now > limit:
+                self._still_going(controller)
+                return
+        assert controller is not None
+        self._judge(controller)
+
+    def _look(self, controller: Cluster) -> None:
+        for job in controller.jobs:
+            self._hosts[job.number] = () if job.state.over else job.hosts
+        for text in overlapping_slots(controller, [*self.network.switches]):
+            self._violate(Oracle.LEAK, text)
+
+    def _still_going(self, controller: Cluster | None) -> None:
+        if controller is None:
+            self._violate(Oracle.END, "there is no controller")
+            return
+        for job in controller.jobs:
+            if not job.state.over:
+                why = controller.why_waiting(job)
+                self._violate(
+                    Oracle.END,
+                    f"{job.spec.name} is {job.state} in epoch {job.epoch}, tensor {job.round}, "
+                    f"{END_SECONDS:g} s after the last fault: {why or 'it gives no reason'}",
+                )
+
+    def _judge(self, controller: Cluster) -> None:
+        entries = {entry.name: entry for entry in self.schedule.jobs}
+        for job in controller.jobs:
+            entry = entries.get(job.spec.name)
+            self.outcomes[job.spec.name] = (str(job.state), job.reason)
+            if entry is None:
+                continue
+            if job.state is not JobState.FINISHED and not job.reason:
+                self._violate(Oracle.REASON, f"{entry.name} {job.state} without a reason")
+            if job.state is JobState.FAILED and not self._excused(job):
+                self._violate(Oracle.REASON, f"{entry.name} failed: {job.reason}")
+            if job.state is JobState.FINISHED:
+                self._judge_finished(job, entry)
+        for name, (outcome, reason) in self.outcomes.items():
+            if outcome == "refused" and not _is_input(reason) and not self._unreachable():
+                self._violate(Oracle.REASON, f"{name} was refused: {reason}")
+        self._compare_bytes([*controller.jobs], entries)
+
+    def _judge_finished(self, job: Job, entry: JobEntry) -> None:
+        if entry.kind != "random" or entry.coordinate:
+            return
+        for number in range(entry.rounds):
+            given = {each.worker for each in self.ledger.sums[job.number, number]}
+            missing = set(range(len(entry.workers))) - given
+            if missing:
+                self._violate(
+                    Oracle.SUMS,
+                    f"job {job.number} finished, and workers {sorted(missing)} have no sum of "
+                    f"tensor {number}",
+                )
+
+    def _unreachable(self) -> bool:
+        """Whether people could not always reach a controller that could do what they asked."""
+        return any(isinstance(fault, (Breakdown, DiskFault)) for fault in self.schedule.faults)
+
+    def _excused(self, job: Job) -> bool:
+        """Whether something in the schedule may end a job: an agent's state comes never again."""
+        fatal = {Trouble.AGENT_DOWN, Trouble.CONTROLLER_DOWN, Trouble.PARTED}
+        return any(
+            isinstance(fault, DiskFault)
+            or (isinstance(fault, Breakdown) and fault.trouble in fatal)
+            for fault in self.schedule.faults
+        )
+
+    def _compare_bytes(self, jobs: list[Job], entries: dict[str, JobEntry]) -> None:
+        undisturbed = not any(
+            isinstance(fault, (Breakdown, Attack)) for fault in self.schedule.faults
+        ) and not any(
+            channel.lost or channel.delayed or channel.duplicated or channel.queue_drops
+            for channel in self.cluster.world.channels.values()
+        )
+        known = all(predictable(job) and job.spec.name in entries for job in jobs)
+        if undisturbed and known and not any(isinstance(f, Noise) for f in self.schedule.faults):
+            work = [(job, workload_of(entries[job.spec.name])) for job in jobs]
+            for text in unpredicted_bytes(self.cluster, work):
+                self._violate(Oracle.BYTES, text)
+
+
+def _is_input(reason: str) -> bool:
+    return reason.startswith(("INVALID_ARGUMENT", "FAILED_PRECONDITION", "NOT_FOUND", "ALREADY"))
+
+
+def check(schedule: FaultSchedule) -> None:
+    """Raise InputError for a schedule whose jobs or faults name what its network does not have."""
+    network = network_of(schedule.network)
+    for job in schedule.jobs:
+        for host in (*job.workers, *job.servers):
+            network.access_switch(host)
+    for fault in schedule.faults:
+        if isinstance(fault, Attack):
+            network.access_switch(fault.host)

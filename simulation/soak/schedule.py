@@ -1,0 +1,306 @@
+"""A fault schedule as data: a network, its jobs, and what goes wrong when; to JSON and back.
+
+Times are seconds of virtual time after the cluster is up, rates bit/s. A schedule and the code
+decide a run to the byte.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, fields, is_dataclass, replace
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+from collectives.choices import DEFAULT_PLANNER, Algorithm, Coordination, DataType, Results
+from collectives.workload import RANDOM
+from files.json_text import parse_json
+from protocol.errors import InputError
+from simulation.faults import Trouble
+
+EVERYWHERE = ""
+"""In place of a link: all of them."""
+
+
+class ScheduleFileError(InputError):
+    """A fault schedule that cannot be; the message names the field and what was expected."""
+
+
+class Forgery(StrEnum):
+    """What an attacker sends."""
+
+    REPLAY = "replay"
+    """Frames of a job as they crossed some link before."""
+    FIELDS = "fields"
+    """Such frames with other values in hopsum's header, stack or lanes."""
+    RESULT = "result"
+    """Results with forged sums, to a worker and to all."""
+    REQUEST = "request"
+    """Requests for what neighbours have sent."""
+    FRAGMENT = "fragment"
+    """Such frames as IPv4 fragments, with options, or without Don't Fragment."""
+    TAGGED = "tagged"
+    """Such frames behind VLAN tags."""
+    INSPECT = "inspect"
+    """Questions about slots, which only the controller may ask."""
+    NOISE = "noise"
+    """Random bytes behind hopsum's port."""
+
+
+class DiskTrouble(StrEnum):
+    """What goes wrong with the disk of the controller's journal."""
+
+    FULL = "full"
+    """Writes fail, after some bytes of the first."""
+    TORN = "torn"
+    """The next record is cut short by a crash of the controller, which starts again at the end."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkEntry:
+    """A link of a network that has no name. None: without limit."""
+
+    a: str
+    b: str
+    rate: float | None
+    latency: float
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkEntry:
+    """A network by its name, with links alike, or by its links; switches are what is no host.
+
+    Hosts begin with `h` or `p`. `plain`: switches that do not aggregate. `uplink_rate`: of the
+    links between switches of a named network, None: as the others.
+    """
+
+    topology: str = ""
+    rate: float | None = None
+    uplink_rate: float | None = None
+    latency: float = 0.0
+    links: tuple[LinkEntry, ...] = ()
+    plain: tuple[str, ...] = ()
+    slots: int = 256
+
+
+@dataclass(frozen=True, slots=True)
+class JobEntry:
+    """A job that is handed in at `start`; `cancel`: when its owner cancels it, 0: never.
+
+    `window` 0 and `trees` 0: the cluster's choice. `first_fragment`: of each tree, 0 or near the
+    wrap of fragment numbers.
+    """
+
+    name: str
+    start: float
+    workers: tuple[str, ...]
+    servers: tuple[str, ...]
+    algorithm: Algorithm = Algorithm.IN_NETWORK
+    planner: str = DEFAULT_PLANNER
+    kind: str = RANDOM
+    dtype: DataType = DataType.INT32
+    elements: int = 64
+    rounds: int = 4
+    window: int = 0
+    trees: int = 0
+    results: Results | None = None
+    coordinate: bool = False
+    coordination: Coordination = Coordination.AUTO
+    first_fragment: int = 0
+    seed: int = 1
+    cancel: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """Chance faults of the frames of link `a-b`, or of all, as of `simulation.faults.Faults`."""
+
+    link: str
+    start: float
+    stop: float
+    loss: float = 0.0
+    burst: float = 1.0
+    corrupt: float = 0.0
+    duplicate: float = 0.0
+    reorder: float = 0.0
+    hold: float = 0.005
+
+
+@dataclass(frozen=True, slots=True)
+class Breakdown:
+    """Trouble with `what` from `start` to `stop`, as of `simulation.faults.Outage`."""
+
+    trouble: Trouble
+    what: str
+    start: float
+    stop: float
+
+
+@dataclass(frozen=True, slots=True)
+class DiskFault:
+    """The journal's disk is in trouble from `start` to `stop`; `room`: bytes still written."""
+
+    trouble: DiskTrouble
+    start: float
+    stop: float
+    room: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ClockJump:
+    """The wall clock of the controller's machine is set forward, or back, by `by` seconds."""
+
+    start: float
+    by: float
+
+
+@dataclass(frozen=True, slots=True)
+class Attack:
+    """A host forges frames of jobs that it has no part in, one every `every` seconds."""
+
+    forgery: Forgery
+    host: str
+    start: float
+    stop: float
+    every: float
+    seed: int = 0
+
+
+Fault = Noise | Breakdown | DiskFault | ClockJump | Attack
+_KINDS: MappingProxyType[str, type[Fault]] = MappingProxyType(
+    {
+        "noise": Noise,
+        "breakdown": Breakdown,
+        "disk": DiskFault,
+        "clock": ClockJump,
+        "attack": Attack,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FaultSchedule:
+    """What a run does. `seed`: of links, wires and processes. `quota`: of a switch's slots, a job's
+    most. `every`: rounds between two looks at a job's plan. `wire_loss`: of the control network's
+    packets. `levels`: whether jobs have the usual priorities, else all the same.
+    """
+
+    seed: int
+    network: NetworkEntry
+    jobs: tuple[JobEntry, ...] = ()
+    faults: tuple[Fault, ...] = ()
+    lanes: int = 32
+    quota: float = 0.5
+    every: int = 50
+    wire_loss: float = 0.0
+    levels: bool = True
+
+
+def kind_of(fault: Fault) -> str:
+    """Return what a fault is, in a word or two, for people."""
+    match fault:
+        case Breakdown():
+            return fault.trouble.value
+        case DiskFault():
+            return f"disk {fault.trouble.value}"
+        case ClockJump():
+            return "clock set"
+        case Attack():
+            return f"forged {fault.forgery.value}"
+        case Noise():
+            named = [
+                name
+                for name in ("loss", "corrupt", "duplicate", "reorder")
+                if getattr(fault, name) > 0
+            ]
+            return " and ".join(named) or "no noise"
+
+
+def to_json(schedule: FaultSchedule) -> str:
+    """Return a schedule as JSON; what is as usual is left out."""
+    return json.dumps(_shown(schedule), indent=1)
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_shown(each) for each in value]
+    if not is_dataclass(value):
+        return value
+    shown = {
+        field.name: _shown(getattr(value, field.name))
+        for field in fields(value)
+        if getattr(value, field.name) != field.default
+    }
+    named = [kind for kind, of in _KINDS.items() if of is type(value)]
+    return {"kind": named[0], **shown} if named else shown
+
+
+def from_json(text: str) -> FaultSchedule:
+    """Read a schedule. Raises ScheduleFileError."""
+    try:
+        values = parse_json(text)
+    except ValueError as error:
+        raise ScheduleFileError(f"fault schedule: not JSON: {error}") from None
+    if not isinstance(values, dict):
+        raise ScheduleFileError("fault schedule: expected a JSON object")
+    faults = values.pop("faults", [])
+    if not isinstance(faults, list):
+        raise ScheduleFileError("fault schedule: faults: expected a list")
+    read = _read("fault schedule", FaultSchedule, values)
+    made = []
+    for number, fault in enumerate(faults):
+        where = f"fault schedule: faults[{number}]"
+        kind = fault.pop("kind", None) if isinstance(fault, dict) else None
+        if not isinstance(kind, str) or kind not in _KINDS:
+            raise ScheduleFileError(
+                f"{where}: kind {kind!r:.40}: expected one of {', '.join(_KINDS)}"
+            )
+        made.append(_read(where, _KINDS[kind], fault))
+    return replace(read, faults=tuple(made))
+
+
+_T = TypeVar("_T")
+
+
+def _read(where: str, kind: type[_T], values: Any) -> _T:
+    if not isinstance(values, dict):
+        raise ScheduleFileError(f"{where}: expected an object")
+    hints = get_type_hints(kind)
+    unknown = values.keys() - hints.keys()
+    if unknown:
+        raise ScheduleFileError(
+            f"{where}: {min(unknown)!r:.40}: there is no such field; expected some of "
+            f"{', '.join(hints)}"
+        )
+    given = {name: _value(f"{where}: {name}", hints[name], value) for name, value in values.items()}
+    try:
+        return kind(**given)
+    except TypeError as error:
+        raise ScheduleFileError(f"{where}: {error}") from None
+
+
+def _value(where: str, kind: Any, value: Any) -> Any:
+    if get_origin(kind) is tuple:
+        if not isinstance(value, list):
+            raise ScheduleFileError(f"{where}: expected a list")
+        item = get_args(kind)[0]
+        return tuple(_value(f"{where}[{n}]", item, each) for n, each in enumerate(value))
+    options = get_args(kind)
+    if type(None) in options:
+        if value is None:
+            return None
+        [kind] = [option for option in options if option is not type(None)]
+    if isinstance(kind, type) and issubclass(kind, StrEnum):
+        if value not in list(kind):
+            raise ScheduleFileError(f"{where}: {value!r:.40}: expected one of {', '.join(kind)}")
+        return kind(value)
+    if kind is float and type(value) is int:
+        value = float(value)
+    if kind is float and isinstance(value, float) and not 0 <= abs(value) < math.inf:
+        raise ScheduleFileError(f"{where}: {value!r}: expected a number")
+    if kind in (str, bool, int, float):
+        if type(value) is not kind:
+            raise ScheduleFileError(f"{where}: {value!r:.40}: expected {kind.__name__}")
+        return value
+    return _read(where, kind, value)

@@ -1,0 +1,92 @@
+"""Random schedules pass; with a bug planted in the product, or in its P4 program, they do not."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from cli.experiment import pipelines
+from cli.soak_command import make_kit
+from controller.dataplane.pipeline import Pipeline
+from controller.jobs.manager import Manager
+from simulation.soak.campaign import failure_of, run_one, soak
+from simulation.soak.oracles import Oracle
+from simulation.soak.run import Kit
+from simulation.soak.schedule import ClockJump, FaultSchedule, JobEntry, NetworkEntry, Noise
+from tests.support.search import examples
+
+NETWORK = NetworkEntry("star:4", 1e6, latency=1e-4)
+JOB = JobEntry("a", 0.0, ("h1", "h2", "h3"), ("ps",), elements=200, rounds=6)
+CLOCK = ClockJump(0.1, -60.0)
+NOISE = Noise("", 0.0, 20.0, loss=0.05, duplicate=0.1, reorder=0.1, hold=0.05)
+
+
+@pytest.mark.slow
+def test_random_schedules_pass() -> None:
+    summary = soak(range(1, 1 + examples(24, of=200)), make_kit, 1)
+    assert [failure.violations for failure in summary.failures] == []
+    assert summary.jobs["finished"] > summary.schedules / 2
+
+
+@pytest.mark.slow
+def test_a_quiet_schedule_carries_the_bytes_that_are_predicted() -> None:
+    result = run_one(FaultSchedule(1, NETWORK, (JOB,)), make_kit(), twice=True)
+    assert result.violations == ()
+    assert result.jobs == {"a": ("finished", "")}
+
+
+def mutated(tmp_path: Path, file: str, old: str, new: str) -> Kit:
+    """What loads hopsum.p4 with some words of one of its files replaced."""
+    source = tmp_path / "p4src"
+    shutil.copytree(pipelines.PROGRAM.parent, source)
+    text = (source / file).read_text()
+    assert text.count(old) == 1
+    (source / file).write_text(text.replace(old, new))
+
+    @cache
+    def pipeline(lanes: int, slots: int, max_hops: int) -> Pipeline:
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(pipelines, "PROGRAM", source / "hopsum.p4")
+            return pipelines._embedded.__wrapped__(lanes, slots, max_hops)
+
+    return Kit(pipeline, make_kit().load)
+
+
+@pytest.mark.slow
+def test_a_duplicate_that_is_added_is_found(tmp_path: Path) -> None:
+    """A mutation of hopsum.p4. What is left of the schedule is what makes a worker send again."""
+    kit = mutated(
+        tmp_path,
+        "include/slots.p4",
+        "(age_t.SAME,    0, 1, 0, _) : discard(OUTCOME_DUPLICATE);",
+        "(age_t.SAME,    0, 1, 0, _) : add();",
+    )
+    schedule = FaultSchedule(1, NETWORK, (JOB, replace(JOB, name="b")), (CLOCK, NOISE, CLOCK))
+    assert not run_one(schedule, make_kit()).failed
+    result = run_one(schedule, kit)
+    assert Oracle.SUMS in {violation.oracle for violation in result.violations}
+    smallest = failure_of(result, kit, runs=40).minimised
+    assert len(smallest.jobs) == 1
+    [noise] = smallest.faults
+    assert isinstance(noise, Noise)
+
+
+@pytest.mark.slow
+def test_an_entry_that_stays_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job that is over leaves its rules; nothing else is needed to see it."""
+
+    async def forgetful(self: Manager, job: int) -> None:
+        self._forget(self._job(job))
+
+    monkeypatch.setattr(Manager, "remove", forgetful)
+    result = run_one(FaultSchedule(1, NETWORK, (JOB, replace(JOB, name="b")), (NOISE,)), make_kit())
+    assert {violation.oracle for violation in result.violations} == {Oracle.LEAK}
+    failure = failure_of(result, make_kit())
+    assert failure.minimised.faults == ()
+    [job] = failure.minimised.jobs
+    assert (len(job.workers), job.rounds, job.elements) == (1, 1, 1)
+    assert "table admission has an entry" in failure.minimised_violations[0].text
