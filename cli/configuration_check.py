@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import typer.main
-
+from cli.command_reference import CONFIGURED, command_named
 from cli.doctor import Finding, command_output
 from files.options_file import OptionsFileError, read_options, read_tables
 from protocol.channel import ControllerError, Tls, check_tls
@@ -30,7 +29,7 @@ NOT_KNOWN = "it is an error when the command starts"
 
 def check_file(path: Path) -> list[Finding]:
     """Look at every table of a file; what is wrong is a finding. Nothing is started or changed."""
-    checks = {"controller": (_controller_command, _controller), "agent": (_agent_command, _agent)}
+    checks = {"controller": _controller, "agent": _agent}
     try:
         tables = read_tables(path)
     except OptionsFileError as error:
@@ -44,27 +43,14 @@ def check_file(path: Path) -> list[Finding]:
         return [Finding(str(path), "", "everything", words)]
     findings: list[Finding] = []
     for table in tables:
-        command, check = checks[table]
         try:
-            options = read_options(path, table, command())
+            options = read_options(path, table, command_named(CONFIGURED[table]))
         except OptionsFileError as error:
             findings.append(Finding(f"[{table}]", "", table, str(error)))
             continue
         findings.append(Finding(f"[{table}]", f"{len(options)} keys", table, NOT_KNOWN))
-        findings += check(options)
+        findings += checks[table](options)
     return findings
-
-
-def _controller_command() -> Any:
-    from cli.cluster_commands import app
-
-    return typer.main.get_command(app).commands["serve"]  # type: ignore[attr-defined]
-
-
-def _agent_command() -> Any:
-    from host_agent.main import app
-
-    return typer.main.get_command(app).commands["serve"]  # type: ignore[attr-defined]
 
 
 def _found(

@@ -119,11 +119,26 @@ COMMANDS = {
         "cli.controller_commands:doctor",
         "Look at what this machine has, and say what works without the rest.",
     ),
+    "manual": Command(
+        "cli.manual_command:manual",
+        "Print the man page (`hopsum manual | man -l -`), or write those of both programs.",
+    ),
     "stop": Command(
         "cli.run_commands:stop",
         "Take down what a killed run left: processes, interfaces, namespaces (root).",
     ),
 }
+
+
+def load(target: str, name: str | None, passes_on: bool = False) -> typer.Typer:
+    """Import a subcommand, `module:function` or `module:app`, and return it as an app."""
+    module, _, attribute = target.partition(":")
+    found = getattr(import_module(module), attribute)
+    if isinstance(found, typer.Typer):
+        return found
+    app = typer.Typer(rich_markup_mode=None, add_completion=False, pretty_exceptions_enable=False)
+    app.command(name, context_settings={"allow_interspersed_args": not passes_on})(found)
+    return app
 
 
 class _Deferred(TyperCommand):
@@ -133,16 +148,7 @@ class _Deferred(TyperCommand):
     passes_on = False
 
     def make_context(self, info_name: str | None, args: list[str], *rest: Any, **extra: Any) -> Any:
-        module, _, name = self.target.partition(":")
-        found = getattr(import_module(module), name)
-        if not isinstance(found, typer.Typer):
-            app = typer.Typer(
-                rich_markup_mode=None, add_completion=False, pretty_exceptions_enable=False
-            )
-            settings = {"allow_interspersed_args": not self.passes_on}
-            app.command(self.name, context_settings=settings)(found)
-            found = app
-        command = typer.main.get_command(found)
+        command = typer.main.get_command(load(self.target, self.name, self.passes_on))
         return command.make_context(info_name, args, *rest, **extra)
 
 

@@ -21,10 +21,11 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
     def replace(link: re.Match[str]) -> str:
         target = (folder / link[2]).resolve()
+        if target.is_relative_to(ROOT / "docs"):
+            # mkdocs itself checks these, and knows the pages that a build makes.
+            return link[0]
         if not target.exists():
             raise PluginError(f"{page.file.src_uri}: {link[2]}: there is no such file")
-        if target.is_relative_to(ROOT / "docs"):
-            return link[0]
         name = target.relative_to(ROOT)
         return f"`{name}`" if link[1] in (name.name, f"`{name}`") else f"{link[1]} (`{name}`)"
 

@@ -61,6 +61,7 @@ BASES: dict[str, list[str]] = {
     "hopsum trace": ["folder", "3"],
     "hopsum shell": ["s1", *NOWHERE],
     "hopsum doctor": [],
+    "hopsum manual": [],
     "hopsum certificates": ["star:2", "--folder", "folder", "--controller", "192.0.2.1"],
     "hopsum torchrun": ["train.py"],
     "hopsum-agent serve": [
@@ -116,6 +117,7 @@ ALLOWED = {
     "hopsum demo --output": ["folder"],
     "hopsum certificates --folder": ["folder"],
     "hopsum soak --output": ["folder"],
+    "hopsum manual --folder": ["folder"],
     "p4switch run -D": [LONG],
     "p4switch compile -D": [LONG],
     "p4switch stf -D": [LONG],

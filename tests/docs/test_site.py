@@ -11,6 +11,7 @@ import pytest
 
 from benchmarks.figures import PAGE, figures_page
 from tests.support.paths import ROOT
+from tools.reference_pages import PAGES, error_classes
 
 
 @pytest.mark.slow
@@ -21,8 +22,22 @@ def test_it_builds_with_all_links(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     page = (tmp_path / "lessons" / "2-sum.html").read_text()
     assert "Sum on one switch" in page
+    for name, words in {
+        "commands": "hopsum controller serve",
+        "configuration": "tls-certificate",
+        "errors": "OptionsFileError",
+        "python": "load_network",
+    }.items():
+        assert words in (tmp_path / "reference" / f"{name}.html").read_text(), name
     # It is read without a network.
     assert not re.findall(r'<(?:script|link)[^>]+(?:src|href)="https?://[^"]+\.(?:js|css)"', page)
+
+
+def test_errors_are_those_of_the_code() -> None:
+    names = {each.name: each for each in error_classes()}
+    assert {"HopsumError", "InputError", "NetworkError", "VersionError"} <= set(names)
+    assert "Finding" not in names
+    assert all(each.text for each in names.values())
 
 
 def test_the_figures_page_is_that_of_the_results() -> None:
@@ -31,11 +46,15 @@ def test_the_figures_page_is_that_of_the_results() -> None:
 
 def test_links_of_the_documents_lead_to_files() -> None:
     """The files that are no pages of the site too: README, CONTRIBUTING and CHANGELOG."""
+    # Those that a build makes.
+    made = {ROOT / "docs" / name for name in PAGES}
     documents = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
     missing = [
         f"{document.name}: {target}"
         for document in documents
         for target in re.findall(r"\]\(([^)#\s]+)", document.read_text())
-        if "://" not in target and not (document.parent / target).exists()
+        if "://" not in target
+        and not (document.parent / target).exists()
+        and (document.parent / target).resolve() not in made
     ]
     assert not missing

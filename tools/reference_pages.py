@@ -1,0 +1,91 @@
+"""Hook of mkdocs: pages of the reference that are made of the code, for as long as a build takes.
+
+Commands and configuration files from the commands' declarations, errors from their classes.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File
+
+from cli.command_reference import commands_page, configuration_page
+
+ROOT = Path(__file__).resolve().parents[1]
+ROOMS = (
+    "cli", "collectives", "controller", "coordination", "files", "host_agent", "mininet_topos",
+    "network", "planning", "protocol", "simulation", "timing",
+)  # fmt: skip
+BASE = "HopsumError"
+ERRORS = """\
+# Errors
+
+A command that cannot do what it was asked to prints one line, `error: ` or `failed: `, and ends
+with 2 or 1. The line says what failed, the value that was wrong, what was expected, and what to do;
+a traceback is a defect. In Python each has a class of its own, all of them `HopsumError`:
+`InputError` (also a `ValueError`; 2) is for what somebody asked for and cannot be, `OperationError`
+(also a `RuntimeError`; 1) for what went wrong on the way.
+
+| error | in | what |
+| --- | --- | --- |"""
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorClass:
+    """A class of errors: where it is, what it says of itself, and the classes that it is one of."""
+
+    name: str
+    module: str
+    text: str
+    bases: tuple[str, ...]
+
+
+def error_classes() -> list[ErrorClass]:
+    """Return the classes of hopsum's errors, by name."""
+    found = {each.name: each for each in _classes()}
+
+    def is_error(name: str) -> bool:
+        return name == BASE or (name in found and any(map(is_error, found[name].bases)))
+
+    return sorted((each for each in found.values() if is_error(each.name)), key=lambda e: e.name)
+
+
+def _classes() -> Iterator[ErrorClass]:
+    for room in ROOMS:
+        for path in sorted((ROOT / room).rglob("*.py")):
+            if "_pb2" in path.name:
+                continue
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.ClassDef):
+                    bases = tuple(base.id for base in node.bases if isinstance(base, ast.Name))
+                    module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+                    text = " ".join((ast.get_docstring(node) or "").split())
+                    yield ErrorClass(node.name, module, text, bases)
+
+
+def errors_page() -> str:
+    """Return all errors as Markdown."""
+    lines = [ERRORS]
+    for each in error_classes():
+        bases = f" ({', '.join(each.bases)})" if each.bases else ""
+        text = each.text.replace("|", "\\|")
+        lines.append(f"| `{each.name}`{bases} | `{each.module}` | {text} |")
+    return "\n".join(lines) + "\n"
+
+
+PAGES = {
+    "reference/commands.md": commands_page,
+    "reference/configuration.md": configuration_page,
+    "reference/errors.md": errors_page,
+}
+
+
+def on_files(files: Any, config: Any, **_: Any) -> Any:
+    """Add the pages to those of the site."""
+    for name, page in PAGES.items():
+        files.append(File.generated(config, name, content=page()))
+    return files
