@@ -131,8 +131,8 @@ CONFIGURATION_HEAD = """\
 
 `hopsum controller serve --config FILE` reads the table `[controller]` of a TOML file,
 `hopsum-agent serve --config FILE` the table `[agent]`; both may be in one file. A key is an
-option's name without dashes; what is given on the command line goes before the file. Paths begin at the
-file's folder. `hopsum doctor --config FILE` checks it here and now, and
+option's name without dashes; what is given on the command line goes before the file. Paths begin
+at the file's folder. `hopsum doctor --config FILE` checks it here and now, and
 [several machines](../how-to/several-machines.md) uses two."""
 CONFIGURATION_LISTS = """
 What can be given several times, such as `switch`, is a list; NAME=VALUE also a table:
