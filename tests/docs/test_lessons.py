@@ -1,4 +1,4 @@
-"""Lessons: their commands are run, one after the other, and print what the page says."""
+"""Lessons, and other pages with commands: they are run, and print what the page says."""
 
 from __future__ import annotations
 
@@ -12,9 +12,13 @@ from tests.support.paths import ROOT
 
 pytestmark = pytest.mark.slow
 LESSONS = sorted((ROOT / "docs" / "lessons").glob("*.md"))
+OTHERS = [
+    ROOT / "docs" / name
+    for name in ("concepts/virtual-time.md", "how-to/add-a-planner.md", "how-to/own-topology.md")
+]
 
 
-@pytest.mark.parametrize("lesson", LESSONS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("lesson", [*LESSONS, *OTHERS], ids=lambda path: path.stem)
 def test_the_commands_print_what_the_page_says(lesson: Path, tmp_path: Path) -> None:
     check_commands(lesson, tmp_path)
 
