@@ -41,6 +41,8 @@ OPTIONS = CoordinationOptions(
 TCP tells at once when a process ends; silence is for hosts and links that die.
 """
 READ_BYTES = 1 << 16
+MOST_UNHEARD = 256
+"""Connections that have not said yet whose they are."""
 RETRY_SECONDS = 0.05
 FAREWELL_SECONDS = 2.0
 """So long may the last words of a process take: who is lost, say."""
@@ -51,12 +53,14 @@ class _Connection:
     """One end of a TCP connection.
 
     `peer`: the rank at the other end, -1 until it is heard. `incarnation`: of an incoming one.
+    `address`: where it comes from, an incoming one.
     """
 
     sock: socket.socket
     peer: int = -1
     incarnation: int = 0
     opening: bool = False
+    address: str = ""
     stream: Stream = field(default_factory=Stream)
     out: bytearray = field(default_factory=bytearray)
 
@@ -338,6 +342,8 @@ class Coordinator:
         sock = socket.socket()
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # From the address by which the peer knows this one.
+        sock.bind((self._addresses[self._rank][0], 0))
         connection = _Connection(sock, peer, opening=True)
         if sock.connect_ex(self._addresses[peer]) in (0, errno.EINPROGRESS):
             self._selector.register(sock, selectors.EVENT_WRITE, connection)
@@ -363,11 +369,20 @@ class Coordinator:
                 self._read(key.data)
 
     def _accept(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            sock, _ = self._server.accept()
+        # It may be gone again, or there may be no descriptor for it.
+        with contextlib.suppress(OSError):
+            sock, (address, _) = self._server.accept()
+            unheard = sum(
+                isinstance(key.data, _Connection) and key.data.peer < 0
+                for key in (self._selector.get_map() or {}).values()
+            )
+            if unheard >= MOST_UNHEARD or address not in {own for own, _ in self._addresses}:
+                sock.close()
+                return
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._selector.register(sock, selectors.EVENT_READ, _Connection(sock))
+            connection = _Connection(sock, address=address)
+            self._selector.register(sock, selectors.EVENT_READ, connection)
 
     def _opening(self, connection: _Connection) -> None:
         """Take in that a connection is there, or refused, as the peer has not come up yet."""
@@ -398,11 +413,18 @@ class Coordinator:
             self._lost(connection, "it closed its connection")
             return
         for frame in frames:
+            if connection.address and not self._is_at(frame.source, connection.address):
+                self._lost(connection, f"it speaks for process {frame.source}, which is elsewhere")
+                return
             if connection.incarnation == 0 and connection.peer < 0:
                 connection.peer, connection.incarnation = frame.source, frame.incarnation
                 self._incoming[frame.source, frame.incarnation] = connection
                 connection.out += preface()
             self._participant.receive(frame, time.monotonic())
+
+    def _is_at(self, rank: int, address: str) -> bool:
+        """Whether there is a process of this rank, and it is there."""
+        return 0 <= rank < len(self._addresses) and self._addresses[rank][0] == address
 
     def _differ(self, connection: _Connection, error: VersionError) -> None:
         """Tell the other end, which has another version, that it cannot take part."""

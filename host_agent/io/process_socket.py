@@ -11,7 +11,9 @@ import os
 import select
 import socket
 import stat
+import struct
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -32,6 +34,16 @@ FAULTS = ("nan", "inf", "-inf")
 """What can be wrong with an element."""
 MOST_MEMORIES = 4096
 """Of one process: each takes a descriptor and a mapping of the agent."""
+MOST_CONNECTIONS = 256
+MOST_OF_USER = 64
+"""Connections, and jobs attended before they are known here, so that others find room; root has no
+such limit."""
+MOST_REQUESTS = 4096
+"""Calls of one process that the agent has not taken yet."""
+MOST_WAITING = 4
+"""Jobs that one process is handing in at a time."""
+_CREDENTIALS = struct.Struct("3i")
+"""struct ucred (unix(7)): process, user, group."""
 
 FULL_SECONDS = 1.0
 """The agent waits for a process that does not read; hundreds of messages fit in between."""
@@ -74,6 +86,9 @@ class ProcessSocket:
 
     It never waits: `turn` is called when a descriptor that it had watched is readable. `wake`, from
     any thread, when there is something for `Attendance.take`. Raises SocketTaken.
+
+    A job that was handed in here is attended by its user alone, or root; of another, whose user the
+    host does not know, the first process that comes is taken.
     """
 
     def __init__(
@@ -92,7 +107,11 @@ class ProcessSocket:
         self._unwatch = unwatch
         self._wake = wake
         self._connections: dict[int, _Connection] = {}
+        self._full = False
+        """Whether there was no descriptor for the last that came."""
         self._attendances: dict[int, Attendance] = {}
+        self._users: dict[int, int] = {}
+        """Who has handed in a job here."""
         self._server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._server.setblocking(False)
         try:
@@ -115,12 +134,21 @@ class ProcessSocket:
     def _forget(self, attendance: Attendance) -> None:
         if self._attendances.get(attendance.job) is attendance:
             del self._attendances[attendance.job]
+            self._users.pop(attendance.job, None)
 
     def turn(self, ready: set[int]) -> None:
         """Take in what has come on descriptors that are readable."""
         if self._server.fileno() in ready:
-            with contextlib.suppress(BlockingIOError, ConnectionError):
+            try:
                 self._accept(self._server.accept()[0])
+                self._full = False
+            except (BlockingIOError, ConnectionError):
+                pass
+            except OSError as error:
+                # It waits at the door, and is tried again at every turn.
+                if not self._full:
+                    LOGGER.warning("a process could not be let in: %s", error.strerror)
+                self._full = True
         for descriptor in ready & self._connections.keys():
             connection = self._connections[descriptor]
             try:
@@ -136,6 +164,18 @@ class ProcessSocket:
     def _accept(self, accepted: socket.socket) -> None:
         accepted.setblocking(False)
         connection = _Connection(accepted)
+        users = Counter(known.user for known in self._connections.values())
+        if len(self._connections) >= MOST_CONNECTIONS or (
+            connection.user and users[connection.user] >= MOST_OF_USER
+        ):
+            why = (
+                f"{len(self._connections)} processes are connected, {users[connection.user]} of "
+                f"user {connection.user}; at most {MOST_CONNECTIONS} may be, {MOST_OF_USER} of one "
+                "user"
+            )
+            connection.say({"kind": "ended", "why": why})
+            connection.close()
+            return
         self._connections[accepted.fileno()] = connection
         self._watch(accepted.fileno())
         connection.say({"kind": "hello", "version": VERSION, "host": self._host})
@@ -150,19 +190,31 @@ class ProcessSocket:
         match message.get("kind"):
             case "submit":
                 name, workers = message.get("name"), message.get("workers")
-                if not isinstance(name, str) or not _names(workers):
+                if not _is_text(name) or not _names(workers):
                     raise _Refused(f"submit: {_short(message)}: expected name and workers, texts")
+                if connection.waiting >= MOST_WAITING:
+                    raise _Refused(
+                        f"submit: {connection.waiting} jobs are being handed in; expected at most "
+                        f"{MOST_WAITING} at a time"
+                    )
+                connection.waiting += 1
                 # It takes as long as the controller takes.
                 threading.Thread(
                     target=self._submit_for, args=(connection, name, workers), daemon=True
                 ).start()
             case "attend":
                 job = _whole(message, "job", 0xFFFF)
+                self._check_user(job, connection.user)
                 self.attendance(job).begin(connection)
                 self._wake()
             case "memory":
                 connection.map_memory(_whole(message, "memory", MOST_MEMORIES - 1))
             case "sum" | "barrier" | "leave":
+                if len(connection.requests) >= MOST_REQUESTS:
+                    raise _Refused(
+                        f"{MOST_REQUESTS} calls have not been taken; expected to hear of the first "
+                        "before so many more"
+                    )
                 connection.requests.append(connection.request(message))
                 self._wake()
             case kind:
@@ -170,11 +222,33 @@ class ProcessSocket:
                     f"kind {kind!r:.40}: expected submit, attend, memory, sum, barrier or leave"
                 )
 
+    def _check_user(self, job: int, user: int) -> None:
+        """Raise _Refused for a process of a user who may not attend a job."""
+        owner = self._users.get(job, user)
+        if user not in (0, owner):
+            raise _Refused(
+                f"job {job} was handed in by user {owner} of this host; expected a process of that "
+                f"user, not of user {user}"
+            )
+        early = sum(
+            attendance.unknown and attendance.user == user
+            for attendance in self._attendances.values()
+        )
+        if user and early >= MOST_OF_USER:
+            raise _Refused(
+                f"job {job}: user {user} attends {early} jobs that this host does not know; "
+                f"expected at most {MOST_OF_USER}"
+            )
+
     def _submit_for(self, connection: _Connection, name: str, workers: Sequence[str]) -> None:
         try:
-            connection.say({"kind": "submitted", "job": self._submit(name, workers)})
+            job = self._submit(name, workers)
+            self._users[job] = connection.user
+            connection.say({"kind": "submitted", "job": job})
         except HopsumError as error:
             connection.say({"kind": "refused", "why": str(error)})
+        finally:
+            connection.waiting -= 1
 
     def close(self) -> None:
         """Stop listening, and close every connection without a reply."""
@@ -197,6 +271,16 @@ class Attendance:
         self._forget = forget
         self._connection: _Connection | None = None
         self._workers: Sequence[str] | None = None
+
+    @property
+    def unknown(self) -> bool:
+        """Whether a process attends it, and the job has not begun here."""
+        return self._connection is not None and self._workers is None
+
+    @property
+    def user(self) -> int | None:
+        """Whose process attends it."""
+        return None if self._connection is None else self._connection.user
 
     def begin(self, connection: _Connection) -> None:
         """Let a process attend. Raises _Refused if another does."""
@@ -249,10 +333,14 @@ class Attendance:
 
 
 class _Connection:
-    """One process. `left`: it has said goodbye."""
+    """One process. `user`: its user id. `left`: it has said goodbye."""
 
     def __init__(self, connected: socket.socket) -> None:
+        credentials = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        self.user: int = _CREDENTIALS.unpack(credentials)[1]
         self.requests: list[Request] = []
+        self.waiting = 0
+        """Jobs that are being handed in for it."""
         self.gone = self.left = False
         self._socket = connected
         self._memories: dict[int, NDArray[np.uint8]] = {}
@@ -273,7 +361,7 @@ class _Connection:
             message = json.loads(data)
             if not isinstance(message, dict):
                 raise ValueError("no object")
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise _Refused(f"message {data[:40]!r}: {error}; expected a JSON object") from None
         return message
 
@@ -367,7 +455,12 @@ def _bind(server: socket.socket, name: str) -> None:
 
 
 def _names(value: object) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(x, str) for x in value)
+    return isinstance(value, list) and bool(value) and all(map(_is_text, value))
+
+
+def _is_text(value: object) -> bool:
+    """Whether it is a text that UTF-8 has: JSON has halves of surrogate pairs too."""
+    return isinstance(value, str) and value.isprintable()
 
 
 def _whole(message: Message, key: str, most: int = (1 << 31) - 1) -> int:

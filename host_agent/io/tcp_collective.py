@@ -9,7 +9,7 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from collectives.execution import Channel, Execution
@@ -18,6 +18,8 @@ BASE_PORT = 0x4854
 CHUNK_BYTES = 1 << 18
 _GREETING = struct.Struct(">QII")
 """Whose collective it is, rank and chain: the first bytes on a connection."""
+MOST_GREETING = 256
+"""Connections that have not said yet whose they are."""
 
 
 class PeerLost(ConnectionError):
@@ -38,7 +40,7 @@ class TcpCollective:
     `port`: where all of them listen, or each by node. `server`: a socket that listens there already
     for this node; it is closed when all are connected.
     `whose`: a number that those who are to meet have in common, and others at the same ports have
-    not: connections of these are closed.
+    not: connections of these are closed. So are those from another address than the peer's.
     `targets`: channels this one sends on; `sources`: those it receives from. Bytes that a schedule
     cannot take in yet stay in the kernel, which slows the sender down.
     Raises PeerLost when a peer is not there within `timeout` seconds, or leaves.
@@ -98,7 +100,9 @@ class TcpCollective:
         waiter = selectors.DefaultSelector()
         while True:
             try:
-                sock = socket.create_connection((address, port), self._timeout)
+                # From the address by which the peer knows this one.
+                own = (self._addresses[self.rank], 0)
+                sock = socket.create_connection((address, port), self._timeout, own)
             except OSError as error:
                 if error.errno not in (errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ETIMEDOUT):
                     raise
@@ -115,23 +119,48 @@ class TcpCollective:
             return sock
 
     def _accept(self, server: socket.socket, missing: set[Channel]) -> None:
-        server.settimeout(self._timeout)
-        while missing:
+        peers = {self._addresses[channel.peer] for channel in missing}
+        deadline = time.monotonic() + self._timeout
+        greeting: dict[socket.socket, tuple[str, bytearray]] = {}
+        server.setblocking(False)
+        with selectors.DefaultSelector() as selector:
+            selector.register(server, selectors.EVENT_READ)
             try:
-                sock, _ = server.accept()
-                sock.settimeout(self._timeout)
-                greeting = sock.recv(_GREETING.size, socket.MSG_WAITALL)
-            except TimeoutError as error:
-                ranks = sorted({channel.peer for channel in missing})
-                raise PeerLost(
-                    f"ranks {ranks} did not connect within {self._timeout:g} s"
-                ) from error
-            source = self._greeted(greeting)
-            if source is None or source not in missing:
-                sock.close()
-                continue
-            missing.discard(source)
-            self._inlets[source] = sock
+                while missing:
+                    ready = selector.select(deadline - time.monotonic())
+                    if not ready:
+                        ranks = sorted({channel.peer for channel in missing})
+                        raise PeerLost(f"ranks {ranks} did not connect within {self._timeout:g} s")
+                    for key, _ in ready:
+                        if key.fileobj is server:
+                            _welcome(server, peers, greeting, selector)
+                            continue
+                        sock = key.fileobj
+                        assert isinstance(sock, socket.socket)
+                        address, read = greeting[sock]
+                        if _greets(sock, read):
+                            selector.unregister(sock)
+                            del greeting[sock]
+                            if self._take_in(sock, address, bytes(read), missing):
+                                deadline = time.monotonic() + self._timeout
+            finally:
+                for sock in greeting:
+                    sock.close()
+
+    def _take_in(
+        self, sock: socket.socket, address: str, greeting: bytes, missing: set[Channel]
+    ) -> bool:
+        """Keep a connection on which one of those missing has greeted, and close any other.
+
+        Returns whether it is kept.
+        """
+        source = self._greeted(greeting)
+        if source not in missing or self._addresses[source.peer] != address:
+            sock.close()
+            return False
+        missing.discard(source)
+        self._inlets[source] = sock
+        return True
 
     def _greeted(self, greeting: bytes) -> Channel | None:
         """Who greets, None if it is nobody of this collective."""
@@ -265,3 +294,35 @@ class TcpCollective:
             outlet.sock.close()
         for sock in self._inlets.values():
             sock.close()
+
+
+def _welcome(
+    server: socket.socket,
+    peers: Collection[str],
+    greeting: dict[socket.socket, tuple[str, bytearray]],
+    selector: selectors.BaseSelector,
+) -> None:
+    """Let somebody in who connects from a peer's address, to hear who it is."""
+    try:
+        sock, (address, _) = server.accept()
+    except OSError:
+        # It is gone again, or there is no descriptor for it.
+        return
+    if address not in peers or len(greeting) >= MOST_GREETING:
+        sock.close()
+        return
+    sock.setblocking(False)
+    greeting[sock] = address, bytearray()
+    selector.register(sock, selectors.EVENT_READ)
+
+
+def _greets(sock: socket.socket, read: bytearray) -> bool:
+    """Read on in a greeting; whether it is whole, or there will be no more of it."""
+    try:
+        data = sock.recv(_GREETING.size - len(read))
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    read += data
+    return not data or len(read) == _GREETING.size

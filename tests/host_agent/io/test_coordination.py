@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -14,7 +15,7 @@ from random import Random
 
 import pytest
 
-from coordination.encoding import VERSION, preface
+from coordination.encoding import VERSION, framed, preface
 from coordination.events import Start
 from coordination.failure import (
     CoordinationError,
@@ -23,6 +24,7 @@ from coordination.failure import (
     ProcessLost,
     ProcessRefused,
 )
+from coordination.messages import Frame, Leave
 from coordination.operators import Operator
 from coordination.tree import CoordinationTree, balanced_tree
 from host_agent.io.coordination import OPTIONS, Address, Coordinator
@@ -141,9 +143,9 @@ def test_a_process_that_never_comes_is_named(late: int) -> None:
 def test_the_second_process_of_a_name_is_refused_and_the_first_goes_on() -> None:
     tree = balanced_tree(["a", "b"], fan_out=2)
     root, leaf = tree.root, 1 - tree.root
-    addresses = free_addresses(3)
+    addresses = free_addresses(2)
     elsewhere = list(addresses)
-    elsewhere[leaf] = addresses[2]
+    elsewhere[leaf] = (addresses[leaf][0], addresses[leaf][1] + 1)
     with (
         closing(Coordinator(tree, root, addresses, PATIENT)) as parent,
         closing(Coordinator(tree, leaf, addresses, PATIENT)) as first,
@@ -191,7 +193,8 @@ def test_processes_of_different_versions_say_so(
     else:
         with closing(Coordinator(tree, root, addresses, PATIENT)) as parent:
             parent.start()
-            with socket.create_connection(addresses[root]) as sock:
+            there = (addresses[leaf][0], 0)
+            with socket.create_connection(addresses[root], PATIENCE, there) as sock:
                 sock.sendall(other + b"whatever follows in that version")
                 assert sock.recv(100) == preface(VERSION)
                 assert sock.recv(100) == b""
@@ -263,9 +266,31 @@ def test_nothing_to_start_is_a_timeout_that_names_what_waits(group: Group) -> No
 def test_bytes_that_are_no_frame_end_their_connection_only(group: Group) -> None:
     for member in group:
         member.start()
-    with socket.create_connection(group[0]._addresses[0]) as stranger:
+    own, other = (group[0]._addresses[rank] for rank in (0, 1))
+    with socket.create_connection(own, PATIENCE, (other[0], 0)) as stranger:
         stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
         assert stranger.recv(100) == b""
+    for member in group:
+        member.begin_iteration(1)
+        member.ready(operator("first"))
+    assert {member.next_start(PATIENCE).name for member in group} == {"first"}
+
+
+def test_a_stranger_takes_nobodys_place(group: Group) -> None:
+    """Who comes from another address than a process's does not speak for it."""
+    group[0].start()
+    own = group[0]._addresses
+    [elsewhere] = loopback(1)
+    told = framed(Frame(1, 0, 77, 0, 1, 0, Leave()))
+    for source in (elsewhere, own[2][0]):
+        with socket.create_connection(own[0], PATIENCE, (source, 0)) as stranger:
+            stranger.sendall(preface() + told)
+            # It is closed, though it may have been greeted before.
+            with contextlib.suppress(ConnectionResetError):
+                while stranger.recv(100):
+                    pass
+    for member in group[1:]:
+        member.start()
     for member in group:
         member.begin_iteration(1)
         member.ready(operator("first"))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
 import re
 import socket
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,9 +16,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from host_agent.io import process_socket
 from host_agent.io.process_socket import ProcessGone, ProcessSocket, SocketTaken
 from protocol.errors import OperationError
-from tests.support.machine import unique
+from tests.support.machine import PATIENCE, unique
 from tests.support.paths import ROOT
 
 JOB = 7
@@ -232,3 +235,103 @@ def test_a_job_that_is_refused(host: Host) -> None:
     process = Process(host)
     process.say({"kind": "submit", "name": "x", "workers": ["h9"]})
     assert process.hear() == {"kind": "refused", "why": "job x: no host h9"}
+
+
+# -- Somebody else's processes
+
+
+def test_json_that_nests_deeply_ends_the_connection_only(host: Host) -> None:
+    process = Process(host)
+    process.say(b"[" * 100_000)
+    ended = process.hear()
+    assert ended["kind"] == "ended"
+    assert "expected a JSON object" in ended["why"]
+    assert Process(host)
+
+
+def test_a_name_that_is_no_text_is_refused(host: Host) -> None:
+    process = Process(host)
+    process.say(b'{"kind": "submit", "name": "\\ud800", "workers": ["h1"]}')
+    assert "expected name and workers, texts" in process.hear()["why"]
+    assert not host.submitted
+
+
+def test_connections_are_bounded(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process_socket, "MOST_CONNECTIONS", 2)
+    kept = [Process(host), Process(host)]
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as third:
+        third.connect(f"\0{host.socket.name[1:]}")
+        host.turn()
+        said = json.loads(third.recv(1 << 17))
+    assert said["kind"] == "ended"
+    assert said["why"].startswith("2 processes are connected, 2 of ")
+    kept.pop().socket.close()
+    host.turn()
+    assert Process(host)
+
+
+def test_an_agent_without_descriptors_goes_on(
+    host: Host, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever uses up the agent's descriptors keeps newcomers out, and ends no job."""
+    real = socket.socket.accept
+
+    def full(self: socket.socket) -> tuple[socket.socket, Any]:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    process = Process(host)
+    monkeypatch.setattr(socket.socket, "accept", full)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as late:
+        late.connect(f"\0{host.socket.name[1:]}")
+        host.turn()
+        assert "could not be let in: Too many open files" in caplog.text
+        monkeypatch.setattr(socket.socket, "accept", real)
+        host.turn()
+        assert json.loads(late.recv(1 << 17))["kind"] == "hello"
+    process.say({"kind": "attend", "job": JOB})
+
+
+def test_calls_that_nobody_takes_are_bounded(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process_socket, "MOST_REQUESTS", 3)
+    process = Process(host)
+    for call in range(4):
+        process.say({"kind": "barrier", "call": call})
+    assert "3 calls have not been taken" in process.hear()["why"]
+
+
+def test_jobs_are_handed_in_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = Host(f"@{unique('agent')}")
+    go_on = threading.Event()
+    monkeypatch.setattr(host.socket, "_submit", lambda *_: go_on.wait(PATIENCE) and JOB)
+    process = Process(host)
+    try:
+        for number in range(process_socket.MOST_WAITING + 1):
+            process.say({"kind": "submit", "name": f"job{number}", "workers": ["h1"]})
+        assert "4 jobs are being handed in; expected at most 4" in process.hear()["why"]
+    finally:
+        go_on.set()
+        host.socket.close()
+
+
+def test_a_job_is_attended_by_the_user_who_handed_it_in(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner, other = Process(host), Process(host)
+    [first, second] = host.socket._connections.values()
+    first.user, second.user = 1001, 1002
+    owner.say({"kind": "submit", "name": "training", "workers": ["h1"]})
+    assert owner.hear() == {"kind": "submitted", "job": JOB}
+    other.say({"kind": "attend", "job": JOB})
+    words = f"job {JOB} was handed in by user 1001 of this host; expected a process of that user"
+    assert words in other.hear()["why"]
+    owner.say({"kind": "attend", "job": JOB})
+    host.socket.attendance(JOB).start(["h1"])
+    assert owner.hear()["kind"] == "started"
+    # Numbers of jobs that nobody knows yet are not to be had in bulk.
+    monkeypatch.setattr(process_socket, "MOST_OF_USER", 2)
+    third = Process(host)
+    [*_, last] = host.socket._connections.values()
+    last.user = 1003
+    for job in (100, 101, 102):
+        third.say({"kind": "attend", "job": job})
+    assert "job 102: user 1003 attends 2 jobs that this host does not know" in third.hear()["why"]

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import contextlib
 import re
+import socket
+import struct
 import threading
 from collections.abc import Callable
 
@@ -15,7 +18,7 @@ from collectives.algorithms.rooted import RootedTree
 from collectives.algorithms.trees import double_tree_all_reduce, server_all_reduce
 from collectives.execution import Channel, Execution, channels
 from collectives.schedule import Collective, Ranges, Schedule, make_step
-from host_agent.io.tcp_collective import PeerLost, TcpCollective
+from host_agent.io.tcp_collective import _GREETING, PeerLost, TcpCollective
 from tests.support.machine import PATIENCE, loopback
 
 RANKS = 3
@@ -219,6 +222,48 @@ def test_those_of_another_collective_at_the_same_port_are_turned_away() -> None:
     total = np.ones(100, np.int32)
     met[0].run(Execution(schedule, 0, total))
     assert (total == 2).all()
+    for collective in met.values():
+        collective.close()
+
+
+def test_strangers_neither_take_a_place_nor_hold_up_the_others() -> None:
+    """Who comes from another address than the peer's is no peer, whatever it says.
+
+    Nor does one hurt that says nothing, half a greeting, or goes at once.
+    """
+    here, peer, elsewhere = loopback(3)
+    addresses = [here, peer]
+    met: dict[int, TcpCollective] = {}
+    server = socket.create_server((here, 0))
+    port = server.getsockname()[1]
+
+    def receiver() -> None:
+        met[0] = TcpCollective(
+            0, addresses, targets=[], sources=[Channel(1, 0)], server=server, whose=7
+        )
+
+    def stranger(source: str) -> socket.socket:
+        return socket.create_connection((here, port), PATIENCE, (source, 0))
+
+    listening = threading.Thread(target=receiver)
+    with contextlib.ExitStack() as stack:
+        forger = stack.enter_context(stranger(elsewhere))
+        silent = [stack.enter_context(stranger(source)) for source in (elsewhere, peer)]
+        half = stack.enter_context(stranger(peer))
+        half.sendall(_GREETING.pack(7, 1, 0)[:5])
+        reset = stranger(peer)
+        reset.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        reset.close()
+        listening.start()
+        forger.sendall(_GREETING.pack(7, 1, 0))
+        for turned_away in (forger, silent[0]):
+            with contextlib.suppress(ConnectionResetError):
+                assert turned_away.recv(1) == b""
+        met[1] = TcpCollective(
+            1, addresses, targets=[Channel(0, 0)], sources=[], port=[port, 0], whose=7
+        )
+        listening.join(PATIENCE)
+    assert met[0]._inlets[Channel(1, 0)].getpeername()[0] == peer
     for collective in met.values():
         collective.close()
 
