@@ -42,11 +42,18 @@ from controller.telemetry.state import StateError
 from protocol import hopsum_pb2 as pb
 from protocol import hopsum_pb2_grpc as pb_grpc
 from protocol.errors import InputError
+from protocol.roles import Role
 
 LOGGER = logging.getLogger("hopsum.service")
 
 CHECK_SECONDS = 1.0
 """Between looks for agents that have been silent too long."""
+MOST_OWNED = 200
+"""Jobs that are not over, of one who is no operator, so that others find room."""
+MOST_SLOTS = 1 << 16
+"""Read in one call."""
+MOST_COMMANDS = 10_000
+"""That an agent has not read: then its stream ends, and it begins anew."""
 NO_SWITCHES = "this controller drives no switches"
 
 Context = grpc.aio.ServicerContext[pb.AgentMessage, pb.ControllerMessage]
@@ -97,8 +104,14 @@ class ControllerService(pb_grpc.ControllerServicer):
                 self._queues[host].put_nowait(None)
 
     def _send(self, host: str, command: pb.NodeCommand) -> None:
-        if host in self._queues:
-            self._queues[host].put_nowait(command)
+        queue = self._queues.get(host)
+        if queue is None:
+            return
+        if queue.qsize() < MOST_COMMANDS:
+            queue.put_nowait(command)
+        elif queue.qsize() == MOST_COMMANDS:
+            LOGGER.warning("[%s] does not read what it is sent", host)
+            queue.put_nowait(None)
 
     # -- agents in jobs
 
@@ -260,6 +273,11 @@ class ControllerService(pb_grpc.ControllerServicer):
         """Read slots of a switch."""
         if self._switches is None:
             await context.abort(grpc.StatusCode.UNIMPLEMENTED, NO_SWITCHES)
+        if request.count > MOST_SLOTS:
+            await context.abort(
+                grpc.StatusCode.INVALID_ARGUMENT,
+                f"{request.count} slots: expected at most {MOST_SLOTS} in one call",
+            )
         reply = pb.InspectReply()
         try:
             for slot in range(request.first, request.first + request.count):
@@ -290,8 +308,15 @@ class ControllerService(pb_grpc.ControllerServicer):
     ) -> pb.JobInfo:
         """Take a job in."""
         try:
-            spec = replace(spec_from(request), owner=CALLER.get().name)
+            caller = CALLER.get()
+            spec = replace(spec_from(request), owner=caller.name)
             check_task(spec)
+            owned = self._cluster.jobs.owned(caller.name)
+            if caller.role is not Role.OPERATOR and owned >= MOST_OWNED:
+                raise JobError(
+                    f"job {spec.name}: {caller.name} has {owned} jobs queued or running; expected "
+                    f"fewer than {MOST_OWNED}: cancel some, or wait for their end"
+                )
             job = await self._cluster.submit(spec)
         except InputError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))

@@ -16,6 +16,10 @@ MessageQueue = asyncio.Queue[pb.ControllerMessage | None]
 """Messages to one agent; None ends its stream."""
 
 
+MOST_MESSAGES = 10_000
+"""That an agent has not read: then its stream ends, and it begins anew."""
+
+
 class UnknownJobError(OperationError):
     """There is no such job, or there is one already; the message says which and what there is."""
 
@@ -31,8 +35,10 @@ class _Attendance:
     def send(self, messages: Outgoing) -> None:
         self.heard()
         for host, message in messages:
-            if host in self.queues:
-                self.queues[host].put_nowait(message)
+            queue = self.queues.get(host)
+            if queue is None or queue.qsize() > MOST_MESSAGES:
+                continue
+            queue.put_nowait(message if queue.qsize() < MOST_MESSAGES else None)
 
     def end_streams(self) -> None:
         for queue in self.queues.values():

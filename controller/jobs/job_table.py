@@ -36,6 +36,8 @@ LOGGER = logging.getLogger("hopsum.jobs")
 
 KEPT = 1000
 """Jobs that are over and still known."""
+MOST_ACTIVE = 1000
+"""Jobs that are not over, queued ones too."""
 NEAR_NAMES = 3
 """Of jobs that may have been meant, in an error."""
 MANY_LINES = 10 * KEPT
@@ -101,8 +103,21 @@ class JobTable:
     def __iter__(self) -> Iterator[Job]:
         return iter(self._jobs.values())
 
+    def _check_room(self, spec: JobSpec) -> None:
+        active = sum(not job.state.over for job in self._jobs.values())
+        if active >= MOST_ACTIVE:
+            raise JobError(
+                f"job {spec.name}: {active} jobs are queued or running; expected fewer than "
+                f"{MOST_ACTIVE}: cancel some, or wait for their end"
+            )
+
+    def owned(self, owner: str) -> int:
+        """Return how many jobs that are not over an owner has."""
+        return sum(job.spec.owner == owner and not job.state.over for job in self._jobs.values())
+
     def check(self, spec: JobSpec) -> None:
-        """Raise JobError for a name or an algorithm that cannot be."""
+        """Raise JobError for a name or an algorithm that cannot be, and for one job too many."""
+        self._check_room(spec)
         if len(spec.name) > MOST_NAME or not _NAME.fullmatch(spec.name):
             raise JobError(
                 f"job name {spec.name!r}: expected 1 to {MOST_NAME} letters, digits, '.', '_' or "

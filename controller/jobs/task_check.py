@@ -30,8 +30,16 @@ def workload_of(spec: JobSpec) -> WorkloadSpec | None:
         raise JobError(f"job {spec.name}: {error}") from None
 
 
+MOST_TASK_BYTES = 1 << 20
+"""Of a task: the controller keeps it, journals it, and sends it to every agent of the job."""
+
+
 def check_task(spec: JobSpec) -> None:
     """Raise JobError for a task by which agents would not know what to sum, or how."""
+    if (size := spec.task.ByteSize()) > MOST_TASK_BYTES:
+        raise JobError(
+            f"job {spec.name}: its task has {size} bytes; expected at most {MOST_TASK_BYTES}"
+        )
     if not spec.task.HasField("workload"):
         raise JobError(
             f"job {spec.name}: its task has no workload; expected one with kind, workers, "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -20,6 +21,7 @@ from cli.experiment.result import Measured, Report
 from cli.experiment.runner import run_experiment
 from collectives.choices import Algorithm
 from collectives.plan import DataType
+from mininet_topos.addresses import SOCKETS
 from mininet_topos.emulation import Emulation
 from mininet_topos.failures import EmulationError
 from mininet_topos.record import STATE, RunRecord, state_folder
@@ -53,6 +55,25 @@ def test_a_second_emulation_is_refused() -> None:
     with Emulation(network), pytest.raises(EmulationError, match="another emulation is up"):
         Emulation(network).__enter__()
     assert left_over() == []
+
+
+def test_switches_speak_to_root_alone() -> None:
+    """Of every switch there is a socket in a folder that only root enters, and no TCP port."""
+    with Emulation(prepare(SMALL).network) as emulation:
+        for name, address in emulation.grpc_addresses.items():
+            path = Path(address.removeprefix("unix:"))
+            assert path.is_socket(), name
+            assert (path.parent, path.stat().st_mode & 0o777) == (SOCKETS, 0o600)
+        assert (SOCKETS.stat().st_uid, SOCKETS.stat().st_mode & 0o777) == (0, 0o700)
+        own = set(map(str, processes("--grpc-server-addr")))
+        assert own
+        listening = subprocess.run(["ss", "-Hltnp"], capture_output=True, text=True, check=True)
+        assert not [line for line in listening.stdout.splitlines() if pids_of(line) & own]
+
+
+def pids_of(line: str) -> set[str]:
+    """The processes that a line of `ss -p` names."""
+    return set(re.findall(r"pid=(\d+)", line))
 
 
 def left_over() -> list[str]:

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from controller.api.callers import MAY_CALL, user
+from controller.api import service
+from controller.api.callers import MAY_CALL, Caller, user
 from controller.api.client import ControllerClient
 from host_agent.io.controller_client import AgentStream
 from host_agent.node.client import NodeClient
@@ -190,3 +191,18 @@ def test_owners_outlive_the_controller(world: World) -> None:
     world.stop()
     world.start()
     assert world.queries.job("mine").owner == owner
+
+
+def test_jobs_of_one_who_is_no_operator_are_bounded(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "MOST_OWNED", 1)
+    world.queries.submit(ring("first", "h1,h2"))
+    world.queries.submit(ring("second", "h1,h2"))
+    somebody = Caller("somebody", Role.USER)
+    monkeypatch.setattr("controller.api.listening.user", lambda uid: somebody)
+    world.stop()
+    world.start()
+    world.queries.submit(ring("third", "h1,h2"))
+    words = "job fourth: somebody has 1 jobs queued or running; expected fewer than 1: cancel"
+    assert words in refusal(lambda: world.queries.submit(ring("fourth", "h1,h2")))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from controller.jobs import job_table
 from controller.jobs.job import Job
 from controller.jobs.job_placement import place_helpers, place_job
 from controller.jobs.job_request import coordinated
@@ -176,6 +177,17 @@ def test_old_jobs_are_forgotten_but_none_that_goes_on() -> None:
     assert len(list(table)) == KEPT + 2
     with pytest.raises(JobError, match="no job old0"):
         table.find(name="old0")
+
+
+def test_jobs_that_go_on_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_table, "MOST_ACTIVE", 2)
+    table = JobTable()
+    first = job(table, "a", "h1")
+    job(table, "b", "h1")
+    with pytest.raises(JobError, match="job c: 2 jobs are queued or running; expected fewer than"):
+        table.check(JobSpec("c", ("h1",)))
+    end(table, first, JobState.CANCELLED)
+    table.check(JobSpec("c", ("h1",)))
 
 
 def test_loads_count_jobs_that_go_on() -> None:

@@ -26,6 +26,7 @@ from collectives.messages import workload_from
 from collectives.plan import DataType, JobPlan
 from collectives.workload import MOST_TENSORS, WorkloadError, WorkloadSpec
 from controller.dataplane.rules import SwitchRules
+from controller.jobs import task_check
 from controller.jobs.cluster import Cluster
 from controller.jobs.job_spec import spec_from
 from controller.jobs.job_state import JobError, JobState
@@ -367,6 +368,13 @@ def submitted(submission: Any, memory: int = 8 << 30, machines: str = "one") -> 
             await cluster.close()
 
     return asyncio.run(main())
+
+
+def test_a_task_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task_check, "MOST_TASK_BYTES", 10)
+    answer = submitted(make_submission("a", "2"))
+    assert isinstance(answer, str)
+    assert re.search(r"job a: its task has \d+ bytes; expected at most 10", answer)
 
 
 def test_a_job_needs_the_memory_of_its_hosts() -> None:

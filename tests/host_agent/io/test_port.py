@@ -118,6 +118,39 @@ def test_what_no_switch_would_have_admitted_is_filtered(veth: tuple[str, str]) -
         receiver.close()
 
 
+def inside(outer: bytes, ether_type: int) -> Frames:
+    """A hopsum frame's IPv4 packet, or UDP datagram, behind another header."""
+    frame = hopsum_frames(1)[0].tobytes()
+    packet = frame[14:] if outer[:1] in (b"\x45", b"") else frame[34:]
+    made = frame[:12] + ether_type.to_bytes(2, "big") + outer + packet
+    return np.frombuffer(made, np.uint8)[None, :]
+
+
+ADDRESSES = bytes([10, 0, 0, 1, 10, 0, 0, 2])
+WRAPPED = {
+    "IP in IP": inside(bytes.fromhex("450000cc00004000400400000000")[:12] + ADDRESSES, 0x0800),
+    "IPv6": inside(bytes.fromhex("600000000094") + b"\x11\x40" + bytes(32), 0x86DD),
+    "QinQ of old": inside(bytes.fromhex("00050800"), 0x9100),
+    "MPLS": inside(bytes.fromhex("00001140"), 0x8847),
+    "a length in place of a type": inside(bytes.fromhex("aaaa030000000800"), 0x00D0),
+}
+"""What switches take for plain traffic, and forward."""
+
+
+def test_wrapped_packets_are_filtered(veth: tuple[str, str]) -> None:
+    sender, receiver = PacketPort(veth[0]), PacketPort(veth[1], udp_port=UDP_PORT)
+    try:
+        for frames in WRAPPED.values():
+            assert sender.send(frames) == 1
+        good = hopsum_frames(1)
+        sender.send(good)
+        received = receive_all(receiver, 1)
+        assert [row.tobytes() for group in received for row in group] == [good[0].tobytes()]
+    finally:
+        sender.close()
+        receiver.close()
+
+
 def test_the_filter_is_there_before_frames_are(
     veth: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
