@@ -25,7 +25,7 @@ from mininet_topos.addresses import (
     ready_file,
 )
 from mininet_topos.failures import SwitchFailed
-from mininet_topos.lifetime import END_WITH_STARTER
+from mininet_topos.lifetime import END_WITH_STARTER, less_of_root
 
 READY_SECONDS = 60.0
 PRIORITY_QUEUES = 8
@@ -81,10 +81,12 @@ class P4Switch(Switch):
                 "stop` takes down what a killed run left"
             )
         self.log_path.parent.mkdir(parents=True, exist_ok=True)
+        # The folder of capture files may be that of who called sudo.
+        more = [] if self.pcap is None else ["+dac_override"]
         # After what a process before it has printed, if that ended by itself.
         with self.log_path.open("w" if self.process is None else "a") as log:
             self.process = subprocess.Popen(
-                [*END_WITH_STARTER, *self.switch_command()],
+                [*END_WITH_STARTER, *less_of_root(*more), *self.switch_command()],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

@@ -49,14 +49,16 @@ class Faults:
 
     `loss`: it vanishes, in runs of `burst` frames on average where that is above 1 (Gilbert's
     model: a link is good or bad, and loses every frame while it is bad). `corrupt`: a bit flips,
-    the FCS is wrong, it is dropped at the far end (so it takes its time on the wire). `duplicate`:
-    it arrives twice. `reorder`: it is held back by up to `hold` seconds, so that later ones
-    overtake it.
+    the FCS is wrong, it is dropped at the far end (so it takes its time on the wire). `flip`: a bit
+    of a hopsum frame's lanes flips where no FCS sees it, as in a card's memory, and it arrives.
+    `duplicate`: it arrives twice. `reorder`: it is held back by up to `hold` seconds, so that later
+    ones overtake it.
     """
 
     loss: float = 0.0
     burst: float = 1.0
     corrupt: float = 0.0
+    flip: float = 0.0
     duplicate: float = 0.0
     reorder: float = 0.0
     hold: float = 0.005
@@ -65,7 +67,7 @@ class Faults:
     lost: tuple[Lost, ...] = ()
 
     def __post_init__(self) -> None:
-        for name in ("loss", "corrupt", "duplicate", "reorder"):
+        for name in ("loss", "corrupt", "flip", "duplicate", "reorder"):
             value = getattr(self, name)
             if not 0 <= value <= 1:
                 raise FaultError(f"fault {name} {value}: expected a probability from 0 to 1")
@@ -77,7 +79,7 @@ class Faults:
     @property
     def random(self) -> bool:
         """Whether any fault is drawn by chance."""
-        return bool(self.loss or self.corrupt or self.duplicate or self.reorder)
+        return bool(self.loss or self.corrupt or self.flip or self.duplicate or self.reorder)
 
 
 class Trouble(StrEnum):

@@ -20,9 +20,21 @@ from network.model import Network
 from network.paths import PlainRoutes, forwards
 from p4switch.targets.v1model.engine import Engine, Packet
 from protocol.tos import LEVELS, UDP_PORT, URGENT, queue_of_tos
-from protocol.wire import ETHERNET_BYTES, ETHERTYPE_IPV4, is_hopsum
+from protocol.wire import (
+    ETHERNET_BYTES,
+    ETHERTYPE_IPV4,
+    HEADER_BYTES,
+    HOP_BYTES,
+    IPV4_BYTES,
+    UDP_BYTES,
+    is_hopsum,
+)
 from simulation.events import EventQueue, SimulationError
 from simulation.faults import Faults
+
+_STACK_START = ETHERNET_BYTES + IPV4_BYTES + UDP_BYTES + HEADER_BYTES
+_HOPS_AT = 49
+"""See docs/protocol.md."""
 
 Frames = NDArray[np.uint8]
 QUEUE_FRAMES = 1000
@@ -175,6 +187,7 @@ class Channel:
         self.frames = 0
         self.lost = 0
         self.delayed = 0
+        self.flipped = 0
         self.duplicated = 0
         self.queue_drops = 0
         self.cut = False
@@ -271,6 +284,9 @@ class Channel:
         if lost:
             self.lost += 1
             return
+        if faults.flip and draw() < faults.flip and _has_lanes(frame):
+            self.flipped += 1
+            frame = _with_a_bit_flipped(frame, self._rng)
         if faults.random:
             if draw() < faults.reorder:
                 self.delayed += 1
@@ -279,6 +295,18 @@ class Channel:
                 self.duplicated += 1
                 self._world.deliver(arrival, self._ends[1], self._target_port, frame)
         self._world.deliver(arrival, self._ends[1], self._target_port, frame)
+
+
+def _has_lanes(frame: bytes) -> bool:
+    return bool(is_hopsum(np.frombuffer(frame, np.uint8)[None, :])[0])
+
+
+def _with_a_bit_flipped(frame: bytes, rng: random.Random) -> bytes:
+    """Return a hopsum frame with another value in one of its lanes."""
+    lanes = _STACK_START + HOP_BYTES * frame[_HOPS_AT]
+    changed = bytearray(frame)
+    changed[rng.randrange(lanes, len(frame))] ^= 1 << rng.randrange(8)
+    return bytes(changed)
 
 
 @dataclass

@@ -26,6 +26,7 @@ from controller.jobs.cluster import Cluster
 from controller.jobs.settings import ClusterSettings
 from mininet_topos.addresses import grpc_address
 from mininet_topos.emulation import Emulation
+from mininet_topos.lifetime import less_of_root
 from network.model import Network
 from protocol.channel import Tls
 from protocol.web_address import WebAddress
@@ -176,8 +177,9 @@ async def with_running_cluster(
 def _agent_command(emulation: Emulation, address: str, packet_io: str, host: str) -> list[str]:
     interface = emulation.interface(host, emulation.network.access_switch(host))
     return [
-        str(AGENT), "serve", "--controller", address, "--host", host, "--interface", interface,
-        "--packet-io", packet_io,
+        *less_of_root(),
+        *(str(AGENT), "serve", "--controller", address, "--host", host),
+        *("--interface", interface, "--packet-io", packet_io),
     ]  # fmt: skip
 
 

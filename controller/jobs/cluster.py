@@ -294,6 +294,9 @@ class Cluster:
             if features.job not in levels:
                 continue
             job = self.jobs.find(features.job)
+            if host not in job.hosts:
+                # It has no part in the job, or no longer, and no say in its priority.
+                continue
             if host in job.request.workers:
                 self.priorities.report(features.job, host, features.round, features.sent_bytes, now)
             else:

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from cli.experiment.cluster import _agent_command
 from cli.experiment.description import Engine, Experiment, PacketIo, WorldKind
 from cli.experiment.prepare import prepare
 from cli.experiment.result import Measured, Report
@@ -31,6 +32,8 @@ from tests.support.processes import process, processes
 
 pytestmark = pytest.mark.network
 
+CAP_DAC_READ_SEARCH, CAP_NET_ADMIN, CAP_NET_RAW = 2, 12, 13
+"""Bits of capabilities(7)."""
 HOPSUM = Path(sys.executable).with_name("hopsum")
 SMALL = Experiment(
     topology="star:3",
@@ -69,6 +72,29 @@ def test_switches_speak_to_root_alone() -> None:
         assert own
         listening = subprocess.run(["ss", "-Hltnp"], capture_output=True, text=True, check=True)
         assert not [line for line in listening.stdout.splitlines() if pids_of(line) & own]
+
+
+def test_switches_and_agents_keep_little_of_root() -> None:
+    network = prepare(SMALL).network
+    kept = sum(1 << capability for capability in (CAP_DAC_READ_SEARCH, CAP_NET_ADMIN, CAP_NET_RAW))
+    with Emulation(network) as emulation:
+        running = processes("--grpc-server-addr")
+        assert len(running) == len(network.switches)
+        for pid in running:
+            assert rights(Path(f"/proc/{pid}/status").read_text()) == kept
+        command = _agent_command(emulation, "unix:/nowhere", "fast", "h1")
+        ahead = command[: command.index("--") + 1]
+        assert rights(emulation.run("h1", [*ahead, "cat", "/proc/self/status"])) == kept
+
+
+def rights(status: str) -> int:
+    """The capabilities that a process has; what it may ever have must be the same."""
+    effective, bounding = (
+        int(re.search(rf"^{name}:\s+(\w+)", status, re.MULTILINE)[1], 16)  # type: ignore[index]
+        for name in ("CapEff", "CapBnd")
+    )
+    assert effective == bounding
+    return effective
 
 
 def pids_of(line: str) -> set[str]:

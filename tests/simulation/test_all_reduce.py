@@ -109,6 +109,14 @@ def test_every_mode_is_exact_under_every_fault(
     check(run(network, plan, dtype=dtype, faults=faults))
 
 
+def test_a_bit_that_flips_unseen_is_a_wrong_sum_that_agents_find() -> None:
+    """Nothing on the way checks lanes (docs/security.md); of random tensors agents know the sum."""
+    network, plan = job("star:3", 3)
+    done = run(network, plan, faults=Faults(flip=0.05))
+    assert sum(workload.verdict().wrong for workload in done.workloads) > 0
+    assert all(workload.verdict().checked == 6000 for workload in done.workloads)
+
+
 @pytest.mark.parametrize("elements", [0, 1, LANES - 1, LANES, LANES + 1, 16 * LANES + 5])
 @pytest.mark.parametrize("dtype", list(DataType))
 def test_any_tensor_length(elements: int, dtype: DataType) -> None:

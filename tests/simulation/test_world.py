@@ -73,7 +73,7 @@ def test_a_cut_link_loses_frames_for_its_time() -> None:
 
 @pytest.mark.parametrize(
     ("faults", "expected"),
-    [(Faults(loss=1), 0), (Faults(corrupt=1), 0), (Faults(duplicate=1), 40)],
+    [(Faults(loss=1), 0), (Faults(corrupt=1), 0), (Faults(duplicate=1), 40), (Faults(flip=1), 20)],
 )
 def test_faults_of_probability_one(faults: Faults, expected: int) -> None:
     _, receiver = run_pair([float(i) for i in range(20)], faults)

@@ -154,6 +154,31 @@ def test_levels_follow_progress_and_reach_the_hosts(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+def test_an_agent_has_no_say_in_jobs_of_others() -> None:
+    """Else it could push a job to the last priority by what it claims to have sent for it."""
+    told: list[int] = []
+
+    async def install(rules: Mapping[str, SwitchRules]) -> None:
+        pass
+
+    async def main() -> None:
+        cluster = Cluster(Manager(local("star:4"), install))
+        cluster.send = lambda host, command: told.append(command.priority.level)
+        job = await cluster.submit(JobSpec("a", ("h1", "h2"), ("h3",)))
+        told.clear()
+        for now in range(1, 20):
+            features = pb.JobFeatures(job=1, round=1000, sent_bytes=now * 10**12)
+            cluster.take_report("h4", pb.NodeReport(jobs=[features]), float(now))
+            for host in ("h1", "h2"):
+                features = pb.JobFeatures(job=1, round=now, sent_bytes=1000 * now)
+                cluster.take_report(host, pb.NodeReport(jobs=[features]), float(now))
+        assert set(told) <= {1}
+        assert job.sent_bytes == 2 * 19_000
+        await cluster.close()
+
+    asyncio.run(main())
+
+
 def test_counters_of_a_job_do_not_fall_when_an_agent_restarts() -> None:
     async def install(rules: Mapping[str, SwitchRules]) -> None:
         pass

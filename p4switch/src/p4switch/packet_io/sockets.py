@@ -22,6 +22,18 @@ class InterfaceError(OSError):
     """An interface cannot be opened; the message says which and why."""
 
 
+def set_buffer(sock: socket.socket, option: int, size: int) -> None:
+    """Set SO_SNDBUF or SO_RCVBUF to a size in bytes, of which the kernel takes the double.
+
+    Beyond net.core.wmem_max and rmem_max with CAP_NET_ADMIN only; else up to these.
+    """
+    force = {socket.SO_SNDBUF: SO_SNDBUFFORCE, socket.SO_RCVBUF: SO_RCVBUFFORCE}[option]
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, force, size)
+    except PermissionError:
+        sock.setsockopt(socket.SOL_SOCKET, option, size)
+
+
 def attach_filter(sock: socket.socket, program: bytes) -> None:
     """Attach a classic BPF program to a socket."""
     holder = ctypes.create_string_buffer(program)
@@ -46,8 +58,8 @@ def open_packet_socket(interface: str, program: bytes | None = None) -> socket.s
     try:
         sock.setblocking(False)
         sock.setsockopt(SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)
-        for option in (SO_RCVBUFFORCE, SO_SNDBUFFORCE):
-            sock.setsockopt(socket.SOL_SOCKET, option, BUFFER_BYTES)
+        for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
+            set_buffer(sock, option, BUFFER_BYTES)
         if program is not None:
             attach_filter(sock, program)
         sock.bind((interface, ETH_P_ALL))

@@ -12,14 +12,12 @@ from dataclasses import dataclass
 
 from p4switch.backends.native.engine import NativeEngine, log, packets_of
 from p4switch.backends.native.library import BatchResult
+from p4switch.packet_io.sockets import set_buffer
 from p4switch.targets.v1model.engine import ControlError
 
 SOL_PACKET = 263
 PACKET_AUXDATA = 8
 NO_CPU_PORT = 0xFFFFFFFF
-
-SO_SNDBUFFORCE = 32
-"""Sets twice its value, without a limit (socket(7))."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +75,7 @@ class PacketLoop:
             raise ControlError("ALREADY_EXISTS", f"port {port} has a socket already")
         packet_socket.setsockopt(SOL_PACKET, PACKET_AUXDATA, 1)
         half = self.engine.options.send_buffer // 2
-        packet_socket.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, half)
+        set_buffer(packet_socket, socket.SO_SNDBUF, half)
         failed = self._library.loop_add_port(self._loop, port, packet_socket.fileno())
         if failed:
             raise OSError(failed, f"port {port}: {os.strerror(failed)}")
