@@ -1,0 +1,220 @@
+"""The product's own workers and servers, and the reference switch, as automata of a finite model.
+
+A state is a number. What a component does in a state on an event is worked out once: on a copy,
+with its clock standing still, so that only the model decides what is late.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any
+
+import numpy as np
+
+from collectives.plan import JobPlan
+from host_agent import sequencing
+from host_agent.codec import Frames
+from host_agent.options import WorkerOptions
+from host_agent.segment import Call, Segment
+from host_agent.server import Server
+from host_agent.stream import Stream
+from host_agent.worker import Worker
+from network.model import Network
+from tests.oracles.reference_switch import ReferenceSwitch
+from tests.packet.hopsum.switches import Build
+from tests.support.protocol_world import LANES, install
+
+Event = tuple[Hashable, ...]
+Sent = tuple[tuple[int, bytes], ...]
+"""Port and frame of what a component sends; a host has port 0."""
+
+TIMING = {
+    "statistics", "_statistics", "_recovery", "_round_trip", "_first_sent_at", "_due", "_next_due",
+    "_last", "_since", "_tries", "_timeouts", "_handing_due", "_handing_since", "_handing_timeout",
+}  # fmt: skip
+"""When something happened, how often, and when it is due: the model decides that."""
+FIXED = {
+    "_network", "plan", "tree", "_cut", "_options", "_up", "_down", "_total", "_request", "_asked",
+    "_matcher", "_unicast", "_replicated", "_all", "_source", "_whole_source", "build",
+    "admission", "replication", "groups", "routes", "l2", "counts",
+}  # fmt: skip
+"""What follows from plan and epoch, which are part of a state by themselves."""
+OPEN = (
+    Worker, Stream, Server, Segment, Call, sequencing.SentLog, sequencing.Arrivals,
+)  # fmt: skip
+"""Objects whose attributes are state; those of the reference are told by their module."""
+
+
+class Unsafe(AssertionError):
+    """A component has got something wrong."""
+
+
+def key_of(value: Any) -> Hashable:
+    """Return what tells states apart."""
+    if isinstance(value, np.ndarray):
+        return value.tobytes()
+    if isinstance(value, dict):
+        return tuple(sorted((str(name), key_of(each)) for name, each in value.items()))
+    if isinstance(value, (list, tuple)):
+        return tuple(map(key_of, value))
+    if isinstance(value, (set, frozenset)):
+        return tuple(sorted(value))
+    if isinstance(value, OPEN) or type(value).__module__ == ReferenceSwitch.__module__:
+        names = getattr(value, "__dict__", None) or {
+            name: getattr(value, name) for name in type(value).__slots__
+        }
+        return tuple(
+            (name, key_of(each))
+            for name, each in sorted(names.items())
+            if name not in TIMING and name not in FIXED
+        )
+    if value is None or isinstance(value, (int, float, str, bytes)):
+        return value
+    return None
+
+
+class Automaton:
+    """Components of one kind at one place. `shared`: what copies have in common."""
+
+    def __init__(self, shared: Iterable[object]) -> None:
+        self._objects: list[Any] = []
+        self._numbers: dict[Hashable, int] = {}
+        self._known: dict[tuple[int, Event], tuple[int, Sent]] = {}
+        self._shared = {id(each): each for each in shared}
+
+    def add(self, component: Any) -> int:
+        """Return the number of the state that a component is in."""
+        epoch = getattr(getattr(component, "plan", None), "epoch", None)
+        key = (epoch, getattr(component, "installed", None), key_of(component))
+        number = self._numbers.setdefault(key, len(self._objects))
+        if number == len(self._objects):
+            self._objects.append(component)
+        return number
+
+    def __getitem__(self, state: int) -> Any:
+        return self._objects[state]
+
+    def __len__(self) -> int:
+        return len(self._objects)
+
+    def step(self, state: int, event: Event, act: Callable[[Any], Sent]) -> tuple[int, Sent]:
+        """Return the state after an event, and what is sent."""
+        known = self._known.get((state, event))
+        if known is None:
+            component = copy.deepcopy(self._objects[state], dict(self._shared))
+            if isinstance(component, Worker):
+                _join_results(component)
+            sent = act(component)
+            known = self._known[state, event] = self.add(component), sent
+        return known
+
+
+def _join_results(worker: Worker) -> None:
+    """Let a copy's segments write into the copy's results: they are views, which copies are not."""
+    for segment in stream_of(worker)._segments:
+        part = np.asarray(segment.call.result).reshape(-1)[segment.start : segment.stop]
+        whole = segment._full * segment._lanes
+        segment._result = part
+        segment._whole_result = part[:whole].reshape(segment._full, segment._lanes)
+
+
+# -- Switches
+
+
+def new_switch(plan: JobPlan, name: str, slots: int) -> ReferenceSwitch:
+    """A switch that holds its part of a plan."""
+    switch = ReferenceSwitch(Build(lanes=LANES, slots=slots))
+    set_plan(switch, plan, name)
+    return switch
+
+
+def set_plan(switch: ReferenceSwitch, plan: JobPlan, name: str) -> None:
+    """Let a switch hold a plan's rules."""
+    install(switch, plan, name)
+    switch.installed = plan.epoch  # type: ignore[attr-defined]
+
+
+# -- Hosts
+
+
+def tensor_of(worker: int, fragments: int) -> np.ndarray[Any, np.dtype[np.int32]]:
+    """Values of which any that is missing, or there twice, shows in the sum."""
+    values = 16**worker * (1 + np.arange(fragments, dtype=np.int32))
+    return np.repeat(values, LANES).astype(np.int32)
+
+
+def total_of(workers: int, fragments: int) -> np.ndarray[Any, np.dtype[np.int32]]:
+    """The sum of all workers' tensors."""
+    tensors = [tensor_of(worker, fragments) for worker in range(workers)]
+    return np.add.reduce(tensors)
+
+
+def new_worker(plan: JobPlan, index: int, network: Network, fragments: int) -> Worker:
+    """A worker that has sent what fits its window."""
+    worker = Worker(plan, index, network, WorkerOptions(deadline=1e9))
+    worker.submit(tensor_of(index, fragments), 0.0)
+    return worker
+
+
+def sent_by(host: Worker | Server) -> Sent:
+    """Take what a host has to send, frame by frame."""
+    return tuple((0, row.tobytes()) for batch in host.take_output() for row in batch)
+
+
+def rows(frame: bytes) -> Frames:
+    """One frame as hosts take it."""
+    return np.frombuffer(frame, dtype=np.uint8)[None, :].copy()
+
+
+def stream_of(worker: Worker) -> Stream:
+    """The worker's one stream."""
+    [stream] = worker._all
+    return stream
+
+
+def in_flight(worker: Worker) -> list[int]:
+    """The slots of fragments whose result is missing."""
+    return [int(slot) for slot in stream_of(worker)._in_flight()]
+
+
+def send_again(worker: Worker, slot: int, how: str) -> None:
+    """A timeout (`again`), the last one before bypass (`bypass`), or a question (`ask`)."""
+    stream = stream_of(worker)
+    if how == "bypass":
+        stream._timeouts[slot] = 1 << 20
+    stream._try_again(np.array([slot]), 0.0, quiet=True, ask=how == "ask")
+
+
+def hand_over(worker: Worker) -> None:
+    """Send the results again that a new server may lack."""
+    stream_of(worker)._hand_over(0.0)
+
+
+def check_worker(worker: Worker, fragments: int) -> None:
+    """Raise Unsafe for a result that is not the sum of all workers' tensors."""
+    if worker.failure is not None:
+        raise Unsafe(f"worker {worker.host} failed: {worker.failure}")
+    stream = stream_of(worker)
+    total = total_of(len(worker.plan.workers), fragments).reshape(fragments, LANES)
+    for slot, fragment in enumerate(stream._fragment.tolist()):
+        for done in range(slot, fragment, stream._window):
+            for call in worker._calls.values():
+                got = np.asarray(call.result).reshape(fragments, LANES)[done]
+                if not np.array_equal(got, total[done]):
+                    raise Unsafe(
+                        f"worker {worker.host} has {got[0]} for fragment {done}; "
+                        f"the sum is {total[done][0]}"
+                    )
+
+
+def check_server(server: Server, fragments: int) -> None:
+    """Raise Unsafe for a finished fragment whose total is not the sum."""
+    total = total_of(len(server.plan.workers), fragments).reshape(fragments, LANES)
+    for slot, done in enumerate(server._done.tolist()):
+        if done >= 0:
+            got = server._done_lanes[slot].copy().view(">i4").reshape(-1)
+            if not np.array_equal(got, total[done]):
+                raise Unsafe(
+                    f"the server has {got[0]} for fragment {done}; the sum is {total[done][0]}"
+                )

@@ -1,0 +1,93 @@
+"""What is explored: small jobs, and how much may go wrong at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from collectives.plan import JobPlan, Results
+from network.model import Network
+from tests.model.protocol_model import Budget, Setting
+from tests.support.protocol_world import make_tree, tree_plan
+
+STAR = {"w0": "r", "w1": "r", "ps": "r"}
+TWO_LEVELS = {"w0": "a", "w1": "a", "w2": "r", "ps": "r"}
+THREE_LEVELS = {"w0": "a", "w1": "a", "w2": "b", "w3": "r", "ps": "r"}
+
+
+def plans(
+    access: dict[str, str],
+    parents: dict[str, str],
+    sums: Sequence[Sequence[str]],
+    window: int = 1,
+    results: Results = Results.REPLICATED,
+) -> tuple[Network, tuple[JobPlan, ...]]:
+    """Plans of epochs 1, 2, ..., each with the switches that sum in it."""
+    first, network = tree_plan(access, parents, sums[0], window=window, results=results)
+    made = [first]
+    for epoch, summing in enumerate(sums[1:], start=2):
+        tree = make_tree(network, first.workers, parents, summing, window=2 * window)
+        made.append(replace(first, epoch=epoch, trees=(tree,)))
+    return network, tuple(made)
+
+
+def setting(
+    name: str,
+    access: dict[str, str],
+    parents: dict[str, str],
+    sums: Sequence[Sequence[str]],
+    budget: Budget,
+    fragments: int = 2,
+    window: int = 1,
+    new_servers: Sequence[int] = (),
+    results: Results = Results.REPLICATED,
+) -> Setting:
+    """Return a setting by its parts."""
+    network, made = plans(access, parents, sums, window, results)
+    return Setting(name, network, made, fragments, budget, frozenset(new_servers))
+
+
+def exhaustive() -> Iterator[Setting]:
+    """Settings of which all states are visited."""
+    up = {"a": "r"}
+    for results in Results:
+        for what, budget, fragments in (
+            ("a loss, sent again", Budget(1, 0, 1), 2),
+            ("a copy, sent again", Budget(0, 1, 1), 2),
+            ("a reboot, sent again", Budget(0, 0, 1, reboots=1), 1),
+            ("bypass and a question", Budget(0, 0, 0, 1, 1), 2),
+            ("a loss, a copy and a reboot", Budget(1, 1, 0, reboots=1), 2),
+        ):
+            name = f"star of 2, {results}: {what}"
+            yield setting(name, STAR, {}, ["r"], budget, fragments, results=results)
+    yield setting("star of 2, window 2: a loss", STAR, {}, ["r"], Budget(1), 3, 2)
+    yield setting("star of 2: a plan without sums", STAR, {}, ["r", ""], Budget(1), 1)
+    yield setting("star of 2: a plan, a loss", STAR, {}, ["r", "r"], Budget(1), 1)
+    yield setting("star of 2: a plan, a reboot", STAR, {}, ["r", "r"], Budget(reboots=1), 1)
+    yield setting("star of 2: a new server, a loss", STAR, {}, ["r", "r"], Budget(1), 1, 1, [2])
+    yield setting("star of 2: a new server, longer", STAR, {}, ["r", "r"], Budget(), 2, 1, [2])
+    yield setting("two levels: two losses", TWO_LEVELS, up, [["a", "r"]], Budget(2))
+    yield setting(
+        "two levels: a reboot, a loss", TWO_LEVELS, up, [["a", "r"]], Budget(1, reboots=1)
+    )
+    yield setting("two levels: fewer sums", TWO_LEVELS, up, [["a", "r"], ["r"]], Budget(), 1)
+    yield setting("two levels: a new plan", TWO_LEVELS, up, [["a"], ["a", "r"]], Budget(), 1)
+
+
+def beyond() -> Iterator[Setting]:
+    """Settings of which random walks see a part."""
+    up = {"a": "r", "b": "r"}
+    much = Budget(4, 3, 4, 2, 2, 2)
+    for results in Results:
+        yield setting(
+            f"4 workers, 3 switches, 3 plans, {results}",
+            THREE_LEVELS,
+            up,
+            [["a", "b", "r"], ["r"], ["a", "r"]],
+            much,
+            fragments=4,
+            window=2,
+            new_servers=[3],
+            results=results,
+        )
+    yield setting("two levels, 4 fragments", TWO_LEVELS, {"a": "r"}, [["a", "r"]], much, 4)

@@ -1,0 +1,139 @@
+"""The model at small bounds: nothing breaks, and without a rule of the protocol something does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from host_agent import server as server_module
+from host_agent.server import Server
+from host_agent.stream import Stream
+from tests.model.explore import Violated, breadth_first, random_walks
+from tests.model.protocol_model import Budget, Setting
+from tests.model.settings import STAR, TWO_LEVELS, beyond, setting
+from tests.oracles.reference_switch import ReferenceSwitch
+from tests.support.search import examples
+
+SMALL = [
+    setting("star: loss, reboot", STAR, {}, ["r"], Budget(1, reboots=1)),
+    setting("star: loss, copy", STAR, {}, ["r"], Budget(1, 1)),
+    setting("star: new server", STAR, {}, ["r", "r"], Budget(), 1, new_servers=[2]),
+    setting("two levels: loss", TWO_LEVELS, {"a": "r"}, [["a", "r"]], Budget(1)),
+    setting("two levels: reboot", TWO_LEVELS, {"a": "r"}, [["a", "r"]], Budget(reboots=1)),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("small", SMALL, ids=lambda small: small.name)
+def test_nothing_breaks_within_a_small_budget(small: Setting) -> None:
+    explored = breadth_first(small)
+    assert explored.complete
+    assert explored.states > 100
+
+
+@pytest.mark.slow
+def test_nothing_breaks_on_random_walks() -> None:
+    for large in beyond():
+        random_walks(large, examples(1, of=20))
+
+
+# -- Without a rule
+
+
+def duplicates_are_added(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A switch that counts its children's packets, and not its children."""
+    contribution = ReferenceSwitch._contribution
+
+    def mutated(
+        self: ReferenceSwitch,
+        packet: Any,
+        frame: Any,
+        port: int,
+        slot: Any,
+        *rest: Any,
+        **more: Any,
+    ) -> Any:
+        if slot.is_of(packet) and not slot.cleared and not slot.complete:
+            other = min(set(range(slot.fan_in)) - slot.children)
+            hop = replace(packet.hops[0], child=other)
+            packet = replace(packet, hops=(hop, *packet.hops[1:]))
+        return contribution(self, packet, frame, port, slot, *rest, **more)
+
+    monkeypatch.setattr(ReferenceSwitch, "_contribution", mutated)
+
+
+def clears_name_no_fragment(monkeypatch: pytest.MonkeyPatch) -> None:
+    def mutated(self: ReferenceSwitch, packet: Any, slot: Any, *, clears: bool) -> bool:
+        slot.cleared |= clears
+        return clears
+
+    monkeypatch.setattr(ReferenceSwitch, "_clear", mutated)
+
+
+def partial_sums_outlive_an_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hazard S2."""
+    adopt = Server.adopt
+
+    def mutated(self: Server, plan: Any) -> None:
+        kept = {
+            name: getattr(self, name).copy()
+            for name in ("_fragment", "_covered", "_sum", "_started")
+        }
+        adopt(self, plan)
+        for name, value in kept.items():
+            setattr(self, name, value)
+
+    monkeypatch.setattr(Server, "adopt", mutated)
+
+
+def finished_fragments_are_not_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hazard L7."""
+    monkeypatch.setattr(Server, "_answer", lambda self, slots, workers: None)
+    monkeypatch.setattr(Server, "_repeat", lambda self, slots: None)
+
+
+def history_ends_with_its_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hazard L2."""
+    adopt = Server.adopt
+
+    def mutated(self: Server, plan: Any) -> None:
+        self._done[:] = server_module._EMPTY
+        adopt(self, plan)
+
+    monkeypatch.setattr(Server, "adopt", mutated)
+
+
+def results_are_not_handed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hazard L3."""
+    monkeypatch.setattr(Stream, "_hand_over", lambda self, now: self._handing.fill(False))
+
+
+FEWER_SUMS = setting("fewer sums", TWO_LEVELS, {"a": "r"}, [["a"], []], Budget(), 1)
+LATE = setting("late", STAR, {}, ["r"], Budget(0, 1), 3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("mutate", "where"),
+    [
+        (duplicates_are_added, setting("again", STAR, {}, ["r"], Budget(again=1), 1)),
+        (clears_name_no_fragment, LATE),
+        (partial_sums_outlive_an_epoch, FEWER_SUMS),
+        (finished_fragments_are_not_answered, SMALL[0]),
+        (history_ends_with_its_epoch, setting("new", STAR, {}, ["r", "r"], Budget(1), 1)),
+        (results_are_not_handed_over, SMALL[2]),
+    ],
+    ids=lambda value: value.__name__ if callable(value) else value.name,
+)
+def test_without_a_rule_something_breaks(
+    mutate: Callable[[pytest.MonkeyPatch], None],
+    where: Setting,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    mutate(monkeypatch)
+    with pytest.raises(Violated) as error:
+        breadth_first(where, 30_000)
+    assert len(str(error.value).splitlines()) > 1
