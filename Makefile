@@ -16,7 +16,7 @@ MINUTES ?= 10
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help conformance setup shell system test-tools images wheels docs build run test test-fast test-slow fuzz soak fuzz-switch bench bench-collectives bench-planning bench-jobs lint format stop clean
+.PHONY: help conformance setup shell system test-tools images wheels docs build run test test-fast test-slow fuzz soak model-check fuzz-switch bench bench-collectives bench-planning bench-jobs lint format stop clean
 
 help:  ## print this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' Makefile
@@ -91,6 +91,9 @@ fuzz: setup  ## agents against mutated frames; FRAMES of each kind of agent and 
 
 soak: setup  ## the whole system under SCHEDULES random faults in virtual time, from SEED on
 	$(BIN)/hopsum soak --schedules $(SCHEDULES) --seed $(SEED) --jobs $$(nproc)
+
+model-check: setup  ## explore the protocol's states: product workers and server, reference switches
+	$(BIN)/python -m tests.model.check
 
 fuzz-switch: setup  ## p4switch's executors (and BMv2) on generated programs; MINUTES of it
 	cd p4switch && ../$(BIN)/python -m tests.fuzz.run_fuzz --minutes $(MINUTES)

@@ -7,7 +7,6 @@ import sys
 import time
 
 from tests.model.explore import Explored, Violated, breadth_first, random_walks
-from tests.model.protocol_model import Setting
 from tests.model.settings import beyond, exhaustive
 
 
