@@ -40,6 +40,7 @@ from controller.jobs.task_check import check_workload, workload_of
 from controller.jobs.tracker import Tracker
 from controller.telemetry.diagnosis import cut_off
 from controller.telemetry.nodes import REPORT_SECONDS, Nodes
+from controller.telemetry.state import StateError
 from network.model import Network, NetworkError
 from planning.model.allocation import Allocator
 from planning.model.placement import Placement
@@ -48,6 +49,8 @@ from protocol import hopsum_pb2 as pb
 
 LOGGER = logging.getLogger("hopsum.cluster")
 
+MOST_FEATURES = 4096
+"""Jobs in one report of a host."""
 GRACE_SECONDS = 30.0
 """So long a job waits for a server's agent that is gone."""
 WATCH_SECONDS = 0.2
@@ -287,6 +290,10 @@ class Cluster:
 
         Raises StateError, PriorityError for a report that cannot be true.
         """
+        if len(report.jobs) > MOST_FEATURES:
+            raise StateError(
+                f"{host} reports on {len(report.jobs)} jobs; expected at most {MOST_FEATURES}"
+            )
         self.nodes.take(host, report, now)
         levels = self.priorities.levels()
         for features in report.jobs:

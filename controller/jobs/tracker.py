@@ -14,6 +14,10 @@ from network.model import Network
 from protocol import hopsum_pb2 as pb
 
 HEARTBEAT_SECONDS = 1.0
+MOST_REPORT_BYTES = 8 << 20
+"""Of one agent's report: the controller keeps those of many jobs."""
+MOST_REASON = 2000
+"""Characters of why an agent failed."""
 SILENCE_SECONDS = 30.0
 """An agent that is stopped for some seconds is late, not dead."""
 
@@ -131,10 +135,14 @@ class Tracker:
                     return self.decide(boundary, self.plan)
                 return self._tell_cut([agent])
             case "finished":
+                report = message.finished.report
+                if (size := report.ByteSize()) > MOST_REPORT_BYTES:
+                    why = f"its report has {size} bytes; expected at most {MOST_REPORT_BYTES}"
+                    return self._fall(agent, pb.FAILED, why)
                 agent.state = pb.FINISHED
-                agent.report = message.finished.report
+                agent.report = report
             case "failed":
-                return self._fall(agent, pb.FAILED, message.failed.reason)
+                return self._fall(agent, pb.FAILED, message.failed.reason[:MOST_REASON])
         return self._advance()
 
     def gone(self, host: str) -> Outgoing:

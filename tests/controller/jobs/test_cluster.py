@@ -13,7 +13,7 @@ import pytest
 
 from cli.job_commands import make_submission
 from controller.dataplane.rules import SwitchRules
-from controller.jobs.cluster import Cluster
+from controller.jobs.cluster import MOST_FEATURES, Cluster
 from controller.jobs.job_spec import JobSpec
 from controller.jobs.manager import Manager
 from controller.jobs.settings import ClusterSettings
@@ -174,6 +174,9 @@ def test_an_agent_has_no_say_in_jobs_of_others() -> None:
                 cluster.take_report(host, pb.NodeReport(jobs=[features]), float(now))
         assert set(told) <= {1}
         assert job.sent_bytes == 2 * 19_000
+        many = pb.NodeReport(jobs=[pb.JobFeatures(job=1)] * (MOST_FEATURES + 1))
+        with pytest.raises(StateError, match="h1 reports on 4097 jobs; expected at most 4096"):
+            cluster.take_report("h1", many, 20.0)
         await cluster.close()
 
     asyncio.run(main())

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controller.jobs import tracker as tracker_module
 from controller.jobs.tracker import Outgoing, Tracker
 from network.loaders import load_network
 from planning.model.request import PlanRequest
@@ -54,6 +55,18 @@ def test_the_barrier_opens_when_all_are_ready() -> None:
         ("ps", "start"),
     ]
     assert tracker.state == "running"
+
+
+def test_what_an_agent_says_at_its_end_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tracker_module, "MOST_REPORT_BYTES", 10)
+    monkeypatch.setattr(tracker_module, "MOST_REASON", 10)
+    tracker = started()
+    long = pb.Report(forms=["levels"] * 10)
+    out = tracker.receive("h1", say(finished=pb.Finished(report=long)), 1.0)
+    assert "its report has 80 bytes; expected at most 10" in {m.lost.reason for _, m in out}
+    assert tracker.agents["h1"].state == pb.FAILED
+    tracker.receive("h2", say(failed=pb.Failed(reason="x" * 100)), 1.0)
+    assert tracker.agents["h2"].reason == "x" * 10
 
 
 def test_all_are_released_when_every_worker_has_finished() -> None:
