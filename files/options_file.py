@@ -42,7 +42,6 @@ def config_option(table: str) -> Any:
 
     return typer.Option(
         "--config",
-        is_eager=True,
         callback=read,
         help=f"Take options from the table [{table}] of this TOML file; those given here go first.",
     )

@@ -8,9 +8,12 @@ import pytest
 from typer.testing import CliRunner
 
 from cli import cluster_commands
+from cli.cluster_commands import switch_addresses
 from cli.main import app
 from controller.jobs.priorities import ONE_LEVEL
 from controller.jobs.settings import ClusterSettings
+from network.loaders import load_network
+from protocol.errors import InputError
 
 
 @pytest.mark.parametrize(
@@ -37,3 +40,19 @@ def test_priorities_can_be_left_out(
     assert without.priorities == ONE_LEVEL
     # Which thresholds suit is for the cluster to say, that knows the network.
     assert with_levels.priorities is None
+
+
+def test_switches_have_one_address_each() -> None:
+    network = load_network("leaf-spine:1x1")
+    given = ["l1=192.0.2.1:9559", "s1=unix:/run/s1"]
+    assert switch_addresses(network, given) == {"l1": "192.0.2.1:9559", "s1": "unix:/run/s1"}
+    assert switch_addresses(network, []) == {}
+    for addresses, words in (
+        ([*given, "l1=192.0.2.2:9559"], "switch l1: it has two addresses"),
+        (["l1=[2001:db8::1]:9559"], "switch s1: no address"),
+        (["l1=192.0.2.1"], "expected NAME=HOST:PORT or NAME=unix:PATH"),
+        (["l1"], "expected NAME=HOST:PORT or NAME=unix:PATH"),
+        (["l9=192.0.2.1:9559"], "has none of this name, but l1, s1"),
+    ):
+        with pytest.raises(InputError, match=words):
+            switch_addresses(network, addresses)

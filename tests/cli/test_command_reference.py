@@ -64,7 +64,7 @@ def test_roff_takes_the_man_page(program: str) -> None:
     assert text.startswith(f'.TH {program.upper()} 1 "" "hopsum 1.2"')
     if shutil.which("groff") is None:
         pytest.skip("groff is not installed")
-    command = ["groff", "-man", "-Tascii", "-ww"]
+    command = ["groff", "-man", "-Tutf8", "-Kutf8", "-ww"]
     done = subprocess.run(command, input=text, capture_output=True, text=True, check=True)
     assert done.stderr == ""
     shown = re.sub(r"\x1b\[[0-9;]*m|.\x08", "", done.stdout)
