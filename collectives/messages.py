@@ -67,8 +67,8 @@ def plan_from(message: pb.Plan) -> JobPlan:
         trees=tuple(_tree_from(tree) for tree in message.trees),
         lanes=message.lanes,
         window=message.window,
-        results=_choice("results", message.results, pb.Results, Results),
-        reduction=_choice("reduction", message.reduction, pb.Reduction, Reduction),
+        results=choice("results", message.results, pb.Results, Results),
+        reduction=choice("reduction", message.reduction, pb.Reduction, Reduction),
         host_parts=tuple(
             HostPart(Fraction(part.weight), tuple(part.order), part.root, _in_order(part.parents))
             for part in message.host_parts
@@ -190,7 +190,7 @@ def workload_from(message: pb.Workload) -> WorkloadSpec:
     for name in needed:
         if name not in fields:
             raise WorkloadError(f"workload: {name} is missing; it has {', '.join(needed)}")
-    fields["dtype"] = _choice("workload: dtype", message.dtype, pb.DataType, DataType)
+    fields["dtype"] = choice("workload: dtype", message.dtype, pb.DataType, DataType)
     return WorkloadSpec(**fields)
 
 
@@ -221,14 +221,14 @@ def form_message(form: FormOptions) -> pb.LevelWise:
 
 def form_from(message: pb.LevelWise) -> FormOptions:
     """Return what a message asks of level-wise. Raises ValueError."""
-    siblings = _choice("siblings", message.siblings, pb.LevelWise.Siblings, Siblings)
+    siblings = choice("siblings", message.siblings, pb.LevelWise.Siblings, Siblings)
     return FormOptions(
-        _choice("form", message.form, pb.LevelWise.Shape, Shape),
+        choice("form", message.form, pb.LevelWise.Shape, Shape),
         siblings if message.HasField("siblings") else None,
     )
 
 
-def _choice(field: str, number: int, numbers: EnumTypeWrapper, kinds: type[Kind]) -> Kind:
+def choice(field: str, number: int, numbers: EnumTypeWrapper, kinds: type[Kind]) -> Kind:
     """Return the member that has the name of a number, which may be any."""
     if number not in numbers.values():
         raise ValueError(f"{field} {number}: expected one of {', '.join(numbers.keys())}")

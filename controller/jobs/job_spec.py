@@ -7,6 +7,7 @@ from fractions import Fraction
 
 from collectives.algorithms.catalogue import SCHEDULES
 from collectives.choices import DEFAULT_PLANNER, MULTI_TREE, Coordination, Results
+from collectives.messages import choice
 from collectives.plan import PlanError
 from controller.jobs.job_state import JobError
 from planning.model.forest import ForestOptions, keep_of
@@ -75,9 +76,7 @@ def spec_from(message: pb.Submission) -> JobSpec:
         lanes=message.lanes or None,
         window=message.window or None,
         task=message.task,
-        results=(
-            Results[pb.Results.Name(message.results)] if message.HasField("results") else None
-        ),
+        results=_results_from(message),
         forest=forest,
         coordination=_coordination_from(message),
         owner=message.owner,
@@ -107,6 +106,15 @@ def submission_of(spec: JobSpec) -> pb.Submission:
     else:
         message.servers.extend(spec.servers)
     return message
+
+
+def _results_from(message: pb.Submission) -> Results | None:
+    if not message.HasField("results"):
+        return None
+    try:
+        return choice("results", message.results, pb.Results, Results)
+    except ValueError as error:
+        raise JobError(f"job {message.name}: {error}") from None
 
 
 def _coordination_from(message: pb.Submission) -> Coordination:

@@ -1,0 +1,106 @@
+"""Journal files of any content: jobs, or one error that names the file."""
+
+from __future__ import annotations
+
+import json
+import random
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.jobs.job_state import JobError
+from controller.jobs.job_table import JobTable
+from controller.jobs.journal import JournalError
+from simulation.disk import VirtualDisk
+from tests.support.search import examples
+
+FILE = Path("jobs")
+VALUES = (None, True, 0, -1, 1.5, 1 << 70, "", "x", [], {}, [1], {"a": 1}, "running", "finished")
+
+
+@cache
+def journal() -> bytes:
+    """What a controller keeps of two jobs, in several steps."""
+    from cli.soak_command import make_kit
+    from simulation.soak import run as soak_run
+    from simulation.soak.schedule import FaultSchedule, JobEntry, NetworkEntry
+
+    network = NetworkEntry("star:3", 1e6, latency=1e-4)
+    job = JobEntry("a", 0.0, ("h1", "h2"), ("ps",))
+    other = JobEntry("b", 0.0, ("h1", "h3"), ("ps",), cancel=0.05, rounds=50)
+    run = soak_run._Run(FaultSchedule(1, network, (job, other)), make_kit())
+    run.result()
+    [content] = run.cluster.disk.content().values()
+    return content
+
+
+def mutated(rng: random.Random) -> bytes:
+    """The journal with some of it changed: bytes, lines, or values of records."""
+    content = journal()
+    for _ in range(rng.choice([1, 1, 2, 5])):
+        lines = content.split(b"\n")
+        at = rng.randrange(len(lines))
+        match rng.randrange(7):
+            case 0:
+                content = content[: rng.randrange(len(content) + 1)]
+            case 1:
+                place = rng.randrange(len(content) + 1)
+                content = content[:place] + rng.randbytes(3) + content[place + rng.choice([0, 3]) :]
+            case 2:
+                content = b"\n".join([*lines[:at], *lines[at + 1 :]])
+            case 3:
+                content = b"\n".join([*lines, *lines[at:]])
+            case 4:
+                content += bytes(rng.choice([1, 4096]))
+            case _:
+                content = b"\n".join([*lines[:at], _changed(lines[at], rng), *lines[at + 1 :]])
+    return content
+
+
+def _changed(line: bytes, rng: random.Random) -> bytes:
+    """A record with another value somewhere."""
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return line
+    places: list[tuple[Any, Any]] = []
+
+    def collect(value: Any) -> None:
+        for key in value if isinstance(value, dict) else range(len(value)):
+            places.append((value, key))
+            if isinstance(value[key], (dict, list)):
+                collect(value[key])
+
+    if isinstance(record, dict):
+        collect(record)
+    if places:
+        within, key = rng.choice(places)
+        if rng.random() < 0.3:
+            del within[key]
+        else:
+            within[key] = rng.choice(VALUES)
+    return json.dumps(record).encode()
+
+
+@pytest.mark.slow
+@settings(max_examples=examples(400, of=20_000), deadline=None)
+@given(st.integers(0, 1 << 32))
+def test_a_journal_is_read_or_refused(seed: int) -> None:
+    rng = random.Random(seed)
+    content = mutated(rng)
+    disk = VirtualDisk({FILE: content})
+    try:
+        table = JobTable(FILE, disk=disk)
+    except (JobError, JournalError) as error:
+        assert "jobs" in str(error)
+        assert len(str(error)) < 2000
+        # A file that is refused is left as it is: somebody may repair it.
+        assert disk.read(FILE) == content
+        return
+    known = {job.number: (job.spec, job.state, job.outcome, job.plan) for job in table}
+    again = JobTable(FILE, disk=disk)
+    assert {job.number: (job.spec, job.state, job.outcome, job.plan) for job in again} == known
