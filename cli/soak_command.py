@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -54,12 +55,13 @@ def soak(
     from files.output import make_folder, write_file
     from simulation.soak.schedule import to_json
 
-    make_folder(output)
-    summary = _soak(range(seed, seed + schedules), jobs)
-    for failure in summary.failures:
+    def found(failure: Failure) -> None:
         file = output / f"{failure.schedule.seed}.json"
         write_file(file, to_json(failure.schedule) + "\n")
         write_file(_minimised(output, failure), to_json(failure.minimised) + "\n")
+
+    make_folder(output)
+    summary = _soak(range(seed, seed + schedules), jobs, found)
     if as_json:
         print_json(_summary_dict(summary, output))
     else:
@@ -79,7 +81,7 @@ def make_kit() -> Kit:
     return Kit(lambda *sizes: compile_pipeline(Engine.EMBEDDED, *sizes), loader())
 
 
-def _soak(seeds: range, jobs: int) -> Summary:
+def _soak(seeds: range, jobs: int, found: Callable[[Failure], None]) -> Summary:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     from simulation.soak.campaign import soak as run_soak
@@ -97,7 +99,7 @@ def _soak(seeds: range, jobs: int) -> Summary:
             failed = f", {len(summary.failures)} failed" if summary.failures else ""
             bar.update(task, completed=summary.schedules, description=f"schedules{failed}")
 
-        return run_soak(seeds, make_kit, jobs, progress)
+        return run_soak(seeds, make_kit, jobs, progress, found)
 
 
 def _minimised(output: Path, failure: Failure) -> Path:
@@ -142,6 +144,11 @@ def _show(summary: Summary, output: Path) -> None:
         ("schedules with", _counts(summary.faults)),
         ("befell them", _counts(summary.injected)),
         ("failures", str(len(summary.failures))),
+        *(
+            [("interrupted", f"after {summary.schedules:,} schedules")]
+            if summary.interrupted
+            else []
+        ),
     ]
     print_table("soak", ("", ""), rows)
     for failure in summary.failures:
@@ -157,6 +164,7 @@ def _counts(counter: Any) -> str:
 def _summary_dict(summary: Summary, output: Path) -> dict[str, Any]:
     return {
         "schedules": summary.schedules,
+        "interrupted": summary.interrupted,
         "virtual_seconds": summary.seconds,
         "events": summary.events,
         "jobs": dict(sorted(summary.jobs.items())),

@@ -52,6 +52,7 @@ class Summary:
     seconds: float = 0.0
     events: int = 0
     failures: list[Failure] = field(default_factory=list)
+    interrupted: bool = False
 
     def add(self, result: SoakResult) -> None:
         """Take a schedule's result in."""
@@ -113,23 +114,30 @@ def soak(
     make_kit: MakeKit,
     jobs: int,
     progress: Callable[[Summary], None] = lambda summary: None,
+    found: Callable[[Failure], None] = lambda failure: None,
     *,
     minimised: int = 10,
 ) -> Summary:
     """Run the schedules of these seeds; of the first failures, so many are minimised.
 
     `jobs`: processes; 1: in this one. `make_kit`: a function of a module, called in each process.
+    `found`: called with each failure as it comes. An interrupt ends it, with what there is so far.
     """
     summary = Summary()
-    for result in _results(seeds, make_kit, jobs):
-        summary.add(result)
-        if result.failed:
-            if len(summary.failures) < minimised:
-                summary.failures.append(failure_of(result, make_kit()))
-            else:
-                found = result.violations
-                summary.failures.append(Failure(result.schedule, found, result.schedule, found))
-        progress(summary)
+    try:
+        for result in _results(seeds, make_kit, jobs):
+            summary.add(result)
+            if result.failed:
+                if len(summary.failures) < minimised:
+                    failure = failure_of(result, make_kit())
+                else:
+                    schedule, violations = result.schedule, result.violations
+                    failure = Failure(schedule, violations, schedule, violations)
+                summary.failures.append(failure)
+                found(failure)
+            progress(summary)
+    except KeyboardInterrupt:
+        summary.interrupted = True
     return summary
 
 

@@ -254,10 +254,12 @@ def _breakdown(rng: random.Random, network: Network) -> Breakdown:
 
 
 def _attack(rng: random.Random, network: Network) -> Attack:
+    start = _start(rng)
     return Attack(
         rng.choice([*Forgery]),
         rng.choice([*network.hosts]),
-        *_span(rng),
+        start,
+        start + rng.choice([1.0, 4.0]),
         every=rng.choice([0.01, 0.05]),
         seed=rng.randrange(1 << 16),
     )
