@@ -16,7 +16,7 @@ MINUTES ?= 10
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help conformance setup shell system test-tools images wheels docs build run test test-fast test-slow fuzz soak model-check fuzz-switch bench bench-collectives bench-planning bench-jobs lint format stop clean
+.PHONY: help conformance setup system test-tools images wheels docs build run test test-fast test-slow fuzz soak model-check fuzz-switch bench bench-collectives bench-planning bench-jobs lint format stop clean
 
 help:  ## print this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' Makefile
@@ -32,7 +32,7 @@ if $(BIN)/python -c 'import torch' 2>/dev/null; then \
 else echo 'hopsum_torch: skipped, torch is not installed (pip install "hopsum[torch]")'; fi
 endef
 
-setup: $(READY) system shell  ## virtual environment, locked dependencies, Mininet where possible
+setup: $(READY) system $(VENV)/shell  ## virtual environment, locked dependencies, Mininet where possible
 
 $(READY): requirements.lock pyproject.toml p4switch/pyproject.toml hopsum_scapy/pyproject.toml hopsum_torch/pyproject.toml protocol/hopsum.proto
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "hopsum needs Python 3.11 or newer; set PYTHON=")'
@@ -50,8 +50,9 @@ system:
 	@tools/install-system-packages
 
 # In an environment of its own, in the user's cache: once for all checkouts.
-shell: $(READY)
+$(VENV)/shell: $(READY)
 	@$(BIN)/hopsum shell --prepare >/dev/null || echo "hopsum shell: not prepared, it needs the network once"
+	@touch $@
 
 test-tools:  ## install what a few tests need: Prometheus, tshark, a headless Chromium (as root)
 	@tools/install-test-tools
