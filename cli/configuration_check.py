@@ -104,6 +104,7 @@ def _controller(options: Mapping[str, Any]) -> Iterator[Finding]:
 
     yield _found("[controller] network", "controller", network)
     yield from _tls("controller", options)
+    yield _found("[controller] access", "controller", lambda: _access(options))
     listen = options.get("listen")
     if listen is not None and not listen.startswith("unix:"):
         yield _found("[controller] listen", "controller", lambda: _can_listen(listen))
@@ -144,6 +145,22 @@ def _agent(options: Mapping[str, Any]) -> Iterator[Finding]:
     address = options.get("controller")
     if address is not None:
         yield _found(f"controller {address}", "agent", lambda: _answers(address))
+
+
+def _access(options: Mapping[str, Any]) -> str:
+    """Say whom the controller lets in. Raises what `controller serve` would."""
+    from controller.api.listening import check_access
+
+    files = [options.get(f"tls_{part}") for part in ("authority", "certificate", "key")]
+    own = [None if name is None else Path(name) for name in files]
+    listen, group = options.get("listen", "unix:"), options.get("group")
+    insecure = bool(options.get("insecure"))
+    # A controller at a Unix socket may have files for its switches.
+    tls = Tls(*own) if any(own) and not listen.startswith("unix:") else None
+    check_access(listen, tls, insecure=insecure, group=group)
+    if listen.startswith("unix:"):
+        return "its own user" + ("" if group is None else f", and group {group}")
+    return "everybody (insecure)" if insecure else "who has a certificate of the authority"
 
 
 def _can_listen(address: str) -> str:

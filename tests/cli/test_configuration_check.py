@@ -97,6 +97,29 @@ def test_each_thing_that_is_wrong_is_named(tmp_path: Path, certificates: Path) -
     assert found["[agent] the rest"] == (True, "on the command line")
 
 
+@pytest.mark.parametrize(
+    ("options", "ok", "words"),
+    [
+        ("", True, "its own user"),
+        ('listen = "unix:/run/c"\ngroup = "root"', True, "its own user, and group root"),
+        ('listen = "unix:/run/c"\ngroup = "none-such"', False, "no such group on this machine"),
+        ('listen = "127.0.0.1:0"', False, "whoever reaches it would operate the cluster"),
+        ('listen = "127.0.0.1:0"\ninsecure = true', True, "everybody (insecure)"),
+        (
+            'listen = "127.0.0.1:0"\ntls-authority = "certificates/authority.pem"',
+            True,
+            "who has a certificate of the authority",
+        ),
+    ],
+)
+def test_whom_the_controller_lets_in(
+    tmp_path: Path, certificates: Path, options: str, ok: bool, words: str
+) -> None:
+    found = checked(tmp_path, f'[controller]\nnetwork = "star:2"\n{options}\n')
+    good, said = found["[controller] access"]
+    assert (good, words in said) == (ok, True), said
+
+
 def test_a_key_that_others_can_read_is_told(tmp_path: Path, certificates: Path) -> None:
     (certificates / "controller.key").chmod(0o640)
     text = """[controller]
