@@ -44,8 +44,8 @@ def open_world(tmp_path: Path) -> Iterator[World]:
 
 
 @pytest.fixture
-def guarded_world(tmp_path: Path) -> Iterator[World]:
-    made = World(tmp_path, web=WebAddress("127.0.0.1", 0, TOKEN))
+def guarded_world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    made = World(tmp_path_factory.mktemp("guarded"), web=WebAddress("127.0.0.1", 0, TOKEN))
     yield made
     made.close()
 
