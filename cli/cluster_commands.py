@@ -28,6 +28,7 @@ from cli.command_options import (
 from cli.console import tell
 from cli.experiment.cluster import run_controller, run_emulated_cluster
 from cli.experiment.description import Engine
+from controller.ha.etcd import etcd_address, is_etcd
 from controller.jobs.priorities import ONE_LEVEL
 from controller.jobs.settings import ClusterSettings
 from controller.jobs.sharing import SharingPolicy
@@ -157,9 +158,11 @@ def serve(
         Path | None, typer.Option(help="Let in only who has a certificate of this authority.")
     ] = None,
     jobs: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
-            help="File that keeps the jobs: after a restart of the controller they go on."
+            metavar="FILE|etcd://HOST:PORT[,HOST:PORT...]/NAME",
+            help="What keeps the jobs: after a restart of the controller they go on. With etcd "
+            "several controllers may serve one cluster, of which one leads.",
         ),
     ] = None,
     priorities: PrioritiesOption = True,
@@ -212,10 +215,12 @@ def serve(
         )
     own = None if unix and switch_tls else tls
     check_access(address, own, insecure=insecure, group=group)
+    etcd = etcd_address(jobs) if jobs is not None and is_etcd(jobs) else None
+    journal = Path(jobs) if jobs is not None and etcd is None else None
     run_controller(
         loaded,
         engine,
-        _settings(loaded, lanes, max_hops, priorities, quota, loss, jobs),
+        _settings(loaded, lanes, max_hops, priorities, quota, loss, journal),
         address,
         tell,
         own,
@@ -224,6 +229,7 @@ def serve(
         known_switches(loaded, bmv2 or []),
         group,
         tls if switch_tls else None,
+        etcd,
     )
 
 

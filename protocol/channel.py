@@ -4,19 +4,36 @@ from __future__ import annotations
 
 import os
 import ssl
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 
 import grpc
 
+from protocol import hopsum_pb2_grpc as pb_grpc
 from protocol.errors import OperationError
 
 MESSAGE_BYTES = 64 << 20
 CHANNEL_OPTIONS = (
     ("grpc.max_receive_message_length", MESSAGE_BYTES),
     ("grpc.max_send_message_length", MESSAGE_BYTES),
+    # A machine that has lost its power does not close its connections, nor a process that hangs.
+    ("grpc.keepalive_time_ms", 5_000),
+    ("grpc.http2.ping_timeout_ms", 5_000),
+    # gRPC waits 20 s for a connection by default, in which the next address could be tried.
+    ("grpc.min_reconnect_backoff_ms", 5_000),
+)
+"""Of the channels of agents and commands."""
+SERVER_OPTIONS = (
+    *CHANNEL_OPTIONS[:2],
+    ("grpc.so_reuseport", 0),
+    # Clients that ask more often than every five minutes are sent away otherwise.
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 1_000),
 )
 
+
+_R = TypeVar("_R")
 
 TLS_HINTS = (
     (
@@ -64,6 +81,19 @@ def tls_of_environment() -> Tls | None:
     return Tls(*files) if any(files) else None
 
 
+def addresses_in(text: str) -> tuple[str, ...]:
+    """Return the addresses, one or several with commas between, at which a controller may be.
+
+    Raises ControllerError where there is none.
+    """
+    addresses = tuple(filter(None, (part.strip() for part in text.split(","))))
+    if not addresses:
+        raise ControllerError(
+            f"controller {text!r}: expected host:port or unix:PATH, or several with commas between"
+        )
+    return addresses
+
+
 def open_channel(address: str, tls: Tls | None = None) -> grpc.Channel:
     """Return a channel to the controller; ControllerError as `check_tls`."""
     if tls is None:
@@ -77,6 +107,25 @@ def client_credentials(tls: Tls) -> grpc.ChannelCredentials:
     return grpc.ssl_channel_credentials(
         _read(tls.authority), _read(tls.key), _read(tls.certificate)
     )
+
+
+def ask_controller(addresses: str, tls: Tls | None, question: Callable[[Any], _R]) -> _R:
+    """Put a question to a stub of the first controller that answers (`addresses_in`).
+
+    One that cannot be reached is passed over; one that refuses has answered. Raises
+    ControllerError.
+    """
+    silent: list[str] = []
+    for address in addresses_in(addresses):
+        with open_channel(address, tls) as channel:
+            try:
+                return question(pb_grpc.ControllerStub(channel))
+            except grpc.RpcError as error:
+                words = f"controller at {address}: {in_words(error)}"
+                if not isinstance(error, grpc.Call) or error.code() != grpc.StatusCode.UNAVAILABLE:
+                    raise ControllerError(words) from None
+                silent.append(words)
+    raise ControllerError("\n".join(silent))
 
 
 def server_credentials(tls: Tls) -> grpc.ServerCredentials:

@@ -6,7 +6,13 @@ from importlib.util import find_spec
 
 from protocol.errors import OperationError
 
-EXTRAS = {"matplotlib": "plots", "hopsum_scapy": "scapy", "sklearn": "demo", "torch": "torch"}
+EXTRAS = {
+    "etcd3gw": "etcd",
+    "matplotlib": "plots",
+    "hopsum_scapy": "scapy",
+    "sklearn": "demo",
+    "torch": "torch",
+}
 """The extra that brings each package, by the name it is imported with."""
 
 

@@ -15,6 +15,7 @@ import random
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 
 from controller.api.listening import STOP_SECONDS, AddTo
 from controller.api.serving import serve_cluster

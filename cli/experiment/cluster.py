@@ -8,8 +8,17 @@ import logging
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Collection,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+)
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,9 +29,13 @@ from cli.experiment.session import Running
 from cli.experiment.supervision import Tell, keep_agents, keep_switches
 from controller.api.serving import known_at, serve_cluster
 from controller.dataplane.connection import open_channel, over_tls
-from controller.dataplane.driver import Driver, SwitchTarget
+from controller.dataplane.driver import ELECTION_ID, Driver, SwitchTarget
 from controller.dataplane.pipeline import Pipeline
+from controller.ha.election import Election, name_of_process
+from controller.ha.etcd import Etcd, EtcdAddress, EtcdError
+from controller.ha.etcd_journal import EtcdJournal
 from controller.jobs.cluster import Cluster
+from controller.jobs.journal import Unrecorded
 from controller.jobs.settings import ClusterSettings
 from mininet_topos.addresses import grpc_address
 from mininet_topos.emulation import Emulation
@@ -48,38 +61,62 @@ def run_controller(
     bmv2: Collection[str] = (),
     group: str | None = None,
     switch_tls: Tls | None = None,
+    etcd: EtcdAddress | None = None,
 ) -> None:
     """Serve the cluster whose switches are at addresses, until interrupted.
 
     Switch number n (from 1, in the network's order) has device id n. `switches`: addresses by name;
     without any they are where `mn --custom` has them (`mininet_topos.addresses`). `bmv2`: those
     that are BMv2, whatever `engine` the others are. `group`: of users whom its Unix socket lets in
-    too. `switch_tls`: with which switches at TCP addresses are spoken to.
+    too. `switch_tls`: with which switches at TCP addresses are spoken to. With `etcd` the jobs are
+    kept there, and this controller serves while it leads.
     """
-    driver = Driver(
-        [
-            SwitchTarget(
-                name,
-                (switches or {}).get(name) or grpc_address(number),
-                number,
-                pipeline_for(network, Engine.BMV2, settings) if name in bmv2 else None,
-            )
-            for number, name in enumerate(network.switches, start=1)
-        ],
-        pipeline_for(network, engine, settings),
-        connect=open_channel if switch_tls is None else over_tls(switch_tls),
-    )
+    targets = [
+        SwitchTarget(
+            name,
+            (switches or {}).get(name) or grpc_address(number),
+            number,
+            pipeline_for(network, Engine.BMV2, settings) if name in bmv2 else None,
+        )
+        for number, name in enumerate(network.switches, start=1)
+    ]
+    pipeline = pipeline_for(network, engine, settings)
+    connect = open_channel if switch_tls is None else over_tls(switch_tls)
 
     with dashboard_of(web, tell) as show:
 
-        async def serve() -> None:
+        async def serve(
+            settings: ClusterSettings, election_id: int, until: Callable[[], Awaitable[object]]
+        ) -> None:
+            driver = Driver(targets, pipeline, election_id=election_id, connect=connect)
             listen = known_at(address, tls, group=group)
             async with serve_cluster(network, driver, listen, settings) as (cluster, bound):
                 with show(cluster, driver):
                     tell(f"controller of {network.name} at {bound}")
-                    await _interrupted()
+                    await until()
 
-        asyncio.run(serve())
+        async def serve_terms(election: Election, etcd: EtcdAddress) -> None:
+            while True:
+                async with election.lead() as leadership:
+                    journal = EtcdJournal(Etcd(etcd), leadership)
+                    led = replace(settings, journal=journal)
+                    try:
+                        await serve(led, leadership.election_id, leadership.lost.wait)
+                        tell(f"leads no longer: {leadership.why}")
+                    except (EtcdError, Unrecorded) as error:
+                        tell(f"cannot lead: {error}")
+
+        async def serve_until_interrupted() -> None:
+            if etcd is None:
+                await serve(settings, ELECTION_ID, _interrupted)
+            else:
+                election = Election(etcd, name_of_process(address), tell)
+                await _first_of(
+                    asyncio.create_task(serve_terms(election, etcd)),
+                    asyncio.create_task(_interrupted()),
+                )
+
+        asyncio.run(serve_until_interrupted())
 
 
 def run_emulated_cluster(

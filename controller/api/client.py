@@ -6,12 +6,9 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import grpc
-
 from controller.api.rendezvous import address_file, find_controller
 from protocol import hopsum_pb2 as pb
-from protocol import hopsum_pb2_grpc as pb_grpc
-from protocol.channel import ControllerError, Tls, in_words, open_channel, tls_of_environment
+from protocol.channel import ControllerError, Tls, ask_controller, tls_of_environment
 
 if TYPE_CHECKING:
     from collectives.plan import JobPlan
@@ -34,6 +31,8 @@ _R = TypeVar("_R")
 
 class ControllerClient:
     """Questions to the controller at an address (None: the user's running one).
+
+    Of several addresses, with commas between, that of the controller that leads.
 
     `tls` None: what the environment says (`tls_of_environment`), but at a Unix socket none.
 
@@ -128,12 +127,7 @@ class ControllerClient:
         return state
 
     def _ask(self, question: Callable[[Any], _R]) -> _R:
-        with open_channel(self.address, self._tls) as channel:
-            try:
-                return question(pb_grpc.ControllerStub(channel))
-            except grpc.RpcError as error:
-                words = in_words(error)
-                raise ControllerError(f"controller at {self.address}: {words}") from None
+        return ask_controller(self.address, self._tls, question)
 
 
 def job_query(job: str | int) -> pb.JobQuery:

@@ -13,7 +13,7 @@ import grpc
 
 from controller.api.callers import Caller, Guard, Identify, always, certified, user
 from controller.api.unix_callers import SocketError, group_number, served_to_group
-from protocol.channel import CHANNEL_OPTIONS, Tls
+from protocol.channel import SERVER_OPTIONS, Tls
 from protocol.errors import InputError, OperationError
 
 STOP_SECONDS = 0.5
@@ -51,9 +51,7 @@ def at(
     path = Path(address.removeprefix(UNIX)) if address.startswith(UNIX) else None
 
     def server_of(services: Iterable[AddTo], identify: Identify) -> grpc.aio.Server:
-        server = grpc.aio.server(
-            options=[*CHANNEL_OPTIONS, ("grpc.so_reuseport", 0)], interceptors=[Guard(identify)]
-        )
+        server = grpc.aio.server(options=SERVER_OPTIONS, interceptors=[Guard(identify)])
         for add in services:
             add(server)
         return server

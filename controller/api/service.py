@@ -133,7 +133,7 @@ class ControllerService(pb_grpc.ControllerServicer):
         if (why := why_not(host, context)) is not None:
             yield _refused(why)
             return
-        if tracker.needs_new_epoch(host):
+        if tracker.needs_new_epoch(host, asked.state):
             try:
                 await self._cluster.manager.replan(job, why=f"{host} was restarted")
             except (DriverError, PlanError, TimeoutError) as error:

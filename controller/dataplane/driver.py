@@ -40,6 +40,8 @@ LOGGER = logging.getLogger("hopsum.driver")
 # finsy warns of what is normal here: no gNMI, no pipeline before the first push, no switch yet.
 logging.getLogger("finsy").setLevel(logging.ERROR)
 
+ELECTION_ID = 10
+"""Of a controller on its own; a client with a smaller one may read beside it."""
 SILENCE_SECONDS = 10.0
 """A process may be off a busy processor for seconds; one that hangs is lost like one that ended."""
 BATCH = 500
@@ -119,7 +121,7 @@ class Driver:
         pipeline: Pipeline,
         rules: Mapping[str, SwitchRules] | None = None,
         *,
-        election_id: int = 10,
+        election_id: int = ELECTION_ID,
         silence: float = SILENCE_SECONDS,
         listener: Callable[[str, State, str], None] | None = None,
         connect: Connect = open_channel,

@@ -208,7 +208,7 @@ class Cluster:
     async def restore(self) -> None:
         """Bring the switches to what the jobs need that an earlier controller has left.
 
-        Those that ran go on in a new epoch as their agents come back; queued ones are tried again.
+        Those that ran go on as their agents come back; queued ones are tried again.
         Raises DriverError, TimeoutError where switches do not take rules.
         """
         for job in self.jobs:
@@ -229,15 +229,14 @@ class Cluster:
         await self._start_queued()
 
     def _readopt(self, job: Job) -> None:
-        """Plan a job that has begun anew, and expect its agents where they were."""
+        """Let a job that has begun go on, and expect its agents where they were."""
         if job.request.lanes != self.settings.lanes:
             raise PlanError(
                 f"it has {job.request.lanes} lanes a packet, and the switches {self.settings.lanes}"
             )
         assert job.plan is not None
-        # No pair of job and epoch is used twice.
-        asked = replace(job.request, max_hops=self.settings.max_hops)
-        tracker = self.manager.readopt(job, next_request(asked, job.plan))
+        job.request = replace(job.request, max_hops=self.settings.max_hops)
+        tracker = self.manager.readopt(job)
         self.jobs.resume(job)
         # A worker that begins anew now would be at another round than the others.
         tracker.started = job.state is JobState.RUNNING

@@ -25,7 +25,7 @@ from collectives.plan import JobPlan, PlanError
 from controller.jobs.job import Job, move
 from controller.jobs.job_spec import JobSpec, spec_from, submission_of
 from controller.jobs.job_state import LAST_JOB, MOST_NAME, JobError, JobState
-from controller.jobs.journal import REAL_DISK, Disk, Journal, Record, Unrecorded
+from controller.jobs.journal import REAL_DISK, Disk, FileJournal, Journal, Record, Unrecorded
 from controller.telemetry.event_log import EventKind, EventLog
 from controller.telemetry.health import Element
 from planning.model.request import Algorithm, PlanRequest
@@ -68,7 +68,7 @@ _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
 
 
 class JobTable:
-    """All jobs. With `file`, a journal, those that an earlier controller kept are there.
+    """All jobs. With a journal, or a file for one, those that an earlier controller kept are there.
 
     No job number is used twice, because no pair of job and epoch is. `date`: seconds since 1970.
     `disk`: where the file is.
@@ -78,7 +78,7 @@ class JobTable:
 
     def __init__(
         self,
-        file: Path | None = None,
+        journal: Path | Journal | None = None,
         date: Callable[[], float] = time.time,
         disk: Disk = REAL_DISK,
     ) -> None:
@@ -86,7 +86,9 @@ class JobTable:
         self.events = EventLog(date)
         """What happens to the jobs, and to what they use."""
         self._jobs: dict[int, Job] = {}
-        self._journal = None if file is None else Journal(file, "number", disk)
+        self._journal: Journal | None = (
+            FileJournal(journal, "number", disk) if isinstance(journal, Path) else journal
+        )
         self._late: dict[int, Record] = {}
         """By job, what is still to be recorded: the disk was full, say."""
         self._many_lines = MANY_LINES
@@ -95,7 +97,7 @@ class JobTable:
         if self._journal is not None:
             # A job's later records come after its earlier ones.
             for record in self._journal.read():
-                job = _job_from(record, self._journal.file)
+                job = _job_from(record, self._journal.name)
                 self._jobs[job.number] = job
             self._rewrite(self._journal)
         self._last = max(self._jobs, default=0)
@@ -151,7 +153,7 @@ class JobTable:
         if self._last == LAST_JOB:
             raise JobError(
                 f"all {LAST_JOB} job numbers have been used; restart the switches, remove "
-                f"{self._journal.file if self._journal else 'nothing'}, and restart the controller"
+                f"{self._journal.name if self._journal else 'nothing'}, and restart the controller"
             )
         self._last += 1
         return self._last
@@ -213,17 +215,16 @@ class JobTable:
         Raises PlanError, and changes nothing, where that cannot be: a controller that was restarted
         would use the epoch again, for another plan.
         """
-        left = frozenset(bypassed)
+        left, lost = frozenset(bypassed), frozenset(avoided)
         try:
-            self.keep(replace(job, request=request, plan=plan, bypassed=left))
+            self.keep(replace(job, request=request, plan=plan, bypassed=left, avoided=lost))
         except Unrecorded as error:
             self._refused = True
             raise PlanError(
                 f"job {plan.job}: epoch {plan.epoch} cannot begin without a record: {error}; it is "
                 "tried again, so make room there"
             ) from None
-        job.request, job.plan, job.bypassed = request, plan, left
-        job.avoided = frozenset(avoided)
+        job.request, job.plan, job.bypassed, job.avoided = request, plan, left, lost
         self._log_event(job, *cause)
 
     def _log_event(self, job: Job, kind: EventKind, why: str = "") -> None:
@@ -340,10 +341,11 @@ def _record(job: Job) -> Record:
     record = {
         item.name: getattr(job, item.name)
         for item in fields(job)
-        if item.name not in ("spec", "request", "plan", "avoided", "sent", "resent")
+        if item.name not in ("spec", "request", "plan", "sent", "resent")
     }
     return record | {
         "bypassed": sorted(job.bypassed),
+        "avoided": sorted((list(e) if isinstance(e, tuple) else e for e in job.avoided), key=str),
         # As JSON the times of many tensors would keep the controller from all else for seconds.
         "reports": {
             host: b64encode(report.SerializeToString()).decode()
@@ -371,7 +373,7 @@ def _in_order(value: Any) -> Any:
     return [_in_order(item) for item in value] if isinstance(value, list) else value
 
 
-def _job_from(record: Record, file: Path) -> Job:
+def _job_from(record: Record, where: str) -> Job:
     """Return the job of a record; JobError if it is none."""
     try:
         spec = spec_from(ParseDict(record["spec"], pb.Submission()))
@@ -392,6 +394,10 @@ def _job_from(record: Record, file: Path) -> Job:
             "state": JobState(record["state"]),
             "outcome": None if record["outcome"] is None else JobState(record["outcome"]),
             "bypassed": frozenset(record["bypassed"]),
+            "avoided": frozenset(
+                tuple(element) if isinstance(element, list) else element
+                for element in record.get("avoided", ())
+            ),
             "reports": reports,
             "spec": spec,
             "request": PlanRequest(record["number"], **asked),
@@ -401,6 +407,6 @@ def _job_from(record: Record, file: Path) -> Job:
     except (AttributeError, KeyError, TypeError, ValueError, DecodeError, ParseError) as error:
         why = " ".join(f"{type(error).__name__}: {error}".split())
         raise JobError(
-            f"{file}: job {record.get('number')} cannot be read ({why}); is the journal another "
+            f"{where}: job {record.get('number')} cannot be read ({why}); is the journal another "
             "version's?"
         ) from None

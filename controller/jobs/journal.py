@@ -1,8 +1,8 @@
-"""A journal: records as lines of JSON in a file, that outlive the process that wrote them.
+"""A journal: records that outlive the process that wrote them; here as lines of JSON in a file.
 
-A record counts once its line is whole and on the disk (fsync), so that it survives a power failure
-too. One that cannot be written whole, as on a full disk, is cut off again; what a crash has left of
-one is cut off when the file is next read.
+(`controller.ha.etcd_journal` keeps them in etcd.) A record counts once its line is whole and on the
+disk (fsync), so that it survives a power failure too. One that cannot be written whole, as on a
+full disk, is cut off again; what a crash has left of one is cut off when the file is next read.
 """
 
 from __future__ import annotations
@@ -88,7 +88,28 @@ class RealDisk:
 REAL_DISK = RealDisk()
 
 
-class Journal:
+class Journal(Protocol):
+    """Records in the order in which they were added, each in the place of what it replaces, or
+    behind it."""
+
+    lines: int
+    """Records read and added since it was last written anew, also those replaced."""
+
+    @property
+    def name(self) -> str:
+        """Where it is, for people."""
+
+    def read(self) -> list[Record]:
+        """All records, the oldest first. Raises JournalError."""
+
+    def append(self, record: Record) -> None:
+        """Add a record; Unrecorded if that fails, and then it is not there."""
+
+    def rewrite(self, records: Iterable[Record]) -> None:
+        """Keep these records only. Raises Unrecorded."""
+
+
+class FileJournal:
     """The records of `file`, which is made when there is none. `key`: the first of a record."""
 
     def __init__(self, file: Path, key: str = "", disk: Disk = REAL_DISK) -> None:
@@ -98,6 +119,11 @@ class Journal:
         self.lines = 0
         self._whole: int | None = None
         """Bytes of whole records: what is behind them is the rest of one. None: not known."""
+
+    @property
+    def name(self) -> str:
+        """The file."""
+        return str(self.file)
 
     def read(self) -> list[Record]:
         """All records, the oldest first, without what a crash has left of the last one.

@@ -208,24 +208,46 @@ class Manager:
 
     def _take_in(self, job: Job, first: _Next) -> Tracker:
         self.table.adopt(job, first.request, first.plan, first.bypassed, self._failed, first.cause)
-        self._allocator.take(first.plan)
+        return self._expect(job)
+
+    def _expect(self, job: Job) -> Tracker:
+        """Let a job hold what its plan says, and expect its agents."""
+        plan = _plan(job)
+        self._allocator.take(plan)
         self._jobs[job.number] = job
-        tracker = Tracker(self.network, first.plan, job.spec.task)
+        tracker = Tracker(self.network, plan, job.spec.task)
         self.agents.add(tracker)
         return tracker
 
-    def readopt(self, job: Job, request: PlanRequest) -> Tracker:
+    def readopt(self, job: Job) -> Tracker:
         """Take in a job that an earlier controller has left; its rules wait for `refresh`.
 
-        `request`: for its next epoch (`next_request`). Where slots that it had are taken by
-        others now it gives them up. Raises PlanError.
+        It goes on in its epoch if its plan holds as it is, else in the next one; where slots that
+        it had are taken by others now it gives them up. Raises PlanError.
         """
+        plan = _plan(job)
         if job.spec.among_hosts:
-            return self._take_in(job, _Next(job.request, _plan(job), frozenset()))
+            return self._take_in(job, _Next(job.request, plan, frozenset()))
+        if self._holds(job):
+            return self._expect(job)
+        request = next_request(job.request, plan)
         first = self._plan_on(job, request, job.bypassed, self.working())
         self._check([first.plan])
         cause = (EventKind.REPLAN, "the controller was restarted")
         return self._take_in(job, replace(first, cause=cause))
+
+    def _holds(self, job: Job) -> bool:
+        """Whether a job's plan is still right: it fits the network, and has avoided nothing."""
+        plan = _plan(job)
+        deepest = max((len(stack) for tree in plan.trees for stack in tree.up), default=0)
+        if job.avoided or deepest > job.request.max_hops:
+            return False
+        try:
+            self._check([plan])
+        except PlanError as error:
+            LOGGER.warning("job %d needs another plan: %s", job.number, error)
+            return False
+        return True
 
     def _check(self, newer: Iterable[JobPlan]) -> None:
         """Check next plans together with those of all other jobs; PlanError lists every fault.

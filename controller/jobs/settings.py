@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from controller.jobs.journal import Journal
 from controller.jobs.priorities import PriorityPolicy
 from controller.jobs.replanning import ReplanningPolicy
 from controller.jobs.sharing import SharingPolicy
@@ -17,8 +18,8 @@ class ClusterSettings:
 
     `lanes`, `max_hops`: those that its switches were compiled for. `sharing`: what one job may hold
     of a switch. `priorities`: how jobs' levels follow from their progress; None: what suits the
-    network. `replanning`: when plans are looked at again. `journal`: the file that keeps the jobs.
-    `loss`: the probability that a switch drops a packet, on each link.
+    network. `replanning`: when plans are looked at again. `journal`: what keeps the jobs, or the
+    file that does. `loss`: the probability that a switch drops a packet, on each link.
     """
 
     lanes: int = LANES_DEFAULT
@@ -26,7 +27,7 @@ class ClusterSettings:
     sharing: SharingPolicy = field(default_factory=SharingPolicy)
     priorities: PriorityPolicy | None = None
     replanning: ReplanningPolicy = field(default_factory=ReplanningPolicy)
-    journal: Path | None = None
+    journal: Path | Journal | None = None
     loss: float = 0.0
 
     def __post_init__(self) -> None:

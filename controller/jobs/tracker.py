@@ -108,15 +108,19 @@ class Tracker:
             out.append((host, self._release()))
         return out + self._advance()
 
-    def needs_new_epoch(self, host: str) -> bool:
-        """Whether a host that registers afresh is a restarted server of a started job."""
+    def needs_new_epoch(self, host: str, state: pb.AgentState) -> bool:
+        """Whether a host that registers, in `state`, is a server of a started job without sums.
+
+        It is another process than the one that served, which this controller, or one before it,
+        has lost.
+        """
         agent = self.agents.get(host)
         return (
             agent is not None
             and agent.role == "server"
             and self.started
-            and agent.state in (pb.LOST, pb.FAILED)
             and not agent.connected
+            and (agent.state in (pb.LOST, pb.FAILED) or state < pb.READY)
         )
 
     def receive(self, host: str, message: pb.AgentMessage, now: float) -> Outgoing:

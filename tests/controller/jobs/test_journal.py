@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.jobs import journal as module
-from controller.jobs.journal import Journal, JournalError, Unrecorded
+from controller.jobs.journal import FileJournal, JournalError, Unrecorded
 
 RECORDS: list[dict[str, Any]] = [{"number": number, "text": "x" * number} for number in range(5)]
 
@@ -30,8 +30,8 @@ def full(room: int) -> Callable[[Any, Any, bytes], None]:
 
 
 @pytest.fixture
-def journal(tmp_path: Path) -> Journal:
-    journal = Journal(tmp_path / "jobs")
+def journal(tmp_path: Path) -> FileJournal:
+    journal = FileJournal(tmp_path / "jobs")
     for record in RECORDS[:3]:
         journal.append(record)
     return journal
@@ -39,7 +39,7 @@ def journal(tmp_path: Path) -> Journal:
 
 @pytest.mark.parametrize("room", [0, 1, 9, 23])
 def test_a_record_that_is_not_whole_is_cut_off(
-    journal: Journal, room: int, monkeypatch: pytest.MonkeyPatch
+    journal: FileJournal, room: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = journal.file.read_bytes()
     with monkeypatch.context() as patched:
@@ -48,12 +48,12 @@ def test_a_record_that_is_not_whole_is_cut_off(
             journal.append(RECORDS[3])
         assert journal.file.read_bytes() == before
     journal.append(RECORDS[4])
-    assert Journal(journal.file).read() == [*RECORDS[:3], RECORDS[4]]
+    assert FileJournal(journal.file).read() == [*RECORDS[:3], RECORDS[4]]
     assert journal.lines == 4
 
 
 def test_the_rest_of_a_record_is_cut_off_later_if_it_cannot_be_at_once(
-    journal: Journal, monkeypatch: pytest.MonkeyPatch
+    journal: FileJournal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
         patched.setattr(module, "_write", full(9))
@@ -71,22 +71,22 @@ def test_the_rest_of_a_record_is_cut_off_later_if_it_cannot_be_at_once(
             journal.append(RECORDS[3])
     assert journal.file.read_bytes().endswith(b'{"number"')
     journal.append(RECORDS[4])
-    assert Journal(journal.file).read() == [*RECORDS[:3], RECORDS[4]]
+    assert FileJournal(journal.file).read() == [*RECORDS[:3], RECORDS[4]]
 
 
 def test_a_journal_that_cannot_be_rewritten_is_as_it_was(
-    journal: Journal, monkeypatch: pytest.MonkeyPatch
+    journal: FileJournal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
         patched.setattr(module, "_write", full(5))
         with pytest.raises(Unrecorded, match="No space left"):
             journal.rewrite(RECORDS[3:])
-    assert Journal(journal.file).read() == RECORDS[:3]
+    assert FileJournal(journal.file).read() == RECORDS[:3]
     assert [file.name for file in journal.file.parent.iterdir()] == ["jobs"]
     journal.append(RECORDS[3])
     journal.rewrite(RECORDS[3:])
     journal.append(RECORDS[0])
-    assert Journal(journal.file).read() == [*RECORDS[3:], RECORDS[0]]
+    assert FileJournal(journal.file).read() == [*RECORDS[3:], RECORDS[0]]
 
 
 @pytest.mark.slow
@@ -95,12 +95,12 @@ def test_what_a_crash_leaves(
     cut: int, zeros: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """Wherever it cuts, the whole records are read, and what follows is not glued to the rest."""
-    journal = Journal(tmp_path_factory.mktemp("crash") / "jobs")
+    journal = FileJournal(tmp_path_factory.mktemp("crash") / "jobs")
     for record in RECORDS:
         journal.append(record)
     content = journal.file.read_bytes()[:cut]
     journal.file.write_bytes(content + b"\0" * zeros)
-    again = Journal(journal.file)
+    again = FileJournal(journal.file)
     count = content.count(b"\n")
     # A record without its end of line is a file of something else, if there is nothing before it.
     if count == 0 and content.endswith(b"}"):
@@ -109,7 +109,7 @@ def test_what_a_crash_leaves(
         return
     assert again.read() == RECORDS[:count]
     again.append({"new": 1})
-    assert Journal(journal.file).read() == [*RECORDS[:count], {"new": 1}]
+    assert FileJournal(journal.file).read() == [*RECORDS[:count], {"new": 1}]
 
 
 @pytest.mark.parametrize(
@@ -129,23 +129,23 @@ def test_what_a_crash_leaves(
 def test_files_that_are_no_journals_are_left_alone(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "jobs").write_bytes(content)
     with pytest.raises(JournalError, match=r"jobs:\d: .* expected a record"):
-        Journal(tmp_path / "jobs").read()
+        FileJournal(tmp_path / "jobs").read()
     assert (tmp_path / "jobs").read_bytes() == content
 
 
 def test_what_is_no_file(tmp_path: Path) -> None:
     for path in (tmp_path, Path("/dev/zero")):
         with pytest.raises(JournalError, match="expected a file"):
-            Journal(path).read()
+            FileJournal(path).read()
     (tmp_path / "file").touch()
     with pytest.raises(JournalError, match="cannot be read: Not a directory"):
-        Journal(tmp_path / "file" / "jobs").read()
+        FileJournal(tmp_path / "file" / "jobs").read()
     with pytest.raises(Unrecorded, match="cannot be written: Not a directory"):
-        Journal(tmp_path / "file" / "jobs").append({})
+        FileJournal(tmp_path / "file" / "jobs").append({})
 
 
 def test_a_record_is_on_the_disk_before_it_counts(
-    journal: Journal, monkeypatch: pytest.MonkeyPatch
+    journal: FileJournal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[int] = []
     monkeypatch.setattr(os, "fsync", lambda fd: synced.append(os.fstat(fd).st_size))
@@ -156,7 +156,7 @@ def test_a_record_is_on_the_disk_before_it_counts(
     assert len(synced) == 3  # and the folder, for the file's name
 
 
-def test_a_write_that_ends_in_the_middle(journal: Journal) -> None:
+def test_a_write_that_ends_in_the_middle(journal: FileJournal) -> None:
     """The kernel's own short write: the limit of a file's size stands for a full disk."""
     before = journal.file.read_bytes()
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)

@@ -145,12 +145,23 @@ def test_whoever_comes_back_after_the_release_is_released() -> None:
     assert kinds(tracker.register("ps", 0.0, pb.RUNNING)) == [("ps", "welcome"), ("ps", "all_done")]
 
 
+def test_a_server_without_sums_needs_a_new_epoch_under_the_next_controller_too() -> None:
+    tracker = Tracker(*star(1))
+    tracker.started = True
+    assert tracker.needs_new_epoch("ps", pb.EXPECTED)
+    assert tracker.needs_new_epoch("ps", pb.PREPARING)
+    assert not tracker.needs_new_epoch("ps", pb.READY)
+    assert not tracker.needs_new_epoch("ps", pb.RUNNING)
+    tracker.started = False
+    assert not tracker.needs_new_epoch("ps", pb.EXPECTED)
+
+
 def test_a_restarted_server_needs_a_new_epoch() -> None:
     tracker = started()
-    assert not tracker.needs_new_epoch("ps")
+    assert not tracker.needs_new_epoch("ps", pb.EXPECTED)
     tracker.gone("ps")
-    assert tracker.needs_new_epoch("ps")
-    assert not tracker.needs_new_epoch("h1")
+    assert tracker.needs_new_epoch("ps", pb.EXPECTED)
+    assert not tracker.needs_new_epoch("h1", pb.EXPECTED)
     network, request = star_request()
     plan = make_plan(network, replace(request, epoch=2))
     assert kinds(tracker.adopt(plan)) == [("h1", "plan"), ("h2", "plan")]

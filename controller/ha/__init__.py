@@ -1,0 +1,1 @@
+"""High availability: several controllers of one cluster, of which one leads, by etcd."""

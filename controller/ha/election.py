@@ -1,0 +1,183 @@
+"""Which of several controllers leads: a key in etcd that lives as long as its leader's lease.
+
+A leader that ends, hangs, or is cut off from etcd does not refresh its lease; the key goes, and the
+controller that makes it anew leads. The revision at which the key was made is the term: it grows
+from leader to leader, is the leader's P4Runtime election id, and fences what it writes to etcd, so
+that one which was away does no harm when it comes back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+
+from controller.dataplane.driver import ELECTION_ID
+from controller.ha.etcd import Entry, Etcd, EtcdAddress, EtcdError, Fence
+
+LOGGER = logging.getLogger("hopsum.election")
+
+LEASE_SECONDS = 3
+"""After so much silence of a leader another one leads. etcd takes 2 at least by default."""
+POLL_SECONDS = 0.3
+"""Between two looks of a controller that waits. (A watch would save as much, for a stream that may
+break as well.)"""
+REFRESHES = 3
+"""In the time that a lease lives."""
+
+
+class Leadership:
+    """One term of a controller. Made, and used, in an event loop; `lose` from any thread.
+
+    `term`: etcd's revision at its begin. `fence`: holds as long as the term.
+    """
+
+    def __init__(self, key: str, term: int) -> None:
+        self.term = term
+        self.fence = Fence(key, term)
+        self.election_id = ELECTION_ID + term
+        """For P4Runtime: above those of earlier terms, and of a controller without etcd."""
+        self.lost = asyncio.Event()
+        self.why = ""
+        """Why it was lost."""
+        self._loop = asyncio.get_running_loop()
+
+    def lose(self, why: str) -> None:
+        """End the term: somebody else leads, or may."""
+        self._loop.call_soon_threadsafe(self._lose, why)
+
+    def _lose(self, why: str) -> None:
+        if not self.lost.is_set():
+            self.why = why
+            self.lost.set()
+            LOGGER.warning("term %d is over: %s", self.term, why)
+
+
+class _Lease:
+    """A lease that a thread refreshes, so that planning for seconds does not end it."""
+
+    def __init__(self, address: EtcdAddress, lease: int, seconds: int, granted: float) -> None:
+        self.alive_until = granted + seconds
+        """By `time.monotonic`; etcd counts from later on."""
+        self.gone = False
+        self._etcd = Etcd(address)
+        self._lease = lease
+        self._seconds = seconds
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="lease", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._seconds / REFRESHES):
+            asked = time.monotonic()
+            try:
+                if not self._etcd.refresh(self._lease):
+                    self.gone = True
+                    return
+                self.alive_until = asked + self._seconds
+            except EtcdError as error:
+                LOGGER.warning("the lease was not refreshed: %s", error)
+
+    def end(self) -> None:
+        """Give the lease up, so that nobody has to wait for its end."""
+        self._stop.set()
+        self._thread.join()
+        with contextlib.suppress(EtcdError):
+            self._etcd.revoke(self._lease)
+
+
+class Election:
+    """A controller's part in the election of a cluster's leader.
+
+    `name`: what others say of it. `tell`: takes what people should know. Raises MissingExtraError.
+    """
+
+    def __init__(
+        self,
+        address: EtcdAddress,
+        name: str,
+        tell: Callable[[str], None],
+        seconds: int = LEASE_SECONDS,
+    ) -> None:
+        self._address = address
+        self._key = address.key("leader")
+        self._etcd = Etcd(address)
+        self._name = name
+        self._tell = tell
+        self._seconds = seconds
+
+    @contextlib.asynccontextmanager
+    async def lead(self) -> AsyncIterator[Leadership]:
+        """Wait until this controller leads, and lead while the block runs.
+
+        The block has to end soon after `Leadership.lost`.
+        """
+        lease, term = await self._win()
+        leadership = Leadership(self._key, term)
+        watch = asyncio.create_task(_watch(lease, leadership), name="watch the lease")
+        try:
+            yield leadership
+        finally:
+            watch.cancel()
+            await asyncio.gather(watch, return_exceptions=True)
+            await asyncio.to_thread(lease.end)
+
+    async def _win(self) -> tuple[_Lease, int]:
+        """Wait until nobody leads, and make the key; the lease, and when the key was made."""
+        told = ""
+        while True:
+            try:
+                leader = await asyncio.to_thread(self._etcd.get, self._key)
+                if leader is None:
+                    won = await self._try()
+                    if won is not None:
+                        return won
+                    continue
+                words = f"standing by: {leader.value.decode(errors='replace')} leads"
+            except EtcdError as error:
+                words = f"standing by: {error}"
+            if words != told:
+                self._tell(words)
+                told = words
+            await asyncio.sleep(POLL_SECONDS)
+
+    async def _try(self) -> tuple[_Lease, int] | None:
+        """Make the key, unless another controller is faster."""
+        granted = time.monotonic()
+        number = await asyncio.to_thread(self._etcd.grant, self._seconds)
+        lease = _Lease(self._address, number, self._seconds, granted)
+        won = False
+        try:
+            made = await asyncio.to_thread(self._make, number)
+            won = made is not None
+        finally:
+            if not won:
+                await asyncio.to_thread(lease.end)
+        return None if made is None else (lease, made.created)
+
+    def _make(self, lease: int) -> Entry | None:
+        self._etcd.create(self._key, self._name, lease)
+        # An endpoint may have made it, and not said so.
+        made = self._etcd.get(self._key)
+        return made if made is not None and made.lease == lease else None
+
+
+async def _watch(lease: _Lease, leadership: Leadership) -> None:
+    """End a term with its lease: at the latest when etcd may let it go."""
+    while not lease.gone:
+        left = lease.alive_until - time.monotonic()
+        if left <= 0:
+            leadership.lose(f"etcd has not answered for {lease._seconds} s")
+            return
+        await asyncio.sleep(min(left, POLL_SECONDS))
+    leadership.lose("etcd has let its lease go")
+
+
+def name_of_process(address: str) -> str:
+    """Return what others say of a controller that listens at an address."""
+    return f"the controller at {address} (process {os.getpid()} on {socket.gethostname()})"

@@ -1,0 +1,92 @@
+"""A journal in etcd: the last record of each job under the job's number, written by the leader.
+
+A record counts once etcd has replicated it. Those of one job replace each other.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+
+from controller.ha.election import Leadership
+from controller.ha.etcd import MOST_CHANGES, Etcd, EtcdError
+from controller.jobs.journal import JournalError, Record, Unrecorded
+
+
+class EtcdJournal:
+    """The records of a cluster, as its leader reads and writes them. `key`: what identifies one."""
+
+    def __init__(self, etcd: Etcd, leadership: Leadership, key: str = "number") -> None:
+        self._etcd = etcd
+        self._leadership = leadership
+        self._key = key
+        self._prefix = etcd.address.key("jobs", "")
+        self.lines = 0
+        self._kept: dict[str, bytes] = {}
+        """By key what etcd holds."""
+
+    @property
+    def name(self) -> str:
+        """Where it is, for people."""
+        return str(self._etcd.address)
+
+    def read(self) -> list[Record]:
+        """All records, by their identity; JournalError for one that is none, EtcdError."""
+        self._kept = self._etcd.below(self._prefix)
+        self.lines = len(self._kept)
+        return [self._parse(key, value) for key, value in self._kept.items()]
+
+    def _parse(self, key: str, value: bytes) -> Record:
+        try:
+            record = json.loads(value)
+        except (ValueError, RecursionError):
+            record = None
+        if not isinstance(record, dict) or self._key not in record:
+            shown = value[:40].decode(errors="backslashreplace")
+            raise JournalError(
+                f"{self.name}: key {key}: {shown!r}: expected a record, a JSON object with "
+                f"{self._key!r}; give another name, or remove the key with etcdctl"
+            )
+        return record
+
+    def append(self, record: Record) -> None:
+        """Keep a record in the place of the last one of the same identity.
+
+        Raises Unrecorded if that fails; if another controller leads now, this one's term ends.
+        """
+        self._change({self._place(record): json.dumps(record).encode()}, ())
+        self.lines += 1
+
+    def rewrite(self, records: Iterable[Record]) -> None:
+        """Keep these records only; Unrecorded if that fails, with more than these there."""
+        wanted = {self._place(record): json.dumps(record).encode() for record in records}
+        new = {key: value for key, value in wanted.items() if self._kept.get(key) != value}
+        for part in _parts(new):
+            self._change(part, ())
+        for part in _parts(dict.fromkeys(self._kept.keys() - wanted.keys(), b"")):
+            self._change({}, part)
+        self.lines = len(wanted)
+
+    def _place(self, record: Record) -> str:
+        return f"{self._prefix}{record[self._key]:08}"
+
+    def _change(self, puts: Mapping[str, bytes], deletes: Iterable[str]) -> None:
+        gone = list(deletes)
+        try:
+            led = self._etcd.change(puts, gone, self._leadership.fence)
+        except EtcdError as error:
+            raise Unrecorded(f"{self.name} cannot be written: {error}") from error
+        if not led:
+            self._leadership.lose("another controller leads")
+            raise Unrecorded(f"{self.name} is written by another controller, which leads now")
+        self._kept |= puts
+        for key in gone:
+            self._kept.pop(key, None)
+
+
+def _parts(changes: Mapping[str, bytes]) -> Iterator[dict[str, bytes]]:
+    """Return changes in parts that one transaction takes."""
+    rest = iter(changes.items())
+    while part := dict(islice(rest, MOST_CHANGES)):
+        yield part

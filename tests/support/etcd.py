@@ -1,0 +1,69 @@
+"""A real etcd, of a test's own."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from controller.ha.etcd import Etcd, EtcdAddress, EtcdError
+from tests.support.machine import loopback, until
+
+needs_etcd = pytest.mark.skipif(
+    shutil.which("etcd") is None, reason="etcd is not installed (`make test-tools` installs it)"
+)
+
+
+@dataclass
+class EtcdServer:
+    """A member of its own cluster. `address`: with a name that no other test has."""
+
+    process: subprocess.Popen[bytes]
+    address: EtcdAddress
+
+    def pause(self) -> None:
+        """Let it answer nothing, as if it were cut off."""
+        self.process.send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """End a pause."""
+        self.process.send_signal(signal.SIGCONT)
+
+
+@contextlib.contextmanager
+def etcd_server(folder: Path) -> Iterator[EtcdServer]:
+    """Run an etcd, whose files are in a folder."""
+    [host] = loopback(1)
+    clients, peers = f"http://{host}:2379", f"http://{host}:2380"
+    with (folder / "etcd.log").open("wb") as log:
+        process = subprocess.Popen(
+            ["etcd", "--data-dir", str(folder / "etcd"),
+             "--listen-client-urls", clients, "--advertise-client-urls", clients,
+             "--listen-peer-urls", peers, "--initial-advertise-peer-urls", peers,
+             "--initial-cluster", f"default={peers}"],
+            stdout=log, stderr=log,
+        )  # fmt: skip
+    server = EtcdServer(process, EtcdAddress(((host, 2379),), f"test-{secrets.token_hex(4)}"))
+    etcd = Etcd(server.address)
+
+    def answers() -> bool:
+        assert process.poll() is None, (folder / "etcd.log").read_text()
+        try:
+            etcd.get("ready")
+        except EtcdError:
+            return False
+        return True
+
+    try:
+        until(answers, "an answer of etcd")
+        yield server
+    finally:
+        process.kill()
+        process.wait()
