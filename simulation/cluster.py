@@ -13,7 +13,7 @@ import logging
 import math
 import random
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from controller.api.serving import serve_cluster
 from controller.dataplane.driver import Driver, SwitchTarget
 from controller.dataplane.pipeline import Pipeline
 from controller.jobs.cluster import Cluster
+from controller.jobs.journal import FileJournal
 from controller.jobs.settings import ClusterSettings
 from host_agent.node.environment import Stream
 from host_agent.session import AgentSession, NodeSession
@@ -55,7 +56,7 @@ CHECK_SECONDS = 0.05
 
 @dataclass(frozen=True)
 class ClusterOptions:
-    """How a virtual cluster is set up. `settings`: with a journal, which is kept on `disk`.
+    """How a virtual cluster is set up. `settings`: with a journal's file, which is on `disk`.
 
     `hosts`: those with an agent; None: all. `fair`: where links have one queue, hosts serve their
     TCP connections in turn, and hold as much as in Mininet.
@@ -226,6 +227,12 @@ class VirtualCluster:
             self._stop = asyncio.Event()
             self._controlling = asyncio.create_task(self._supervise(), name=CONTROLLER)
 
+    def journal(self) -> FileJournal:
+        """Return the journal, as a controller finds it that starts now."""
+        file = self.options.settings.journal
+        assert isinstance(file, Path)
+        return FileJournal(file, disk=self.disk)
+
     async def stop_controller(self) -> None:
         """End it as SIGTERM does."""
         self._stop.set()
@@ -274,11 +281,10 @@ class VirtualCluster:
                 self.network,
                 driver,
                 self._listen,
-                self.options.settings,
+                replace(self.options.settings, journal=self.journal()),
                 down_links=lambda: sorted(self._down),
                 link_bytes=self.link_bytes,
                 date=lambda: FIRST_DATE + self.queue.now + self.clock_error,
-                disk=self.disk,
             ) as (self.controller, _):
                 await self._stop.wait()
         finally:

@@ -18,7 +18,6 @@ from controller.dataplane.driver import Driver
 from controller.dataplane.rules import losses_on
 from controller.jobs.cluster import Cluster
 from controller.jobs.failover import DownLinks, fail_over
-from controller.jobs.journal import REAL_DISK, Disk
 from controller.jobs.manager import Manager
 from controller.jobs.settings import ClusterSettings
 from controller.telemetry.port_counts import LinkBytes, count_ports
@@ -60,15 +59,14 @@ async def serve_cluster(
     down_links: DownLinks | None = None,
     link_bytes: LinkBytes | None = None,
     date: Callable[[], float] = time.time,
-    disk: Disk = REAL_DISK,
 ) -> AsyncIterator[tuple[Cluster, str]]:
     """Drive a network's switches and serve agents and people; gives the address they use.
 
     Jobs that an earlier controller has left in the journal go on. `down_links`, `link_bytes`: where
-    the state and the counters of links can be read. `date`: seconds since 1970. `disk`: where the
-    journal is. Switches that do not answer are planned around, at the start too. Raises DriverError
-    or TimeoutError where the others cannot be programmed, JobError, JournalError, Unrecorded for
-    the journal, and what `listen` raises.
+    the state and the counters of links can be read. `date`: seconds since 1970. Switches that do
+    not answer are planned around, at the start too. Raises DriverError or TimeoutError where the
+    others cannot be programmed, JobError, JournalError, Unrecorded for the journal, and what
+    `listen` raises.
     """
     async with contextlib.AsyncExitStack() as stack:
         await stack.enter_async_context(driver)
@@ -77,7 +75,7 @@ async def serve_cluster(
             lambda rules: driver.apply(rules, READY_SECONDS),
             losses_on(network, settings.loss),
         )
-        cluster = Cluster(manager, settings, date=date, disk=disk)
+        cluster = Cluster(manager, settings, date=date)
         stack.push_async_callback(cluster.close)
         service = ControllerService(cluster, driver)
         reoptimize = not settings.replanning.live

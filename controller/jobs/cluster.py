@@ -30,7 +30,6 @@ from controller.jobs.job_request import (
 from controller.jobs.job_spec import JobSpec
 from controller.jobs.job_state import JobState
 from controller.jobs.job_table import JobTable
-from controller.jobs.journal import REAL_DISK, Disk
 from controller.jobs.manager import Manager, next_request
 from controller.jobs.priorities import FeedbackQueue, suitable_policy
 from controller.jobs.reoptimizer import Reoptimizer, free_network
@@ -64,8 +63,7 @@ Send = Callable[[str, pb.NodeCommand], None]
 class Cluster:
     """The jobs and hosts of a manager's network. Made, and used, in an event loop.
 
-    `date`: the wall clock, seconds since 1970, for the journal and for lists of jobs. `disk`: where
-    the journal is.
+    `date`: the wall clock, seconds since 1970, for the journal and for lists of jobs.
     """
 
     def __init__(
@@ -74,13 +72,12 @@ class Cluster:
         settings: ClusterSettings | None = None,
         grace: float = GRACE_SECONDS,
         date: Callable[[], float] = time.time,
-        disk: Disk = REAL_DISK,
     ) -> None:
         settings = settings or ClusterSettings()
         self.manager = manager
         self.settings = settings
         self.nodes = Nodes(manager.network, now=clock.now())
-        self.jobs = manager.table = JobTable(settings.journal, date, disk)
+        self.jobs = manager.table = JobTable(settings.journal, date)
         self.priorities = FeedbackQueue(settings.priorities or suitable_policy(manager.network))
         self.send: Send = lambda host, command: None
         self._grace = grace

@@ -25,7 +25,7 @@ from collectives.plan import JobPlan, PlanError
 from controller.jobs.job import Job, move
 from controller.jobs.job_spec import JobSpec, spec_from, submission_of
 from controller.jobs.job_state import LAST_JOB, MOST_NAME, JobError, JobState
-from controller.jobs.journal import REAL_DISK, Disk, FileJournal, Journal, Record, Unrecorded
+from controller.jobs.journal import FileJournal, Journal, Record, Unrecorded
 from controller.telemetry.event_log import EventKind, EventLog
 from controller.telemetry.health import Element
 from planning.model.request import Algorithm, PlanRequest
@@ -71,7 +71,6 @@ class JobTable:
     """All jobs. With a journal, or a file for one, those that an earlier controller kept are there.
 
     No job number is used twice, because no pair of job and epoch is. `date`: seconds since 1970.
-    `disk`: where the file is.
     Raises JobError, JournalError for a journal that cannot be read, Unrecorded for one that cannot
     be written.
     """
@@ -80,14 +79,13 @@ class JobTable:
         self,
         journal: Path | Journal | None = None,
         date: Callable[[], float] = time.time,
-        disk: Disk = REAL_DISK,
     ) -> None:
         self._date = date
         self.events = EventLog(date)
         """What happens to the jobs, and to what they use."""
         self._jobs: dict[int, Job] = {}
         self._journal: Journal | None = (
-            FileJournal(journal, "number", disk) if isinstance(journal, Path) else journal
+            FileJournal(journal) if isinstance(journal, Path) else journal
         )
         self._late: dict[int, Record] = {}
         """By job, what is still to be recorded: the disk was full, say."""

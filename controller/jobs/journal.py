@@ -112,7 +112,7 @@ class Journal(Protocol):
 class FileJournal:
     """The records of `file`, which is made when there is none. `key`: the first of a record."""
 
-    def __init__(self, file: Path, key: str = "", disk: Disk = REAL_DISK) -> None:
+    def __init__(self, file: Path, key: str = "number", disk: Disk = REAL_DISK) -> None:
         self.file = file
         self._disk = disk
         self._begin = f'{{"{key}'.encode()

@@ -105,10 +105,8 @@ def overlapping_slots(controller: Cluster, switches: list[str]) -> Iterator[str]
 
 def journal_differs(cluster: VirtualCluster, controller: Cluster) -> Iterator[str]:
     """Say of which jobs a controller that starts now would know something else."""
-    journal = cluster.options.settings.journal
-    assert journal is not None
     kept = cluster.disk.content()
-    known = JobTable(journal, disk=cluster.disk)
+    known = JobTable(cluster.journal())
     cluster.disk.restore(kept)
     there = {job.number: job for job in known}
     for job in controller.jobs:
