@@ -33,8 +33,9 @@ where links repair their losses: a probe shows a gap, however many were lost in 
 PROBE_FRAGMENTS = 4
 """So many fragments, the last sent, ask into a silence."""
 ASK_EVERY = 3
-"""Every so many probes in a row one asks the server. Where all others have the result, and a switch
-has lost its slots, contributions wait there for others that nobody sends any more."""
+"""Every so many probes in a row one asks the server, around the switches. Where all others have the
+result, or have gone around already, and a switch has lost its slots, contributions wait there for
+others that nobody sends any more."""
 
 
 @dataclass(slots=True)

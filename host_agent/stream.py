@@ -44,8 +44,6 @@ _ECN = np.uint8(Flag.ECN)
 _SEQUENCED = np.uint8(Flag.SEQUENCED)
 _REPAIR = np.uint8(Flag.REPAIR)
 _BYPASS = np.uint8(Flag.BYPASS)
-_UNSUMMED = np.uint8(Flag.BYPASS | Flag.STALE)
-"""Flags of contributions that switches only forward."""
 
 
 class Stream:
@@ -268,7 +266,7 @@ class Stream:
         """Give frames their numbers on the link, but for those that no switch may sum."""
         if self.tree.singles:
             return
-        summed = (flags_of(frames) & _UNSUMMED) == 0
+        summed = (flags_of(frames) & _BYPASS) == 0
         if every(summed):
             number(frames, self._sent_log.number(wire), _SEQUENCED)
         elif some(summed):
@@ -520,7 +518,8 @@ class Stream:
     ) -> None:
         """Send fragments in flight again, around the switches if that has failed too often.
 
-        `ask`: as questions to the server, whose answers are the results of those it has finished.
+        `ask`: this once around the switches, to the server: it answers with the results of those
+        that it has finished, and keeps the others.
         """
         self._tries[slots] += 1
         # Lost packets are no reason to go around a switch; a switch that never sums is.
@@ -537,8 +536,7 @@ class Stream:
         slots = slots[np.argsort(self._fragment[slots])]
         frames = self._frames[slots]
         if ask:
-            flags = flags_of(frames)
-            flags[(flags & _BYPASS) == 0] |= np.uint8(Flag.STALE)
+            flags_of(frames)[...] |= _BYPASS
         self._number(frames, self._wire[slots])
         self._output.append(frames)
         self._recovery.sent_again(slots, now, quiet=quiet)

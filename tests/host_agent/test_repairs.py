@@ -318,3 +318,24 @@ def test_a_result_that_all_others_have_is_asked_for() -> None:
         total = worker.result(call)
         assert total is not None
         assert (total == 2).all()
+
+
+def test_one_worker_has_bypassed_the_switch_and_the_other_has_not() -> None:
+    """The contribution of one waits at the server, the other's in the switch: a probe of the server
+    joins them, long before the other gives the switch up."""
+    plan, network = star()
+    workers = [Worker(plan, w, network, WorkerOptions(deadline=1e6)) for w in range(2)]
+    world = World(network, plan, workers)
+    calls = [worker.submit(np.ones(LANES, dtype=np.int32), 0.0) for worker in workers]
+    [stream] = workers[1]._all
+    stream._frames[:, 43] = Flag.BYPASS
+    for batch in workers[1].take_output():
+        batch[:, 43] = Flag.BYPASS
+        world._split("w1", batch)
+    world.run()
+    assert workers[0].statistics.bypassed == 0
+    assert workers[0].statistics.timeouts == 0
+    for worker, call in zip(workers, calls, strict=True):
+        total = worker.result(call)
+        assert total is not None
+        assert (total == 2).all()

@@ -179,7 +179,7 @@ def in_flight(worker: Worker) -> list[int]:
 
 
 def send_again(worker: Worker, slot: int, how: str) -> None:
-    """A timeout (`again`), the last one before bypass (`bypass`), or a question (`ask`)."""
+    """Time out (`again`), the last time before bypass (`bypass`), or probe the server (`ask`)."""
     stream = stream_of(worker)
     if how == "bypass":
         stream._timeouts[slot] = 1 << 20
