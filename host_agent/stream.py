@@ -250,7 +250,8 @@ class Stream:
         wire = fragments & 0xFFFFFFFF
         frames = self._up.make(wire, segment.announced(fragments), self._flags)
         self._up.values(frames)[...] = values
-        self._number(frames, wire)
+        if not self.tree.singles:
+            number(frames, self._sent_log.number(wire), _SEQUENCED)
         self._frames[slots] = frames
         self._output.append(frames)
         self._wire[slots] = wire
@@ -263,7 +264,7 @@ class Stream:
         self._statistics.sent += len(slots)
 
     def _number(self, frames: Frames, wire: NDArray[np.int64]) -> None:
-        """Give frames their numbers on the link, but for those that no switch may sum."""
+        """Give frames that are sent again numbers on the link, but for those no switch may sum."""
         if self.tree.singles:
             return
         summed = (flags_of(frames) & _BYPASS) == 0

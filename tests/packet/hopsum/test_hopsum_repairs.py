@@ -11,7 +11,7 @@ from protocol.tos import URGENT
 from protocol.wire import Flag, Kind
 from tests.packet.hopsum.packets import Packet, add
 from tests.packet.hopsum.star import SERVER_PORT, contribution, result, send, star, up
-from tests.packet.hopsum.switches import Switch
+from tests.packet.hopsum.switches import EngineSwitch, Switch
 
 GROUP = 17
 
@@ -265,6 +265,17 @@ def test_what_a_repair_completes_goes_on_without_its_urgency(switch: Switch) -> 
     values = add(*(part.values for part in parts))
     assert sent == parts[1].popped(values=values, weight=2, tos=0x20)
     assert sent.on_link == (0, False)
+
+
+def test_what_a_repair_completes_waits_in_its_jobs_queue(switch: Switch) -> None:
+    if not isinstance(switch, EngineSwitch):
+        pytest.skip("packets of one batch wait for each other in executors only")
+    star(switch)
+    up(switch, contribution(switch, 0, 9, tos=0x20))
+    first = [contribution(switch, 1, f, flags=Flag.BYPASS, tos=0x40) for f in range(3)]
+    repaired = numbered(contribution(switch, 1, 9), 0, repair=True, tos=0x20 | URGENT)
+    out = [packet.fragment for _, packet in send(switch, 2, repaired, *first)]
+    assert out == [0, 1, 2, 9]
 
 
 def test_a_switch_that_only_forwards_takes_the_number_away(switch: Switch) -> None:
