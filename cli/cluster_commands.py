@@ -233,6 +233,28 @@ def serve(
     )
 
 
+@app.command()
+def recover(
+    journal: Annotated[Path, typer.Argument(help="The file, as given to --jobs.")],
+) -> None:
+    """Keep what can be read of a damaged journal, while no controller uses it.
+
+    Jobs that were not over have failed then; the damaged file is kept as FILE.damaged.
+    """
+    from controller.jobs.journal_recovery import recover as recover_journal
+
+    found = recover_journal(journal)
+    if found.kept_as is None:
+        tell(f"{journal}: not damaged, {found.jobs} jobs")
+        return
+    tell(
+        f"{journal}: damaged at line {', '.join(map(str, found.damaged))}; {found.jobs} jobs kept, "
+        f"and numbers up to {found.reserved} not used again; it was {found.kept_as}"
+    )
+    if found.ended:
+        tell(f"ended, because what became of them is not known: {', '.join(found.ended)}")
+
+
 def cluster(
     network: TopologyArgument,
     engine: EngineOption = Engine.EMBEDDED,

@@ -42,6 +42,8 @@ NEAR_NAMES = 3
 """Of jobs that may have been meant, in an error."""
 MANY_LINES = 10 * KEPT
 """A journal with more is written anew, with one line a job."""
+RESERVED = "reserved"
+"""In a record that is no job's: no number up to its own is free (`journal_recovery`)."""
 _UNRECORDED = frozenset({JobState.QUEUED, JobState.INSTALLING, JobState.CHANGING})
 """Steps that a restarted controller takes again: a record of the job tells enough."""
 _EVENTS = {
@@ -90,15 +92,20 @@ class JobTable:
         self._late: dict[int, Record] = {}
         """By job, what is still to be recorded: the disk was full, say."""
         self._many_lines = MANY_LINES
+        self._reserved = 0
+        """No number up to this one is free."""
         self._refused = False
         """Whether the journal has kept a plan from being adopted."""
         if self._journal is not None:
             # A job's later records come after its earlier ones.
             for record in self._journal.read():
-                job = _job_from(record, self._journal.name)
+                if RESERVED in record:
+                    self._reserved = record["number"]
+                    continue
+                job = job_from_record(record, self._journal.name)
                 self._jobs[job.number] = job
             self._rewrite(self._journal)
-        self._last = max(self._jobs, default=0)
+        self._last = max(self._reserved, *self._jobs, 0)
 
     def __iter__(self) -> Iterator[Job]:
         return iter(self._jobs.values())
@@ -281,7 +288,10 @@ class JobTable:
 
     def _rewrite(self, journal: Journal) -> None:
         self._forget()
-        journal.rewrite(_record(self._jobs[number]) for number in sorted(self._jobs))
+        records = [_record(self._jobs[number]) for number in sorted(self._jobs)]
+        if self._reserved > max(self._jobs, default=0):
+            records.append({"number": self._reserved, RESERVED: True})
+        journal.rewrite(records)
 
     def _forget(self) -> None:
         over = [number for number, known in self._jobs.items() if known.state.over]
@@ -371,7 +381,7 @@ def _in_order(value: Any) -> Any:
     return [_in_order(item) for item in value] if isinstance(value, list) else value
 
 
-def _job_from(record: Record, where: str) -> Job:
+def job_from_record(record: Record, where: str) -> Job:
     """Return the job of a record; JobError if it is none."""
     try:
         spec = spec_from(ParseDict(record["spec"], pb.Submission()))

@@ -168,8 +168,8 @@ class FileJournal:
     def _wrong(self, number: int, line: bytes) -> JournalError:
         shown = line[:40].decode(errors="backslashreplace")
         return JournalError(
-            f"{self.file}:{number}: {shown!r}: expected a record, one JSON object a line; give "
-            "another file, or repair this one"
+            f"{self.file}:{number}: {shown!r}: expected a record, one JSON object a line; if it is "
+            f"a journal, `hopsum controller recover {self.file}` keeps what can be read of it"
         )
 
     def append(self, record: Record) -> None:

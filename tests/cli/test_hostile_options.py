@@ -43,6 +43,7 @@ BASES: dict[str, list[str]] = {
     "hopsum drive": ["star:2"],
     "hopsum cluster": ["star:2"],
     "hopsum controller serve": ["star:2", "--listen", "127.0.0.1:0", "--insecure"],
+    "hopsum controller recover": ["journal"],
     "hopsum topology": ["star:2"],
     "hopsum plan": ["--topology", "star:2", "--elements", "16"],
     "hopsum schedule make": ["--topology", "star:2", "--elements", "16"],
@@ -235,6 +236,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "file").touch()
     (tmp_path / "program.p4").write_text(PROGRAM)
     (tmp_path / "script.stf").touch()
+    (tmp_path / "journal").touch()
     (tmp_path / "schedule.json").write_text(SCHEDULE)
     (tmp_path / "empty.pcap").write_bytes(
         bytes.fromhex("4d3cb2a1020004000000000000000000000004000100000000")[:24]

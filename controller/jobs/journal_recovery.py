@@ -1,0 +1,92 @@
+"""Recovers a journal that is damaged in the middle, as far as that is safe.
+
+A record that is lost may have been the latest of a job, with an epoch that switches and agents know
+of, or the only one. So no job of the journal goes on, and no number is used again that a lost
+record may have had: no pair of job and epoch is used twice.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from controller.jobs.job_state import LAST_JOB, JobState
+from controller.jobs.job_table import RESERVED, job_from_record
+from controller.jobs.journal import FileJournal, JournalError, Record
+
+LEAST_RECORD = 256
+"""Bytes; a record of a job is longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """What has become of a journal. `damaged`: numbers of lines, from 1. `ended`: names of jobs."""
+
+    jobs: int
+    ended: tuple[str, ...]
+    damaged: tuple[int, ...]
+    reserved: int
+    kept_as: Path | None
+
+
+def recover(file: Path) -> Recovery:
+    """Write a journal anew from what can be read of it; the damaged one is kept beside it.
+
+    A journal without damage stays as it is. Raises JournalError for a file that cannot be read or
+    of which nothing can, Unrecorded for one that cannot be written.
+    """
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        raise JournalError(f"{file}: cannot be read: {error.strerror}") from None
+    latest: dict[int, Record] = {}
+    damaged: list[int] = []
+    lost = 0
+    # What a crash has left of the last line is no damage.
+    for number, line in enumerate(content.split(b"\n")[:-1], start=1):
+        record = _record(line)
+        if record is not None:
+            latest[record["number"]] = record
+        else:
+            damaged.append(number)
+            lost += 1 + len(line) // LEAST_RECORD
+    if not damaged:
+        return Recovery(len(latest), (), (), 0, None)
+    if not latest:
+        raise JournalError(f"{file}: no line of it is a record; is it a journal?")
+    ended = [_end(record, damaged[0]) for record in latest.values() if not _over(record)]
+    reserved = min(max(latest) + lost, LAST_JOB)
+    beside = file.with_name(file.name + ".damaged")
+    try:
+        beside.hardlink_to(file)
+    except FileExistsError:
+        raise JournalError(f"{beside} is there already; move it away first") from None
+    except OSError as error:
+        raise JournalError(f"{beside}: cannot be written: {error.strerror}") from None
+    FileJournal(file).rewrite([*latest.values(), {"number": reserved, RESERVED: True}])
+    return Recovery(len(latest), tuple(ended), tuple(damaged), reserved, beside)
+
+
+def _record(line: bytes) -> Record | None:
+    """Return the record of a line, None if it is none."""
+    try:
+        record: Record = json.loads(line)
+        if RESERVED not in record:
+            job_from_record(record, "")
+    except (ValueError, TypeError, RecursionError):
+        return None
+    return record if isinstance(record.get("number"), int) else None
+
+
+def _over(record: Record) -> bool:
+    return RESERVED in record or JobState(record["state"]).over
+
+
+def _end(record: Record, line: int) -> str:
+    """Let a job end; its name."""
+    record["state"] = record["outcome"] = JobState.FAILED.value
+    record["ended"] = time.time()
+    record["reason"] = f"the journal was damaged at line {line}: what became of it is not known"
+    return str(record["spec"]["name"])
