@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -47,11 +48,26 @@ def soak(
     as_json: JsonOption = False,
 ) -> None:
     """Try random networks, jobs and faults in virtual time: sums stay exact, nothing is left."""
-    # What faults do to agents and controller is what they warn of.
-    logging.getLogger().setLevel(logging.CRITICAL)
-    if replay is not None:
-        _replay(replay, as_json)
-        return
+    with _quiet():
+        if replay is not None:
+            _replay(replay, as_json)
+        else:
+            _try_schedules(range(seed, seed + schedules), jobs, output, as_json)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence the warnings of agents and controller: they are of the faults."""
+    logger = logging.getLogger()
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def _try_schedules(seeds: range, jobs: int, output: Path, as_json: bool) -> None:
     from files.output import make_folder, write_file
     from simulation.soak.schedule import to_json
 
@@ -61,7 +77,7 @@ def soak(
         write_file(_minimised(output, failure), to_json(failure.minimised) + "\n")
 
     make_folder(output)
-    summary = _soak(range(seed, seed + schedules), jobs, found)
+    summary = _soak(seeds, jobs, found)
     if as_json:
         print_json(_summary_dict(summary, output))
     else:
