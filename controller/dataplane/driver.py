@@ -19,6 +19,7 @@ from typing import Any, cast
 
 import finsy as fy
 import grpc
+from finsy.gnmiclient import GNMIClientError
 from finsy.p4entity import P4Entity
 from finsy.proto import p4r, p4r_grpc
 
@@ -274,7 +275,13 @@ class Driver:
                 await self._session(link)
                 pause = FIRST_PAUSE
                 why = "lost"
-            except (fy.P4ClientError, grpc.RpcError, OSError, RuntimeError) as error:
+            except (
+                fy.P4ClientError,
+                GNMIClientError,
+                grpc.RpcError,
+                OSError,
+                RuntimeError,
+            ) as error:
                 why = _in_short(error)
             link.switch = None
             link.reached = -1

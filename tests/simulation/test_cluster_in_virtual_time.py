@@ -508,6 +508,31 @@ def test_workers_sum_among_themselves(tmp_path: Path) -> None:
     run(tmp_path, "star:4", test)
 
 
+@pytest.mark.slow
+def test_a_switch_that_dies_as_it_is_connected_to_is_connected_to_again(tmp_path: Path) -> None:
+    """While finsy asks over gNMI for its interfaces, too."""
+
+    async def test(cluster: VirtualCluster) -> None:
+        await cluster.until(lambda: attached(cluster), "the agents")
+        switch = cluster.switches["s1"]
+        switch.crash()
+        switch.start()
+
+        def asked() -> bool:
+            return "switch s1 /gnmi" in cluster.trace[-1]
+
+        before = len(cluster.trace)
+        while not (len(cluster.trace) > before and asked()):
+            await asyncio.sleep(0.0001)
+        switch.crash()
+        await asyncio.sleep(1.0)
+        switch.start()
+        await submit(cluster, "a", "h1,h2")
+        await exact(cluster, "a")
+
+    run(tmp_path, "star:3", test)
+
+
 # -- Whatever happens
 
 
