@@ -63,7 +63,7 @@ def spec(name: str, *workers: str) -> JobSpec:
 def recorded(file: Path, number: int = 1) -> Job:
     """A job as a controller that starts now would know it."""
     records = [record for record in journal.FileJournal(file).read() if record["number"] == number]
-    return job_table._job_from(records[-1], file)
+    return job_table.job_from_record(records[-1], str(file))
 
 
 def test_a_job_that_cannot_be_recorded_is_not_taken(tmp_path: Path, disk: Disk) -> None:

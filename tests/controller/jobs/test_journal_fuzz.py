@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from controller.jobs.job_state import JobError
 from controller.jobs.job_table import JobTable
-from controller.jobs.journal import JournalError
+from controller.jobs.journal import FileJournal, JournalError
 from simulation.disk import VirtualDisk
 from tests.support.search import examples
 
@@ -94,7 +94,7 @@ def test_a_journal_is_read_or_refused(seed: int) -> None:
     content = mutated(rng)
     disk = VirtualDisk({FILE: content})
     try:
-        table = JobTable(FILE, disk=disk)
+        table = JobTable(FileJournal(FILE, disk=disk))
     except (JobError, JournalError) as error:
         assert "jobs" in str(error)
         assert len(str(error)) < 2000
@@ -102,5 +102,5 @@ def test_a_journal_is_read_or_refused(seed: int) -> None:
         assert disk.read(FILE) == content
         return
     known = {job.number: (job.spec, job.state, job.outcome, job.plan) for job in table}
-    again = JobTable(FILE, disk=disk)
+    again = JobTable(FileJournal(FILE, disk=disk))
     assert {job.number: (job.spec, job.state, job.outcome, job.plan) for job in again} == known

@@ -25,8 +25,8 @@ def test_a_packet_of_high_priority_overtakes(
     high = contribution(switch, 0, 20, flags=Flag.BYPASS, tos=FIRST)
     with slow_port(switch, SERVER_PORT, monkeypatch):
         out = [packet.fragment for _, packet in send(switch, 1, *low, high)]
-    # BMv2 sends the first while the rest come in.
-    assert out.index(20) <= 2
+    # How many BMv2 sends while the rest come in is the machine's speed; some always wait.
+    assert out.index(20) < len(low)
     assert [fragment for fragment in out if fragment != 20] == list(range(20))
 
 
