@@ -125,6 +125,14 @@ _OF_A_RUN = {
         Trouble.AGENT_DOWN,
     )
 }
+_KIND_OF_TARGET = {
+    Trouble.SWITCH_DOWN: "switch",
+    Trouble.SWITCH_HANGS: "switch",
+    Trouble.LINK_CUT: "link",
+    Trouble.AGENT_DOWN: "host",
+    Trouble.CONTROLLER_DOWN: "controller",
+    Trouble.PARTED: "switch or host",
+}
 OUTAGE_FORM = f"TROUBLE:WHAT@START[-STOP], with TROUBLE one of {', '.join(_OF_A_RUN)}"
 
 
@@ -143,21 +151,26 @@ def outage_from(text: str) -> Outage:
     return Outage(_OF_A_RUN[found["trouble"]], found["what"], start, stop)
 
 
+def outage_targets(network: Network) -> dict[Trouble, list[str]]:
+    """Return what each trouble can befall in a network, as `Outage.what` names it."""
+    return {
+        Trouble.SWITCH_DOWN: [*network.switches],
+        Trouble.SWITCH_HANGS: [*network.switches],
+        Trouble.LINK_CUT: [f"{link.a}-{link.b}" for link in network.links],
+        Trouble.AGENT_DOWN: [*network.hosts],
+        Trouble.CONTROLLER_DOWN: [""],
+        Trouble.PARTED: [*network.switches, *network.hosts],
+    }
+
+
 def check_outage(network: Network, outage: Outage) -> None:
     """Raise FaultError if a network has nothing that the outage names."""
-    match outage.trouble:
-        case Trouble.SWITCH_DOWN | Trouble.SWITCH_HANGS:
-            kind, names = "switch", list(network.switches)
-        case Trouble.LINK_CUT:
-            kind = "link"
-            names = [f"{link.a}-{link.b}" for link in network.links]
-            names += [f"{link.b}-{link.a}" for link in network.links]
-        case Trouble.AGENT_DOWN | Trouble.PARTED:
-            kind, names = "host", list(network.hosts)
-        case Trouble.CONTROLLER_DOWN:
-            return
-    if outage.what not in names:
-        known = ", ".join(names[: len(names) // 2 if kind == "link" else None][:20])
-        raise FaultError(
-            f"outage: {network.name} has no {kind} {outage.what!r:.40}; expected one of {known}"
-        )
+    names = outage_targets(network)[outage.trouble]
+    other_way = {f"{link.b}-{link.a}" for link in network.links}
+    if outage.what in names or (outage.trouble is Trouble.LINK_CUT and outage.what in other_way):
+        return
+    kind = _KIND_OF_TARGET[outage.trouble]
+    raise FaultError(
+        f"outage: {network.name} has no {kind} {outage.what!r:.40}; expected one of "
+        f"{', '.join(names[:20])}"
+    )

@@ -15,12 +15,11 @@ from collectives.choices import (
 )
 from collectives.workload import DIGITS, RANDOM
 from network.model import Network
-from simulation.faults import Trouble
+from simulation.faults import Outage, Trouble, outage_targets
 from simulation.soak.run import network_of
 from simulation.soak.schedule import (
     EVERYWHERE,
     Attack,
-    Breakdown,
     ClockJump,
     DiskFault,
     DiskTrouble,
@@ -196,7 +195,7 @@ def _faults(rng: random.Random, network: Network) -> tuple[Fault, ...]:
     if kind in ("noise", "all"):
         faults += [_noise(rng, network, _start(rng)) for _ in range(rng.randint(1, 3))]
     if kind in ("breakdowns", "all"):
-        faults += [_breakdown(rng, network) for _ in range(rng.randint(1, 4))]
+        faults += [_outage(rng, network) for _ in range(rng.randint(1, 4))]
     if kind == "attacks" or (kind == "all" and rng.random() < 0.5):
         faults += [_attack(rng, network) for _ in range(rng.randint(1, 3))]
     if kind == "all" and rng.random() < 0.3:
@@ -236,21 +235,13 @@ def _noise(rng: random.Random, network: Network, start: float) -> Noise:
     return noise
 
 
-def _breakdown(rng: random.Random, network: Network) -> Breakdown:
-    links = [f"{link.a}-{link.b}" for link in network.links]
-    whats = {
-        Trouble.SWITCH_DOWN: [*network.switches],
-        Trouble.SWITCH_HANGS: [*network.switches],
-        Trouble.LINK_CUT: links,
-        Trouble.AGENT_DOWN: [*network.hosts],
-        Trouble.CONTROLLER_DOWN: [""],
-        Trouble.PARTED: [*network.switches, *network.hosts],
-    }
+def _outage(rng: random.Random, network: Network) -> Outage:
+    targets = outage_targets(network)
     weights = [30, 10, 25, 10, 15, 10]
-    trouble = rng.choices([*whats], weights)[0]
-    if not whats[trouble]:
+    trouble = rng.choices([*targets], weights)[0]
+    if not targets[trouble]:
         trouble = Trouble.LINK_CUT
-    return Breakdown(trouble, rng.choice(whats[trouble]), *_span(rng))
+    return Outage(trouble, rng.choice(targets[trouble]), *_span(rng))
 
 
 def _attack(rng: random.Random, network: Network) -> Attack:

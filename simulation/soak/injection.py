@@ -11,7 +11,6 @@ from simulation.soak.attacks import Attacker
 from simulation.soak.schedule import (
     EVERYWHERE,
     Attack,
-    Breakdown,
     ClockJump,
     DiskFault,
     DiskTrouble,
@@ -39,9 +38,8 @@ class Injection:
             case Noise():
                 self._at(start, lambda: self._set_noise(fault, on=True))
                 self._at(began + fault.stop, lambda: self._set_noise(fault, on=False))
-            case Breakdown():
-                outage = Outage(fault.trouble, fault.what, start, began + fault.stop)
-                self._cluster.plan(outage)
+            case Outage():
+                self._cluster.plan(fault.later(began))
                 self._at(start, lambda: self._count(fault.trouble))
             case DiskFault():
                 self._plan_disk(fault, start, began + fault.stop)

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from simulation.faults import Outage
 from simulation.soak.run import network_of
 from simulation.soak.schedule import (
     EVERYWHERE,
     Attack,
-    Breakdown,
     Fault,
     FaultSchedule,
     JobEntry,
@@ -124,7 +124,7 @@ def _simpler_faults(fault: Fault, schedule: FaultSchedule) -> Iterator[Fault]:
         if fault.link == EVERYWHERE:
             for link in network_of(schedule.network).links:
                 yield replace(fault, link=f"{link.a}-{link.b}")
-    if isinstance(fault, (Noise, Breakdown, Attack)) and fault.stop - fault.start > 0.02:
+    if isinstance(fault, (Noise, Outage, Attack)) and fault.stop - fault.start > 0.02:
         middle = round((fault.start + fault.stop) / 2, 3)
         yield replace(fault, stop=middle)
         if isinstance(fault, Noise):

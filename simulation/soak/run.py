@@ -35,7 +35,7 @@ from planning.model.stack_depth import stack_depth
 from protocol import hopsum_pb2 as pb
 from simulation.cluster import ClusterOptions, VirtualCluster
 from simulation.events import EventQueue, SimulationError
-from simulation.faults import Trouble
+from simulation.faults import Outage, Trouble
 from simulation.loop import run_virtual
 from simulation.soak.attacks import Attacker
 from simulation.soak.injection import Injection
@@ -51,7 +51,6 @@ from simulation.soak.oracles import (
 )
 from simulation.soak.schedule import (
     Attack,
-    Breakdown,
     ClockJump,
     DiskFault,
     FaultSchedule,
@@ -419,20 +418,19 @@ class _Run:
 
     def _unreachable(self) -> bool:
         """Whether people could not always reach a controller that could do what they asked."""
-        return any(isinstance(fault, (Breakdown, DiskFault)) for fault in self.schedule.faults)
+        return any(isinstance(fault, (Outage, DiskFault)) for fault in self.schedule.faults)
 
     def _excused(self, job: Job) -> bool:
         """Whether something in the schedule may end a job: an agent's state comes never again."""
         fatal = {Trouble.AGENT_DOWN, Trouble.CONTROLLER_DOWN, Trouble.PARTED}
         return any(
-            isinstance(fault, DiskFault)
-            or (isinstance(fault, Breakdown) and fault.trouble in fatal)
+            isinstance(fault, DiskFault) or (isinstance(fault, Outage) and fault.trouble in fatal)
             for fault in self.schedule.faults
         )
 
     def _compare_bytes(self, jobs: list[Job], entries: dict[str, JobEntry]) -> None:
         undisturbed = not any(
-            isinstance(fault, (Breakdown, Attack)) for fault in self.schedule.faults
+            isinstance(fault, (Outage, Attack)) for fault in self.schedule.faults
         ) and not any(
             channel.lost or channel.delayed or channel.duplicated or channel.queue_drops
             for channel in self.cluster.world.channels.values()

@@ -17,7 +17,7 @@ from collectives.choices import DEFAULT_PLANNER, Algorithm, Coordination, DataTy
 from collectives.workload import RANDOM
 from files.json_text import parse_json
 from protocol.errors import InputError
-from simulation.faults import Trouble
+from simulation.faults import Outage
 
 EVERYWHERE = ""
 """In place of a link: all of them."""
@@ -128,16 +128,6 @@ class Noise:
 
 
 @dataclass(frozen=True, slots=True)
-class Breakdown:
-    """Trouble with `what` from `start` to `stop`, as of `simulation.faults.Outage`."""
-
-    trouble: Trouble
-    what: str
-    start: float
-    stop: float
-
-
-@dataclass(frozen=True, slots=True)
 class DiskFault:
     """The journal's disk is in trouble from `start` to `stop`; `room`: bytes still written."""
 
@@ -167,11 +157,11 @@ class Attack:
     seed: int = 0
 
 
-Fault = Noise | Breakdown | DiskFault | ClockJump | Attack
+Fault = Noise | Outage | DiskFault | ClockJump | Attack
 _KINDS: MappingProxyType[str, type[Fault]] = MappingProxyType(
     {
         "noise": Noise,
-        "breakdown": Breakdown,
+        "outage": Outage,
         "disk": DiskFault,
         "clock": ClockJump,
         "attack": Attack,
@@ -200,7 +190,7 @@ class FaultSchedule:
 def kind_of(fault: Fault) -> str:
     """Return what a fault is, in a word or two, for people."""
     match fault:
-        case Breakdown():
+        case Outage():
             return fault.trouble.value
         case DiskFault():
             return f"disk {fault.trouble.value}"

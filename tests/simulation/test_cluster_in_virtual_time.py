@@ -35,7 +35,7 @@ from p4switch.targets.v1model.engine import Engine, EngineOptions
 from protocol import hopsum_pb2 as pb
 from simulation.cluster import ClusterOptions, VirtualCluster
 from simulation.events import EventQueue
-from simulation.faults import Faults, Outage, Trouble
+from simulation.faults import Faults, Outage, outage_targets
 from simulation.loop import run_virtual
 from simulation.wire import WireOptions
 
@@ -538,21 +538,13 @@ def test_a_switch_that_dies_as_it_is_connected_to_is_connected_to_again(tmp_path
 
 def random_outages(rng: random.Random, network: Network, seconds: float) -> list[Outage]:
     """Some of everything that can go wrong, for times from a moment to much too long."""
-    links = [f"{link.a}-{link.b}" for link in network.links]
-    whats = {
-        Trouble.SWITCH_DOWN: [*network.switches],
-        Trouble.SWITCH_HANGS: [*network.switches],
-        Trouble.LINK_CUT: links,
-        Trouble.AGENT_DOWN: [*network.hosts],
-        Trouble.CONTROLLER_DOWN: [""],
-        Trouble.PARTED: [*network.switches, *network.hosts],
-    }
+    targets = outage_targets(network)
     outages = []
     for _ in range(rng.randint(1, 4)):
-        trouble = rng.choice(list(whats))
+        trouble = rng.choice(list(targets))
         start = 1.0 + seconds * rng.random()
         stop = start + rng.choice([0.05, 1.0, 4.0, 12.0])
-        outages.append(Outage(trouble, rng.choice(whats[trouble]), start, stop))
+        outages.append(Outage(trouble, rng.choice(targets[trouble]), start, stop))
     return outages
 
 
