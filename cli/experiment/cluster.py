@@ -66,10 +66,10 @@ def run_controller(
     """Serve the cluster whose switches are at addresses, until interrupted.
 
     Switch number n (from 1, in the network's order) has device id n. `switches`: addresses by name;
-    without any they are where `mn --custom` has them (`mininet_topos.addresses`). `bmv2`: those
-    that are BMv2, whatever `engine` the others are. `group`: of users whom its Unix socket lets in
-    too. `switch_tls`: with which switches at TCP addresses are spoken to. With `etcd` the jobs are
-    kept there, and this controller serves while it leads.
+    default: where `mn --custom` has them (`mininet_topos.addresses`). `bmv2`: the switches that are
+    BMv2, whatever `engine` the others are. `group`: whose members may use the Unix socket.
+    `switch_tls`: TLS files for switches at TCP addresses. With `etcd` the jobs are kept there, and
+    this controller serves while it leads.
     """
     targets = [
         SwitchTarget(

@@ -28,7 +28,7 @@ MOST_NAME = 64
 _NAME = rf"[A-Za-z0-9][A-Za-z0-9._@-]{{0,{MOST_NAME - 1}}}"
 _DNS_NAME = r"(?=.{1,253}$)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*"
 EARLIER = timedelta(hours=1)
-"""Certificates are valid from so long ago, for clocks that are behind."""
+"""How far certificates are backdated, to tolerate clock skew."""
 
 
 class AuthorityError(OperationError):

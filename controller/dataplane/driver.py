@@ -42,7 +42,7 @@ LOGGER = logging.getLogger("hopsum.driver")
 logging.getLogger("finsy").setLevel(logging.ERROR)
 
 ELECTION_ID = 10
-"""Of a controller on its own; a client with a smaller one may read beside it."""
+"""P4Runtime election id of a single controller; clients with a lower one can only read."""
 SILENCE_SECONDS = 10.0
 """A process may be off a busy processor for seconds; one that hangs is lost like one that ended."""
 BATCH = 500

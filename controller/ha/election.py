@@ -67,19 +67,19 @@ class _Lease:
         self.gone = False
         self._etcd = Etcd(address)
         self._lease = lease
-        self._seconds = seconds
+        self.seconds = seconds
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="lease", daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
-        while not self._stop.wait(self._seconds / REFRESHES):
+        while not self._stop.wait(self.seconds / REFRESHES):
             asked = time.monotonic()
             try:
                 if not self._etcd.refresh(self._lease):
                     self.gone = True
                     return
-                self.alive_until = asked + self._seconds
+                self.alive_until = asked + self.seconds
             except EtcdError as error:
                 LOGGER.warning("the lease was not refreshed: %s", error)
 
@@ -172,7 +172,7 @@ async def _watch(lease: _Lease, leadership: Leadership) -> None:
     while not lease.gone:
         left = lease.alive_until - time.monotonic()
         if left <= 0:
-            leadership.lose(f"etcd has not answered for {lease._seconds} s")
+            leadership.lose(f"etcd has not answered for {lease.seconds} s")
             return
         await asyncio.sleep(min(left, POLL_SECONDS))
     leadership.lose("etcd has let its lease go")

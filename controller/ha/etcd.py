@@ -182,7 +182,7 @@ class Etcd:
         return bool(reply.get("succeeded", False))
 
     def grant(self, seconds: int) -> int:
-        """Return a new lease, which ends after so many seconds unless it is refreshed."""
+        """Grant a lease that expires after `seconds` unless refreshed; return its id."""
         return int(self._ask(lambda client: client.lease(seconds).id))
 
     def refresh(self, lease: int) -> bool:

@@ -32,7 +32,7 @@ class Recovery:
 
 
 def recover(file: Path) -> Recovery:
-    """Write a journal anew from what can be read of it; the damaged one is kept beside it.
+    """Rewrite a journal from its readable records; keep the damaged file as FILE.damaged.
 
     A journal without damage stays as it is. Raises JournalError for a file that cannot be read or
     of which nothing can, Unrecorded for one that cannot be written.
@@ -58,15 +58,15 @@ def recover(file: Path) -> Recovery:
         raise JournalError(f"{file}: no line of it is a record; is it a journal?")
     ended = [_end(record, damaged[0]) for record in latest.values() if not _over(record)]
     reserved = min(max(latest) + lost, LAST_JOB)
-    beside = file.with_name(file.name + ".damaged")
+    backup = file.with_name(file.name + ".damaged")
     try:
-        beside.hardlink_to(file)
+        backup.hardlink_to(file)
     except FileExistsError:
-        raise JournalError(f"{beside} is there already; move it away first") from None
+        raise JournalError(f"{backup} is there already; move it away first") from None
     except OSError as error:
-        raise JournalError(f"{beside}: cannot be written: {error.strerror}") from None
+        raise JournalError(f"{backup}: cannot be written: {error.strerror}") from None
     FileJournal(file).rewrite([*latest.values(), {"number": reserved, RESERVED: True}])
-    return Recovery(len(latest), tuple(ended), tuple(damaged), reserved, beside)
+    return Recovery(len(latest), tuple(ended), tuple(damaged), reserved, backup)
 
 
 def _record(line: bytes) -> Record | None:
