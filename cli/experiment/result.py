@@ -14,6 +14,7 @@ from collectives.choices import Coordination
 from files.output import write_file
 from host_agent.workload import Verdict
 from protocol.errors import OperationError
+from protocol.outcomes import Outcome
 
 DirectedLink = tuple[str, str]
 
@@ -53,6 +54,12 @@ class Measured:
     outcome: Mapping[str, Any] = field(default_factory=dict)
     calls: Sequence[float] = ()
     events: Sequence[tuple[float, str]] = ()
+
+    @property
+    def link_repairs(self) -> int:
+        """Frames that switches asked their neighbours for again: lost on a link, or late there."""
+        requested = Outcome.REQUESTED.name.lower()
+        return sum(counts.get(requested, 0) for counts in self.switches.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +109,7 @@ class Report:
             and self.experiment.loss == 0
             and not self.experiment.outages
             and self.measured.retransmissions == 0
+            and not (self.experiment.world is WorldKind.MININET and self.measured.link_repairs)
         )
 
     @property

@@ -15,12 +15,13 @@ def report(
     coordinate: bool,
     again: int = 0,
     coordination: Coordination = Coordination.AUTO,
+    requested: int = 0,
 ) -> Report:
     return Report(
         Experiment(train="digits", world=world, coordinate=coordinate, coordination=coordination),
         100,
         Predicted({LINK: 1000}, 1.0),
-        Measured(1.0, {LINK: measured_bytes}, {}, again, Verdict()),
+        Measured(1.0, {LINK: measured_bytes}, {"s1": {"requested": requested}}, again, Verdict()),
     )
 
 
@@ -31,6 +32,11 @@ def test_bytes_are_as_predicted_or_the_run_has_failed() -> None:
             (problem,) = report(differing, world=world, coordinate=False).problems
             assert "bytes differ from the prediction on 1 links; first h1 -> s1" in problem
             assert not report(differing, world=world, coordinate=False, again=1).problems
+
+
+def test_a_loss_on_a_real_link_adds_bytes_and_in_virtual_time_there_is_none() -> None:
+    assert not report(1001, world=WorldKind.MININET, coordinate=False, requested=1).problems
+    assert report(1001, world=WorldKind.SIMULATION, coordinate=False, requested=1).problems
 
 
 def test_agreeing_on_an_order_adds_bytes_in_mininet_only() -> None:
