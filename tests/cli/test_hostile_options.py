@@ -201,23 +201,23 @@ def parameters(app: typer.Typer, name: str) -> Iterator[Parameter]:
                 yield Parameter(full, option, kind, None)
 
 
-def of_hopsum() -> Iterator[Parameter]:
-    """The parameters of its subcommands, each of which is loaded when it runs."""
-    for name, entry in hopsum.COMMANDS.items():
+def deferred(commands: Mapping[str, Any], program: str) -> Iterator[Parameter]:
+    """The parameters of a program's subcommands, each of which is loaded when it runs."""
+    for name, entry in commands.items():
         module, _, attribute = entry.target.partition(":")
         found = getattr(import_module(module), attribute)
         if isinstance(found, typer.Typer):
-            yield from parameters(found, f"hopsum {name}")
+            yield from parameters(found, f"{program} {name}")
         else:
             alone = typer.Typer()
             alone.command(name)(found)
-            yield from parameters(alone, "hopsum")
+            yield from parameters(alone, program)
 
 
 ALL = [
-    *of_hopsum(),
+    *deferred(hopsum.COMMANDS, "hopsum"),
     *parameters(agent.app, "hopsum-agent"),
-    *parameters(p4switch.app, "p4switch"),
+    *deferred(p4switch.COMMANDS, "p4switch"),
 ]
 COMMAND = functools.cache(typer.main.get_command)
 """Typer makes a command anew for every line, which takes longer than all that is tried here."""

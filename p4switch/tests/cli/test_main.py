@@ -12,6 +12,8 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
+from inspect import getdoc
 from pathlib import Path
 
 import grpc
@@ -21,7 +23,10 @@ from google.protobuf import text_format
 from typer.testing import CliRunner
 
 from p4switch.backends.reference.trace import Tracer
-from p4switch.cli.main import _loader, _note_signals, _tracer, app, parse_defines
+from p4switch.cli.main import COMMANDS, app
+from p4switch.cli.options import parse_defines
+from p4switch.cli.run_command import make_loader, note_signals
+from p4switch.cli.tracing import make_tracer
 from p4switch.device.bundle import is_bundle, make_bundle
 from p4switch.packet_io.sockets import open_packet_socket
 from p4switch.targets.v1model.engine import EngineOptions
@@ -218,7 +223,7 @@ def test_a_signal_before_the_wait_ends_it(monkeypatch: pytest.MonkeyPatch) -> No
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         for number in before:
-            wait = _note_signals()
+            wait = note_signals()
             os.kill(os.getpid(), number)
             wait()
     finally:
@@ -326,14 +331,14 @@ def test_traces_that_cannot_be(arguments: tuple[str, ...], message: str) -> None
 
 def _send(tracer: Tracer | None) -> None:
     """Let a packet through a router that is loaded as `run` loads it."""
-    loader = _loader(None, tracer, EngineOptions())
+    loader = make_loader(None, tracer, EngineOptions())
     assert loader.executor == "interpreter"
     loader(make_bundle(ROUTER)).process([(5, bytes.fromhex(FRAME))])
 
 
 def test_a_trace_goes_to_a_file(tmp_path: Path) -> None:
     file = tmp_path / "out" / "trace.jsonl"
-    _send(_tracer("json", file, "info", None, [5], ["routes"], ["hdr.ipv4"]))
+    _send(make_tracer("json", file, "info", None, [5], ["routes"], ["hdr.ipv4"]))
     [line] = file.read_text().splitlines()
     assert json.loads(line)["port"] == 5
 
@@ -346,9 +351,32 @@ def test_log_level_trace_logs_what_happens_to_packets(
         caplog.set_level(logging.DEBUG, name)
         monkeypatch.setattr(logging.getLogger(name), "disabled", False)
         monkeypatch.setattr(logging.getLogger(name), "propagate", True)
-    _send(_tracer(None, None, "trace", None, None, None, None))
+    _send(make_tracer(None, None, "trace", None, None, None, None))
     assert "table RouterIngress.routes" in caplog.text
 
 
 def test_nothing_is_traced_unless_asked_for() -> None:
-    assert _tracer(None, None, "debug", None, None, None, None) is None
+    assert make_tracer(None, None, "debug", None, None, None, None) is None
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_is_the_first_line_of_the_docstring(name: str) -> None:
+    module, _, attribute = COMMANDS[name].target.partition(":")
+    summary = (getdoc(getattr(import_module(module), attribute)) or "").split("\n\n")[0]
+    assert summary.replace("\n", " ") == COMMANDS[name].help
+    code, output = invoke(name, "--help")
+    assert (code, f"Usage: p4switch {name}" in output) == (0, True)
+
+
+HEAVY = {"asyncio", "google.protobuf", "grpc", "rich", "p4switch.ir", "p4switch.frontend"}
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["stf", "--help"]])
+def test_what_a_command_needs_is_loaded_when_it_runs(arguments: list[str]) -> None:
+    code = (
+        "import sys\nfrom p4switch.cli.main import app\n"
+        f"try: app({arguments!r})\nexcept SystemExit: pass\n"
+        f"sys.stderr.write(' '.join({HEAVY!r} & set(sys.modules)))"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stderr == ""

@@ -1,0 +1,43 @@
+"""`p4switch compile`: check a program, and write what a controller needs to push it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from p4switch.cli.options import Defines, Includes, fail, read_bundle, write_file
+
+
+def compile_command(
+    program: Annotated[Path, typer.Argument(help="P4 source.")],
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="Write a self-contained program for `run` and pushes."),
+    ] = None,
+    p4runtime_files: Annotated[
+        Path | None, typer.Option(help="Write the P4Info here (protobuf text).")
+    ] = None,
+    defines: Defines = None,
+    includes: Includes = None,
+) -> None:
+    """Check a P4 program; write what a controller needs to push it."""
+    from p4switch.frontend.program import compile_program
+    from p4switch.frontend.syntax.parser import parse_text
+    from p4switch.midend.portability import bmv2_limits
+    from p4switch.p4runtime.p4info import p4info_text
+    from p4switch.position import P4Error
+
+    try:
+        config = read_bundle(program, includes, defines)
+        source = parse_text(config.decode())
+        checked = compile_program(source)
+        for position, message in (*source.warnings, *bmv2_limits(checked)):
+            typer.echo(f"{position}: warning: {message}", err=True)
+        information = p4info_text(checked)
+    except P4Error as error:
+        fail(str(error))
+    for path, content in ((output, config), (p4runtime_files, information.encode())):
+        if path is not None:
+            write_file(path, content)

@@ -1,0 +1,52 @@
+"""`p4switch explain`: what a program does with one packet."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from p4switch.cli.options import MOST_PORT, Defines, Includes, fail, parse_defines
+
+
+def explain(
+    program: Annotated[Path, typer.Argument(help="P4 source.")],
+    packet: Annotated[str, typer.Option(help="The frame, in hexadecimal digits.")],
+    port: Annotated[int, typer.Option(min=0, max=MOST_PORT, help="Port at which it comes in.")] = 0,
+    entries: Annotated[
+        Path | None,
+        typer.Option(
+            help="Table entries, clone sessions and so on, in STF: `add TABLE KEY:VALUE "
+            "ACTION(NAME:VALUE)`, `setdefault`, `mirroring_add`, ... (packets in it are left out)."
+        ),
+    ] = None,
+    form: Annotated[str, typer.Option("--format", metavar="text|json")] = "text",
+    defines: Defines = None,
+    includes: Includes = None,
+) -> None:
+    """Say what a program does with one packet, step by step."""
+    from p4switch.backends.reference.interpreter import Interpreter
+    from p4switch.backends.reference.trace import Tracer, sink_of
+    from p4switch.frontend.program import compile_file
+    from p4switch.position import P4Error
+    from p4switch.stf import StfError, prepare
+
+    try:
+        frame = bytes.fromhex(packet.removeprefix("0x"))
+    except ValueError as error:
+        fail(f"--packet: expected pairs of hexadecimal digits: {error}")
+    try:
+        sink = sink_of(form, typer.echo)
+    except ValueError as error:
+        fail(f"--format: {error}")
+    try:
+        compiled = compile_file(
+            program, include_paths=includes or [], defines=parse_defines(defines)
+        )
+        engine = Interpreter(compiled, None, Tracer(sink))
+        if entries is not None:
+            prepare(engine, entries)
+    except (P4Error, StfError) as error:
+        fail(str(error))
+    engine.process([(port, frame)])

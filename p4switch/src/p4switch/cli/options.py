@@ -1,0 +1,68 @@
+"""Options that several commands take, and how values of theirs are read and written."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+MOST_PORT = 511
+"""Of bit<9>."""
+MOST_DEVICE_ID = (1 << 64) - 1
+
+Includes = Annotated[
+    list[Path] | None, typer.Option("-I", help="Folder to look for #include files in.")
+]
+Defines = Annotated[
+    list[str] | None, typer.Option("-D", help="NAME or NAME=VALUE to define for #if and macros.")
+]
+Executor = Annotated[
+    str | None,
+    typer.Option(
+        help="`native` (C, needs a compiler) or `interpreter`; default: native if it can."
+    ),
+]
+
+Externs = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE.py",
+        help="Externs of the program's own, in Python (docs/externs.md). Runs the interpreter.",
+    ),
+]
+
+
+def fail(message: str) -> NoReturn:
+    """End the program with an error."""
+    typer.echo(message, err=True)
+    raise typer.Exit(1)
+
+
+def parse_defines(texts: list[str] | None) -> dict[str, str]:
+    """`NAME=VALUE` texts as a mapping; a bare NAME is defined as 1, as compilers do."""
+    pairs = (text.partition("=") for text in texts or [])
+    return {name: value if equals else "1" for name, equals, value in pairs}
+
+
+def read_bundle(path: Path, includes: list[Path] | None, defines: list[str] | None) -> bytes:
+    """Return the bundle of a program, P4 source or a bundle. Raises P4Error."""
+    from p4switch.device.loading import read_program
+
+    return read_program(path, includes or [], parse_defines(defines))
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Write a file, and the folders that it needs."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    except OSError as error:
+        fail(f"{path}: cannot be written: {error.strerror}")
+
+
+def print_line(text: str) -> None:
+    """Print a line at once, also into a pipe."""
+    typer.echo(text)
+    sys.stdout.flush()

@@ -1,0 +1,356 @@
+"""`p4switch run`: a switch on network interfaces."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+from collections.abc import Callable
+from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from p4switch.cli.executors import chosen_executor
+from p4switch.cli.options import (
+    MOST_DEVICE_ID,
+    MOST_PORT,
+    Defines,
+    Executor,
+    Externs,
+    Includes,
+    fail,
+    read_bundle,
+    write_file,
+)
+from p4switch.cli.tracing import check_tables, make_tracer
+
+if TYPE_CHECKING:
+    from p4switch.backends.reference.trace import Tracer
+    from p4switch.device.loading import Loader
+    from p4switch.p4runtime.tls import Tls
+    from p4switch.targets.v1model.engine import EngineOptions
+
+DEFAULT_DROP_PORT = 511
+MOST_SEND_BUFFER = 1 << 30
+DEFAULT_SEND_BUFFER = 1 << 18
+DEFAULT_PACKET_BUDGET = 1 << 17
+"""As in `EngineOptions`, which is imported late."""
+LARGEST_BUDGET = (1 << 32) - 1
+
+LEVELS = {
+    "trace": logging.DEBUG,
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warn": logging.WARNING,
+    "error": logging.ERROR,
+    "off": logging.CRITICAL,
+}
+"""BMv2's names."""
+
+TraceForm = Annotated[
+    str | None,
+    typer.Option(
+        "--trace",
+        metavar="text|json",
+        help="Say what happens to each packet, as text or as a line of JSON. Packets then go "
+        "through the interpreter, one by one.",
+    ),
+]
+TraceFile = Annotated[
+    Path | None, typer.Option(help="Where to write the trace; default: standard output.")
+]
+TracePorts = Annotated[
+    list[int] | None,
+    typer.Option("--trace-port", min=0, max=MOST_PORT, help="Only packets that came in here."),
+]
+TraceTables = Annotated[
+    list[str] | None,
+    typer.Option("--trace-table", help="Only packets that were looked up in this table."),
+]
+TraceHeaders = Annotated[
+    list[str] | None,
+    typer.Option("--trace-header", help="Only packets with this header, such as hdr.ipv4."),
+]
+
+
+def run(
+    program: Annotated[
+        Path | None, typer.Argument(help="P4 source, or what `p4switch compile -o` wrote.")
+    ] = None,
+    interfaces: Annotated[
+        list[str] | None, typer.Option("-i", "--interface", help="PORT@INTERFACE, for each port.")
+    ] = None,
+    no_p4: Annotated[
+        bool, typer.Option("--no-p4", help="Start without a program; a controller pushes one.")
+    ] = False,
+    device_id: Annotated[
+        int, typer.Option(min=0, max=MOST_DEVICE_ID, help="P4Runtime device id.")
+    ] = 1,
+    grpc_server_addr: Annotated[
+        str | None,
+        typer.Option(help="Where to speak P4Runtime: unix:PATH, or e.g. 0.0.0.0:9559; else not."),
+    ] = None,
+    grpc_server_ssl: Annotated[
+        bool, typer.Option("--grpc-server-ssl", help="Speak P4Runtime over TLS.")
+    ] = False,
+    grpc_server_cert: Annotated[
+        Path | None, typer.Option(help="With TLS: the switch's certificate (PEM).")
+    ] = None,
+    grpc_server_key: Annotated[
+        Path | None, typer.Option(help="The key of that certificate.")
+    ] = None,
+    grpc_server_cacert: Annotated[
+        Path | None, typer.Option(help="Whose certificates of clients are accepted (PEM).")
+    ] = None,
+    grpc_server_with_client_auth: Annotated[
+        bool,
+        typer.Option("--grpc-server-with-client-auth", help="Clients must have a certificate."),
+    ] = False,
+    cpu_port: Annotated[
+        int | None,
+        typer.Option(min=0, max=MOST_PORT, help="Port number of packet-in and packet-out."),
+    ] = None,
+    drop_port: Annotated[
+        int, typer.Option(min=0, max=MOST_PORT, help="Port number that drops packets.")
+    ] = DEFAULT_DROP_PORT,
+    priority_queues: Annotated[
+        int, typer.Option(min=1, max=8, help="Queues of each egress port; the highest goes first.")
+    ] = 8,
+    send_buffer: Annotated[
+        int,
+        typer.Option(
+            min=1, max=MOST_SEND_BUFFER, help="Bytes that the kernel may hold for a port."
+        ),
+    ] = DEFAULT_SEND_BUFFER,
+    packet_budget: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            max=LARGEST_BUDGET,
+            help="Steps (passes of a control, copies, iterations of loops) that a packet and all "
+            "that is made of it may take; it is dropped and counted then.",
+        ),
+    ] = DEFAULT_PACKET_BUDGET,
+    defines: Defines = None,
+    includes: Includes = None,
+    executor: Executor = None,
+    externs: Externs = None,
+    pcap: Annotated[
+        Path | None, typer.Option(help="Folder for a capture file of each port and direction.")
+    ] = None,
+    metrics_addr: Annotated[
+        str | None,
+        typer.Option(help="Where to serve Prometheus metrics (/metrics), e.g. 127.0.0.1:9101."),
+    ] = None,
+    use_files: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            metavar="SECONDS",
+            help="Ports are files: `-i 1@NAME` reads NAME_in.pcap and writes NAME_out.pcap. "
+            "Packets go through after so many seconds, and the switch ends if it has no "
+            "--grpc-server-addr.",
+        ),
+    ] = None,
+    entries: Annotated[
+        Path | None,
+        typer.Option(help="With --use-files: table entries and so on to begin with, in STF."),
+    ] = None,
+    log_level: Annotated[str, typer.Option(help=", ".join(LEVELS))] = "info",
+    log_file: Annotated[Path | None, typer.Option(help="Where to log; default: stderr.")] = None,
+    log_console: Annotated[
+        bool, typer.Option("--log-console", help="Log to stderr (the default).")
+    ] = False,
+    p4info_out: Annotated[
+        Path | None, typer.Option(help="Write the program's P4Info here (protobuf text).")
+    ] = None,
+    trace: TraceForm = None,
+    trace_file: TraceFile = None,
+    trace_ports: TracePorts = None,
+    trace_tables: TraceTables = None,
+    trace_headers: TraceHeaders = None,
+    thrift_port: Annotated[
+        int | None, typer.Option(help="Ignored: there is no Thrift, only P4Runtime.")
+    ] = None,
+) -> None:
+    """Run a switch on network interfaces until SIGTERM or SIGINT."""
+    start_logging(log_level, log_file if not log_console else None)
+    if program is None and not no_p4:
+        fail("name a P4 program, or start with --no-p4 and let a controller push one")
+    if program is not None and no_p4:
+        fail(f"{program} and --no-p4: give one of the two")
+    if program is None and grpc_server_addr is None:
+        fail("--no-p4 needs --grpc-server-addr: the program comes over P4Runtime")
+    if entries is not None and (use_files is None or program is None):
+        fail("--entries needs --use-files and a program; else a controller writes entries")
+    if use_files is not None and not isfinite(use_files):
+        fail(f"--use-files {use_files}: expected seconds, 0 or more")
+    if use_files is not None and pcap is not None:
+        fail("--pcap and --use-files: the files are captures already, give one of the two")
+    tracer = make_tracer(
+        trace, trace_file, log_level, executor, trace_ports, trace_tables, trace_headers
+    )
+    if thrift_port is not None:
+        logging.getLogger("p4switch").info("--thrift-port is ignored: p4switch has no Thrift")
+
+    from p4switch.backends.reference.python_externs import ExternError
+    from p4switch.device.device import Device, PortError, PortName
+    from p4switch.p4runtime.server import AddressError
+    from p4switch.p4runtime.tls import TlsError
+    from p4switch.packet_io.pcap import PcapError
+    from p4switch.packet_io.private_files import UnsafePathError
+    from p4switch.position import P4Error
+    from p4switch.stf import StfError
+    from p4switch.targets.v1model.engine import EngineOptions
+
+    tls = _tls(
+        grpc_server_ssl,
+        grpc_server_cert,
+        grpc_server_key,
+        grpc_server_cacert,
+        grpc_server_with_client_auth,
+    )
+    try:
+        ports = [PortName.parse(text) for text in interfaces or []]
+        config = read_bundle(program, includes, defines) if program is not None else None
+        if config is not None and trace_tables:
+            check_tables(config, trace_tables)
+        if p4info_out is not None and config is not None:
+            _write_p4info(config, p4info_out)
+        # Whoever finds the switch answering may end it at once.
+        wait_for_end = note_signals()
+        options = EngineOptions(
+            drop_port=drop_port,
+            cpu_port=cpu_port,
+            priority_queues=priority_queues,
+            send_buffer=send_buffer,
+            packet_budget=packet_budget,
+            externs=externs,
+        )
+        loader = make_loader(executor, tracer, options)
+        with Device(
+            ports,
+            loader if entries is None else _with_entries(loader, entries),
+            device_id=device_id,
+            address=grpc_server_addr,
+            device_config=config,
+            capture_folder=pcap,
+            files_after=use_files,
+            metrics_address=metrics_addr,
+            tls=tls,
+        ) as device:
+            served = f", P4Runtime on {grpc_server_addr}" if device.server is not None else ""
+            logging.getLogger("p4switch").info(
+                "device %d runs, ports %s%s",
+                device_id,
+                " ".join(f"{p.number}@{p.interface}" for p in ports) or "none",
+                served,
+            )
+            wait_for_end(device.files_done if grpc_server_addr is None else None)
+    except (
+        P4Error,
+        PortError,
+        AddressError,
+        TlsError,
+        UnsafePathError,
+        PcapError,
+        StfError,
+        ExternError,
+    ) as error:
+        fail(str(error))
+    except OSError as error:
+        # Its capture files, and what it keeps of compiled programs.
+        fail(str(error))
+
+
+def _tls(
+    ssl: bool, certificate: Path | None, key: Path | None, authority: Path | None, ask: bool
+) -> Tls | None:
+    """Return the options of TLS, or None without; an error where they do not go together."""
+    from p4switch.p4runtime.tls import Tls
+
+    if not ssl:
+        if certificate or key or authority or ask:
+            fail("--grpc-server-cert, -key, -cacert and -with-client-auth need --grpc-server-ssl")
+        return None
+    if certificate is None or key is None:
+        fail("--grpc-server-ssl needs --grpc-server-cert and --grpc-server-key")
+    return Tls(certificate, key, authority, ask)
+
+
+def _with_entries(loader: Loader, entries: Path) -> Loader:
+    """Return a loader whose engines have the entries of an STF file. Raises StfError."""
+    from p4switch.device.loading import LoaderWithEntries
+
+    return LoaderWithEntries(loader, entries)
+
+
+def note_signals() -> Callable[..., None]:
+    """From now on SIGTERM and SIGINT end no more than the wait that is returned.
+
+    It takes another event that ends it, and raises typer.Exit if a thread of the switch dies.
+    """
+    stop = threading.Event()
+    died: list[threading.ExceptHookArgs] = []
+
+    def thread_died(what: threading.ExceptHookArgs) -> None:
+        died.append(what)
+        stop.set()
+
+    def wait(other: threading.Event | None = None) -> None:
+        if other is None:
+            stop.wait()
+        else:
+            while not stop.is_set() and not other.wait(0.05):
+                pass
+        if died:
+            name = died[0].thread.name if died[0].thread is not None else "a thread"
+            logging.getLogger("p4switch").critical(
+                "%s died, the switch ends", name, exc_info=died[0].exc_value
+            )
+            raise typer.Exit(1)
+
+    threading.excepthook = thread_died
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    return wait
+
+
+def start_logging(level: str, file: Path | None) -> None:
+    """Log to a file, or to standard error, from a level of `LEVELS` on."""
+    if level not in LEVELS:
+        fail(f"--log-level {level}: expected one of {', '.join(LEVELS)}")
+    handler: logging.Handler
+    if file is None:
+        handler = logging.StreamHandler()
+    else:
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            handler = logging.FileHandler(file)
+        except OSError as error:
+            fail(f"--log-file {file}: cannot be written: {error.strerror}")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logger = logging.getLogger("p4switch")
+    logger.addHandler(handler)
+    logger.setLevel(LEVELS[level])
+
+
+def make_loader(executor: str | None, tracer: Tracer | None, options: EngineOptions) -> Loader:
+    """Return a loader: of the interpreter where packets are traced or externs are in Python."""
+    from p4switch.device.loading import Loader
+
+    if options.externs is not None and executor == "native":
+        fail("externs in Python run in the interpreter: leave --executor native out")
+    if tracer is not None or options.externs is not None:
+        return Loader("interpreter", options, tracer)
+    return Loader(chosen_executor(executor), options)
+
+
+def _write_p4info(config: bytes, path: Path) -> None:
+    from p4switch.frontend.program import compile_program
+    from p4switch.frontend.syntax.parser import parse_text
+    from p4switch.p4runtime.p4info import p4info_text
+
+    write_file(path, p4info_text(compile_program(parse_text(config.decode()))).encode())

@@ -1,0 +1,69 @@
+"""`p4switch cli`: a running switch in simple_switch_CLI's commands."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from p4switch.cli.options import MOST_DEVICE_ID, fail, print_line
+
+
+def cli_command(
+    commands: Annotated[
+        list[str] | None,
+        typer.Argument(help="Commands, each in quotes; else they are read from standard input."),
+    ] = None,
+    address: Annotated[
+        str, typer.Option("--grpc-server-addr", help="Where the switch speaks P4Runtime.")
+    ] = "127.0.0.1:9559",
+    device_id: Annotated[
+        int, typer.Option(min=0, max=MOST_DEVICE_ID, help="P4Runtime device id.")
+    ] = 1,
+    election_id: Annotated[
+        int, typer.Option(min=1, help="To become primary with, at the first write.")
+    ] = 1,
+    cacert: Annotated[
+        Path | None, typer.Option(help="Speak TLS, with a switch that this authority knows (PEM).")
+    ] = None,
+    cert: Annotated[
+        Path | None, typer.Option(help="With TLS: a certificate of one's own (PEM).")
+    ] = None,
+    key: Annotated[Path | None, typer.Option(help="The key of that certificate.")] = None,
+) -> None:
+    """Talk to a running switch in simple_switch_CLI's commands (`help` lists them)."""
+    from p4switch.cli.client import Client, ClientError
+    from p4switch.cli.runtime_cli import RuntimeCli, session
+    from p4switch.p4runtime.tls import TlsError, channel_credentials
+
+    if ((cert or key) and cacert is None) or (cert is None) != (key is None):
+        fail("TLS: --cert and --key go together, and with --cacert")
+    try:
+        tls = None if cacert is None else channel_credentials(cacert, cert, key)
+        client = Client(address, device_id, election_id, tls)
+    except (ClientError, TlsError) as error:
+        fail(str(error))
+
+    def complain(text: str) -> None:
+        typer.echo(text, err=True)
+
+    try:
+        lines = commands or _prompted(sys.stdin.isatty())
+        if not session(RuntimeCli(client, print_line), lines, complain):
+            raise typer.Exit(1)
+    finally:
+        client.close()
+
+
+def _prompted(interactive: bool) -> Iterator[str]:
+    """Yield lines of standard input; a prompt before each for people."""
+    while True:
+        if interactive:
+            typer.echo("RuntimeCmd: ", nl=False)
+        line = sys.stdin.readline()
+        if not line:
+            return
+        yield line

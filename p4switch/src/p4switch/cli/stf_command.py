@@ -1,0 +1,96 @@
+"""`p4switch stf`: packet tests, and what of a program they reach."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from p4switch.cli.executors import chosen_executor
+from p4switch.cli.options import (
+    Defines,
+    Executor,
+    Externs,
+    Includes,
+    fail,
+    parse_defines,
+    write_file,
+)
+
+if TYPE_CHECKING:
+    from p4switch.stf import EngineFactory
+    from p4switch.targets.v1model.engine import EngineOptions
+
+
+def stf(
+    program: Annotated[Path, typer.Argument(help="P4 source.")],
+    scripts: Annotated[list[Path], typer.Argument(help="Packets and expectations, in STF.")],
+    executor: Executor = None,
+    coverage: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write a page (HTML) that says which statements, branches, parser transitions "
+            "and table entries the tests reached. Runs the interpreter."
+        ),
+    ] = None,
+    externs: Externs = None,
+    defines: Defines = None,
+    includes: Includes = None,
+) -> None:
+    """Run STF packet tests (the format of p4c's tests) against a program."""
+    from p4switch.backends.reference.interpreter import Interpreter
+    from p4switch.backends.reference.python_externs import ExternError
+    from p4switch.frontend.program import compile_file
+    from p4switch.packet_io.private_files import UnsafePathError
+    from p4switch.position import P4Error
+    from p4switch.stf import StfError, engine_factory, run_stf
+    from p4switch.targets.v1model.engine import EngineOptions
+
+    if externs is not None and executor == "native":
+        fail("externs in Python run in the interpreter: leave --executor native out")
+    if coverage is not None and executor == "native":
+        fail("coverage is counted by the interpreter: leave --executor native out")
+    failures = []
+    try:
+        checked = compile_file(
+            program, include_paths=includes or [], defines=parse_defines(defines)
+        )
+        options = EngineOptions(externs=externs)
+        factory: EngineFactory
+        if coverage is not None:
+            factory, write_page = _covering(coverage, program, options)
+        elif externs is not None:
+            factory = lambda made: Interpreter(made, options)  # noqa: E731
+        else:
+            factory = engine_factory(chosen_executor(executor))
+        for script in scripts:
+            found = run_stf(factory, checked, script)
+            failures += found
+            if not found:
+                typer.echo(f"{script}: passed")
+        if coverage is not None:
+            write_page()
+    except (P4Error, StfError, UnsafePathError, ExternError) as error:
+        fail(str(error))
+    if failures:
+        fail("\n".join(failures))
+
+
+def _covering(
+    path: Path, program: Path, options: EngineOptions
+) -> tuple[EngineFactory, Callable[[], None]]:
+    """Return what makes engines that count, and what writes the page and prints a summary."""
+    from p4switch.backends.reference.coverage import Coverage
+    from p4switch.backends.reference.interpreter import Interpreter
+    from p4switch.cli.coverage_page import page, summary
+
+    counted = Coverage()
+
+    def write_page() -> None:
+        write_file(path, page(f"Coverage of {program.name}", counted).encode())
+        for line in summary(counted):
+            typer.echo(line)
+
+    return lambda checked: Interpreter(checked, options, coverage=counted), write_page

@@ -1,0 +1,70 @@
+"""The tracer that the options of `p4switch run` ask for."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from p4switch.cli.options import fail, print_line
+
+if TYPE_CHECKING:
+    from p4switch.backends.reference.trace import Tracer
+
+
+def make_tracer(
+    form: str | None,
+    file: Path | None,
+    log_level: str,
+    executor: str | None,
+    ports: list[int] | None,
+    tables: list[str] | None,
+    headers: list[str] | None,
+) -> Tracer | None:
+    """Return the tracer that `--trace` asks for.
+
+    `--log-level trace` asks for text in the log, as BMv2's does.
+    """
+    if form is None and log_level != "trace":
+        if file is not None or ports or tables or headers:
+            fail("--trace-file, -port, -table and -header need --trace text or --trace json")
+        return None
+    if executor == "native":
+        fail("packets are traced by the interpreter: leave --executor native out")
+    from p4switch.backends.reference.trace import FORMS, TraceFilter, Tracer, sink_of
+
+    if form is not None and form not in FORMS:
+        fail(f"--trace {form}: expected one of {', '.join(FORMS)}")
+    write: Callable[[str], None] = logging.getLogger("p4switch.trace").debug
+    if form is not None and file is None:
+        write = print_line
+    elif file is not None:
+        write = _line_writer(file)
+    chosen = TraceFilter(frozenset(ports or ()), frozenset(tables or ()), frozenset(headers or ()))
+    logging.getLogger("p4switch").info("packets are traced: they go through the interpreter")
+    return Tracer(sink_of(form or "text", write), chosen)
+
+
+def _line_writer(path: Path) -> Callable[[str], None]:
+    """Return what appends lines to a file, each at once."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path.open("w", encoding="utf-8", buffering=1)
+    except OSError as error:
+        fail(f"--trace-file {path}: cannot be written: {error.strerror}")
+
+    def write(text: str) -> None:
+        file.write(text + "\n")
+
+    return write
+
+
+def check_tables(config: bytes, names: list[str]) -> None:
+    """Refuse names of tables that the program does not have."""
+    from p4switch.device.loading import checked_program
+
+    known = [table.name for table in checked_program(config).tables]
+    for name in names:
+        if not any(table == name or table.endswith(f".{name}") for table in known):
+            fail(f"--trace-table {name}: no such table; there are {', '.join(known) or 'none'}")
