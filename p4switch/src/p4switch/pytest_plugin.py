@@ -63,8 +63,8 @@ def p4_executor(pytestconfig: pytest.Config) -> str:
 @pytest.fixture
 def switch(request: pytest.FixtureRequest, p4_executor: str) -> Iterator[Switch]:
     """Return a new `p4switch.testing.Switch` that runs the program which the marker `p4` names."""
-    from p4switch.backends.reference.python_externs import ExternError
     from p4switch.position import P4Error
+    from p4switch.targets.v1model.engine import ExternError
     from p4switch.testing import Switch
 
     marker = request.node.get_closest_marker("p4")

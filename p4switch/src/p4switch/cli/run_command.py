@@ -195,7 +195,9 @@ def run(
     if thrift_port is not None:
         logging.getLogger("p4switch").info("--thrift-port is ignored: p4switch has no Thrift")
 
-    from p4switch.backends.reference.python_externs import ExternError
+    from p4switch.p4runtime.messages import import_messages
+
+    import_messages()
     from p4switch.device.device import Device, PortError, PortName
     from p4switch.p4runtime.server import AddressError
     from p4switch.p4runtime.tls import TlsError
@@ -203,7 +205,7 @@ def run(
     from p4switch.packet_io.private_files import UnsafePathError
     from p4switch.position import P4Error
     from p4switch.stf import StfError
-    from p4switch.targets.v1model.engine import EngineOptions
+    from p4switch.targets.v1model.engine import EngineOptions, ExternError
 
     tls = _tls(
         grpc_server_ssl,

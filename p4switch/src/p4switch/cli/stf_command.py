@@ -41,12 +41,11 @@ def stf(
 ) -> None:
     """Run STF packet tests (the format of p4c's tests) against a program."""
     from p4switch.backends.reference.interpreter import Interpreter
-    from p4switch.backends.reference.python_externs import ExternError
     from p4switch.frontend.program import compile_file
     from p4switch.packet_io.private_files import UnsafePathError
     from p4switch.position import P4Error
     from p4switch.stf import StfError, engine_factory, run_stf
-    from p4switch.targets.v1model.engine import EngineOptions
+    from p4switch.targets.v1model.engine import EngineOptions, ExternError
 
     if externs is not None and executor == "native":
         fail("externs in Python run in the interpreter: leave --executor native out")

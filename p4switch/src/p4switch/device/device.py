@@ -10,22 +10,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from finsy.proto import p4r
 
-from p4switch.backends.reference.pipeline import TURNS_LIMIT
 from p4switch.device.capture import Capture
 from p4switch.device.file_plane import FilePlane
 from p4switch.device.links import LinkMonitor
 from p4switch.device.loading import Loader
-from p4switch.device.metrics import MetricsServer, exposition
 from p4switch.device.plane import DigestSink, FrameSink, Plane, PythonPlane
 from p4switch.p4runtime.p4info import p4info
 from p4switch.p4runtime.server import P4RuntimeServer
 from p4switch.p4runtime.service import P4RuntimeService
 from p4switch.p4runtime.tls import Tls
 from p4switch.packet_io.sockets import InterfaceError, open_packet_socket
-from p4switch.targets.v1model.engine import EngineStatistics
+from p4switch.targets.v1model.engine import TURNS_LIMIT, EngineStatistics
+
+if TYPE_CHECKING:
+    from p4switch.device.metrics import MetricsServer
 
 LARGEST_PORT = 510
 """511 is BMv2's drop port."""
@@ -121,6 +123,8 @@ class Device:
                 )
                 service.start(engine, config)
             if metrics_address is not None:
+                from p4switch.device.metrics import MetricsServer, exposition
+
                 self.metrics = MetricsServer(
                     metrics_address,
                     lambda: exposition(plane.statistics(), service.engine, interfaces),

@@ -7,13 +7,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from p4switch.device import bundle
-from p4switch.ir import Program
 from p4switch.position import P4Error, Position
 from p4switch.targets.v1model.engine import Engine, EngineOptions
 
 if TYPE_CHECKING:
     from p4switch.backends.reference.trace import Tracer
+    from p4switch.ir import Program
 
 EXECUTORS = ("native", "interpreter")
 
@@ -80,22 +79,17 @@ def checked_program(device_config: bytes) -> Program:
 @lru_cache(maxsize=4)
 def _native_program(device_config: bytes) -> tuple[Program, Path]:
     """Return a bundle's program and its shared object."""
-    from p4switch.backends.native.build import load
-    from p4switch.packet_io.compile import cache_folder
-    from p4switch.packet_io.private_files import write_private
+    from p4switch.backends.native.build import load_kept
 
-    text = _checked_text(device_config)
-    # The cache names its entries by path and content: here by content alone.
-    folder = cache_folder() / "bundles"
-    folder.mkdir(exist_ok=True)
-    path = folder / f"{hashlib.sha256(text.encode()).hexdigest()}.p4"
-    if not path.exists():
-        write_private(path, text)
-    return load(path)
+    digest = hashlib.sha256(device_config).hexdigest()
+    # What is kept under its hash has been checked before.
+    return load_kept(("bundle", digest), lambda: checked_program(device_config))
 
 
 def _checked_text(device_config: bytes) -> str:
     """Return the text of a bundle, known to hold no preprocessor directives."""
+    from p4switch.device import bundle
+
     if not bundle.is_bundle(device_config):
         position = Position("<device config>", 1, 1)
         if device_config.lstrip()[:1] == b"{":
@@ -112,6 +106,8 @@ def _checked_text(device_config: bytes) -> str:
 
 def read_program(path: Path, include_paths: list[Path], defines: dict[str, str]) -> bytes:
     """Return the bundle of a file that is one, or of P4 source. Raises P4Error."""
+    from p4switch.device import bundle
+
     try:
         data = path.read_bytes()
     except OSError as error:

@@ -9,7 +9,6 @@ only its owner may write there.
 from __future__ import annotations
 
 import fcntl
-import functools
 import hashlib
 import os
 import shutil
@@ -43,11 +42,14 @@ def compiler() -> str:
     return found
 
 
-@functools.cache
-def _version(path: str) -> str:
-    """Return what a compiler says of itself, in one line."""
-    said = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
-    return said.stdout.partition("\n")[0]
+def compiler_identity(path: str) -> str:
+    """Return what changes when a compiler is replaced: its file, size and time of change.
+
+    Asking it for its version would start a process, at each start of a switch.
+    """
+    file = Path(path).resolve()
+    facts = file.stat()
+    return f"{file} {facts.st_size} {facts.st_mtime_ns}"
 
 
 def cache_folder() -> Path:
@@ -92,7 +94,7 @@ def compile_shared(
     path = compiler()
     beside = beside or {}
     kept = [part for file, data in sorted(beside.items()) for part in (file, data.hex())]
-    entry = cache_entry(name, text, _version(path), *flags, "", *depends, "", *kept)
+    entry = cache_entry(name, text, compiler_identity(path), *flags, "", *depends, "", *kept)
     target = entry / f"{name}.so"
     if target.exists():
         return target

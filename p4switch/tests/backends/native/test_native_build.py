@@ -91,7 +91,7 @@ def test_another_program_or_flag_is_another_entry() -> None:
 @pytest.mark.slow
 def test_a_second_start_needs_no_front_end(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first, path = build.load(source)
-    forbid(monkeypatch, build, "generate")
+    forbid(monkeypatch, build, "build")
     forbid(monkeypatch, cache_module, "_compile")
     again, same = build.load(source)
     assert same == path

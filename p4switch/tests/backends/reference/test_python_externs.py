@@ -9,12 +9,11 @@ import pytest
 from typer.testing import CliRunner
 
 from p4switch.backends.reference.interpreter import Interpreter
-from p4switch.backends.reference.python_externs import ExternError
 from p4switch.cli.main import app
 from p4switch.frontend.program import compile_program
 from p4switch.frontend.syntax.parser import parse_text
 from p4switch.position import P4Error, UnsupportedError
-from p4switch.targets.v1model.engine import EngineOptions
+from p4switch.targets.v1model.engine import EngineOptions, ExternError
 from tests.support.paths import ROOT
 
 BLOCKS = re.findall(r"```\w+\n(.*?)```", (ROOT / "docs" / "externs.md").read_text(), re.DOTALL)

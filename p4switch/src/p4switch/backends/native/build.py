@@ -6,13 +6,24 @@ import functools
 import hashlib
 import os
 import pickle
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from p4switch import ir
-from p4switch.backends.native.generate import Generated, generate
-from p4switch.backends.native.layout import Layout
-from p4switch.packet_io.compile import CompileError, cache_entry, compile_shared, compiler, locked
+from p4switch.packet_io.compile import (
+    CompileError,
+    cache_entry,
+    compile_shared,
+    compiler,
+    compiler_identity,
+    locked,
+)
+
+if TYPE_CHECKING:
+    # A switch that finds its program compiled needs no generator.
+    from p4switch import ir
+    from p4switch.backends.native.generate import Generated
+    from p4switch.backends.native.layout import Layout
 
 RUNTIME = Path(__file__).parent / "runtime"
 PACKAGE = Path(__file__).parents[2]
@@ -93,8 +104,31 @@ def read_layout(path: Path) -> Layout:
 
 def build(program: ir.Program, extra_flags: Sequence[str] = ()) -> Path:
     """Generate and compile a program; the shared object."""
+    from p4switch.backends.native.generate import generate
+
     compiler()
     return compile_generated(generate(program), extra_flags)
+
+
+def load_kept(parts: Sequence[str], make: Callable[[], ir.Program]) -> tuple[ir.Program, Path]:
+    """Return a program and its shared object, from the cache if they are there.
+
+    `parts` determine the program together with p4switch's own source; `make` is called if it is not
+    kept. Raises what `make` and `build` raise.
+    """
+    entry = cache_entry("program", *parts, package_hash(), machine(), compiler_identity(compiler()))
+    kept = entry / "program.pickle"
+    with locked(entry):
+        if kept.exists():
+            program, shared = pickle.loads(kept.read_bytes())
+            if shared.exists():
+                return program, shared
+        program = make()
+        shared = build(program)
+        made = kept.with_suffix(".new")
+        made.write_bytes(pickle.dumps((program, shared)))
+        made.replace(kept)
+    return program, shared
 
 
 def load(
@@ -114,17 +148,7 @@ def load(
     defines = dict(defines or {})
     compiler()
     tokens = preprocess(path, include_paths=include_paths, defines=defines)
-    text = "\n".join(tokens.texts)
-    parts = (str(path), text, repr(sorted(defines.items())), package_hash())
-    entry = cache_entry("program", *parts)
-    kept = entry / "program.pickle"
-    with locked(entry):
-        if kept.exists():
-            program, generated = pickle.loads(kept.read_bytes())
-        else:
-            program = compile_file(path, include_paths=include_paths, defines=defines)
-            generated = generate(program)
-            made = kept.with_suffix(".new")
-            made.write_bytes(pickle.dumps((program, generated)))
-            made.replace(kept)
-    return program, compile_generated(generated)
+    parts = (str(path), "\n".join(tokens.texts), repr(sorted(defines.items())))
+    return load_kept(
+        parts, lambda: compile_file(path, include_paths=include_paths, defines=defines)
+    )

@@ -22,11 +22,8 @@ from p4switch.backends.reference.packet import (
     FieldListRequest,
     PacketState,
 )
-from p4switch.targets.v1model.engine import EngineOptions, Packet, Replica
+from p4switch.targets.v1model.engine import TURNS_LIMIT, EngineOptions, Packet, Replica
 from p4switch.targets.v1model.state import ControlState
-
-TURNS_LIMIT = 1000
-"""Resubmissions and recirculations of one packet; one more and it is dropped and counted."""
 
 
 class Blocks(Protocol):

@@ -11,10 +11,7 @@ from p4switch import ir
 from p4switch.backends.reference.host import BoundExtern
 from p4switch.backends.reference.values import is_object
 from p4switch.position import P4Error, UnsupportedError
-
-
-class ExternError(Exception):
-    """A file of externs, or what one of them returned, is not as it must be; says where."""
+from p4switch.targets.v1model.engine import ExternError
 
 
 class PythonExterns:

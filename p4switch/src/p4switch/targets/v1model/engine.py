@@ -15,6 +15,9 @@ from pathlib import Path
 
 from p4switch.ir import ActionChoice, ExternInstance, Program, Table
 
+TURNS_LIMIT = 1000
+"""Resubmissions and recirculations of one packet; one more and it is dropped and counted."""
+
 Packet = tuple[int, bytes]
 """A port number (9 bits) and a frame."""
 
@@ -94,6 +97,10 @@ class Digest:
 
     name: str
     values: tuple[int, ...]
+
+
+class ExternError(Exception):
+    """A file of externs, or what one of them returned, is not as it must be; says where."""
 
 
 class ControlError(Exception):
