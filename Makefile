@@ -16,7 +16,7 @@ MINUTES ?= 10
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help conformance setup system test-tools images wheels docs build run test test-fast test-slow fuzz soak model-check fuzz-switch bench bench-collectives bench-planning bench-jobs lint format stop clean
+.PHONY: help conformance setup system torch test-tools images wheels docs build run test test-fast test-slow fuzz soak model-check fuzz-switch bench bench-collectives bench-planning bench-jobs lint format stop clean
 
 help:  ## print this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' Makefile
@@ -29,7 +29,7 @@ $(PYTEST) $(1) || $(if $(TEST),test $$? -eq 5,exit $$?)
 $(PYTEST) $(1) -c p4switch/pyproject.toml p4switch/tests || $(if $(TEST),test $$? -eq 5,exit $$?)
 if $(BIN)/python -c 'import torch' 2>/dev/null; then \
 	$(PYTEST) $(1) -c hopsum_torch/pyproject.toml hopsum_torch/tests || $(if $(TEST),test $$? -eq 5,exit $$?); \
-else echo 'hopsum_torch: skipped, torch is not installed (pip install "hopsum[torch]")'; fi
+else echo 'hopsum_torch: skipped, torch is not installed (make torch)'; fi
 endef
 
 setup: $(READY) system $(VENV)/shell  ## virtual environment, locked dependencies, Mininet where possible
@@ -52,6 +52,14 @@ system:
 # In an environment of its own, in the user's cache: once for all checkouts.
 $(VENV)/shell: $(READY)
 	@$(BIN)/hopsum shell --prepare >/dev/null || echo "hopsum shell: not prepared, it needs the network once"
+	@touch $@
+
+torch: $(VENV)/torch  ## PyTorch, for hopsum_torch and its tests: 200 MB where pip finds a build for the CPU
+
+# Which build pip finds is up to its configuration: the index of all packages has one with CUDA, of
+# gigabytes, and PyTorch's own (pytorch.org, Get Started) one for the CPU; PIP_EXTRA_INDEX_URL adds it.
+$(VENV)/torch: $(READY) hopsum_torch/requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements.lock -r hopsum_torch/requirements.lock
 	@touch $@
 
 test-tools:  ## install what a few tests need: Prometheus, tshark, a headless Chromium (as root)
