@@ -32,6 +32,8 @@ from tests.simulation import test_coordinated_training as training
 from tests.simulation.test_all_reduce import OPTIONS, job, make_engine
 from tests.simulation.test_parts import MAKE_ENGINE, NETWORK, WORKERS, mixed
 
+pytestmark = pytest.mark.usefixtures("short_epochs")
+
 LOSS = Faults(loss=0.02, duplicate=0.01, reorder=0.02)
 TOS_AT = 15
 
