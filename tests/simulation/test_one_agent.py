@@ -171,7 +171,7 @@ def two_jobs(levels: tuple[int, int]) -> tuple[list[float], list[tuple[int, int]
         for n in (1, 2)
     ]
     simulation = Simulation(network, make_engine)
-    spec = WorkloadSpec(RANDOM, 3, 20_000, 1, DataType.INT32, 3)
+    spec = WorkloadSpec(RANDOM, 3, 6_000, 1, DataType.INT32, 3)
     for each in plans:
         simulation.add(each, Work(Task(spec, options=OPTIONS)))
 
