@@ -37,6 +37,17 @@ def agents(seconds: float, folder: Path) -> Rows:
     return rows
 
 
+def integrity(seconds: float, folder: Path) -> Rows:
+    """Return what check lanes cost agents."""
+    from benchmarks.integrity_rate import measure
+
+    return [
+        measure(dtype, seconds, integrity=with_lanes)
+        for dtype in DataType
+        for with_lanes in (False, True)
+    ]
+
+
 def goodput(seconds: float, folder: Path) -> Rows:
     """All-reduce in Mininet against the limits of its links."""
     from benchmarks.goodput import CASES, measure
@@ -93,6 +104,7 @@ BENCHMARKS: dict[str, tuple[bool, Callable[[float, Path], Rows]]] = {
     "loss": (False, loss),
     "coordination": (False, coordination),
     "level-wise": (False, level_wise),
+    "integrity": (False, integrity),
     "switch": (True, switch),
     "agents": (True, agents),
     "goodput": (True, goodput),

@@ -62,6 +62,14 @@ NamedServersOption = Annotated[
         "embedding they are the hosts that may help."
     ),
 ]
+IntegrityOption = Annotated[
+    bool,
+    typer.Option(
+        "--integrity",
+        help="Let 3 lanes of each packet show that sums are right: bits that flip unseen and sums "
+        "that are forged without the job's key are found.",
+    ),
+]
 AlgorithmOption = Annotated[Algorithm, typer.Option(help="Who sums.")]
 WindowOption = Annotated[
     int | None,

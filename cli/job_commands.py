@@ -19,6 +19,7 @@ from cli.command_options import (
     CoordinationOption,
     DataTypeOption,
     ElementsOption,
+    IntegrityOption,
     JsonOption,
     KeepOption,
     LevelWiseFormOption,
@@ -83,6 +84,7 @@ def submit(
     train: TrainOption = None,
     coordinate: CoordinateOption = True,
     coordination: CoordinationOption = Coordination.AUTO,
+    integrity: IntegrityOption = False,
     from_processes: Annotated[
         bool,
         typer.Option(
@@ -133,6 +135,7 @@ def submit(
     )
     submission.planner, submission.window = planner or "", window or 0
     submission.coordination = coordination
+    submission.integrity = integrity
     if results is not None:
         submission.MergeFrom(pb.Submission(results=results.name))
     for option, value in (

@@ -24,6 +24,7 @@ from cli.command_options import (
     DashboardOption,
     DataTypeOption,
     ElementsOption,
+    IntegrityOption,
     KeepOption,
     LevelWiseFormOption,
     LossOption,
@@ -123,6 +124,7 @@ def run(
     train: TrainOption = None,
     coordinate: CoordinateOption = True,
     coordination: CoordinationOption = Coordination.AUTO,
+    integrity: IntegrityOption = False,
     limit: Annotated[float, typer.Option(help="Give up after so many seconds.")] = 600.0,
     report: Annotated[Path | None, typer.Option(help="Write the JSON report to this file.")] = None,
     record: Annotated[
@@ -182,6 +184,7 @@ def run(
         train=train,
         coordinate=coordinate,
         coordination=coordination,
+        integrity=integrity,
         limit=limit,
     )
     trace = _trace_of(trace_fragment, trace_svg)

@@ -60,7 +60,7 @@ def decompose(plan: JobPlan, length: int) -> tuple[TensorPart, ...]:
     if plan.trees or not parts:
         parts.insert(0, None)
         weights.insert(0, plan.tree_weight)
-    ranges = divide(length, weights, plan.lanes)
+    ranges = divide(length, weights, plan.values)
     return tuple((part, start, stop) for part, (start, stop) in zip(parts, ranges, strict=True))
 
 

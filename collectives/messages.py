@@ -50,6 +50,7 @@ def plan_message(plan: JobPlan) -> pb.Plan:
             for part in plan.host_parts
         ],
         period=plan.period,
+        integrity=plan.integrity,
     )
 
 
@@ -74,6 +75,7 @@ def plan_from(message: pb.Plan) -> JobPlan:
             for part in message.host_parts
         ),
         period=message.period,
+        integrity=message.integrity,
     )
 
 

@@ -12,7 +12,7 @@ from fractions import Fraction
 from collectives.choices import DataType as DataType
 from collectives.choices import Results as Results
 from protocol.errors import InputError
-from protocol.wire import Hop, Reduction
+from protocol.wire import CHECK_LANES, Hop, Reduction
 
 WINDOW_EMBEDDED = 256
 WINDOW_BMV2 = 32
@@ -117,6 +117,7 @@ class JobPlan:
     themselves of every tensor, with trees or without. These, and the trees' shares, say how a
     tensor is cut: that is fixed too, but for the boundaries after every `period` tensors (2 or
     more; 0: there are none), where the agents ask the controller (`controller.jobs.reoptimizer`).
+    `integrity`: of the lanes `CHECK_LANES` show that sums are right (`host_agent.integrity`).
     """
 
     job: int
@@ -129,6 +130,12 @@ class JobPlan:
     reduction: Reduction = Reduction.SUM
     host_parts: tuple[HostPart, ...] = ()
     period: int = 0
+    integrity: bool = False
+
+    @property
+    def values(self) -> int:
+        """Values of a tensor that a fragment holds."""
+        return self.lanes - (CHECK_LANES if self.integrity else 0)
 
     @property
     def in_flight(self) -> int:
@@ -174,7 +181,7 @@ def tensor_ranges(plan: JobPlan, length: int) -> tuple[tuple[int, int], ...]:
             f"job {plan.job}: shares {[tree.share for tree in plan.trees]} of its trees: "
             f"expected none below 0 and a sum above 0"
         )
-    fragments = -(-length // plan.lanes)
+    fragments = -(-length // plan.values)
     ranges = []
     start = 0
     taken = 0.0
@@ -182,18 +189,18 @@ def tensor_ranges(plan: JobPlan, length: int) -> tuple[tuple[int, int], ...]:
         taken += tree.share
         stop = length
         if tree is not plan.trees[-1]:
-            stop = min(length, round(fragments * taken / total) * plan.lanes)
+            stop = min(length, round(fragments * taken / total) * plan.values)
         ranges.append((start, stop))
         start = stop
     return tuple(ranges)
 
 
-def fragment_count(length: int, lanes: int, data_type: DataType) -> int:
-    """Fragments that one all-reduce of `length` elements takes on one tree.
+def fragment_count(length: int, values: int, data_type: DataType) -> int:
+    """Fragments that one all-reduce of `length` elements takes on one tree, with `values` in each.
 
     Of float32 tensors one more: the prologue, which carries the first exponents.
     """
-    fragments = -(-length // lanes)
+    fragments = -(-length // values)
     if fragments and data_type is DataType.FLOAT32:
         fragments += 1
     return fragments

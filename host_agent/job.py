@@ -24,6 +24,7 @@ def check_same_job(old: JobPlan, new: JobPlan) -> None:
             "job": plan.job,
             "window": plan.window,
             "lanes": plan.lanes,
+            "integrity": plan.integrity,
             "reduction": plan.reduction,
             "trees": [tree.tree for tree in plan.trees],
             "period": plan.period,

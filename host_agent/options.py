@@ -34,6 +34,10 @@ class WorkerStatistics:
     """Results of nothing in flight, or of an older epoch."""
     refused: int = 0
     """Results that overflowed, or whose weight is not the number of workers."""
+    corrupt: int = 0
+    """Results of fragments in flight that check lanes show to be altered or forged."""
+    asked: int = 0
+    """Fragments sent around the switches because the server asked."""
     foreign: int = 0
     """Frames that are no results of this job."""
     ecn: int = 0

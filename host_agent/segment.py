@@ -50,6 +50,7 @@ class Segment:
         self.scaled = source.dtype == np.float32
         self.prologue = 1 if self.scaled else 0
         self._lanes = lanes
+        self._window = window
         self._source = source[start:stop]
         self._result = result[start:stop]
         self._full = (stop - start) // lanes
@@ -71,6 +72,10 @@ class Segment:
     def announced(self, fragments: NDArray[np.int64]) -> NDArray[np.uint8] | int:
         """Return the exponent bytes to send with fragments of the stream."""
         return self._announced[fragments - self.first] if self.scaled else 0
+
+    def own_codes(self, data: NDArray[np.int64]) -> NDArray[np.uint8]:
+        """Return the exponent bytes that data fragments (n,) of a float32 tensor need here."""
+        return self._announced[np.maximum(data - self._window + 1, 0)]
 
     def _is_run(self, data: NDArray[np.int64]) -> bool:
         """Whether these are consecutive full fragments."""

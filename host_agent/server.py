@@ -30,6 +30,7 @@ from host_agent.codec import (
     weights_of,
     workers_of,
 )
+from host_agent.integrity import make_integrity
 from host_agent.job import check_job, check_same_job
 from host_agent.sequencing import Arrivals, SentLog
 from network.model import Network
@@ -93,6 +94,10 @@ class ServerStatistics:
     """Frames that are no contributions of this job and tree."""
     overflowed: int = 0
     """Fragments finished whose sum wrapped around."""
+    corrupt: int = 0
+    """Sums, totals and single contributions that check lanes show to be altered or forged."""
+    asked: int = 0
+    """Questions to workers for their single contributions to such sums."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,13 +117,16 @@ class Server:
     singles of workers that bypassed the switches) and the last one finished, its history.
     """
 
-    def __init__(self, plan: JobPlan, tree: int, network: Network) -> None:
+    def __init__(
+        self, plan: JobPlan, tree: int, network: Network, key: bytes | None = None
+    ) -> None:
+        """`key`: of a plan with integrity."""
         check_job(plan)
+        self._key = key
         self._network = network
         self.statistics = ServerStatistics()
         window = plan.in_flight
         self._window = window
-        self._lanes = plan.lanes
         self._combine_and = plan.reduction is Reduction.AND
         self._output: list[Frames] = []
         self._tos = 0
@@ -128,6 +136,8 @@ class Server:
         self._since = np.zeros(window)
         self._held = np.zeros((window, 0), dtype=np.bool_)
         self._started = np.zeros(window, dtype=np.bool_)
+        self._doubted = np.zeros(window, dtype=np.bool_)
+        """Whether check lanes have shown the fragment's sum to be wrong: singles alone count."""
         self._covered = np.zeros(window, dtype=np.int64)
         self._flags = np.zeros(window, dtype=np.uint8)
         self._code = np.zeros(window, dtype=np.uint8)
@@ -152,6 +162,7 @@ class Server:
         self.plan = plan
         self.tree = tree
         self._workers = workers = len(plan.workers)
+        self._integrity = make_integrity(plan, tree.tree, self._key)
         own = address_of(self._network, tree.server)
         self._held = np.zeros((self._window, len(tree.server_children)), dtype=np.bool_)
         groups = [len(group) for group in tree.server_children]
@@ -190,26 +201,20 @@ class Server:
             self._matcher = Matcher(template, weighed=True, unusual_flags=UNUSUAL_UPWARD)
         else:
             self._matcher = Matcher(self._up.template, unusual_flags=UNUSUAL_UPWARD)
-        self._unicast = [
-            Form(
-                own,
-                address_of(self._network, name),
-                header(Kind.RESULT, worker),
-                self._down_stack(worker),
-                plan.lanes,
-                self._tos,
-            )
-            for worker, name in enumerate(plan.workers)
-        ]
+
+        def unicast(worker: int, stack: tuple[Hop, ...]) -> Form:
+            to = address_of(self._network, plan.workers[worker])
+            return Form(own, to, header(Kind.RESULT, worker), stack, plan.lanes, self._tos)
+
+        kept = [tuple(replace(hop, clear=False) for hop in stack) for stack in tree.down]
+        # Where results are replicated, only those clear.
+        down = kept if self._replicates else tree.down
+        self._unicast = [unicast(worker, stack) for worker, stack in enumerate(down)]
+        self._questions = [unicast(worker, stack) for worker, stack in enumerate(kept)]
         group = Address(REPLICATED_MAC, REPLICATED_IP)
         self._replicated = Form(own, group, header(Kind.REPLICATED), (), plan.lanes, self._tos)
         request = Form(own, own, header(Kind.REQUEST), (), plan.lanes)
         self._asked = Matcher(request.template, unusual_flags=0)
-
-    def _down_stack(self, worker: int) -> tuple[Hop, ...]:
-        """Stack of an answer to one worker: where results are replicated, only those clear."""
-        stack = self.tree.down[worker]
-        return tuple(replace(hop, clear=False) for hop in stack) if self._replicates else stack
 
     # -- frames and time
 
@@ -275,7 +280,7 @@ class Server:
         """Give results another IP ToS byte, until contributions come in with yet another."""
         if tos != self._tos:
             self._tos = tos
-            for form in (self._replicated, *self._unicast):
+            for form in (self._replicated, *self._unicast, *self._questions):
                 form.mark(tos)
 
     def tick(self, now: float) -> None:
@@ -305,6 +310,8 @@ class Server:
     ) -> None:
         """Take in sums of unfinished fragments, each slot once."""
         usable = self._take_over(fragments, slots, now)
+        if self._integrity is not None and some(self._doubted[slots]):
+            usable &= ~self._doubted[slots] | self._alone_and_right(frames, fragments, slots)
         new = usable & ~self._held[slots, children]
         if not every(new):
             self.statistics.repeats += int((usable & ~new).sum())
@@ -319,7 +326,7 @@ class Server:
             self._drop_covered(slots, children)
         alone = weights == self._workers
         if every(alone):
-            self._finish(slots, fragments, self._up.raw(frames), codes, flags)
+            self._finish_sums(slots, fragments, self._up.raw(frames), codes, flags)
             return
         values = self._up.values(frames)
         empty = ~self._started[slots]
@@ -362,6 +369,7 @@ class Server:
         opened = slots[newer]
         self._fragment[opened] = fragments[newer]
         self._since[opened] = now
+        self._doubted[opened] = False
         self._held[opened] = False
         self._started[opened] = False
         self._covered[opened] = 0
@@ -399,7 +407,81 @@ class Server:
                     self._sum[slot] = values
                 self._started[slot] = True
         raw = self._sum[slots].astype(">i4").view(np.uint8)
-        self._finish(slots, self._fragment[slots], raw, self._code[slots], self._flags[slots])
+        fragments = self._fragment[slots]
+        self._finish_sums(slots, fragments, raw, self._code[slots], self._flags[slots])
+
+    def _finish_sums(
+        self,
+        slots: NDArray[np.int64],
+        fragments: NDArray[np.int64],
+        raw: Frames,
+        codes: NDArray[np.uint8],
+        flags: NDArray[np.uint8],
+    ) -> None:
+        """Finish fragments whose sums are here, if they are right as far as check lanes say.
+
+        Of the others the workers are asked for their single contributions, which each show by
+        themselves that they are right; a sum of these that does not fit has wrapped around.
+        """
+        integrity = self._integrity
+        if integrity is None:
+            self._finish(slots, fragments, raw, codes, flags)
+            return
+        values = raw.view(">i4").astype(np.int32)
+        right, needs = integrity.fits(values, fragments)
+        wrapped = ~right & self._doubted[slots] & ((flags & _OVERFLOW) != 0)
+        for rows, keep in (
+            (right, ~_OVERFLOW),  # it may have wrapped around and back
+            (wrapped, np.uint8(0xFF)),
+        ):
+            if some(rows):
+                sealed = values[rows]
+                if rows is right:
+                    integrity.seal(sealed, fragments[rows], codes[rows], needs[rows])
+                else:
+                    integrity.seal_overflow(sealed, fragments[rows], codes[rows])
+                whole = sealed.astype(">i4").view(np.uint8)
+                self._finish(slots[rows], fragments[rows], whole, codes[rows], flags[rows] & keep)
+        for slot in slots[~(right | wrapped)].tolist():
+            self.statistics.corrupt += 1
+            self._doubted[slot] = True
+            self._held[slot] = self._started[slot] = False
+            self._covered[slot] = self._flags[slot] = self._code[slot] = 0
+            self._singles.pop(slot, None)
+            self._ask_for_singles(slot)
+
+    def _ask_for_singles(self, slot: int) -> None:
+        """Ask the workers whose contributions to a slot's fragment are not here to send them alone.
+
+        A RESULT flagged BYPASS, whose lanes show that it is the server's.
+        """
+        assert self._integrity is not None
+        wire = int(self._fragment[slot])
+        here = self._singles.get(slot, {})
+        for worker, form in enumerate(self._questions):
+            if worker not in here and not self._held[slot, self._child_of[worker]]:
+                question = form.make(np.array([wire]), 0, Flag.BYPASS)
+                self._integrity.question(wire, form.values(question))
+                self._output.append(question)
+                self.statistics.asked += 1
+
+    def _alone_and_right(
+        self, frames: Frames, fragments: NDArray[np.int64], slots: NDArray[np.int64]
+    ) -> NDArray[np.bool_]:
+        """Which frames are single contributions that are right; who sent no such is asked again."""
+        assert self._integrity is not None
+        right = np.zeros(len(frames), dtype=np.bool_)
+        for row in np.flatnonzero(self._doubted[slots]).tolist():
+            if self._all_single:
+                one, number = frames[row : row + 1], fragments[row : row + 1]
+                worker = int(workers_of(one)[0])
+                right[row] = self._integrity.fits_single(self._up.values(one), number, worker)[0]
+                self.statistics.corrupt += int(not right[row])
+            else:
+                self.statistics.repeats += 1
+            if not right[row]:
+                self._ask_for_singles(int(slots[row]))
+        return right
 
     def _finish(
         self,
@@ -415,6 +497,7 @@ class Server:
         self._done_lanes[slots] = raw
         self._done_code[slots] = codes
         self._done_flags[slots] = flags
+        self._doubted[slots] = False
         held = self._fragment[slots]
         over = slots[(held != _EMPTY) & ~_is_newer(held, fragments)]
         self._fragment[over] = _EMPTY
@@ -551,10 +634,19 @@ class Server:
         fragments, slots = np.array([fragment]), np.array([slot])
         flags = flags_of(frame) & _SUMMED
         codes = exponents_of(frame)
-        if weight == self._workers:
+        total = weight == self._workers
+        if self._integrity is not None and weight == 1:
+            right = self._integrity.fits_single(self._up.values(frame), fragments, worker)[0]
+            if self._workers > 1 and not right:
+                statistics.corrupt += 1
+                if self._doubted[slot] and int(self._fragment[slot]) == fragment:
+                    self._ask_for_singles(slot)
+                return
+            total = not right
+        if total:
             if self._done[slot] != _EMPTY and not _is_newer(fragments, self._done[slots])[0]:
                 statistics.older += 1
-            elif not self._within_window(fragment, slot):
+            elif not self._within_window(fragment, slot) or not self._is_result(frame):
                 statistics.refused += 1
             else:
                 statistics.handed_over += 1
@@ -574,6 +666,18 @@ class Server:
         self._code[slot] = max(int(self._code[slot]), int(codes[0]))
         if int(self._covered[slot]) == self._workers:
             self._complete(slots)
+
+    def _is_result(self, frame: Frames) -> bool:
+        """Whether a total handed over is a result that a server has made."""
+        if self._integrity is None:
+            return True
+        overflow = bool(flags_of(frame)[0] & _OVERFLOW)
+        values = self._up.values(frame)
+        codes = exponents_of(frame)
+        genuine, _ = self._integrity.opened(values, fragments_of(frame), codes, overflow)
+        if not genuine[0]:
+            self.statistics.corrupt += 1
+        return bool(genuine[0])
 
     def _within_window(self, fragment: int, slot: int) -> bool:
         """Whether a total newer than the history can be one that some worker has the result of.

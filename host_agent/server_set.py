@@ -30,15 +30,18 @@ class ServerSet:
         """Take a server in; it replaces one of the same job and tree."""
         self._servers[server.plan.job << 8 | server.tree.tree] = server
 
-    def adopt(self, plan: JobPlan, host: str, network: Network) -> None:
-        """Follow a plan: servers of trees that stay at this host go on, those of new ones start."""
+    def adopt(self, plan: JobPlan, host: str, network: Network, key: bytes | None = None) -> None:
+        """Follow a plan: servers of trees that stay at this host go on, those of new ones start.
+
+        `key`: of a plan with integrity.
+        """
         here = [tree.tree for tree in plan.trees if tree.server == host]
         kept = {server.tree.tree: server for server in self if server.plan.job == plan.job}
         self.remove(plan.job)
         for tree in here:
             server = kept.get(tree)
             if server is None:
-                server = Server(plan, tree, network)
+                server = Server(plan, tree, network, key)
             else:
                 server.adopt(plan)
             self.add(server)

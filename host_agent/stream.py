@@ -28,6 +28,7 @@ from host_agent.codec import (
     weights_of,
 )
 from host_agent.failure import JobFailed
+from host_agent.integrity import Integrity, make_integrity
 from host_agent.numbers import dequantise, quantise
 from host_agent.options import WorkerOptions as WorkerOptions
 from host_agent.options import WorkerStatistics as WorkerStatistics
@@ -67,14 +68,15 @@ class Stream:
         statistics: WorkerStatistics,
         progress: Progress,
         tos: int = 0,
+        key: bytes | None = None,
     ) -> None:
         self._tos = tos
+        self._key = key
         self._options = options
         self._bits = bits
         self._output = output
         self._statistics = statistics
         self._window = window = plan.in_flight
-        self._lanes = plan.lanes
         self.failure: JobFailed | None = None
 
         self._segments: list[Segment] = []
@@ -95,6 +97,8 @@ class Stream:
         self._round_trip = RoundTrip(
             options.initial_timeout, options.min_timeout, options.max_timeout
         )
+        self._asked_at = np.full(window, -NEVER)
+        """When the server was asked last because of a result that cannot be right."""
         self._recovery = Recovery(
             window, self._round_trip, progress, options.min_probe, options.max_timeout
         )
@@ -117,6 +121,7 @@ class Stream:
         self.plan = plan
         self.tree = tree
         self._worker = worker
+        self._integrity = make_integrity(plan, tree.tree, self._key)
         hop_by_hop = tree.hop_by_hop and plan.results is Results.REPLICATED
         self._recovery.join(worker, len(plan.workers), hop_by_hop=hop_by_hop)
         self._recovery.restart()
@@ -249,7 +254,15 @@ class Stream:
             values = segment.values(data)
         wire = fragments & 0xFFFFFFFF
         frames = self._up.make(wire, segment.announced(fragments), self._flags)
-        self._up.values(frames)[...] = values
+        if self._integrity is None:
+            self._up.values(frames)[...] = values
+        else:
+            lanes = self._up.values(frames)
+            lanes[:, : self._integrity.values] = values
+            needed = np.ones(len(slots), dtype=np.bool_)
+            if segment.scaled:
+                needed = (data < 0) | (segment.own_codes(data) == self._code[slots])
+            self._integrity.protect(lanes, wire, self._worker, needed)
         if not self.tree.singles:
             number(frames, self._sent_log.number(wire), _SEQUENCED)
         self._frames[slots] = frames
@@ -288,7 +301,7 @@ class Stream:
         if self._matcher.all_plain(frames):
             self._ask_for_gaps(frames)
         else:
-            frames = self._sift(frames)
+            frames = self._sift(frames, now)
             if not len(frames):
                 return
         self._statistics.ecn += int(np.count_nonzero(flags_of(frames) & _ECN))
@@ -303,6 +316,11 @@ class Stream:
             self._unexpected(slots[~expected], wire[~expected])
             frames, slots, wire = frames[expected], slots[expected], wire[expected]
             if not len(frames):
+                return
+        if self._integrity is not None:
+            genuine = self._genuine(self._integrity, frames, slots, wire, now)
+            frames, slots, wire = frames[genuine], slots[genuine], wire[genuine]
+            if not len(frames) or self.failure is not None:
                 return
         self._accept(frames, exponents_of(frames), slots, wire, now)
 
@@ -320,11 +338,12 @@ class Stream:
             self._round_trip.sample(round_trip)
         fragments = self._fragment[slots]
         used = self._code[slots]
-        values = self._down.values(frames)
+        values = self._down.values(frames)[:, : self.plan.values]
         self._result_wire[slots] = wire
         self._result_lanes[slots] = self._down.raw(frames)
         self._result_code[slots] = codes
         self._code[slots] = codes
+        self._asked_at[slots] = -NEVER
         self._wire[slots] = _IDLE
         self._due[slots] = NEVER
         self._fragment[slots] = fragments + self._window
@@ -374,7 +393,7 @@ class Stream:
             segment.call.open_parts -= 1
         return opened
 
-    def _sift(self, frames: Frames) -> Frames:
+    def _sift(self, frames: Frames, now: float) -> Frames:
         """Return the results to look at, of frames that are not all plain ones.
 
         The rest is counted.
@@ -388,7 +407,7 @@ class Stream:
         if belongs.any():
             keep = plain.copy()
             for row in np.flatnonzero(belongs):
-                keep[row] = self._usable(frames[row : row + 1])
+                keep[row] = self._usable(frames[row : row + 1], now)
         return frames[keep]
 
     def _ask_for_gaps(self, frames: Frames) -> None:
@@ -422,7 +441,7 @@ class Stream:
             self._statistics.repaired += len(repairs)
             self._output.insert(0, repairs)
 
-    def _usable(self, frame: Frames) -> bool:
+    def _usable(self, frame: Frames, now: float) -> bool:
         """Whether a result of another epoch, flags or weight than usual is one to look at."""
         statistics = self._statistics
         if serial_newer(self.plan.epoch, int(epochs_of(frame)[0]), 16):
@@ -432,10 +451,13 @@ class Stream:
             statistics.refused += 1
             return False
         flags = int(flags_of(frame)[0])
-        if flags & Flag.OVERFLOW:
+        wire = int(fragments_of(frame)[0])
+        slot = wire & (self._window - 1)
+        if self._integrity is not None and flags & Flag.BYPASS:
+            self._send_alone(self._integrity, frame, slot, wire, now)
+            return False
+        if flags & Flag.OVERFLOW and self._overflowed(frame):
             statistics.refused += 1
-            wire = int(fragments_of(frame)[0])
-            slot = wire & (self._window - 1)
             if int(self._wire[slot]) == wire:
                 self._fail(
                     slot,
@@ -444,6 +466,64 @@ class Stream:
                 )
             return False
         return True
+
+    # -- check lanes, see `host_agent.integrity`
+
+    def _genuine(
+        self,
+        integrity: Integrity,
+        frames: Frames,
+        slots: NDArray[np.intp],
+        wire: NDArray[np.int64],
+        now: float,
+    ) -> NDArray[np.bool_]:
+        """Which results of fragments in flight are the server's, and can be right.
+
+        The server is asked for the others. An exponent that has been altered on the way up, which
+        all have by now, ends the job.
+        """
+        codes = exponents_of(frames)
+        genuine, useless = integrity.opened(self._down.values(frames), wire, codes)
+        if not every(genuine):
+            self._doubt(slots[~genuine], wire[~genuine], now)
+        wrong = genuine & (useless | (exponents_of(self._frames)[slots] > codes))
+        if some(wrong):
+            self._fail(
+                int(slots[wrong][0]),
+                "the workers' common exponent was altered on its way to the server (check lanes): "
+                "a bit has flipped in a switch, or somebody forges contributions",
+            )
+        return genuine
+
+    def _doubt(self, slots: NDArray[np.intp], wire: NDArray[np.int64], now: float) -> None:
+        """Ask the server for results that came altered or forged; once a round trip for each."""
+        slots = np.unique(slots[self._wire[slots] == wire])
+        self._statistics.corrupt += len(slots)
+        slots = slots[self._asked_at[slots] + (self._round_trip.smoothed or 0.0) <= now]
+        if len(slots):
+            self._asked_at[slots] = now
+            self._try_again(slots, now, quiet=False, ask=True)
+
+    def _overflowed(self, frame: Frames) -> bool:
+        """Whether a sum so flagged has wrapped around: check lanes tell if only the flag is set."""
+        if self._integrity is None:
+            return True
+        values, wire, codes = self._down.values(frame), fragments_of(frame), exponents_of(frame)
+        return bool(self._integrity.opened(values, wire, codes, overflow=True)[0][0])
+
+    def _send_alone(
+        self, integrity: Integrity, frame: Frames, slot: int, wire: int, now: float
+    ) -> None:
+        """Send a fragment around the switches, from now on, if it is the server that asks."""
+        if int(self._wire[slot]) != wire:
+            self._statistics.stale_results += 1
+        elif not integrity.asked(self._down.values(frame), fragments_of(frame))[0]:
+            self._statistics.refused += 1
+        else:
+            slots = np.array([slot])
+            self._statistics.asked += 1
+            flags_of(self._frames)[slots] = Flag.BYPASS
+            self._try_again(slots, now, quiet=False)
 
     def _unexpected(self, slots: NDArray[np.intp], wire: NDArray[np.int64]) -> None:
         """Results of nothing in flight: old news, or the answer to a hand-over."""
@@ -577,10 +657,16 @@ class Stream:
         """Go on under a new epoch: send again what is in flight, hand over the last results."""
         exponents = exponents_of(self._frames).copy()
         lanes = self._up.raw(self._frames)
+        integrity, before = self._integrity, self._worker
         self._bind(plan, tree, worker, network)
         self._frames = self._up.make(np.maximum(self._wire, 0), exponents, self._flags)
         self._up.raw(self._frames)[...] = lanes
         slots = self._in_flight()
+        if integrity is not None and self._integrity is not None and len(slots):
+            lane_values = self._up.values(self._frames)[slots]
+            wire = self._wire[slots]
+            self._integrity.protect_again(lane_values, wire, worker, integrity, before)
+            self._up.values(self._frames)[slots] = lane_values
         if len(slots):
             self._tries[slots] = 2
             self._timeouts[slots] = 0

@@ -36,7 +36,7 @@ class Task:
     those of the algorithm multi-tree; `form`: what is asked of level-wise. `coordination`: the tree
     over the plan's workers, by index and named like them, by which they agree on an order, where
     the workload wants that. `vectors`: the job that combines their bit vectors in the switches;
-    None: they go over the tree, or its ring.
+    None: they go over the tree, or its ring. `key`: of the check lanes of a plan with integrity.
     """
 
     workload: WorkloadSpec
@@ -46,6 +46,7 @@ class Task:
     coordination: CoordinationTree | None = None
     vectors: int | None = None
     form: FormOptions = DEFAULT_FORM
+    key: bytes | None = None
 
 
 def task_message(task: Task) -> pb.Task:
@@ -59,6 +60,7 @@ def task_message(task: Task) -> pb.Task:
         level_wise=form_message(task.form),
         coordination=None if order is None else pb.CoordinationTree(**asdict(order)),
         vectors=task.vectors,
+        key=task.key or b"",
     )
 
 
@@ -83,6 +85,7 @@ def task_from(message: pb.Task) -> Task:
             coordination if message.HasField("coordination") else None,
             message.vectors or None,
             form_from(message.level_wise),
+            message.key or None,
         )
     except ValueError as error:
         raise TaskError(f"the job's task cannot be followed: {error}") from None

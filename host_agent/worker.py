@@ -37,7 +37,9 @@ class Worker:
         index: int,
         network: Network,
         options: WorkerOptions | None = None,
+        key: bytes | None = None,
     ) -> None:
+        """`key`: of a plan with integrity."""
         check_job(plan)
         if not 0 <= index < len(plan.workers):
             raise PlanError(
@@ -58,7 +60,16 @@ class Worker:
         progress = Progress()
         self._streams = {
             tree.tree: Stream(
-                plan, tree, index, network, options, bits, output, self.statistics, progress
+                plan,
+                tree,
+                index,
+                network,
+                options,
+                bits,
+                output,
+                self.statistics,
+                progress,
+                key=key,
             )
             for tree, output in zip(plan.trees, self._outputs, strict=True)
         }
@@ -94,7 +105,7 @@ class Worker:
                 f"tensor, {tensor.dtype} {tensor.shape}"
             )
         flat = np.ascontiguousarray(tensor).reshape(-1)
-        lanes = self.plan.lanes
+        lanes = self.plan.values
         codes = exponent_codes(flat, lanes, name) if scaled else np.zeros(0, dtype=np.uint8)
         call = Call(number, name, out, 0)
         parts = []

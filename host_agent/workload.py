@@ -310,7 +310,7 @@ class _SwitchBounds:
         self._plan = plan
         self._ranges = tensor_ranges(plan, length)
         self._codes = [
-            np.zeros(-(-(stop - start) // plan.lanes), np.uint8) for start, stop in self._ranges
+            np.zeros(-(-(stop - start) // plan.values), np.uint8) for start, stop in self._ranges
         ]
         self._workers = 0
 
@@ -318,12 +318,12 @@ class _SwitchBounds:
         """Take a worker's tensor in."""
         self._workers += 1
         for (start, stop), codes in zip(self._ranges, self._codes, strict=True):
-            found = exponent_codes(tensor[start:stop], self._plan.lanes, "tensor")
+            found = exponent_codes(tensor[start:stop], self._plan.values, "tensor")
             np.maximum(codes, found, out=codes)
 
     def bounds(self, exact: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the bounds, given the sum in float64."""
-        lanes, window = self._plan.lanes, self._plan.in_flight
+        lanes, window = self._plan.values, self._plan.in_flight
         bounds = np.zeros(len(exact))
         for (start, stop), own in zip(self._ranges, self._codes, strict=True):
             if start == stop:

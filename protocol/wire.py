@@ -34,6 +34,8 @@ MTU = 1500
 LANES_DEFAULT = 256
 LANES_STEP = 32
 LANES_MAX = 352
+CHECK_LANES = 3
+"""Those, at the end, that show of a job with integrity that a sum is right, and hold no values."""
 HOPS_DEFAULT = 10
 """Entries of a hop stack that switches are compiled for, unless more are asked for."""
 MAX_HOPS = 255

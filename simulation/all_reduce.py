@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
@@ -11,6 +12,7 @@ from collectives.schedule import Schedule
 from collectives.workload import RANDOM, VECTORS, WorkloadSpec
 from controller.dataplane.rules import SwitchRules, rules_for
 from coordination.tree import CoordinationTree
+from host_agent.integrity import KEY_BYTES
 from host_agent.node.work import Work
 from host_agent.operator_training import OperatorTraining
 from host_agent.options import WorkerOptions
@@ -52,7 +54,8 @@ MakeWorkload = Callable[[int], Workload | OperatorTraining]
 class SimulatedRun:
     """What a simulated job gave. `links`: bytes by direction; times in virtual seconds.
 
-    `reports`: what each worker's agent reported at its end, in the plan's order.
+    `reports`: what each worker's agent reported at its end, in the plan's order. `flipped`: frames
+    of which a bit flipped unseen.
     """
 
     seconds: float
@@ -64,6 +67,7 @@ class SimulatedRun:
     finished_at: float
     intervals: list[list[Interval]] = field(default_factory=list)
     reports: Sequence[pb.Report] = ()
+    flipped: int = 0
 
 
 def simulate_plan(
@@ -98,6 +102,7 @@ def simulate_plan(
         options=options,
         coordination=tree,
         vectors=None if vectors is None else vectors.job,
+        key=random.Random(f"{seed}/key").randbytes(KEY_BYTES) if plan.integrity else None,
     )
     work = GivenWork(task, make_workload)
     simulation = Simulation(network, make_engine, faults=faults, seed=seed)
@@ -255,7 +260,7 @@ class Simulation:
         """Let a job begin with the run; `cuts` as of `ScriptedJob`."""
         self._plans[plan.job] = plan
         self._works[plan.job] = work
-        assignment = Assignment(self._network, plan, pb.Task())
+        assignment = Assignment(self._network, plan, pb.Task(key=work.task.key or b""))
         self._jobs.append(ScriptedJob(assignment, cuts))
 
     def replan(self, replan: Replan) -> None:
@@ -316,4 +321,5 @@ class Simulation:
             finished_at=self._finished_at,
             intervals=intervals,
             reports=reports,
+            flipped=sum(channel.flipped for channel in self.world.channels.values()),
         )

@@ -24,6 +24,7 @@ from controller.dataplane.pipeline import Pipeline
 from controller.jobs.cluster import Cluster
 from controller.jobs.journal import FileJournal
 from controller.jobs.settings import ClusterSettings
+from host_agent.integrity import KEY_BYTES
 from host_agent.node.environment import Stream
 from host_agent.session import AgentSession, NodeSession
 from network.model import Network
@@ -174,6 +175,7 @@ class VirtualCluster:
         self._stop = asyncio.Event()
         self._down: set[tuple[str, str]] = set()
         self._rng = random.Random(f"{options.seed}/cluster")
+        self._keys = random.Random(f"{options.seed}/keys")
         channel = as_channel(self.exchange.channel(PEOPLE, CONTROLLER))
         self.people = pb_grpc.ControllerStub(channel)
 
@@ -285,6 +287,7 @@ class VirtualCluster:
                 down_links=lambda: sorted(self._down),
                 link_bytes=self.link_bytes,
                 date=lambda: FIRST_DATE + self.queue.now + self.clock_error,
+                new_key=partial(self._keys.randbytes, KEY_BYTES),
             ) as (self.controller, _):
                 await self._stop.wait()
         finally:

@@ -37,7 +37,7 @@ def pipeline(
     flows = [tree_flows(network, plan, tree) for tree in plan.trees]
     counts = [
         [
-            fragment_count(stop - start, plan.lanes, data_type)
+            fragment_count(stop - start, plan.values, data_type)
             for elements, data_type in tensors
             for start, stop in [tensor_ranges(plan, elements)[number]]
         ]

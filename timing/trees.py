@@ -29,7 +29,7 @@ _BULK, _REST, _FIRST_TRIP, _NEXT_TRIP, _KINDS = 0, 1, 2, 3, 4
 
 def tree_routes(links: LinkArrays, plan: JobPlan) -> Routes:
     """Four kinds of flow for each tree of a plan, in bytes of lanes; see `add_plan`."""
-    fragment = plan.lanes * LANE_BYTES
+    fragment = plan.values * LANE_BYTES
     rows: list[list[tuple[int, float]]] = []
     delays: list[float] = []
     limits: list[float] = []
@@ -55,9 +55,9 @@ def add_plan(
 ) -> None:
     """Add one all-reduce of a tensor through a plan's trees, from `start` on, s."""
     first = scenario.add_routes(tree_routes(scenario.links, plan))
-    fragment = plan.lanes * LANE_BYTES
+    fragment = plan.values * LANE_BYTES
     for number, (begin, stop) in enumerate(tensor_ranges(plan, elements)):
-        count = fragment_count(stop - begin, plan.lanes, data_type)
+        count = fragment_count(stop - begin, plan.values, data_type)
         if not count:
             continue
         row = first + _KINDS * number

@@ -63,7 +63,8 @@ class ExperimentError(InputError):
 class Experiment:
     """One all-reduce experiment. Rates in bits per second, times in seconds.
 
-    `worker_names`, `server_names`: those that are not to be chosen. `train`: train on this data set
+    `worker_names`, `server_names`: those that are not to be chosen. `integrity`: with check lanes.
+    `train`: train on this data set
     instead of summing random tensors; `rounds` is then the number of epochs, and with `coordinate`
     a step's gradients are several operators, summed in an order that the workers agree on (else all
     in one tensor), by `coordination`. `results` None: replicated, but unicast for the parameter
@@ -109,6 +110,7 @@ class Experiment:
     train: str | None = None
     coordinate: bool = True
     coordination: Coordination = Coordination.AUTO
+    integrity: bool = False
     limit: float = 600.0
 
     def __post_init__(self) -> None:
@@ -178,6 +180,11 @@ class Experiment:
             raise ExperimentError(
                 f"level-wise-form and siblings with algorithm {self.algorithm}: only level-wise "
                 "knows them; use --algorithm level-wise, or leave them out"
+            )
+        if self.integrity and self.algorithm.among_hosts:
+            raise ExperimentError(
+                f"integrity with algorithm {self.algorithm}: it is of sums of switches and "
+                "servers, and hosts sum among themselves by TCP; leave one of the two out"
             )
         try:
             check_lanes(self.lanes)

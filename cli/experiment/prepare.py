@@ -208,6 +208,7 @@ def spec_of(experiment: Experiment, placed: Placement) -> JobSpec:
         results=experiment.results,
         forest=forest_options(experiment),
         coordination=experiment.coordination,
+        integrity=experiment.integrity,
     )
 
 

@@ -163,6 +163,7 @@ class Report:
             "dtype": e.dtype.value,
             "results": None if e.results is None else e.results.value,
             "lanes": e.lanes,
+            "integrity": e.integrity,
             "window": e.window,
             "max_hops": e.max_hops,
             "packet_io": e.packet_io.value,

@@ -54,7 +54,7 @@ def in_network_all_reduce(network: Network, plan: JobPlan, elements: int) -> Sch
         whole,
         whole,
         relays=len(names) - len(plan.workers),
-        block=plan.lanes,
+        block=plan.values,
         names=names,
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from typing import Any
@@ -59,11 +60,13 @@ async def serve_cluster(
     down_links: DownLinks | None = None,
     link_bytes: LinkBytes | None = None,
     date: Callable[[], float] = time.time,
+    new_key: Callable[[], bytes] = secrets.token_bytes,
 ) -> AsyncIterator[tuple[Cluster, str]]:
     """Drive a network's switches and serve agents and people; gives the address they use.
 
     Jobs that an earlier controller has left in the journal go on. `down_links`, `link_bytes`: where
-    the state and the counters of links can be read. `date`: seconds since 1970. Switches that do
+    the state and the counters of links can be read. `date`: seconds since 1970. `new_key`: of a
+    job with integrity. Switches that do
     not answer are planned around, at the start too. Raises DriverError or TimeoutError where the
     others cannot be programmed, JobError, JournalError, Unrecorded for the journal, and what
     `listen` raises.
@@ -75,7 +78,7 @@ async def serve_cluster(
             lambda rules: driver.apply(rules, READY_SECONDS),
             losses_on(network, settings.loss),
         )
-        cluster = Cluster(manager, settings, date=date)
+        cluster = Cluster(manager, settings, date=date, new_key=new_key)
         stack.push_async_callback(cluster.close)
         service = ControllerService(cluster, driver)
         reoptimize = not settings.replanning.live

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import secrets
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
@@ -64,6 +65,7 @@ class Cluster:
     """The jobs and hosts of a manager's network. Made, and used, in an event loop.
 
     `date`: the wall clock, seconds since 1970, for the journal and for lists of jobs.
+    `new_key`: 32 random bytes.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class Cluster:
         settings: ClusterSettings | None = None,
         grace: float = GRACE_SECONDS,
         date: Callable[[], float] = time.time,
+        new_key: Callable[[], bytes] = secrets.token_bytes,
     ) -> None:
         settings = settings or ClusterSettings()
         self.manager = manager
@@ -82,6 +85,7 @@ class Cluster:
         self.send: Send = lambda host, command: None
         self._grace = grace
         self.date = date
+        self._new_key = new_key
         self._watching: dict[int, asyncio.Task[None]] = {}
         self._progress: dict[int, Progress] = {}
         self._background: set[asyncio.Task[object]] = set()
@@ -110,7 +114,9 @@ class Cluster:
         if workload is not None:
             check_workload(spec.name, workload, placed.workers, self.nodes)
         # Planning may take seconds, in which others are served.
-        spec = await asyncio.to_thread(complete_task, spec, self.network, placed.workers)
+        spec = await asyncio.to_thread(
+            complete_task, spec, self.network, placed.workers, self._new_key()
+        )
         vectors = vectors_spec(spec, placed)
         if vectors is None:
             return await self._submit(spec, placed)

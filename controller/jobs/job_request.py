@@ -78,14 +78,24 @@ def _resolve(spec: JobSpec, network: Network) -> JobSpec:
     return spec
 
 
-def complete_task(spec: JobSpec, network: Network, workers: Sequence[str]) -> JobSpec:
+def complete_task(
+    spec: JobSpec, network: Network, workers: Sequence[str], key: bytes = b""
+) -> JobSpec:
     """Return the spec with what follows from its hosts in its task.
 
     That is its schedule, the tree by which workers agree on an order, and the trees of hosts on
-    which they sum. Raises PlanError, TreeError.
+    which they sum; and `key`, if it wants integrity. Raises PlanError, TreeError.
     """
     task = pb.Task()
     task.CopyFrom(spec.task)
+    task.ClearField("key")
+    if spec.integrity:
+        if spec.among_hosts:
+            raise PlanError(
+                f"job {spec.name}: integrity is of sums of switches and servers; with algorithm "
+                f"{spec.algorithm} hosts sum among themselves by TCP; leave one of the two out"
+            )
+        task.key = key
     if spec.among_hosts and not task.schedule:
         task.schedule = spec.algorithm
     if coordinated(spec) and not task.HasField("coordination"):
@@ -184,6 +194,7 @@ def make_request(
         results=spec.results,
         forest=spec.forest,
         reduction=Reduction.AND if vectors else Reduction.SUM,
+        integrity=spec.integrity,
     )
     if spec.among_hosts or request.algorithm is not Algorithm.IN_NETWORK:
         return request

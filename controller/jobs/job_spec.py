@@ -24,6 +24,7 @@ class JobSpec:
     `task`: what its agents do. `results`, `forest`: as of `PlanRequest`.
     `coordination`: how workers agree on an order of tensors, where the task's workload wants that.
     `owner`: who handed it in, as the controller knows callers; "": nobody known.
+    `integrity`: its sums carry check lanes, of a key in its task (`host_agent.integrity`).
     """
 
     name: str
@@ -38,6 +39,7 @@ class JobSpec:
     forest: ForestOptions = field(default_factory=ForestOptions)
     coordination: Coordination = Coordination.AUTO
     owner: str = ""
+    integrity: bool = False
 
     @property
     def among_hosts(self) -> bool:
@@ -80,6 +82,7 @@ def spec_from(message: pb.Submission) -> JobSpec:
         forest=forest,
         coordination=_coordination_from(message),
         owner=message.owner,
+        integrity=message.integrity,
     )
 
 
@@ -96,6 +99,7 @@ def submission_of(spec: JobSpec) -> pb.Submission:
         coordination=spec.coordination,
         results=None if spec.results is None else spec.results.name,
         owner=spec.owner,
+        integrity=spec.integrity,
     )
     if isinstance(spec.workers, int):
         message.worker_count = spec.workers

@@ -391,6 +391,7 @@ def job_from_record(record: Record, where: str) -> Job:
         asked["algorithm"] = Algorithm(asked["algorithm"])
         asked["forest"] = replace(spec.forest, max_trees=asked.pop("max_trees"))
         asked["results"] = spec.results
+        asked["integrity"] = spec.integrity
         asked["reduction"] = Reduction(asked["reduction"])
         plan = record["plan"]
         reports = {

@@ -51,6 +51,10 @@ class Disk(Protocol):
         """Remove a file, if it is there."""
 
 
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
 class RealDisk:
     """The files of this machine."""
 
@@ -61,11 +65,14 @@ class RealDisk:
         return file.read_bytes()
 
     def open(self, file: Path, *, append: bool = False) -> BinaryIO:
-        """See `Disk`; folders to a file that is written anew are made."""
+        """See `Disk`; folders to a file that is written anew are made.
+
+        Jobs have keys: a new file is readable by its user alone.
+        """
         if append:
-            return file.open("ab", buffering=0)
+            return open(file, "ab", buffering=0, opener=_private)
         file.parent.mkdir(parents=True, exist_ok=True)
-        return file.open("wb", buffering=0)
+        return open(file, "wb", buffering=0, opener=_private)
 
     def sync(self, file: BinaryIO) -> None:
         """See `Disk`."""

@@ -191,7 +191,8 @@ class Member:
             self._plan = plan
             if self._worker is not None:
                 self._worker.adopt(plan, self._now)
-            self._servers.adopt(plan, self.stream.host, assignment.network)
+            key = assignment.task.key or None
+            self._servers.adopt(plan, self.stream.host, assignment.network, key)
 
     def _lost(self, event: AgentLost) -> None:
         """Without a worker there is no sum; a server may be restarted, or another take its place.
@@ -242,7 +243,8 @@ class Member:
 
         At the root of trees, or a relay in topologies of hosts, or both.
         """
-        self._servers.adopt(plan, self.stream.host, assignment.network)
+        key = assignment.task.key or None
+        self._servers.adopt(plan, self.stream.host, assignment.network, key)
         self._install(self._servers)
         work = None
         relays = any(self.stream.host in part.hosts for part in plan.host_parts)
@@ -505,7 +507,7 @@ class Member:
             if work.task.workload.kind == PROCESS:
                 options = replace(options, deadline=PROCESS_SECONDS)
             index = plan.workers.index(self.stream.host)
-            self._worker = Worker(plan, index, network, options)
+            self._worker = Worker(plan, index, network, options, work.task.key)
             self._worker.mark(self._tos)
             self._install(self._worker)
         return TreeExchange(self._worker)

@@ -43,6 +43,7 @@ def realise(
             request.window,
             host_parts=hosts,
             period=request.embedding.period,
+            integrity=request.integrity,
         )
     request = replace(request, servers=tuple(dict.fromkeys(p.topology.root for p in parts)))
     check_request(network, replace(request, shares=None))

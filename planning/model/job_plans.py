@@ -16,6 +16,7 @@ from protocol.wire import (
     MAX_WORKERS,
     Hop,
     LayoutError,
+    Reduction,
     check_lanes,
 )
 
@@ -49,6 +50,8 @@ def check_request(network: Network, request: PlanRequest) -> None:
         check_lanes(request.lanes)
     except LayoutError as error:
         raise PlanError(str(error)) from None
+    if request.integrity and request.reduction is not Reduction.SUM:
+        raise PlanError(f"integrity with reduction {request.reduction.name}: expected SUM")
     window = request.window
     if not 1 <= window <= MAX_WINDOW or window & (window - 1):
         raise PlanError(f"window {window}: expected a power of two")
@@ -98,6 +101,7 @@ def job_plan(
         window=request.window,
         results=results,
         reduction=request.reduction,
+        integrity=request.integrity,
     )
 
 

@@ -63,7 +63,7 @@ class PlanRequest:
     looks for trees. `max_aggregating`: how many switches may sum for the job, None: any number.
     `before`: the plan of the epoch before, None for a new job; what is fixed for a job's life
     follows from it (planner embedding). That one chooses its servers itself; with `recut` it
-    chooses weights anew, which hold from a boundary on.
+    chooses weights anew, which hold from a boundary on. `integrity`: as of `JobPlan`.
     """
 
     job: int
@@ -83,6 +83,7 @@ class PlanRequest:
     before: JobPlan | None = None
     recut: bool = False
     max_hops: int = HOPS_DEFAULT
+    integrity: bool = False
 
 
 Planner = Callable[[Network, PlanRequest, Allocator], JobPlan]

@@ -117,6 +117,18 @@ def test_a_bit_that_flips_unseen_is_a_wrong_sum_that_agents_find() -> None:
     assert all(workload.verdict().checked == 6000 for workload in done.workloads)
 
 
+@pytest.mark.parametrize("results", list(Results))
+@pytest.mark.parametrize("dtype", list(DataType))
+@pytest.mark.parametrize(("topology", "workers"), [("star:3", 3), ("line:3x1", 1), ("line:3x2", 6)])
+def test_bits_that_flip_unseen_change_no_sum_of_a_job_with_integrity(
+    topology: str, workers: int, dtype: DataType, results: Results
+) -> None:
+    network, plan = job(topology, workers, integrity=True, results=results)
+    done = run(network, plan, dtype=dtype, faults=Faults(flip=0.02, loss=0.005))
+    check(done)
+    assert done.flipped > 10
+
+
 @pytest.mark.parametrize("elements", [0, 1, LANES - 1, LANES, LANES + 1, 16 * LANES + 5])
 @pytest.mark.parametrize("dtype", list(DataType))
 def test_any_tensor_length(elements: int, dtype: DataType) -> None:

@@ -346,12 +346,14 @@ class World:
     faults: Faults = field(default_factory=Faults)
     latency: float = 0.001
     servers: dict[str, dict[int, Server]] = field(default_factory=dict)
+    key: bytes | None = None
+    """The servers', of a plan with integrity."""
 
     def __post_init__(self) -> None:
         self.now = 0.0
         self.frames = 0
         self.filter: Callable[[str, str, Frames], bool] = lambda _a, _b, _f: True
-        """Whether a frame from a node to its neighbour gets through."""
+        """Whether a frame from a node to its neighbour gets through; it may change it."""
         self._random = random.Random(self.seed)
         self._queue: list[tuple[float, int, Callable[[], None]]] = []
         self._serial = count()
@@ -363,7 +365,7 @@ class World:
             install(switch, self.plan, name)
         for tree in self.plan.trees:
             self.servers.setdefault(tree.server, {})[tree.tree] = Server(
-                self.plan, tree.tree, self.network
+                self.plan, tree.tree, self.network, self.key
             )
 
     def at(self, time: float, action: Callable[[], None]) -> None:
@@ -389,7 +391,7 @@ class World:
                 if there is not None and there.plan.epoch > plan.epoch:
                     continue
                 if there is None or there.plan.epoch < since:
-                    servers[tree.tree] = Server(plan, tree.tree, self.network)
+                    servers[tree.tree] = Server(plan, tree.tree, self.network, self.key)
                 else:
                     there.adopt(plan)
 
@@ -428,7 +430,7 @@ class World:
             switch = self.switches[peer]
             port = self.network.port(peer, node)
             for out, sent in switch.send(port, data.tobytes()):
-                row = np.frombuffer(sent, dtype=np.uint8)[None, :]
+                row = np.frombuffer(bytearray(sent), dtype=np.uint8)[None, :]
                 self._send(peer, self.network.neighbour(peer, out), row)
             return
         for worker in self.workers:

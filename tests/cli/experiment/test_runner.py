@@ -24,6 +24,7 @@ SMALL = Experiment(topology="star:3", workers=3, elements=3000, rounds=2, lanes=
         ({"loss": 1.0}, r"loss 1\.0: expected a probability"),
         ({"window": 48}, "window 48: expected a power of two"),
         ({"lanes": 100}, "lanes: 100 is not possible; expected a multiple of 32 from 32 to 352"),
+        ({"integrity": True, "algorithm": Algorithm.RING}, "hosts sum among themselves by TCP"),
         ({"train": "mnist"}, "expected `digits`"),
         ({"train": "digits", "dtype": DataType.INT32}, "gradients are float32"),
         ({"engine": Engine.BMV2}, "BMv2 runs in real time only"),
@@ -43,6 +44,21 @@ def test_open_choices_are_made() -> None:
     assert server.window == 64
     bmv2 = replace(SMALL, engine=Engine.BMV2, world=WorldKind.MININET)
     assert bmv2.resolved.window == 32
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", [Algorithm.IN_NETWORK, Algorithm.SERVER, Algorithm.EMBEDDING])
+@pytest.mark.parametrize("dtype", list(DataType))
+def test_check_lanes_cost_the_bytes_that_are_predicted(
+    algorithm: Algorithm, dtype: DataType
+) -> None:
+    experiment = replace(SMALL, algorithm=algorithm, dtype=dtype)
+    plain = run_experiment(experiment)
+    checked = run_experiment(replace(experiment, integrity=True))
+    assert plain.problems == checked.problems == []
+    if algorithm is not Algorithm.EMBEDDING:
+        assert checked.exact_bytes_expected
+        assert sum(checked.predicted.links.values()) > sum(plain.predicted.links.values())
 
 
 @pytest.mark.slow

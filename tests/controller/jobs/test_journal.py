@@ -167,3 +167,10 @@ def test_a_write_that_ends_in_the_middle(journal: FileJournal) -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert journal.file.read_bytes() == before
+
+
+def test_a_journal_is_its_users_alone(journal: FileJournal) -> None:
+    """It has the keys of jobs; also where it is written anew."""
+    assert journal.file.stat().st_mode & 0o777 == 0o600
+    journal.rewrite(RECORDS[:1])
+    assert journal.file.stat().st_mode & 0o777 == 0o600
