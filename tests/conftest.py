@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from collectives.workload import Digits
 from mininet_topos.loader import why_unavailable
 from mininet_topos.record import EmulationLock, EmulationUp, state_folder
 from tests.support.machine import PATIENCE, held, interface_names, unique, until, wait_until_up
@@ -83,6 +84,12 @@ def other_veth() -> Iterator[tuple[str, str]]:
 def time_to_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a plan of an embedding depend on its search alone, and not on how busy the machine is."""
     monkeypatch.setattr("planning.embedding.job_planner.PLANNING_SECONDS", PATIENCE)
+
+
+@pytest.fixture
+def short_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let an epoch of digits have some steps only, in this process: all of them are alike."""
+    monkeypatch.setattr(Digits, "STEPS_PER_EPOCH", 5)
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

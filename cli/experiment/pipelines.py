@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-import tempfile
 from functools import cache
 from pathlib import Path
 
-from cli.experiment.description import Engine, ExperimentError
+from cli.experiment.description import Engine
 from controller.dataplane.pipeline import Pipeline, load_pipeline
 from controller.jobs.settings import ClusterSettings
 from network.model import Network
@@ -60,22 +57,7 @@ def pipeline_for(network: Network, engine: Engine, settings: ClusterSettings) ->
 
 
 def _bmv2(lanes: int, slots: int, max_hops: int) -> Pipeline:
-    defines = defines_of(lanes, slots, max_hops)
-    compiler = shutil.which("p4c")
-    if compiler is None:
-        raise ExperimentError("engine bmv2: p4c is not on PATH; it compiles the P4 for BMv2")
-    with tempfile.TemporaryDirectory(prefix="hopsum-") as folder:
-        p4info, config = Path(folder, "hopsum.p4info.txtpb"), Path(folder, "hopsum.json")
-        done = subprocess.run(
-            [
-                compiler, "--target", "bmv2", "--arch", "v1model", "--std", "p4-16",
-                *(f"-D{name}={value}" for name, value in defines.items()),
-                "--p4runtime-files", str(p4info), "-o", folder, str(PROGRAM),
-            ],
-            capture_output=True,
-            text=True,
-            check=False,
-        )  # fmt: skip
-        if done.returncode != 0:
-            raise ExperimentError(f"p4c could not compile {PROGRAM.name}:\n{done.stderr}")
-        return load_pipeline(p4info, config, lanes, slots)
+    from cli.experiment.p4c import compile_by_p4c
+
+    made = compile_by_p4c(PROGRAM, defines_of(lanes, slots, max_hops))
+    return load_pipeline(made.info, made.json, lanes, slots)

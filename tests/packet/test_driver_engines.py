@@ -19,14 +19,13 @@ import pytest
 from finsy.proto import p4i
 from google.protobuf import text_format
 
+from cli.experiment.description import Engine
+from cli.experiment.pipelines import compile_pipeline
 from controller.dataplane.connection import open_channel, over_tls
 from controller.dataplane.driver import Driver, DriverError, State, SwitchTarget
-from controller.dataplane.pipeline import Pipeline, load_pipeline
+from controller.dataplane.pipeline import Pipeline
 from controller.dataplane.rules import Loss, SwitchRules, TableEntry, rules_for
 from network.loaders import load_network
-from p4switch.device.bundle import make_bundle
-from p4switch.frontend.program import compile_file
-from p4switch.p4runtime.p4info import p4info_text
 from p4switch.packet_io.sockets import open_packet_socket
 from planning.model.placement import place
 from planning.model.request import PlanRequest
@@ -36,19 +35,7 @@ from protocol.outcomes import Outcome
 from tests.support.certificates import certify
 from tests.support.machine import PATIENCE as WAIT
 from tests.support.machine import loopback, own_port
-from tests.support.paths import HOPSUM_P4, HOPSUM_P4INFO
-
-
-def compile_pipeline(engine: str, folder: Path) -> Pipeline:
-    p4info, config = folder / "hopsum.p4info.txtpb", folder / "hopsum.json"
-    if engine == "embedded":
-        p4info.write_text(p4info_text(compile_file(HOPSUM_P4)))
-        config.write_bytes(make_bundle(HOPSUM_P4))
-    else:
-        command = ["p4c", "--target", "bmv2", "--arch", "v1model", "--std", "p4-16"]
-        command += ["--p4runtime-files", str(p4info), "-o", str(folder), str(HOPSUM_P4)]
-        subprocess.run(command, check=True)
-    return load_pipeline(p4info, config, lanes=256, slots=4096)
+from tests.support.paths import HOPSUM_P4INFO
 
 
 @pytest.fixture(scope="module", params=["embedded", "bmv2"])
@@ -62,8 +49,8 @@ def engine(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def pipeline(engine: str, tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
-    return compile_pipeline(engine, tmp_path_factory.mktemp(engine))
+def pipeline(engine: str) -> Pipeline:
+    return compile_pipeline(Engine(engine), lanes=256, slots=4096)
 
 
 class SwitchProcess:

@@ -32,6 +32,8 @@ from tests.support.paths import HOPSUM_P4
 from timing.estimate import estimate
 from timing.work import PlanWork
 
+pytestmark = pytest.mark.usefixtures("short_epochs")
+
 WORKERS = 4
 LANES = 352
 SEED = 3
@@ -177,9 +179,9 @@ def test_vectors_through_the_switches_outlive_loss_and_new_plans() -> None:
     allocator = Allocator(network)
     make_plan(network, replace(request, job=1, window=64, reduction=Reduction.SUM), allocator)
     again = make_plan(network, request, allocator)
-    run = train(faults=faults, switches=True, replans=[Replan(0.02, again, 0.001)])
+    run = train(faults=faults, switches=True, replans=[Replan(0.008, again, 0.001)])
     check(run)
-    assert run.finished_at > 0.02
+    assert run.finished_at > 0.008
 
 
 class Forgetful(OperatorTraining):

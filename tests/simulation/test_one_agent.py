@@ -32,6 +32,8 @@ from tests.simulation import test_coordinated_training as training
 from tests.simulation.test_all_reduce import OPTIONS, job, make_engine
 from tests.simulation.test_parts import MAKE_ENGINE, NETWORK, WORKERS, mixed
 
+pytestmark = pytest.mark.usefixtures("short_epochs")
+
 LOSS = Faults(loss=0.02, duplicate=0.01, reorder=0.02)
 TOS_AT = 15
 
@@ -169,7 +171,7 @@ def two_jobs(levels: tuple[int, int]) -> tuple[list[float], list[tuple[int, int]
         for n in (1, 2)
     ]
     simulation = Simulation(network, make_engine)
-    spec = WorkloadSpec(RANDOM, 3, 20_000, 1, DataType.INT32, 3)
+    spec = WorkloadSpec(RANDOM, 3, 6_000, 1, DataType.INT32, 3)
     for each in plans:
         simulation.add(each, Work(Task(spec, options=OPTIONS)))
 

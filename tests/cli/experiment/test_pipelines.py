@@ -10,23 +10,40 @@ from typing import Any
 import pytest
 
 from cli.experiment.description import Engine, ExperimentError
+from cli.experiment.p4c import CompiledByP4c, compile_by_p4c
 from cli.experiment.pipelines import compile_pipeline
 from tests.support.paths import HOPSUM_P4INFO
 
 
-def p4c(command: Sequence[str], **options: Any) -> subprocess.CompletedProcess[str]:
-    """Writes what p4c would."""
-    Path(command[command.index("--p4runtime-files") + 1]).write_bytes(HOPSUM_P4INFO.read_bytes())
-    (Path(command[command.index("-o") + 1]) / "hopsum.json").write_text(" ".join(command))
-    return subprocess.CompletedProcess(command, 0, "", "")
+class P4c:
+    """In place of p4c: writes what it would."""
+
+    def __init__(self) -> None:
+        self.compiled: list[Sequence[str]] = []
+
+    def __call__(self, command: Sequence[str], **options: Any) -> subprocess.CompletedProcess[str]:
+        if "--version" in command:
+            return subprocess.CompletedProcess(command, 0, "p4c 1.2.5", "")
+        self.compiled.append(command)
+        info = Path(command[command.index("--p4runtime-files") + 1])
+        info.write_bytes(HOPSUM_P4INFO.read_bytes())
+        defines = [word for word in command if word.startswith("-D")]
+        made = Path(command[command.index("-o") + 1], Path(command[-1]).stem).with_suffix(".json")
+        made.write_text(" ".join(defines))
+        return subprocess.CompletedProcess(command, 0, "", "a warning")
 
 
 @pytest.fixture(autouse=True)
-def with_p4c(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def p4c(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> P4c:
+    compiler = P4c()
     monkeypatch.setattr("shutil.which", lambda name: name)
-    monkeypatch.setattr("subprocess.run", p4c)
+    monkeypatch.setattr("subprocess.run", compiler)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
     monkeypatch.chdir(tmp_path)
+    return compiler
 
 
 @pytest.mark.parametrize("engine", list(Engine))
@@ -40,13 +57,36 @@ def test_a_pipeline_is_of_its_defines_and_leaves_no_files(engine: Engine, tmp_pa
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_compiler_that_fails_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_p4c_compiles_a_program_once_wherever_it_stands(p4c: P4c, tmp_path: Path) -> None:
+    def compiled(folder: str, text: str, **defines: str) -> CompiledByP4c:
+        program = tmp_path / folder / "program.p4"
+        program.parent.mkdir(exist_ok=True)
+        program.write_text(text)
+        return compile_by_p4c(program, defines)
+
+    first = compiled("a", "const bit<8> n = N;", N="1")
+    assert first.messages == "a warning"
+    assert first.json.read_text() == "-DN=1"
+    assert compiled("b", "const bit<8> n = N;", N="1") == first
+    assert len(p4c.compiled) == 1
+    for text, number in (("const bit<8> n = N;", "2"), ("const bit<8> m = N;", "1")):
+        assert compiled("a", text, N=number) != first
+    assert len(p4c.compiled) == 3
+
+
+def test_a_compiler_that_fails_says_why(
+    p4c: P4c, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     def fail(command: Sequence[str], **options: Any) -> subprocess.CompletedProcess[str]:
+        if "--version" in command:
+            return p4c(command, **options)
         return subprocess.CompletedProcess(command, 1, "", "no space left")
 
     monkeypatch.setattr("subprocess.run", fail)
     with pytest.raises(ExperimentError, match=r"could not compile hopsum\.p4:\nno space left"):
         compile_pipeline(Engine.BMV2, 32, 64)
+    monkeypatch.setattr("subprocess.run", p4c)
+    assert compile_pipeline(Engine.BMV2, 32, 64).config
     monkeypatch.setattr("shutil.which", lambda name: None)
     with pytest.raises(ExperimentError, match="p4c is not on PATH"):
         compile_pipeline(Engine.BMV2, 32, 64)

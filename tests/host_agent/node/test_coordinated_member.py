@@ -24,6 +24,8 @@ from tests.host_agent.node.test_schedule_member import RANKS, Client, Controller
 from tests.support.attending import attend
 from tests.support.machine import PATIENCE, on_loopback, until
 
+pytestmark = pytest.mark.usefixtures("short_epochs")
+
 SPEC = WorkloadSpec("digits", RANKS, 0, 1, DataType.FLOAT32, seed=1, coordinate=True)
 
 

@@ -13,7 +13,7 @@ import select
 import sys
 import time
 
-from tests.packet.hopsum.bmv2 import Bmv2Process, Bmv2Switch, Compiler
+from tests.packet.hopsum.bmv2 import Bmv2Process, Bmv2Switch
 from tests.packet.hopsum.packets import Packet, add
 from tests.packet.hopsum.star import SERVER_PORT, contribution
 from tests.packet.hopsum.switches import Build, EngineSwitch, Frame, Switch
@@ -90,7 +90,7 @@ def main(arguments: list[str]) -> None:
         for lanes in [int(a) for a in arguments if a.isdigit()] or [64, 256, 352]
         for per_lane in (False, True)
     ]
-    process = Bmv2Process(Compiler()) if "bmv2" in engines else None
+    process = Bmv2Process() if "bmv2" in engines else None
     try:
         for engine in engines:
             for build in builds:

@@ -19,18 +19,16 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 
 import grpc
 from finsy.proto import p4i, p4r, p4r_grpc
 from google.protobuf import text_format
 
+from cli.experiment.p4c import compile_by_p4c
 from controller.dataplane.rules import clone_session
 from mininet_topos.interfaces import offload_command
-from p4switch.device.bundle import make_bundle
 from p4switch.device.plane import AUXDATA_ROOM, PACKET_AUXDATA, SOL_PACKET, frame_with_tag
-from p4switch.packet_io.compile import cache_entry, locked
 from protocol.outcomes import Outcome
 from tests.packet.hopsum.switches import CPU_PORT, PORTS, Build, Frame, Match, Switch
 from tests.support.machine import PATIENCE, interface_names, loopback, own_port
@@ -58,45 +56,11 @@ def why_not() -> str | None:
     return None if os.geteuid() == 0 else "needs root for veth pairs"
 
 
-class Compiler:
-    """hopsum.p4 through p4c, each build once: a large one takes p4c a quarter of a minute.
-
-    What it made is in the cache of the switches' C, by the program's text and p4c's version.
-    """
-
-    def files(self, build: Build) -> tuple[Path, Path]:
-        """P4Info and JSON of a build."""
-        text = make_bundle(HOPSUM_P4, defines=build.defines).decode()
-        entry = cache_entry("p4c", _p4c_version(), text)
-        made = entry / "hopsum.p4info.txtpb", entry / "hopsum.json"
-        with locked(entry):
-            if not all(file.exists() for file in made):
-                self._compile(build, entry)
-        return made
-
-    def _compile(self, build: Build, entry: Path) -> None:
-        with tempfile.TemporaryDirectory(dir=entry) as folder:
-            info = Path(folder, "hopsum.p4info.txtpb")
-            defines = [f"-D{name}={value}" for name, value in build.defines.items()]
-            command = ["p4c", "--target", "bmv2", "--arch", "v1model", "--std", "p4-16", *defines]
-            command += ["--p4runtime-files", str(info), "-o", folder, str(HOPSUM_P4)]
-            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-            for file in (info, Path(folder, "hopsum.json")):
-                file.replace(entry / file.name)
-
-
-@cache
-def _p4c_version() -> str:
-    said = subprocess.run(["p4c", "--version"], check=True, capture_output=True, text=True)
-    return said.stdout
-
-
 class Bmv2Process:
     """A switch process with its ports, and a P4Runtime session as its primary controller."""
 
-    def __init__(self, compiler: Compiler) -> None:
+    def __init__(self) -> None:
         """Start it and wait until it answers; `close` ends it."""
-        self.compiler = compiler
         names = interface_names(*(f"{end}{port}" for port in PORTS for end in "sh"))
         self.pairs = dict(zip(PORTS, zip(names[::2], names[1::2], strict=True), strict=True))
         self.packet_ins: queue.Queue[bytes] = queue.Queue()
@@ -204,15 +168,15 @@ class Bmv2Process:
         if self.groups:
             self.write(p4r.Update.DELETE, self.groups)
             self.groups.clear()
-        info, program = self.compiler.files(build)
-        self.info = text_format.Parse(info.read_text(), p4i.P4Info())
+        made = compile_by_p4c(HOPSUM_P4, build.defines)
+        self.info = text_format.Parse(made.info.read_text(), p4i.P4Info())
         request = p4r.SetForwardingPipelineConfigRequest(
             device_id=1,
             election_id=p4r.Uint128(low=1),
             action=p4r.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT,
         )
         request.config.p4info.CopyFrom(self.info)
-        request.config.p4_device_config = program.read_bytes()
+        request.config.p4_device_config = made.json.read_bytes()
         self.stub.SetForwardingPipelineConfig(request)
 
     def replicate(self, entities: list[p4r.Entity]) -> None:

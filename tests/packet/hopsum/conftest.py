@@ -34,16 +34,10 @@ def _why_not(engine: str) -> str | None:
     return None
 
 
-@pytest.fixture(scope="session")
-def bmv2_compiler() -> bmv2.Compiler:
-    """p4c, with what it has compiled so far."""
-    return bmv2.Compiler()
-
-
 @pytest.fixture(scope="module")
-def bmv2_process(bmv2_compiler: bmv2.Compiler) -> Iterator[bmv2.Bmv2Process]:
+def bmv2_process() -> Iterator[bmv2.Bmv2Process]:
     """One simple_switch_grpc for a module's tests."""
-    process = bmv2.Bmv2Process(bmv2_compiler)
+    process = bmv2.Bmv2Process()
     yield process
     process.close()
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
-from pathlib import Path
 
 import pytest
 
+from cli.experiment.p4c import compile_by_p4c
 from p4switch.ir import Bits, Header, Program
 from protocol import wire
 from protocol.outcomes import Outcome
@@ -146,8 +145,5 @@ def test_no_statement_that_p4c_compiles_wrongly() -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("p4c") is None, reason="p4c is not on PATH")
 @pytest.mark.parametrize("per_lane", [False, True])
-def test_p4c_compiles_it_without_a_warning(per_lane: bool, tmp_path: Path) -> None:
-    defines = [f"-D{name}={value}" for name, value in Build(32, per_lane).defines.items()]
-    command = ["p4c", "--target", "bmv2", "--arch", "v1model", *defines, "-o", str(tmp_path)]
-    made = subprocess.run([*command, str(HOPSUM_P4)], capture_output=True, text=True, check=False)
-    assert (made.returncode, made.stderr) == (0, "")
+def test_p4c_compiles_it_without_a_warning(per_lane: bool) -> None:
+    assert compile_by_p4c(HOPSUM_P4, Build(32, per_lane).defines).messages == ""

@@ -27,7 +27,7 @@ NOISE = Noise("", 0.0, 20.0, loss=0.05, duplicate=0.1, reorder=0.1, hold=0.05)
 
 @pytest.mark.slow
 def test_random_schedules_pass() -> None:
-    summary = soak(range(1, 1 + examples(16, of=200)), make_kit, 1)
+    summary = soak(range(1, 1 + examples(8, of=200)), make_kit, 1)
     assert [failure.violations for failure in summary.failures] == []
     assert summary.jobs["finished"] > summary.schedules / 2
 
@@ -69,7 +69,7 @@ def test_a_duplicate_that_is_added_is_found(tmp_path: Path) -> None:
     assert not run_one(schedule, make_kit()).failed
     result = run_one(schedule, kit)
     assert Oracle.SUMS in {violation.oracle for violation in result.violations}
-    smallest = failure_of(result, kit, runs=40).minimised
+    smallest = failure_of(result, kit, runs=16).minimised
     assert len(smallest.jobs) == 1
     [noise] = smallest.faults
     assert isinstance(noise, Noise)
@@ -83,7 +83,9 @@ def test_an_entry_that_stays_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
         self._forget(self._job(job))
 
     monkeypatch.setattr(Manager, "remove", forgetful)
-    result = run_one(FaultSchedule(1, NETWORK, (JOB, replace(JOB, name="b")), (NOISE,)), make_kit())
+    small = replace(JOB, workers=("h1", "h2"), elements=2, rounds=2)
+    jobs = (small, replace(small, name="b"))
+    result = run_one(FaultSchedule(1, NETWORK, jobs, (NOISE,)), make_kit())
     assert {violation.oracle for violation in result.violations} == {Oracle.LEAK}
     failure = failure_of(result, make_kit())
     assert failure.minimised.faults == ()

@@ -1,0 +1,71 @@
+"""p4c, which makes of hopsum.p4 what BMv2 runs."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from cli.experiment.description import ExperimentError
+
+INFO = "p4info.txtpb"
+JSON = "bmv2.json"
+MESSAGES = "messages"
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledByP4c:
+    """Files that p4c has made; `messages`: what it said of the program, warnings."""
+
+    info: Path
+    json: Path
+    messages: str
+
+
+def compile_by_p4c(program: Path, defines: Mapping[str, str]) -> CompiledByP4c:
+    """Return what p4c makes of a program.
+
+    It is made once, since p4c takes up to a quarter of a minute: the files are in the cache of
+    compiled programs, by the program's text (wherever that stands) and p4c's version. Raises
+    ExperimentError if p4c is missing or fails, P4Error for a program that has no text.
+    """
+    from p4switch.device.bundle import make_bundle
+    from p4switch.packet_io.compile import cache_entry, locked
+
+    compiler = shutil.which("p4c")
+    if compiler is None:
+        raise ExperimentError("engine bmv2: p4c is not on PATH; it compiles the P4 for BMv2")
+    version = _run([compiler, "--version"], program).stdout
+    text = make_bundle(program, defines=defines).decode().replace(f'"{program.parent}/', '"')
+    entry = cache_entry("p4c", version, text)
+    files = [entry / name for name in (INFO, JSON, MESSAGES)]
+    with locked(entry):
+        if not all(file.exists() for file in files):
+            with tempfile.TemporaryDirectory(dir=entry) as folder:
+                _compile(compiler, program, defines, Path(folder))
+                for file in files:
+                    Path(folder, file.name).replace(file)
+    return CompiledByP4c(entry / INFO, entry / JSON, (entry / MESSAGES).read_text())
+
+
+def _compile(compiler: str, program: Path, defines: Mapping[str, str], folder: Path) -> None:
+    done = _run(
+        [
+            compiler, "--target", "bmv2", "--arch", "v1model", "--std", "p4-16",
+            *(f"-D{name}={value}" for name, value in defines.items()),
+            "--p4runtime-files", str(folder / INFO), "-o", str(folder), str(program),
+        ],
+        program,
+    )  # fmt: skip
+    Path(folder, f"{program.stem}.json").replace(folder / JSON)
+    (folder / MESSAGES).write_text(done.stderr)
+
+
+def _run(command: list[str], program: Path) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise ExperimentError(f"p4c could not compile {program.name}:\n{done.stderr}")
+    return done

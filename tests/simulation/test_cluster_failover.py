@@ -1,0 +1,134 @@
+"""Switches that die, flap, reboot and come back, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from controller.jobs.replanning import ReplanningPolicy
+from controller.telemetry.health import DampingPolicy
+from simulation.cluster import VirtualCluster
+from tests.support.virtual_cluster import attached, exact, network_of, run, running, spines, submit
+
+
+@pytest.mark.slow
+def test_a_job_goes_on_around_a_switch_that_dies_and_uses_it_again(tmp_path: Path) -> None:
+    async def test(cluster: VirtualCluster) -> None:
+        await submit(cluster, "a", "h1,h3", rounds=50)
+        await running(cluster, "a")
+        (spine,) = spines(cluster, "a")
+        cluster.switches[spine].crash()
+        died = cluster.queue.now
+        await cluster.until(lambda: spines(cluster, "a") == {"s1", "s2"} - {spine}, "failover")
+        # It is planned around when it has been away for so long, and not before.
+        assert DampingPolicy().away <= cluster.queue.now - died < DampingPolicy().away + 1.5
+        assert cluster.controller is not None
+        manager = cluster.controller.manager
+        assert manager.failed == {spine}
+        cluster.switches[spine].start()
+        await cluster.until(lambda: not manager.failed, "its return")
+        job = await exact(cluster, "a")
+        assert job.epoch >= 2
+
+    run(tmp_path, "leaf-spine:2x2x2", test)
+
+
+@pytest.mark.slow
+def test_a_switch_that_flaps_is_held_down(tmp_path: Path) -> None:
+    async def test(cluster: VirtualCluster) -> None:
+        await cluster.until(lambda: attached(cluster), "the agents")
+        assert cluster.controller is not None
+        manager = cluster.controller.manager
+        unreachable = manager.health.unreachable
+        for _ in range(4):
+            cluster.switches["s1"].crash()
+            await cluster.until(lambda: "s1" in unreachable() & manager.failed, "its loss")
+            cluster.switches["s1"].start()
+            await cluster.until(lambda: "s1" not in unreachable(), "its return")
+        back = cluster.queue.now
+        assert manager.health.held() == {"s1"}
+        await cluster.until(lambda: "s1" not in manager.failed, "the end of the hold-down")
+        assert cluster.queue.now - back > 10 * DampingPolicy().stable
+
+    run(tmp_path, "leaf-spine:2x2x2", test)
+
+
+@pytest.mark.slow
+def test_a_reboot_costs_rules_and_registers_which_come_back(tmp_path: Path) -> None:
+    """The job goes on in its epoch: the switch is back before it would be planned around."""
+
+    async def test(cluster: VirtualCluster) -> None:
+        await submit(cluster, "a", "h1,h2,h3", rounds=25)
+        await running(cluster, "a")
+        before = cluster.world.engines["s1"]
+        cluster.switches["s1"].crash()
+        assert cluster.world.engines["s1"] is None
+        await asyncio.sleep(1.0)
+        cluster.switches["s1"].start()
+        assert cluster.world.engines["s1"] is None
+        job = await exact(cluster, "a")
+        after = cluster.world.engines["s1"]
+        assert after is not None
+        assert after is not before
+        assert job.epoch == 1
+
+    run(tmp_path, "star:4", test)
+
+
+@pytest.mark.slow
+def test_a_job_goes_over_to_a_spine_that_is_back_where_that_is_faster(tmp_path: Path) -> None:
+    """Both share the one spine that there is, whose links are slow, until the other is back."""
+    network = network_of("leaf-spine:2x2x2")
+    slow = [
+        replace(link, bandwidth=7.5e4) if {link.a, link.b} & {"s1", "s2"} else link
+        for link in network.links
+    ]
+
+    async def test(cluster: VirtualCluster) -> None:
+        await cluster.until(lambda: attached(cluster), "the agents")
+        cluster.switches["s2"].crash()
+        assert cluster.controller is not None
+        manager = cluster.controller.manager
+        await cluster.until(lambda: "s2" in manager.failed, "its loss")
+        for name, server in (("a", "h3"), ("b", "h4")):
+            await submit(cluster, name, "h1,h2", server, rounds=3000)
+        await running(cluster, "a", 2)
+        assert spines(cluster, "a") == spines(cluster, "b") == {"s1"}
+        cluster.switches["s2"].start()
+        await cluster.until(
+            lambda: spines(cluster, "a") | spines(cluster, "b") == {"s1", "s2"}, "a move", 60.0
+        )
+        epochs = sorted(plan.epoch for plan in manager.plans())
+        await asyncio.sleep(10.0)
+        assert epochs == sorted(plan.epoch for plan in manager.plans()) == [1, 2]
+
+    policy = ReplanningPolicy(every=0, hold=1.0, pause=2.0)
+    run(tmp_path, replace(network, links=tuple(slow)), test, policies={"replanning": policy})
+
+
+@pytest.mark.slow
+def test_a_switch_that_dies_as_it_is_connected_to_is_connected_to_again(tmp_path: Path) -> None:
+    """While finsy asks over gNMI for its interfaces, too."""
+
+    async def test(cluster: VirtualCluster) -> None:
+        await cluster.until(lambda: attached(cluster), "the agents")
+        switch = cluster.switches["s1"]
+        switch.crash()
+        switch.start()
+
+        def asked() -> bool:
+            return "switch s1 /gnmi" in cluster.trace[-1]
+
+        before = len(cluster.trace)
+        while not (len(cluster.trace) > before and asked()):
+            await asyncio.sleep(0.0001)
+        switch.crash()
+        await asyncio.sleep(1.0)
+        switch.start()
+        await submit(cluster, "a", "h1,h2")
+        await exact(cluster, "a")
+
+    run(tmp_path, "star:3", test)

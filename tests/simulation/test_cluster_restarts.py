@@ -1,0 +1,145 @@
+"""Controllers, servers and workers that end and start again, and partitions, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from controller.jobs.job_state import JobState
+from controller.jobs.replanning import ReplanningPolicy
+from simulation.cluster import VirtualCluster
+from tests.support.virtual_cluster import (
+    all_free,
+    details,
+    exact,
+    progress,
+    run,
+    running,
+    state,
+    submit,
+)
+
+
+@pytest.mark.slow
+def test_jobs_go_on_over_a_crash_of_the_controller(tmp_path: Path) -> None:
+    async def test(cluster: VirtualCluster) -> None:
+        await submit(cluster, "a", "h1,h2,h3", rounds=75)
+        await running(cluster, "a", 2)
+        await cluster.crash_controller()
+        await asyncio.sleep(3.0)
+        cluster.start_controller()
+        await cluster.until(lambda: state(cluster, "a") == "running", "the job's recovery")
+        job = await exact(cluster, "a")
+        assert job.epoch == 1
+
+    run(tmp_path, "star:4", test)
+
+
+@pytest.mark.slow
+def test_jobs_go_on_over_a_restart_of_the_controller(tmp_path: Path) -> None:
+    async def test(cluster: VirtualCluster) -> None:
+        await submit(cluster, "a", "h1,h2,h3", rounds=75)
+        await running(cluster, "a", 2)
+        await cluster.stop_controller()
+        cluster.start_controller()
+        job = await exact(cluster, "a")
+        assert job.epoch == 1
+
+    run(tmp_path, "star:4", test)
+
+
+@pytest.mark.slow
+def test_a_server_that_restarts_while_no_controller_is_there_costs_an_epoch(tmp_path: Path) -> None:
+    """It has no sums, and nobody saw it go; only what it says when it comes tells."""
+
+    async def test(cluster: VirtualCluster) -> None:
+        await submit(cluster, "a", "h1,h2", rounds=75)
+        await running(cluster, "a")
+        await cluster.crash_controller()
+        cluster.crash_host("ps")
+        await asyncio.sleep(2.0)
+        cluster.start_host("ps")
+        await asyncio.sleep(2.0)
+        cluster.start_controller()
+        job = await exact(cluster, "a")
+        assert job.epoch == 2
+
+    run(tmp_path, "star:3", test)
+
+
+@pytest.mark.slow
+def test_a_server_that_restarts_costs_an_epoch(tmp_path: Path) -> None:
+    async def test(cluster: VirtualCluster) -> None:
+        await submit(cluster, "a", "h1,h2", rounds=75)
+        await running(cluster, "a")
+        cluster.crash_host("ps")
+        await asyncio.sleep(2.0)
+        cluster.start_host("ps")
+        job = await exact(cluster, "a")
+        assert job.epoch == 2
+
+    run(tmp_path, "star:3", test)
+
+
+@pytest.mark.slow
+def test_a_partition_from_the_controller_is_survived(tmp_path: Path) -> None:
+    """Agents and switches go on; nobody is told, so nobody is planned around."""
+
+    async def test(cluster: VirtualCluster) -> None:
+        await submit(cluster, "a", "h1,h2,h3", rounds=75)
+        await running(cluster, "a", 2)
+        for name in ("h1", "h2", "s1"):
+            cluster.wire(name).part()
+        at = progress(cluster, "a")
+        await asyncio.sleep(4.0)
+        assert progress(cluster, "a") <= at + 1
+        for name in ("h1", "h2", "s1"):
+            cluster.wire(name).join()
+        job = await exact(cluster, "a")
+        assert job.epoch == 1
+
+    run(tmp_path, "star:4", test)
+
+
+@pytest.mark.slow
+def test_a_worker_that_dies_ends_its_job_alone(tmp_path: Path) -> None:
+    async def test(cluster: VirtualCluster) -> None:
+        await submit(cluster, "a", "h1,h2", rounds=3000)
+        await submit(cluster, "b", "h3,h4", rounds=25)
+        await running(cluster, "a")
+        cluster.crash_host("h1")
+        await cluster.until(lambda: state(cluster, "a") == JobState.FAILED, "the end of a")
+        assert "h1: its connection ended" in (await details(cluster, "a")).reason
+        await exact(cluster, "b")
+        await all_free(cluster)
+        cluster.start_host("h1")
+        await submit(cluster, "c", "h1,h2")
+        await exact(cluster, "c")
+
+    run(tmp_path, "star:5", test)
+
+
+@pytest.mark.slow
+def test_boundaries_of_an_embedding_are_decided_by_the_controller(tmp_path: Path) -> None:
+    """All agents ask before each, wait there, and cut alike; over a crash of the controller too."""
+
+    async def test(cluster: VirtualCluster) -> None:
+        await submit(cluster, "a", "h1,h3", planner="embedding", rounds=60)
+        await running(cluster, "a", 15)
+        assert cluster.controller is not None
+        tracker = cluster.controller.manager.agents.tracker(1)
+        assert tracker.plan.period == 6
+        assert tracker.decided
+        await cluster.crash_controller()
+        await asyncio.sleep(2.0)
+        cluster.start_controller()
+        await exact(cluster, "a")
+
+    run(
+        tmp_path,
+        "leaf-spine:2x2x2",
+        test,
+        policies={"replanning": ReplanningPolicy(every=6, pause=0.5)},
+    )
