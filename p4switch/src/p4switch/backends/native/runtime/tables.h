@@ -49,7 +49,7 @@ typedef struct { u32 length, users; u64 *mask; } prefix;
 /* Tables of fewer rows are scanned without an index. */
 #define INDEX_FROM 16
 /* Row slots that an index may have for each row. */
-#define INDEX_SLOTS 32
+#define INDEX_SLOTS 128
 /* Scans whose work pays for making an index anew: whoever changes a table for every packet gets
    plain scans, and seldom an index in vain. */
 #define INDEX_SCANS 256
