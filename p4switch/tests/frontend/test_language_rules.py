@@ -159,6 +159,51 @@ REFUSED: dict[str, tuple[dict[str, str], str]] = {
         {"apply": "m.w = (bit<16>) ((int) m.w / 3);"},
         "'/' needs operands with a width, not 'int'",
     ),
+    "a default for what an action writes": (
+        {"local": "action take(out bit<8> v = 1) { v = 2; }", "apply": ""},
+        "an out parameter cannot have a default value",
+    ),
+    "an extern that takes itself": (
+        {"top": "extern node { node(); void link(in bit<8> place, node other); }"},
+        "a method of extern 'node' cannot take a 'node'",
+    ),
+    "a structured annotation of a constant twice": (
+        {"top": "@number(3) @number[] const bit<8> three = 3;"},
+        "'@number[...]' must be the only annotation of that name here",
+    ),
+    "a package annotation that says nothing": (
+        {"top": "@pkginfo const bit<8> three = 3;"},
+        "'@pkginfo' takes a list of NAME=VALUE",
+    ),
+    "a deprecation that is no string": (
+        {"top": "@deprecated(3) void old() { }"},
+        "'@deprecated' takes one string",
+    ),
+    "a match that is no match kind": (
+        {"top": "struct set_t { @match(ternary) bit<8> x; @match(1 + 1) bit<8> y; }"},
+        "'@match' takes one match kind",
+    ),
+    "a struct as its own type argument": (
+        {"top": "struct box<T> { T x; } struct other<T> { T x; } typedef box<other<box<bit>>> t;"},
+        "'box' cannot be a type argument of itself",
+    ),
+    "a string in a tuple": (
+        {"top": "extern maker { maker(tuple<bit<8>, string> parts); }"},
+        "an element of a tuple cannot be of type 'string'",
+    ),
+    "something left open in a tuple": (
+        {"top": "extern maker { maker(); tuple<_, bit> parts(); }"},
+        "an element of a tuple cannot be of type '_'",
+    ),
+    "a table's own name as its key": (
+        {
+            "top": "control Inner(in bit<8> t) { table t { key = { t : exact; } actions = { } }"
+            "apply { } }",
+            "local": "Inner() inner;",
+            "apply": "inner.apply(m.i);",
+        },
+        "'t' is the table here, which is not a value",
+    ),
 }
 
 
@@ -187,11 +232,25 @@ ACCEPTED: dict[str, dict[str, str]] = {
         "top": "control none<T>(inout T x) { apply { } } control Any<T>(inout T x);"
         "package Box<T>(Any<T> inner = none<T>()); Box<_>() box;"
     },
+    "annotations as they should be": {
+        "top": '@deprecated("use none") void old() { } @number[3] const bit<8> three = 3;'
+        "struct set_t { @match(ternary) bit<8> x; bit<8> y; }"
+    },
+    "type arguments within each other": {
+        "top": "struct box<T> { T x; } struct other<T> { T x; } typedef box<other<bit>> t;"
+    },
     "two actions of one name, one of them not used": {
         "local": '@name(".one") action first() { m.i = 1; } @name(".one") action second() { }',
         "apply": "first();",
     },
 }
+
+
+@pytest.mark.parametrize("version", ["-6419018", "20000101", "20200409"])
+def test_versions_of_v1model_that_there_are_not(version: str) -> None:
+    with pytest.raises(P4Error) as caught:
+        parse_text(f"#define V1MODEL_VERSION {version}\n{text_with()}", "test.p4")
+    assert "versions are 20180101 to 20200408" in caught.value.message
 
 
 @pytest.mark.parametrize("name", ACCEPTED)

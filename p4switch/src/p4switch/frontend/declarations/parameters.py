@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from p4switch.frontend.syntax import ast
+from p4switch.frontend.syntax import ast, walk
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -13,10 +13,13 @@ if TYPE_CHECKING:
 
 
 def check_declaration(compiler: Compiler, item: ast.Declaration) -> None:
-    """Check the parameter lists of a declaration of the top level."""
+    """Check the parameter lists of a declaration of the top level, and of actions inside it."""
     if isinstance(item, (ast.ParserDeclaration, ast.ControlDeclaration)):
         both = [*item.parameters, *item.constructor_parameters]
         _check(compiler, item, item.type_parameters, both, optional=True)
+        for local in item.locals:
+            if isinstance(local, ast.ActionDeclaration):
+                check_declaration(compiler, local)
     elif isinstance(item, ast.PackageDeclaration):
         _check(compiler, item, item.type_parameters, item.parameters, optional=True)
     elif isinstance(item, ast.FunctionDeclaration):
@@ -96,6 +99,11 @@ def _methods(compiler: Compiler, item: ast.ExternDeclaration) -> None:
             method.parameters,
             optional=True,
         )
+        for node in walk.nodes([parameter.type for parameter in method.parameters]):
+            if isinstance(node, ast.NamedType) and node.name == item.name:
+                raise compiler.error(
+                    node.position, f"a method of extern '{item.name}' cannot take a '{item.name}'"
+                )
         key = (method.name, tuple(sorted(p.name for p in method.parameters)))
         other = seen.setdefault(key, method)
         if other is not method:

@@ -11,7 +11,7 @@ from p4switch.frontend.declarations import entries
 from p4switch.frontend.declarations.table_actions import DEFAULT, ENTRY, Listed, Properties, choose
 from p4switch.frontend.expressions import arguments, evaluation, resolve
 from p4switch.frontend.names import scope
-from p4switch.frontend.names.compilation import Body, suggestion
+from p4switch.frontend.names.compilation import Body, Compiler, suggestion
 from p4switch.frontend.names.operands import EntityOperand, describe
 from p4switch.frontend.names.scope import given_name
 from p4switch.frontend.names.values import Operand, Value
@@ -35,6 +35,7 @@ def table(outer: Body, node: ast.TableDeclaration) -> scope.TableEntity:
     annotations = resolve.folded_annotations(compiler, node.annotations, outer.scope)
     full_name = outer.unit.qualified(node.name, annotations)
     body = Body(compiler, outer.unit, scope.Scope(outer.scope), "table", full_name)
+    _refuse_itself(compiler, node)
     keys = _keys(body, node)
     key_code, body.code = body.code, []
     actions, listed = _actions(body, node)
@@ -64,6 +65,16 @@ def table(outer: Body, node: ast.TableDeclaration) -> scope.TableEntity:
     entity = scope.TableEntity(node, made, {item.name: i for i, item in enumerate(listed)})
     entity.position = node.position
     return entity
+
+
+def _refuse_itself(compiler: Compiler, node: ast.TableDeclaration) -> None:
+    """Refuse the table's own name as a value: it hides what else has that name."""
+    values = [*(node.keys or ()), *(entry.keys for entry in node.entries)]
+    for found in walk.nodes(values):
+        if isinstance(found, ast.Name) and found.name == node.name and not found.absolute:
+            raise compiler.error(
+                found.position, f"'{node.name}' is the table here, which is not a value"
+            )
 
 
 # --- Keys ------------------------------------------------------------------------------------

@@ -64,7 +64,7 @@ def type_of(compiler: Compiler, reference: ast.TypeRef, names: Scope) -> types.T
     if isinstance(reference, ast.StackType):
         return _stack(compiler, reference, names)
     if isinstance(reference, ast.TupleType):
-        return types.Tuple(tuple(type_of(compiler, e, names) for e in reference.elements))
+        return types.Tuple(tuple(_element(compiler, e, names) for e in reference.elements))
     if isinstance(reference, ast.ListType):
         return types.ListOf(type_of(compiler, reference.element, names))
     if isinstance(reference, ast.SpecializedType):
@@ -78,6 +78,18 @@ def type_of(compiler: Compiler, reference: ast.TypeRef, names: Scope) -> types.T
     if isinstance(reference, ast.DontCareType):
         return types.Unknown("_")
     raise AssertionError(reference)
+
+
+def _element(compiler: Compiler, reference: ast.TypeRef, names: Scope) -> types.Type:
+    """Resolve the type of a tuple's element (P4_16 specification, section 7.2.8)."""
+    kind = type_of(compiler, reference, names)
+    if kind in (types.STRING, types.VOID, types.MATCH_KIND) or isinstance(
+        reference, ast.DontCareType
+    ):
+        raise compiler.error(
+            reference.position, f"an element of a tuple cannot be of type '{written(reference)}'"
+        )
+    return kind
 
 
 def _type_entity(compiler: Compiler, reference: ast.NamedType, names: Scope) -> scope.Entity:
@@ -163,6 +175,10 @@ def specialise(
     made = entity.made.get(arguments)
     if made is not None:
         return made
+    if isinstance(declaration, ast.StructLike) and any(
+        _holds(argument, declaration) for argument in arguments
+    ):
+        raise compiler.error(position, f"'{declaration.name}' cannot be a type argument of itself")
     if isinstance(declaration, ast.ExternDeclaration):
         made = types.Extern(declaration, arguments)
     elif isinstance(declaration, (ast.ParserDeclaration, ast.ControlDeclaration)):
@@ -177,6 +193,13 @@ def specialise(
         return made
     entity.made[arguments] = made
     return made
+
+
+def _holds(kind: types.Type, declaration: ast.StructLike) -> bool:
+    """Tell whether a type is made from a declaration, or has type arguments that are."""
+    if not isinstance(kind, types.StructLike):
+        return False
+    return kind.declaration is declaration or any(_holds(a, declaration) for a in kind.arguments)
 
 
 def bind(outer: Scope, parameters: Sequence[str], arguments: Sequence[types.Type]) -> Scope:
@@ -206,9 +229,19 @@ def _fill(
         if item.name in made.fields:
             raise compiler.error(item.position, f"field '{item.name}' is declared twice")
         _check_field(compiler, made, item, kind)
+        for annotation in item.annotations:
+            if annotation.name == "match":
+                _check_match(compiler, annotation)
         made.fields[item.name] = types.FieldInfo(
             item.name, kind, folded_annotations(compiler, item.annotations, names)
         )
+
+
+def _check_match(compiler: Compiler, annotation: ast.Annotation) -> None:
+    """Check a field's `@match`, which says how value sets match it."""
+    found = annotation.arguments
+    if len(found) != 1 or written(found[0]) not in compiler.match_kinds:
+        raise compiler.error(annotation.position, "'@match' takes one match kind")
 
 
 def _check_field(
@@ -278,6 +311,13 @@ def folded_annotations(
             and isinstance(_argument(compiler, item.arguments[0], names), str)
         ):
             raise compiler.error(item.position, "'@name' takes one string")
+        if item.name == "pkginfo" and not item.tokens:
+            raise compiler.error(item.position, "'@pkginfo' takes a list of NAME=VALUE")
+        if item.name == "deprecated" and not (
+            len(item.arguments) == 1
+            and isinstance(_argument(compiler, item.arguments[0], names), str)
+        ):
+            raise compiler.error(item.position, "'@deprecated' takes one string")
         if item.name == "p4runtime_translation" and not _TRANSLATION.fullmatch(
             " ".join(item.tokens)
         ):
@@ -360,6 +400,8 @@ def written(node: ast.Expression | ast.TypeRef) -> str:
         return written(node.type)
     if isinstance(node, ast.SimpleType):
         return node.name
+    if isinstance(node, ast.DontCareType):
+        return "_"
     if isinstance(node, ast.BitType):
         width = f"<{node.width.value}>" if isinstance(node.width, ast.IntLiteral) else ""
         return f"{'int' if node.signed else 'bit'}{width}"

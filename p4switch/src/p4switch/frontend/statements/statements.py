@@ -82,6 +82,7 @@ def _variable(body: Body, item: ast.VariableDeclaration) -> None:
 
 def constant(body: Body, item: ast.ConstDeclaration) -> None:
     """Fold a constant and enter it into the scope."""
+    resolve.folded_annotations(body.compiler, item.annotations, body.scope)
     kind = resolve.type_of(body.compiler, item.type, body.scope)
     value = evaluation.value(body, item.value, kind, f"the value of '{item.name}'")
     if not constants.is_known(value):
