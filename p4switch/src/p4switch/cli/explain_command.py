@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from p4switch.cli.options import MOST_PORT, Defines, Includes, fail, parse_defines
+from p4switch.cli.options import MOST_PORT, Defines, Includes, fail, parse_defines, write_file
 
 
 def explain(
@@ -21,13 +21,17 @@ def explain(
             "ACTION(NAME:VALUE)`, `setdefault`, `mirroring_add`, ... (packets in it are left out)."
         ),
     ] = None,
+    picture: Annotated[
+        Path | None, typer.Option(metavar="FILE.svg", help="Draw the packet's way into this file.")
+    ] = None,
     form: Annotated[str, typer.Option("--format", metavar="text|json")] = "text",
     defines: Defines = None,
     includes: Includes = None,
 ) -> None:
     """Say what a program does with one packet, step by step."""
     from p4switch.backends.reference.interpreter import Interpreter
-    from p4switch.backends.reference.trace import Tracer, sink_of
+    from p4switch.backends.reference.trace import PacketTrace, Tracer, sink_of
+    from p4switch.cli.path_drawing import path_svg
     from p4switch.frontend.program import compile_file
     from p4switch.position import P4Error
     from p4switch.stf import StfError, prepare
@@ -44,9 +48,14 @@ def explain(
         compiled = compile_file(
             program, include_paths=includes or [], defines=parse_defines(defines)
         )
-        engine = Interpreter(compiled, None, Tracer(sink))
+        traces: list[PacketTrace] = []
+        engine = Interpreter(compiled, None, Tracer(traces.append))
         if entries is not None:
             prepare(engine, entries)
     except (P4Error, StfError) as error:
         fail(str(error))
     engine.process([(port, frame)])
+    for trace in traces:
+        sink(trace)
+        if picture is not None:
+            write_file(picture, path_svg(trace).encode())

@@ -73,9 +73,9 @@ class PacketTrace:
 
     def text(self) -> str:
         """Lines for people."""
-        lines = [f"packet {self.number}: port {self.port}, {_frame(self.frame)}"]
-        lines += [f"  {line}" for event in self.events for line in _event_lines(event)]
-        lines += [f"  sent: port {port}, {_frame(frame)}" for port, frame in self.out]
+        lines = [f"packet {self.number}: port {self.port}, {frame_text(self.frame)}"]
+        lines += [f"  {line}" for event in self.events for line in event_lines(event)]
+        lines += [f"  sent: port {port}, {frame_text(frame)}" for port, frame in self.out]
         if not self.out:
             lines.append("  nothing sent")
         return "\n".join(lines)
@@ -246,7 +246,8 @@ def place(position: Position) -> str:
     return f"{position.file}:{position.line}"
 
 
-def _frame(frame: bytes) -> str:
+def frame_text(frame: bytes) -> str:
+    """Length and first bytes of a frame."""
     shown = frame[:SHOWN_BYTES].hex()
     return f"{len(frame)} bytes {shown}{'...' if len(frame) > SHOWN_BYTES else ''}".rstrip()
 
@@ -261,8 +262,9 @@ def _pairs(values: dict[str, Any]) -> str:
     return ", ".join(f"{name}={_value(value)}" for name, value in values.items())
 
 
-def _event_lines(event: Event) -> Iterator[str]:
-    at = f"  [{place(event.position)}]" if event.position != NOWHERE else ""
+def event_lines(event: Event, *, places: bool = True) -> Iterator[str]:
+    """Yield an event's lines, indented below its stage; `places`: with file and line."""
+    at = f"  [{place(event.position)}]" if places and event.position != NOWHERE else ""
     details = event.details
     match event.kind:
         case "stage":
