@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
+from operator import or_
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,7 @@ from protocol.wire import (
     Header,
     Hop,
     Kind,
+    Reduction,
     frame_bytes,
     frame_template,
     ipv4_checksum,
@@ -38,6 +41,7 @@ _TOS_AT = ETHERNET_BYTES + 1
 _CHECKSUM_AT = ETHERNET_BYTES + 10
 _KIND_AT = HEADER_START
 _FLAGS_AT = HEADER_START + 1
+_REDUCTION_AT = HEADER_START + 2
 _EXPONENT_AT = HEADER_START + 3
 _WORKER_AT = HEADER_START + 10
 _FRAGMENT_AT = HEADER_START + 16
@@ -59,12 +63,13 @@ _IDENTITY = {
     "ports": (34, 4),
     "udp_length": (38, 2),
     "version_kind": (42, 1),
-    "reduction": (44, 1),
     "job": (46, 2),
     "tree": (48, 1),
     "hops": (49, 1),
 }
 """Offset and size of what makes a frame one of a stream's."""
+_NO_REDUCTION = 0xFF & ~reduce(or_, (each << 4 for each in Reduction))
+"""Bits that no reduction has."""
 _EPOCH_AT = HEADER_START + 8
 _WEIGHT_AT = HEADER_START + 12
 _SEQUENCE_AT = HEADER_START + 14
@@ -96,6 +101,16 @@ def flags_of(frames: Frames) -> NDArray[np.uint8]:
 def exponents_of(frames: Frames) -> NDArray[np.uint8]:
     """Exponent bytes, sharing memory."""
     return frames[:, _EXPONENT_AT]
+
+
+def reductions_of(frames: Frames) -> NDArray[np.uint8]:
+    """Return the bytes that hold the reductions, sharing memory (`reduction_byte`)."""
+    return frames[:, _REDUCTION_AT]
+
+
+def reduction_byte(reduction: Reduction) -> int:
+    """Return a reduction as it stands in frames."""
+    return reduction << 4
 
 
 def epochs_of(frames: Frames) -> NDArray[np.int64]:
@@ -163,10 +178,10 @@ def sent_back(frames: Frames, kind: Kind) -> Frames:
 class Matcher:
     """Tells a stream's frames from others', and the plain ones from those to look at closely.
 
-    A frame belongs when its lengths, ports, version, reduction, number of hops, job and tree are
-    those of `template` and its kind is the template's (with `either_result`: RESULT or
-    REPLICATED). It is plain when, on top, it is of the template's epoch, has no flag of
-    `unusual_flags`, and (with `weighed`) the template's weight.
+    A frame belongs when its lengths, ports, version, number of hops, job and tree are those of
+    `template` and its kind is the template's (with `either_result`: RESULT or REPLICATED). It is
+    plain when, on top, it is of the template's epoch, has no flag of `unusual_flags`, and (with
+    `weighed`) the template's weight. It may have any reduction, as each call has its own.
     """
 
     def __init__(
@@ -180,6 +195,7 @@ class Matcher:
         belongs = np.zeros(_LAST, dtype=np.uint8)
         for start, size in _IDENTITY.values():
             belongs[start : start + size] = 0xFF
+        belongs[_REDUCTION_AT] = _NO_REDUCTION
         if either_result:
             belongs[_KIND_AT] = 0xFE
         plain = belongs.copy()

@@ -139,7 +139,7 @@ def send(
     weight: Annotated[int, typer.Option(min=0, max=0xFFFF)] = 1,
     exponent: Annotated[int, typer.Option(min=0, max=0xFF)] = 0,
     kind: Annotated[str, typer.Option(help="contribution, result, replicated.")] = "contribution",
-    reduction: Annotated[str, typer.Option(help="sum, and.")] = "sum",
+    reduction: Annotated[str, typer.Option(help="sum, and, max, xor.")] = "sum",
     flags: Annotated[
         list[str] | None, typer.Option(help="overflow, stale, bypass, ecn; can be repeated.")
     ] = None,

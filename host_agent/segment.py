@@ -8,6 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from host_agent.codec import reduction_byte
+from protocol.wire import Reduction
+
 Tensor = NDArray[Any]
 """float32 or int32."""
 
@@ -42,6 +45,7 @@ class Segment:
         lanes: int,
         window: int,
         codes: NDArray[np.uint8],
+        reduction: Reduction,
     ) -> None:
         self.call = call
         self.start = start
@@ -49,6 +53,8 @@ class Segment:
         self.first = first
         self.scaled = source.dtype == np.float32
         self.prologue = 1 if self.scaled else 0
+        self.reduction = reduction_byte(reduction)
+        """As it stands in frames."""
         self._lanes = lanes
         self._window = window
         self._source = source[start:stop]

@@ -23,6 +23,8 @@ from host_agent.codec import (
     mark,
     number,
     raw_lanes,
+    reduction_byte,
+    reductions_of,
     sent_back,
     sequences_of,
     some,
@@ -56,6 +58,13 @@ _SEQUENCED = np.uint8(Flag.SEQUENCED)
 _REPAIR = np.uint8(Flag.REPAIR)
 _SUMMED = np.uint8(Flag.OVERFLOW | Flag.ECN)
 """Flags of a contribution that its sum has as well."""
+_SUM = np.uint8(reduction_byte(Reduction.SUM))
+_COMBINED_BY: dict[int, np.ufunc] = {
+    reduction_byte(Reduction.AND): np.bitwise_and,
+    reduction_byte(Reduction.MAX): np.maximum,
+    reduction_byte(Reduction.XOR): np.bitwise_xor,
+}
+"""How lanes combine where nothing can wrap around, by the byte in the frame."""
 
 
 @dataclass(slots=True)
@@ -127,7 +136,6 @@ class Server:
         self.statistics = ServerStatistics()
         window = plan.in_flight
         self._window = window
-        self._combine_and = plan.reduction is Reduction.AND
         self._output: list[Frames] = []
         self._tos = 0
         self._last = np.zeros(window, dtype=np.intp)
@@ -141,6 +149,7 @@ class Server:
         self._covered = np.zeros(window, dtype=np.int64)
         self._flags = np.zeros(window, dtype=np.uint8)
         self._code = np.zeros(window, dtype=np.uint8)
+        self._reduction = np.zeros(window, dtype=np.uint8)
         self._sum = np.zeros((window, plan.lanes), dtype=np.int32)
         self._singles: dict[int, dict[int, NDArray[np.int32]]] = {}
 
@@ -149,6 +158,7 @@ class Server:
         self._done_lanes = raw_lanes(plan.lanes, window)
         self._done_code = np.zeros(window, dtype=np.uint8)
         self._done_flags = np.zeros(window, dtype=np.uint8)
+        self._done_reduction = np.zeros(window, dtype=np.uint8)
         self._done_number = np.full(window, _EMPTY, dtype=np.int64)
         self._sent_log = SentLog(window)
         self._bind(plan, tree)
@@ -309,7 +319,7 @@ class Server:
         now: float,
     ) -> None:
         """Take in sums of unfinished fragments, each slot once."""
-        usable = self._take_over(fragments, slots, now)
+        usable = self._take_over(fragments, slots, reductions_of(frames), now)
         if self._integrity is not None and some(self._doubted[slots]):
             usable &= ~self._doubted[slots] | self._alone_and_right(frames, fragments, slots)
         new = usable & ~self._held[slots, children]
@@ -326,19 +336,24 @@ class Server:
             self._drop_covered(slots, children)
         alone = weights == self._workers
         if every(alone):
-            self._finish_sums(slots, fragments, self._up.raw(frames), codes, flags)
+            reductions = reductions_of(frames)
+            self._finish_sums(slots, fragments, self._up.raw(frames), codes, flags, reductions)
             return
         values = self._up.values(frames)
         empty = ~self._started[slots]
         if every(empty):
             self._sum[slots] = values
         elif not some(empty):
-            total, wrapped = self._combined(self._sum[slots], values.astype(np.int32))
+            total, wrapped = _combined(
+                self._sum[slots], values.astype(np.int32), self._reduction[slots]
+            )
             self._sum[slots] = total
             flags |= wrapped
         else:
             into = slots[~empty]
-            total, wrapped = self._combined(self._sum[into], values[~empty].astype(np.int32))
+            total, wrapped = _combined(
+                self._sum[into], values[~empty].astype(np.int32), self._reduction[into]
+            )
             self._sum[into] = total
             flags[~empty] |= wrapped
             self._sum[slots[empty]] = values[empty]
@@ -352,17 +367,23 @@ class Server:
             self._complete(slots[complete])
 
     def _take_over(
-        self, fragments: NDArray[np.int64], slots: NDArray[np.int64], now: float
+        self,
+        fragments: NDArray[np.int64],
+        slots: NDArray[np.int64],
+        reductions: NDArray[np.uint8],
+        now: float,
     ) -> NDArray[np.bool_]:
         """Open slots for newer fragments; which fragments are those of their slots now.
 
         One that is not newer than its slot's or than the history is one that somebody has the
-        result of, or that this very batch has finished; it is ignored.
+        result of, or that this very batch has finished; it is ignored. One of another reduction
+        than its slot's is refused.
         """
         held = self._fragment[slots]
         same: NDArray[np.bool_] = held == fragments
-        if every(same):
-            return same
+        agrees: NDArray[np.bool_] = same & (self._reduction[slots] == reductions)
+        if every(agrees):
+            return agrees
         done = self._done[slots]
         newer = ~same & ((held == _EMPTY) | _is_newer(fragments, held))
         newer &= (done == _EMPTY) | _is_newer(fragments, done)
@@ -370,6 +391,7 @@ class Server:
         self._fragment[opened] = fragments[newer]
         self._since[opened] = now
         self._doubted[opened] = False
+        self._reduction[opened] = reductions[newer]
         self._held[opened] = False
         self._started[opened] = False
         self._covered[opened] = 0
@@ -378,29 +400,21 @@ class Server:
         if self._singles:
             for slot in opened:
                 self._singles.pop(int(slot), None)
-        usable: NDArray[np.bool_] = same | newer
-        self.statistics.older += len(slots) - int(usable.sum())
+        usable: NDArray[np.bool_] = agrees | newer
+        refused = int((same & ~agrees).sum())
+        self.statistics.refused += refused
+        self.statistics.older += len(slots) - int(usable.sum()) - refused
         return usable
-
-    def _combined(
-        self, left: NDArray[np.int32], right: NDArray[np.int32]
-    ) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
-        """Rows combined lane by lane, and the flags of rows in which a lane wrapped around."""
-        if self._combine_and:
-            return left & right, np.zeros(len(left), dtype=np.uint8)
-        total = left + right
-        left ^= total
-        right ^= total
-        left &= right
-        wrapped = left.min(axis=1) < 0
-        return total, np.where(wrapped, _OVERFLOW, np.uint8(0))
 
     def _complete(self, slots: NDArray[np.int64]) -> None:
         """Everything of these slots' fragments is covered."""
         for slot in self._singles.keys() & set(slots.tolist()) if self._singles else ():
             for values in self._singles[slot].values():
                 if self._started[slot]:
-                    total, wrapped = self._combined(self._sum[slot : slot + 1], values[None])
+                    row = slice(slot, slot + 1)
+                    total, wrapped = _combined(
+                        self._sum[row].copy(), values[None], self._reduction[row]
+                    )
                     self._sum[slot] = total[0]
                     self._flags[slot] |= wrapped[0]
                 else:
@@ -408,7 +422,14 @@ class Server:
                 self._started[slot] = True
         raw = self._sum[slots].astype(">i4").view(np.uint8)
         fragments = self._fragment[slots]
-        self._finish_sums(slots, fragments, raw, self._code[slots], self._flags[slots])
+        self._finish_sums(
+            slots,
+            fragments,
+            raw,
+            self._code[slots],
+            self._flags[slots],
+            self._reduction[slots],
+        )
 
     def _finish_sums(
         self,
@@ -417,6 +438,7 @@ class Server:
         raw: Frames,
         codes: NDArray[np.uint8],
         flags: NDArray[np.uint8],
+        reductions: NDArray[np.uint8],
     ) -> None:
         """Finish fragments whose sums are here, if they are right as far as check lanes say.
 
@@ -425,7 +447,7 @@ class Server:
         """
         integrity = self._integrity
         if integrity is None:
-            self._finish(slots, fragments, raw, codes, flags)
+            self._finish(slots, fragments, raw, codes, flags, reductions)
             return
         values = raw.view(">i4").astype(np.int32)
         right, needs = integrity.fits(values, fragments)
@@ -441,7 +463,14 @@ class Server:
                 else:
                     integrity.seal_overflow(sealed, fragments[rows], codes[rows])
                 whole = sealed.astype(">i4").view(np.uint8)
-                self._finish(slots[rows], fragments[rows], whole, codes[rows], flags[rows] & keep)
+                self._finish(
+                    slots[rows],
+                    fragments[rows],
+                    whole,
+                    codes[rows],
+                    flags[rows] & keep,
+                    reductions[rows],
+                )
         for slot in slots[~(right | wrapped)].tolist():
             self.statistics.corrupt += 1
             self._doubted[slot] = True
@@ -490,6 +519,7 @@ class Server:
         raw: Frames,
         codes: NDArray[np.uint8],
         flags: NDArray[np.uint8],
+        reductions: NDArray[np.uint8],
     ) -> None:
         """Fragments are finished: they replace the history of their slots and go to all."""
         self._done[slots] = fragments
@@ -498,6 +528,7 @@ class Server:
         self._done_code[slots] = codes
         self._done_flags[slots] = flags
         self._doubted[slots] = False
+        self._done_reduction[slots] = reductions
         held = self._fragment[slots]
         over = slots[(held != _EMPTY) & ~_is_newer(held, fragments)]
         self._fragment[over] = _EMPTY
@@ -510,6 +541,7 @@ class Server:
         for form in [self._replicated] if self._replicates else self._unicast:
             frames = form.make(fragments, codes, flags)
             form.raw(frames)[...] = raw
+            reductions_of(frames)[...] = reductions
             if self._replicates:
                 number(frames, self._done_number[slots], _SEQUENCED)
             self._output.append(frames)
@@ -590,6 +622,7 @@ class Server:
             self._done[slots], self._done_code[slots], self._done_flags[slots]
         )
         self._replicated.raw(frames)[...] = self._done_lanes[slots]
+        reductions_of(frames)[...] = self._done_reduction[slots]
         number(frames, self._done_number[slots], flags)
         return frames
 
@@ -650,10 +683,11 @@ class Server:
                 statistics.refused += 1
             else:
                 statistics.handed_over += 1
-                self._finish(slots, fragments, self._up.raw(frame), codes, flags)
+                reductions = reductions_of(frame)
+                self._finish(slots, fragments, self._up.raw(frame), codes, flags, reductions)
                 self._own[slot] = False
             return
-        if not self._take_over(fragments, slots, now)[0]:
+        if not self._take_over(fragments, slots, reductions_of(frame), now)[0]:
             return
         held = self._singles.setdefault(slot, {})
         if worker in held or self._held[slot, self._child_of[worker]]:
@@ -711,6 +745,7 @@ class Server:
             form = self._unicast[int(worker)]
             frames = form.make(self._done[asked], self._done_code[asked], self._done_flags[asked])
             form.raw(frames)[...] = self._done_lanes[asked]
+            reductions_of(frames)[...] = self._done_reduction[asked]
             self._output.append(frames)
             self.statistics.answered += len(asked)
 
@@ -746,6 +781,30 @@ class Server:
             float(self._since[slot]),
             tuple(name for w, name in enumerate(self.plan.workers) if w not in here),
         )
+
+
+def _combined(
+    left: NDArray[np.int32], right: NDArray[np.int32], reductions: NDArray[np.uint8]
+) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
+    """Combine rows lane by lane; also return the flags of rows in which a lane wrapped around.
+
+    Row i by `reductions[i]`. Changes `left` and `right`.
+    """
+    if every(reductions == _SUM):
+        total = left + right
+        left ^= total
+        right ^= total
+        left &= right
+        wrapped = left.min(axis=1) < 0
+        return total, np.where(wrapped, _OVERFLOW, np.uint8(0))
+    total, flags = np.empty_like(left), np.zeros(len(left), dtype=np.uint8)
+    for each in np.unique(reductions):
+        rows = reductions == each
+        if each == _SUM:
+            total[rows], flags[rows] = _combined(left[rows], right[rows], reductions[rows])
+        else:
+            total[rows] = _COMBINED_BY[int(each)](left[rows], right[rows])
+    return total, flags
 
 
 def _distance(a: np.int64, b: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -23,6 +23,7 @@ from host_agent.codec import (
     mark,
     number,
     raw_lanes,
+    reductions_of,
     sequences_of,
     some,
     weights_of,
@@ -106,6 +107,7 @@ class Stream:
         self._result_wire = np.full(window, _IDLE, dtype=np.int64)
         self._result_lanes = raw_lanes(plan.lanes, window)
         self._result_code = np.zeros(window, dtype=np.uint8)
+        self._result_reduction = np.zeros(window, dtype=np.uint8)
         self._handing = np.zeros(window, dtype=np.bool_)
         self._handing_due = NEVER
         self._handing_since = 0.0
@@ -254,6 +256,7 @@ class Stream:
             values = segment.values(data)
         wire = fragments & 0xFFFFFFFF
         frames = self._up.make(wire, segment.announced(fragments), self._flags)
+        reductions_of(frames)[...] = segment.reduction
         if self._integrity is None:
             self._up.values(frames)[...] = values
         else:
@@ -308,6 +311,7 @@ class Stream:
         wire = fragments_of(frames)
         slots = wire & (self._window - 1)
         expected = self._wire[slots] == wire
+        expected &= reductions_of(frames) == reductions_of(self._frames)[slots]
         if len(frames) > 1:
             rows = np.arange(len(frames))
             self._last[slots] = rows
@@ -342,6 +346,7 @@ class Stream:
         self._result_wire[slots] = wire
         self._result_lanes[slots] = self._down.raw(frames)
         self._result_code[slots] = codes
+        self._result_reduction[slots] = reductions_of(frames)
         self._code[slots] = codes
         self._asked_at[slots] = -NEVER
         self._wire[slots] = _IDLE
@@ -656,11 +661,13 @@ class Stream:
     ) -> None:
         """Go on under a new epoch: send again what is in flight, hand over the last results."""
         exponents = exponents_of(self._frames).copy()
+        reductions = reductions_of(self._frames).copy()
         lanes = self._up.raw(self._frames)
         integrity, before = self._integrity, self._worker
         self._bind(plan, tree, worker, network)
         self._frames = self._up.make(np.maximum(self._wire, 0), exponents, self._flags)
         self._up.raw(self._frames)[...] = lanes
+        reductions_of(self._frames)[...] = reductions
         slots = self._in_flight()
         if integrity is not None and self._integrity is not None and len(slots):
             lane_values = self._up.values(self._frames)[slots]
@@ -691,6 +698,7 @@ class Stream:
             return
         frames = self._total.make(self._result_wire[slots], self._result_code[slots], Flag.BYPASS)
         self._total.raw(frames)[...] = self._result_lanes[slots]
+        reductions_of(frames)[...] = self._result_reduction[slots]
         self._output.append(frames)
         self._statistics.handed_over += len(slots)
         self._handing_due = min(

@@ -79,11 +79,18 @@ class Worker:
     # -- calls
 
     def submit(
-        self, tensor: Tensor, now: float, *, out: Tensor | None = None, name: str | None = None
+        self,
+        tensor: Tensor,
+        now: float,
+        *,
+        out: Tensor | None = None,
+        name: str | None = None,
+        reduction: Reduction | None = None,
     ) -> int:
         """Start summing a tensor (float32 or int32, any shape); return the number of the call.
 
-        The tensor is read until the call is done and must not change before. `out` (C-contiguous,
+        `reduction`: how values combine, float32 by SUM alone; None: as the plan says. The tensor
+        is read until the call is done and must not change before. `out` (C-contiguous,
         same shape and type) takes the result; it may be the tensor itself. Raises CallError for a
         tensor that cannot be sent, NumbersError at a NaN or infinity (nothing is sent then).
         """
@@ -92,10 +99,13 @@ class Worker:
         if tensor.dtype not in (np.float32, np.int32):
             raise CallError(f"{name}: type {tensor.dtype}; expected float32 or int32")
         scaled = tensor.dtype == np.float32
-        if scaled and self.plan.reduction is not Reduction.SUM:
+        reduction = self.plan.reduction if reduction is None else reduction
+        if scaled and reduction is not Reduction.SUM:
+            raise CallError(f"{name}: float32 by {reduction.name}; expected int32, or SUM")
+        if self.plan.integrity and reduction is not Reduction.SUM:
             raise CallError(
-                f"{name}: float32 in a job whose reduction is {self.plan.reduction.name}; "
-                f"expected int32"
+                f"{name}: {reduction.name} in a job whose check lanes only show that sums are "
+                "right; expected SUM"
             )
         if out is None:
             out = np.empty(tensor.shape, tensor.dtype)
@@ -123,6 +133,7 @@ class Worker:
                     lanes,
                     self.plan.in_flight,
                     codes[start // lanes : -(-stop // lanes)],
+                    reduction,
                 )
                 parts.append((stream, segment))
         call.open_parts = len(parts)

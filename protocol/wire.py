@@ -93,6 +93,10 @@ class Reduction(IntEnum):
     """Two's complement 32-bit addition, modulo 2^32."""
     AND = 1
     """Bitwise and."""
+    MAX = 2
+    """The greater, as two's complement numbers."""
+    XOR = 3
+    """Bitwise exclusive or."""
 
 
 class LayoutError(InputError):

@@ -76,22 +76,23 @@ def test_the_documents_examples(server: socket.socket) -> None:
         ends.append(error)
         ended.set()
 
-    def begin(elements: int, dtype: type, magnitude: int, fault: Any) -> None:
+    def begin(elements: int, dtype: type, reduction: str, magnitude: int, fault: Any) -> None:
         ended.clear()
-        agent.sum(
-            "a sum", elements, np.dtype(dtype), lambda _: (magnitude, fault), lambda _: None, then
-        )
+        described = "a sum", elements, np.dtype(dtype), reduction
+        agent.sum(*described, lambda _: (magnitude, fault), lambda _: None, then)
         assert ended.wait(SECONDS)
 
-    begin(1000, np.int32, 40, None)
-    begin(1024, np.float32, 0, ("nan", 17))
+    begin(1000, np.int32, "sum", 40, None)
+    begin(1024, np.float32, "max", 0, ("nan", 17))
     agent.barrier("a barrier", then)
     agent.close()
     thread.join(SECONDS)
     assert heard == [message for who, message in EXAMPLES if who == "process"]
     assert ends[0] is None
     assert isinstance(ends[1], SumRefused)
-    assert str(ends[1]) == ("a sum: some values are not finite; rank 0 (h1): element 17 is nan")
+    assert str(ends[1]) == (
+        "a sum: a NaN is neither more nor less than others; rank 0 (h1): element 17 is nan"
+    )
     assert agent._thread is not None
     agent._thread.join(SECONDS)
     assert isinstance(ends[2], GroupLost)
@@ -108,10 +109,10 @@ def test_nobody_listens() -> None:
 def test_an_agent_of_another_version_is_said(server: socket.socket) -> None:
     def be_agent() -> None:
         agent, _ = server.accept()
-        agent.send(json.dumps({"kind": "hello", "version": 2, "host": "h1"}).encode())
+        agent.send(json.dumps({"kind": "hello", "version": 3, "host": "h1"}).encode())
 
     threading.Thread(target=be_agent).start()
-    with pytest.raises(HopsumError, match="it speaks version 2 and hopsum_torch 1; install"):
+    with pytest.raises(HopsumError, match="it speaks version 3 and hopsum_torch 2; install"):
         connect(name_of(server))
 
 
@@ -132,7 +133,7 @@ def test_tensors_are_not_given_to_another_users_process() -> None:
 def test_a_job_that_does_not_begin_in_time(server: socket.socket) -> None:
     def be_agent() -> None:
         agent, _ = server.accept()
-        agent.send(json.dumps({"kind": "hello", "version": 1, "host": "h1"}).encode())
+        agent.send(json.dumps({"kind": "hello", "version": 2, "host": "h1"}).encode())
         done.wait(SECONDS)
 
     done = threading.Event()

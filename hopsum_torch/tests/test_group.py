@@ -40,8 +40,11 @@ def test_what_the_switches_sum(dtype: str) -> None:
     tensor = torch.ones(3, dtype=getattr(torch, dtype))
     assert in_switches(tensor, dist.ReduceOp.SUM)
     assert in_switches(tensor, dist.ReduceOp.AVG) == tensor.dtype.is_floating_point
-    for op in ("MAX", "MIN", "PRODUCT", "BAND", "BOR", "BXOR"):
-        assert not in_switches(tensor, getattr(dist.ReduceOp, op))
+    for op in ("MAX", "MIN"):
+        assert in_switches(tensor, getattr(dist.ReduceOp, op))
+    for op in ("BAND", "BOR", "BXOR"):
+        assert in_switches(tensor, getattr(dist.ReduceOp, op)) != tensor.dtype.is_floating_point
+    assert not in_switches(tensor, dist.ReduceOp.PRODUCT)
     assert not in_switches(tensor.to_sparse(), dist.ReduceOp.SUM)
 
 
@@ -59,3 +62,6 @@ def test_the_first_value_that_is_not_finite_is_found() -> None:
     assert _fault(values) == ("-inf", 4)
     values[2] = float("nan")
     assert _fault(values) == ("nan", 2)
+    assert _fault(values, finite=False) == ("nan", 2)
+    values[2] = 0
+    assert _fault(values, finite=False) is None

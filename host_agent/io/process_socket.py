@@ -27,9 +27,14 @@ LOGGER = logging.getLogger("hopsum-agent")
 
 NAME = "@hopsum-agent"
 """Where a host's agent listens unless told otherwise; `@`: in the abstract namespace."""
-VERSION = 1
+VERSION = 2
 MESSAGE_BYTES = 1 << 17
 TYPES = {"float32": np.dtype(np.float32), "int32": np.dtype(np.int32)}
+REDUCTIONS = {
+    "float32": ("sum", "max", "min"),
+    "int32": ("sum", "max", "min", "and", "or", "xor"),
+}
+"""How the values of each type can be combined."""
 FAULTS = ("nan", "inf", "-inf")
 """What can be wrong with an element."""
 MOST_MEMORIES = 4096
@@ -70,8 +75,8 @@ class Request:
     """A call of a process. `kind`: sum, barrier, leave.
 
     `tensor`: in memory that the process shares, float32 or int32, flat; its sum goes to the same
-    place. `magnitude`: no int32 element is further from 0. `fault`: what is wrong with an element,
-    one of FAULTS, and its index.
+    place. `magnitude`: no int32 element is further from 0, of a sum. `fault`: what is wrong with
+    an element, one of FAULTS, and its index. `reduction`: one of REDUCTIONS.
     """
 
     kind: str
@@ -79,6 +84,7 @@ class Request:
     tensor: NDArray[Any] | None = None
     magnitude: int = 0
     fault: tuple[str, int] | None = None
+    reduction: str = "sum"
 
 
 class ProcessSocket:
@@ -420,7 +426,14 @@ class _Connection:
             size = "none of that number" if memory is None else f"{len(memory)} bytes"
             raise _Refused(f"call {call}: {elements} {dtype} in memory {number}: there is {size}")
         tensor = memory[: elements * dtype.itemsize].view(dtype)
-        return Request(kind, call, tensor, _whole(message, "magnitude", 1 << 31), _fault(message))
+        reduction = message.get("reduction")
+        possible = REDUCTIONS[dtype.name]
+        if reduction not in possible:
+            raise _Refused(
+                f"reduction {reduction!r:.40} of {dtype}: expected one of {', '.join(possible)}"
+            )
+        magnitude = _whole(message, "magnitude", 1 << 31)
+        return Request(kind, call, tensor, magnitude, _fault(message), reduction)
 
     def shutdown(self) -> None:
         """Let the process see the end, after what has been said."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from collectives.execution import Channel, Execution
 from collectives.plan import JobPlan
@@ -25,9 +25,16 @@ from host_agent.session import Assignment, Event
 from host_agent.workload import Judged
 from network.model import Host, Network
 from protocol import hopsum_pb2 as pb
+from protocol.wire import Reduction
 
-Named = tuple[str, Tensor]
-"""A tensor to sum, flat, and its name."""
+
+class Named(NamedTuple):
+    """A tensor to sum, flat, and its name; `reduction`: how, None: as its job's plan says."""
+
+    name: str
+    tensor: Tensor
+    reduction: Reduction | None = None
+
 
 Then = Callable[[Any, float], None]
 """Takes what an operation has come to, and the time."""

@@ -14,6 +14,7 @@ from host_agent.node.environment import Environment, Meeting, Transport
 from host_agent.segment import Tensor
 from host_agent.worker import Worker
 from network.model import Network
+from protocol.wire import Reduction
 
 
 class Exchange(Protocol):
@@ -21,8 +22,13 @@ class Exchange(Protocol):
 
     several: bool
 
-    def begin(self, tensor: Tensor, out: Tensor, now: float) -> int:
-        """Start summing `tensor` (flat) into `out`, an array like it; the number of the call."""
+    def begin(
+        self, tensor: Tensor, out: Tensor, now: float, reduction: Reduction | None = None
+    ) -> int:
+        """Start summing `tensor` (flat) into `out`, an array like it; the number of the call.
+
+        `reduction`: instead of the plan's, over trees.
+        """
 
     def done(self, call: int) -> bool:
         """Whether the sum of a call is in place, asked until it is; raises what ended the job."""
@@ -40,9 +46,11 @@ class TreeExchange:
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
 
-    def begin(self, tensor: Tensor, out: Tensor, now: float) -> int:
+    def begin(
+        self, tensor: Tensor, out: Tensor, now: float, reduction: Reduction | None = None
+    ) -> int:
         """Submit a call."""
-        return self._worker.submit(tensor, now, out=out)
+        return self._worker.submit(tensor, now, out=out, reduction=reduction)
 
     def done(self, call: int) -> bool:
         """Whether a call is complete, once; JobFailed if it never will be."""
@@ -94,8 +102,11 @@ class ScheduleExchange:
         """Begin to meet the other hosts."""
         self._transport = environment.transport(Meeting(*self._meeting, self._tos))
 
-    def begin(self, tensor: Tensor, out: Tensor, now: float) -> int:
+    def begin(
+        self, tensor: Tensor, out: Tensor, now: float, reduction: Reduction | None = None
+    ) -> int:
         """Run the schedule in place, on a copy in `out`; a relay's tensor is of zeros."""
+        assert reduction is None, "hosts only add"
         out[...] = tensor
         assert self._transport is not None
         self._transport.run(lambda: Execution(self._schedule(len(out)), self._rank, out))

@@ -37,6 +37,7 @@ from protocol import hopsum_pb2 as pb
 from protocol.channel import ControllerError
 from protocol.errors import OperationError
 from protocol.tos import tos_of_level
+from protocol.wire import Reduction
 
 Script = Generator[None, None, None]
 
@@ -414,13 +415,15 @@ class Member:
         """Whether another tensor may be under way."""
         return not self._under_way or all(each.several for each in self._exchanges.values())
 
-    def _begin(self, plan: JobPlan, name: str, tensor: Tensor) -> None:
+    def _begin(
+        self, plan: JobPlan, name: str, tensor: Tensor, reduction: Reduction | None = None
+    ) -> None:
         """Hand every part of a tensor to its exchange (002, decomposition); all are under way."""
         in_place = self._source is not None and self._source.in_place
         result = tensor if in_place else like(tensor)
         self.elements = len(tensor)
         parts = [
-            (exchange, exchange.begin(tensor[start:stop], result[start:stop], self._now))
+            (exchange, exchange.begin(tensor[start:stop], result[start:stop], self._now, reduction))
             for place, (_, start, stop) in enumerate(decompose(plan, len(tensor)))
             if (exchange := self._exchanges.get(place)) is not None
         ]
@@ -475,7 +478,7 @@ class Member:
                 "expected algorithm in-network or server"
             )
         handover = self._environment.process_tensors(self.job)
-        return ProcessSource(handover, self.stream.host, plan.workers)
+        return ProcessSource(handover, self.stream.host, plan.workers, sums_only=plan.integrity)
 
     def _make_exchanges(
         self, assignment: Assignment, plan: JobPlan, work: Work, boundary: int = 0

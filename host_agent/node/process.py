@@ -14,6 +14,9 @@ so all workers have the same.
 
 *Halves.* Where the magnitudes of int32 tensors could add up to more than 31 bits, their upper and
 lower 16 bits are summed apart, in as many tensors: then it is known which sums overflow.
+
+*Other reductions* than sums are integers that the switches combine (`host_agent.node.reductions`);
+each packet says how.
 """
 
 from __future__ import annotations
@@ -27,10 +30,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collectives.plan import JobPlan
-from host_agent.io.process_socket import FAULTS, Request
+from host_agent.io.process_socket import FAULTS, REDUCTIONS, TYPES, Request
 from host_agent.node.environment import Handover, Named
+from host_agent.node.reductions import COMBINED_BY, decode, encode
 from host_agent.segment import Tensor
 from host_agent.workload import Judged, Verdict
+from protocol.wire import Reduction
 
 WORDS = 4
 """Of a worker in a check: kind and fault, elements, index of the fault, magnitude."""
@@ -41,10 +46,23 @@ traffic; waiting costs a round trip, which carries about as much."""
 GUESSES = 4096
 """Different calls that are remembered."""
 HALF = 16
-_KINDS = ("", "sum of float32", "sum of int32", "barrier", "leave")
-_SUM_FLOAT, _SUM_INT, _BARRIER, _LEAVE = range(1, 5)
-_TYPES = {_SUM_FLOAT: np.dtype(np.float32), _SUM_INT: np.dtype(np.int32)}
-_CODES = {dtype: code for code, dtype in _TYPES.items()}
+_BARRIER, _LEAVE = 1, 2
+_WAYS = {
+    (reduction, dtype): code
+    for code, (dtype, reduction) in enumerate(
+        ((name, each) for name in TYPES for each in REDUCTIONS[name]), 3
+    )
+}
+"""Codes of what is done to values, by reduction and type."""
+_SUM_INT = _WAYS["sum", "int32"]
+_KINDS = {_BARRIER: "barrier", _LEAVE: "leave"} | {
+    code: f"{reduction} of {dtype}" for (reduction, dtype), code in _WAYS.items()
+}
+_COMBINED_BY = {code: COMBINED_BY.get(reduction) for (reduction, _), code in _WAYS.items()}
+_SUBMITTED_AS = {
+    code: TYPES[dtype if reduction == "sum" else "int32"]
+    for (reduction, dtype), code in _WAYS.items()
+}
 _CHECK, _GUESS, _VALUES, _UPPER, _LOWER = "check", "guess", "values", "upper", "lower"
 
 
@@ -58,14 +76,24 @@ class Wanted:
     def __str__(self) -> str:
         if self.code == _LEAVE:
             return "has left"
-        if self.code not in _TYPES:
+        if self.code == _BARRIER:
             return _KINDS[self.code]
         return f"{_KINDS[self.code]}, {self.elements} elements"
 
     @property
     def values(self) -> bool:
         """Whether it has values to sum."""
-        return self.code in _TYPES and self.elements > 0
+        return self.code in _SUBMITTED_AS and self.elements > 0
+
+    @property
+    def type(self) -> np.dtype[Any]:
+        """Of the tensor that is submitted for it."""
+        return _SUBMITTED_AS[self.code]
+
+    @property
+    def reduction(self) -> Reduction | None:
+        """What the switches do, if not sums."""
+        return _COMBINED_BY.get(self.code)
 
 
 class _Unjudged(Judged):
@@ -94,18 +122,21 @@ class ProcessSource:
 
     `workers`: the job's hosts. All their sources give `next` tensors of the same types and lengths
     in the same order, whatever their processes call. Raises ProcessGone for one that ends without a
-    word.
+    word. `sums_only`: other reductions are refused.
     """
 
     in_place = True
     deadline: float | None = None
 
-    def __init__(self, handover: Handover, host: str, workers: Sequence[str]) -> None:
+    def __init__(
+        self, handover: Handover, host: str, workers: Sequence[str], *, sums_only: bool = False
+    ) -> None:
         self.workload = _Unjudged()
         self.prepared = False
         self.over = False
         self._handover = handover
         self._workers = tuple(workers)
+        self._sums_only = sums_only
         self._index = self._workers.index(host)
         self._asked: deque[Request] = deque()
         self._left = False
@@ -141,7 +172,8 @@ class ProcessSource:
         self._numbers += 1
         name = f"{kind} {self._numbers}"
         self._submitted[name] = kind, call
-        return name, tensor
+        reduced = {_GUESS: call.guess, _VALUES: call.wanted}.get(kind)
+        return Named(name, tensor, None if reduced is None else reduced.reduction)
 
     def _begin(self) -> None:
         """Ready the check of the next call; who has left takes part until all have."""
@@ -150,7 +182,7 @@ class ProcessSource:
         request = self._asked.popleft() if self._asked else Request("leave")
         guess = None if self._last is None else self._follows.get(self._last)
         if guess is not None and not (
-            guess.values and guess.elements * _TYPES[guess.code].itemsize <= GUESSED_BYTES
+            guess.values and guess.elements * guess.type.itemsize <= GUESSED_BYTES
         ):
             guess = None
         call = self._checked = _Call(request, guess)
@@ -176,10 +208,11 @@ class ProcessSource:
         """Return the values, if they are as guessed and cannot spoil the others'; else zeros."""
         request = call.request
         if call.wanted != guess or request.fault is not None or not self._narrow(request.magnitude):
-            return np.zeros(guess.elements, _TYPES[guess.code])
+            return np.zeros(guess.elements, guess.type)
         assert request.tensor is not None
         # The process's own must be as it was if the guess is wrong.
-        return np.array(request.tensor)
+        values = np.array(request.tensor)
+        return values if guess.reduction is None else encode(request, values)
 
     def _narrow(self, magnitude: int) -> bool:
         """Whether int32 values of all workers, none above this, add up without overflow."""
@@ -205,6 +238,8 @@ class ProcessSource:
                 if len(call.halves) == 2:
                     self._join(call)
             case _:
+                if call.wanted.reduction is not None:
+                    decode(call.request, result)
                 self._done(call)
 
     def _conclude(self, call: _Call, words: NDArray[Any]) -> None:
@@ -214,6 +249,14 @@ class ProcessSource:
         if any(other != agreed for other in calls):
             self._void(call)
             self._disagree(call, calls)
+            return
+        if self._sums_only and agreed.reduction is not None:
+            self._void(call)
+            why = (
+                f"{agreed}: the job has check lanes, which only show that sums are right; call for "
+                "a sum, or submit the job without --integrity"
+            )
+            self._failed(call, why, {})
             return
         if self._last is not None:
             if len(self._follows) >= GUESSES:
@@ -229,7 +272,9 @@ class ProcessSource:
             self._void(call)
             self._failed(
                 call,
-                "only finite values can be summed (look for a diverged gradient, or clip it)",
+                "only finite values can be summed (look for a diverged gradient, or clip it)"
+                if agreed.reduction is None
+                else "a NaN is neither more nor less than others (look for a diverged gradient)",
                 faults,
             )
         elif agreed.code == _LEAVE:
@@ -254,6 +299,8 @@ class ProcessSource:
         if agreed.code == _SUM_INT and sum(magnitudes) > MOST:
             self._ready.append((_UPPER, call, tensor >> HALF))
             self._ready.append((_LOWER, call, tensor & ((1 << HALF) - 1)))
+        elif agreed.reduction is not None:
+            self._ready.append((_VALUES, call, encode(call.request, tensor)))
         else:
             self._ready.append((_VALUES, call, tensor))
 
@@ -263,6 +310,8 @@ class ProcessSource:
 
     def _copy(self, call: _Call, total: Tensor) -> None:
         assert call.request.tensor is not None
+        if call.wanted.reduction is not None:
+            total = decode(call.request, total)
         call.request.tensor[...] = total
         self._done(call)
 
@@ -307,5 +356,6 @@ class ProcessSource:
 def wanted(request: Request) -> Wanted:
     """Return what a request calls for."""
     if request.tensor is not None:
-        return Wanted(_CODES[request.tensor.dtype], len(request.tensor))
+        code = _WAYS[request.reduction, request.tensor.dtype.name]
+        return Wanted(code, len(request.tensor))
     return Wanted(_BARRIER if request.kind == "barrier" else _LEAVE, 0)

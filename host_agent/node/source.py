@@ -41,7 +41,7 @@ class LockStep:
     def next(self, now: float) -> Named | None:
         """Return the next tensor, once the last one's sum is taken in."""
         tensor, self._tensor = self._tensor, None
-        return None if tensor is None else ("", tensor)
+        return None if tensor is None else Named("", tensor)
 
     def finish(self, name: str, result: Tensor, now: float) -> None:
         """Take in the sum, and make the next tensor."""
@@ -135,7 +135,7 @@ class AgreedOrder:
         if not self._started:
             return None
         name = self._started.popleft()
-        return name, self.workload.tensor(name)
+        return Named(name, self.workload.tensor(name))
 
     def finish(self, name: str, result: Tensor, now: float) -> None:
         """Take in a sum; with the last of a step the next one begins."""

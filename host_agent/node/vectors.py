@@ -116,7 +116,9 @@ class SwitchedVectors:
     def next(self, now: float) -> Named | None:
         """Return the next vector."""
         words = self._vectors.next()
-        return None if words is None else ("", np.array(words, dtype=np.uint32).view(np.int32))
+        if words is None:
+            return None
+        return Named("", np.array(words, dtype=np.uint32).view(np.int32))
 
     def finish(self, name: str, result: Tensor, now: float) -> None:
         """Hand back what came out."""

@@ -58,6 +58,16 @@ header lanes_t {
     lanes.lane = lanes.lane & a;                                         \
     lane##_cells.write(slot, lanes.lane);
 
+#define MAX_LANE(lane)                                                   \
+    lane##_cells.read(a, slot);                                          \
+    lanes.lane = (int<32>)a > (int<32>)lanes.lane ? a : lanes.lane;      \
+    lane##_cells.write(slot, lanes.lane);
+
+#define XOR_LANE(lane)                                                   \
+    lane##_cells.read(a, slot);                                          \
+    lanes.lane = lanes.lane ^ a;                                         \
+    lane##_cells.write(slot, lanes.lane);
+
 control Lanes(inout lanes_t lanes,
               in lanes_operation_t operation,
               in reduction_t reduction,
@@ -86,6 +96,16 @@ control Lanes(inout lanes_t lanes,
         FOR_EACH_LANE(AND_LANE)
     }
 
+    action keep_greater() {
+        bit<32> a;
+        FOR_EACH_LANE(MAX_LANE)
+    }
+
+    action bitwise_xor() {
+        bit<32> a;
+        FOR_EACH_LANE(XOR_LANE)
+    }
+
     apply {
         if (operation == lanes_operation_t.STORE) {
             store();
@@ -94,8 +114,12 @@ control Lanes(inout lanes_t lanes,
         } else if (operation == lanes_operation_t.COMBINE) {
             if (reduction == reduction_t.SUM) {
                 add();
-            } else {
+            } else if (reduction == reduction_t.AND) {
                 bitwise_and();
+            } else if (reduction == reduction_t.MAX) {
+                keep_greater();
+            } else {
+                bitwise_xor();
             }
         }
     }

@@ -8,6 +8,10 @@
  *     sum = ((a & rest) + (b & rest)) ^ ((a ^ b) & sign)
  *
  * A lane wrapped around if both operands have one sign and the sum has the other.
+ *
+ * Likewise all lanes of a word are compared at once. Of one sign, the greater is whose other bits
+ * are: a sign bit put before those of `a` survives the subtraction of `b`'s, unless they are less.
+ * No borrow leaves its lane.
  */
 #ifndef HOPSUM_LANES_P4_
 #define HOPSUM_LANES_P4_
@@ -73,6 +77,30 @@ header lanes_t {
         word##_cells.write(slot, lanes.word);                            \
     }
 
+#define MAX_WORD(word, width)                                            \
+    {                                                                    \
+        const bit<width> sign = (bit<width>)SIGN_X64;                    \
+        const bit<width> rest = ~sign;                                   \
+        bit<width> a;                                                    \
+        bit<width> b = lanes.word;                                       \
+        word##_cells.read(a, slot);                                      \
+        bit<width> differs = a ^ b;                                      \
+        bit<width> more = (a | sign) - (b & rest);                       \
+        /* The sign bit of lanes in which a >= b, then all their bits. */ \
+        bit<width> holds = ((~differs & more) | (differs & b)) & sign;   \
+        holds = holds | (holds - (holds >> 31));                         \
+        lanes.word = (a & holds) | (b & ~holds);                         \
+        word##_cells.write(slot, lanes.word);                            \
+    }
+
+#define XOR_WORD(word, width)                                            \
+    {                                                                    \
+        bit<width> a;                                                    \
+        word##_cells.read(a, slot);                                      \
+        lanes.word = lanes.word ^ a;                                     \
+        word##_cells.write(slot, lanes.word);                            \
+    }
+
 control Lanes(inout lanes_t lanes,
               in lanes_operation_t operation,
               in reduction_t reduction,
@@ -96,6 +124,14 @@ control Lanes(inout lanes_t lanes,
         FOR_EACH_WORD(AND_WORD)
     }
 
+    action keep_greater() {
+        FOR_EACH_WORD(MAX_WORD)
+    }
+
+    action bitwise_xor() {
+        FOR_EACH_WORD(XOR_WORD)
+    }
+
     apply {
         if (operation == lanes_operation_t.STORE) {
             store();
@@ -104,8 +140,12 @@ control Lanes(inout lanes_t lanes,
         } else if (operation == lanes_operation_t.COMBINE) {
             if (reduction == reduction_t.SUM) {
                 add();
-            } else {
+            } else if (reduction == reduction_t.AND) {
                 bitwise_and();
+            } else if (reduction == reduction_t.MAX) {
+                keep_greater();
+            } else {
+                bitwise_xor();
             }
         }
     }

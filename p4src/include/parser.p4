@@ -138,8 +138,7 @@ parser HopsumParser(packet_in packet,
         verify(hdr.ipv4.ihl == IPV4_IHL_PLAIN, error.Ipv4Options);
         verify(hdr.ipv4.fragment_flags == DONT_FRAGMENT, error.Fragment);
         verify(hdr.hopsum.version == VERSION, error.HopsumVersion);
-        verify(hdr.hopsum.reduction == reduction_t.SUM
-               || hdr.hopsum.reduction == reduction_t.AND, error.HopsumReduction);
+        verify((bit<4>)hdr.hopsum.reduction <= (bit<4>)reduction_t.XOR, error.HopsumReduction);
 
         // Four lengths must agree: the frame's, IPv4's, UDP's, and what the header announces,
         // with as many lanes as this switch is compiled for.

@@ -48,7 +48,9 @@ enum bit<4> kind_t {
 
 enum bit<4> reduction_t {
     SUM = 0,  // two's complement, modulo 2^32
-    AND = 1   // bitwise
+    AND = 1,  // bitwise
+    MAX = 2,  // the greater, as signed numbers
+    XOR = 3   // bitwise
 }
 
 enum bit<8> opcode_t {

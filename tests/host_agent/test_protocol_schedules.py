@@ -51,6 +51,14 @@ def random_tree(random: Random, root: str) -> tuple[dict[str, str], list[str]]:
     return parents, [name for name in SWITCHES if random.random() < 0.8]
 
 
+COMBINED_BY = {
+    Reduction.SUM: np.add,
+    Reduction.AND: np.bitwise_and,
+    Reduction.MAX: np.maximum,
+    Reduction.XOR: np.bitwise_xor,
+}
+
+
 def random_job(random: Random, reduction: Reduction = Reduction.SUM) -> Job:
     """One to four workers, one or two trees, one to three epochs, each with trees of its own."""
     count = random.choice([1, 2, 3, 3, 4])
@@ -124,10 +132,12 @@ def random_world(random: Random, job: Job) -> World:
 @given(SEEDS)
 def test_every_worker_ends_with_the_exact_sum(seed: int) -> None:
     random = Random(seed)
-    reduction = random.choice([Reduction.SUM, Reduction.SUM, Reduction.AND])
-    world = random_world(random, random_job(random, reduction))
+    job = random_job(random, random.choice([Reduction.SUM, Reduction.SUM, Reduction.AND]))
+    world = random_world(random, job)
     generator = np.random.default_rng(seed)
     lengths = random.choices([0, 1, LANES - 1, LANES, LANES + 1, 5 * LANES, 20 * LANES], k=3)
+    # Each call has a reduction of its own, or its job's.
+    reductions = random.choices([None, *Reduction], k=3)
     inputs = []
     calls = []
     for worker in world.workers:
@@ -135,10 +145,15 @@ def test_every_worker_ends_with_the_exact_sum(seed: int) -> None:
             generator.integers(-(1 << 28), 1 << 28, length).astype(np.int32) for length in lengths
         ]
         inputs.append(tensors)
-        calls.append([worker.submit(tensor, 0.0) for tensor in tensors])
+        calls.append(
+            [
+                worker.submit(tensor, 0.0, reduction=reduction)
+                for tensor, reduction in zip(tensors, reductions, strict=True)
+            ]
+        )
     world.run()
-    combine = np.bitwise_and if reduction is Reduction.AND else np.add
-    for number in range(len(lengths)):
+    for number, reduction in enumerate(reductions):
+        combine = COMBINED_BY[job.plans[0].reduction if reduction is None else reduction]
         expected = combine.reduce([tensors[number] for tensors in inputs])
         for worker, numbers in zip(world.workers, calls, strict=True):
             total = worker.result(numbers[number])

@@ -182,7 +182,8 @@ def test_h11_an_overflow_below_stays_flagged() -> None:
         ({"epoch": 2}, "newer"),
         ({"job": 2}, "foreign"),
         ({"tree": 1}, "foreign"),
-        ({"reduction": Reduction.AND}, "foreign"),
+        ({"reduction": Reduction.AND}, "refused"),
+        ({"reduction": 4}, "foreign"),
     ],
 )
 def test_what_does_not_fit_the_plan_is_counted_and_changes_nothing(

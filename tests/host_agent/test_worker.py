@@ -141,7 +141,7 @@ def test_tensors_that_cannot_be_sent(
 
 def test_float_tensors_cannot_be_anded() -> None:
     worker, _, _ = alone(reduction=Reduction.AND)
-    with pytest.raises(CallError, match="reduction is AND; expected int32"):
+    with pytest.raises(CallError, match="float32 by AND; expected int32"):
         worker.submit(np.zeros(3, dtype=np.float32), 0.0)
 
 
@@ -219,7 +219,8 @@ def test_workers_of_a_plan_without_sums_flag_everything_bypass() -> None:
         ({"tree": 1}, "foreign"),
         ({"kind": Kind.CONTRIBUTION}, "foreign"),
         ({"kind": Kind.INSPECT}, "foreign"),
-        ({"reduction": Reduction.AND}, "foreign"),
+        ({"reduction": Reduction.AND}, "stale_results"),
+        ({"reduction": 4}, "foreign"),
         ({"weight": 2}, "refused"),
         ({"fragment": 1}, "stale_results"),
         ({"fragment": 4}, "stale_results"),

@@ -6,6 +6,7 @@ lose packets on purpose and knows nothing of queues.
 
 from __future__ import annotations
 
+import operator
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -31,6 +32,13 @@ SWITCH_MAC = bytes.fromhex("020048530000")
 """Source of requests for results."""
 SUMMED_FLAGS = Flag.OVERFLOW | Flag.ECN
 """The flags that live in a slot."""
+
+COMBINED_BY = {
+    Reduction.AND: operator.and_,
+    Reduction.MAX: max,
+    Reduction.XOR: operator.xor,
+}
+"""How lanes combine, of reductions in which nothing can wrap around."""
 
 
 @dataclass
@@ -372,8 +380,9 @@ class ReferenceSwitch(Switch):
         slot.flags |= packet.flags & SUMMED_FLAGS
         slot.exponent = max(slot.exponent, packet.exponent)
         pairs = list(zip(slot.values, packet.values, strict=True))
-        if packet.reduction == Reduction.AND:
-            slot.values = tuple(a & b for a, b in pairs)
+        if packet.reduction != Reduction.SUM:
+            combine = COMBINED_BY[Reduction(packet.reduction)]
+            slot.values = tuple(combine(a, b) for a, b in pairs)
             return
         slot.values = tuple(wrapped(a + b) for a, b in pairs)
         if any(wrapped(a + b) != a + b for a, b in pairs):
@@ -512,7 +521,7 @@ class ReferenceSwitch(Switch):
             return None
         kind, reduction, hops = frame[42] & 15, frame[44] >> 4, frame[49]
         fewest = dict.fromkeys(Kind, 0) | {Kind.CONTRIBUTION: 2, Kind.RESULT: 1}
-        if kind not in fewest or reduction not in (Reduction.SUM, Reduction.AND):
+        if kind not in fewest or reduction not in list(Reduction):
             return None
         stacked = kind in (Kind.CONTRIBUTION, Kind.RESULT, Kind.REQUEST)
         if not fewest[Kind(kind)] <= hops <= (self.build.max_hops if stacked else 0):

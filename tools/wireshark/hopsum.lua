@@ -22,7 +22,7 @@ local KINDS = {
     [4] = "inspect",
     [5] = "request",
 }
-local REDUCTIONS = { [0] = "sum", [1] = "and" }
+local REDUCTIONS = { [0] = "sum", [1] = "and", [2] = "max", [3] = "xor" }
 
 local f = {
     version = ProtoField.uint8("hopsum.version", "Version", base.DEC, nil, 0xF0),

@@ -64,7 +64,7 @@ FLAGS = {
     0x10: "sequenced",
     0x20: "repair",
 }
-REDUCTIONS = {0: "sum", 1: "and"}
+REDUCTIONS = {0: "sum", 1: "and", 2: "max", 3: "xor"}
 
 
 class Hop(Packet):

@@ -20,7 +20,7 @@ from hopsum_torch.shared_memory import Memories, Memory
 
 NAME = "@hopsum-agent"
 """Where a host's agent listens, unless HOPSUM_AGENT says otherwise; `@`: an abstract name."""
-VERSION = 1
+VERSION = 2
 MESSAGE_BYTES = 1 << 17
 HELLO_SECONDS = 10.0
 _CREDENTIALS = struct.Struct("iII")
@@ -100,15 +100,16 @@ class Agent:
         what: str,
         elements: int,
         dtype: np.dtype[Any],
+        reduction: str,
         fill: Callable[[NDArray[Any]], tuple[int, tuple[str, int] | None]],
         drain: Callable[[NDArray[Any]], None],
         then: Then,
     ) -> None:
-        """Sum a tensor of float32 or int32 over all ranks.
+        """Sum a tensor of float32 or int32 over all ranks, or reduce it otherwise.
 
-        `fill` puts it into shared memory and returns its magnitude and fault, as the messages have
-        them; `drain` takes the sum out, before `then`. `what` stands in messages. Raises GroupLost,
-        and what `fill` raises.
+        `reduction`: as the messages name it. `fill` puts the tensor into shared memory and returns
+        its magnitude and fault, as the messages have them; `drain` takes the result out, before
+        `then`. `what` stands in messages. Raises GroupLost, and what `fill` raises.
         """
         with self._sending:
             with self._lock:
@@ -129,6 +130,7 @@ class Agent:
                 {
                     "kind": "sum",
                     "type": dtype.name,
+                    "reduction": reduction,
                     "memory": memory.number,
                     "elements": elements,
                     "magnitude": magnitude,

@@ -4,8 +4,10 @@
 | --- | --- | --- |
 | all_reduce (also coalesced) | SUM of float32, float16, bfloat16, int32, int8, uint8 | switches |
 | | AVG of float32, float16, bfloat16 | switches |
+| | MAX, MIN of float32, float16, bfloat16, int32, int8, uint8 | switches |
+| | BAND, BOR, BXOR of int32, int8, uint8 | switches |
+| | PRODUCT | gloo |
 | | float64, int64, bool, complex numbers, sparse tensors | gloo |
-| | MAX, MIN, PRODUCT, BAND, BOR, BXOR | gloo |
 | barrier | | switches |
 | everything else | | gloo |
 
@@ -23,6 +25,10 @@ elements, the first window of them together) of all ranks, s = ceil(log2 N):
 - int32: exact. A sum beyond 32 bits is an error at every rank; gloo's wraps.
 - int8, uint8: exact, modulo 256, as gloo's.
 - AVG: the sum's bound divided by N, and 2^-24 of the quotient.
+
+MAX, MIN, BAND, BOR and BXOR are exact. MAX and MIN of floating-point numbers take infinities, put
+-0 before 0 (gloo's take either), and refuse a NaN, which gloo's keep or lose as the order of the
+ranks has it.
 """
 
 from __future__ import annotations
@@ -61,11 +67,27 @@ MOST_ELEMENTS = (1 << 31) - 1
 """Of one tensor through the switches; a longer one goes over gloo."""
 
 
+def reduction_of(op: Any, dtype: torch.dtype) -> str | None:
+    """Return what the agent calls a reduction of this type; None if it goes over gloo."""
+    operations = dist.ReduceOp
+    reductions = {
+        "sum": [operations.SUM, *([operations.AVG] if dtype.is_floating_point else [])],
+        "max": [operations.MAX],
+        "min": [operations.MIN],
+    }
+    if not dtype.is_floating_point:
+        reductions |= {
+            "and": [operations.BAND],
+            "or": [operations.BOR],
+            "xor": [operations.BXOR],
+        }
+    return next((name for name, ops in reductions.items() if any(op == each for each in ops)), None)
+
+
 def in_switches(tensor: torch.Tensor, op: Any) -> bool:
     """Whether a reduction of this tensor can go through the switches."""
-    averaged = op == dist.ReduceOp.AVG and tensor.dtype.is_floating_point
     return (
-        (op == dist.ReduceOp.SUM or averaged)
+        reduction_of(op, tensor.dtype) is not None
         and tensor.dtype in SUMMED_AS
         and tensor.layout == torch.strided
         and tensor.device.type in DEVICES
@@ -195,7 +217,7 @@ class HopsumGroup(dist.ProcessGroup):
         for place, tensor in enumerate(tensors):
             which = f", tensor {place}" if len(tensors) > 1 else ""
             what = f"{name}{which} ({_described(tensor)})"
-            _sum(agent, what, tensor, divisor, work.ended)
+            _reduce(agent, what, tensor, op, divisor, work.ended)
         return work
 
     def barrier(self, opts: Any = None) -> Any:
@@ -226,15 +248,18 @@ class HopsumGroup(dist.ProcessGroup):
         self.shutdown()
 
 
-def _sum(
+def _reduce(
     agent: Agent,
     what: str,
     tensor: torch.Tensor,
+    op: Any,
     divisor: int | None,
     then: Callable[[HopsumError | None], None],
 ) -> None:
-    """Begin to sum a tensor in place, divided by `divisor` in the end, if given."""
+    """Begin to reduce a tensor in place, divided by `divisor` in the end, if given."""
     summed = SUMMED_AS[tensor.dtype]
+    reduction = reduction_of(op, tensor.dtype)
+    assert reduction is not None
     source = tensor.detach()
 
     def fill(values: NDArray[Any]) -> tuple[int, tuple[str, int] | None]:
@@ -242,10 +267,12 @@ def _sum(
         shared.view(source.shape).copy_(source)
         if not len(values):
             return 0, None
-        if summed == torch.int32:
-            least, most = torch.aminmax(shared)
-            return max(int(most), -int(least)), None
-        return 0, _fault(shared)
+        if summed == torch.float32:
+            return 0, _fault(shared, finite=reduction == "sum")
+        if reduction != "sum":
+            return 0, None
+        least, most = torch.aminmax(shared)
+        return max(int(most), -int(least)), None
 
     def drain(values: NDArray[Any]) -> None:
         shared = torch.from_numpy(values)
@@ -254,7 +281,7 @@ def _sum(
         source.copy_(shared.view(source.shape))
 
     dtype = np.dtype(np.float32 if summed == torch.float32 else np.int32)
-    agent.sum(what, source.numel(), dtype, fill, drain, then)
+    agent.sum(what, source.numel(), dtype, reduction, fill, drain, then)
 
 
 def _set_backend(group: Any, gloo: Any) -> None:
@@ -356,12 +383,15 @@ def _described(tensor: torch.Tensor) -> str:
     return f"{str(tensor.dtype).removeprefix('torch.')}, shape {list(tensor.shape)}"
 
 
-def _fault(values: torch.Tensor) -> tuple[str, int] | None:
-    """Return the first value that is not finite, and its index."""
+def _fault(values: torch.Tensor, *, finite: bool = True) -> tuple[str, int] | None:
+    """Return the first value that is not finite, and its index; unless `finite`, the first NaN."""
     # One pass where all is well: a NaN or an infinity makes the extremes differ from themselves.
     least, most = torch.aminmax(values)
     if torch.isfinite(least) and torch.isfinite(most):
         return None
-    index = int(torch.nonzero(~torch.isfinite(values))[0])
+    wrong = ~torch.isfinite(values) if finite else torch.isnan(values)
+    if not wrong.any():
+        return None
+    index = int(torch.nonzero(wrong)[0])
     found = float(values[index])
     return ("nan" if found != found else "inf" if found > 0 else "-inf"), index

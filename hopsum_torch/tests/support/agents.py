@@ -15,6 +15,14 @@ from typing import Any
 import numpy as np
 
 Message = dict[str, Any]
+COMBINED_BY = {
+    "sum": np.add,
+    "max": np.maximum,
+    "min": np.minimum,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+}
 
 
 class Agents:
@@ -59,7 +67,7 @@ class Agents:
 
     def _serve(self, host: str, connected: socket.socket) -> None:
         memories: dict[int, Any] = {}
-        self._say(connected, {"kind": "hello", "version": 1, "host": host})
+        self._say(connected, {"kind": "hello", "version": 2, "host": host})
         left = False
         while True:
             try:
@@ -116,7 +124,7 @@ class Agents:
         while self._workers and all(self._calls.get(host) for host in self._workers):
             calls = {host: self._calls[host].popleft() for host in self._workers}
             wanted = {
-                host: (message["kind"], message.get("type"), message.get("elements"))
+                host: tuple(map(message.get, ("kind", "type", "reduction", "elements")))
                 for host, (message, _) in calls.items()
             }
             faults = {
@@ -140,7 +148,8 @@ class Agents:
                 return
             if first[0] == "sum":
                 self.sums += 1
-                total = np.sum([tensor for _, tensor in calls.values()], axis=0)
+                combine = COMBINED_BY[str(first[2])]
+                total = combine.reduce([tensor for _, tensor in calls.values()])
                 for _, tensor in calls.values():
                     tensor[...] = total
             for host, (message, _) in calls.items():

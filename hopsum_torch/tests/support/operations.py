@@ -67,6 +67,36 @@ for _name in OPS:
     OPERATIONS[_name.lower()] = _reduced_by(_name)
 
 
+EDGES = (0.0, -0.0, 1.5, -1.5, float("inf"), -float("inf"), 6e-8, -6e-8, 60000.0, -60000.0)
+
+
+@operation
+def extremes(rank: int, size: int) -> Any:
+    """Also of numbers of either sign, and of what is no number of its own."""
+    found = []
+    for name in ("float32", "float16", "bfloat16", "int32", "int8", "uint8"):
+        dtype = getattr(torch, name)
+        values = (torch.tensor(EDGES) if dtype.is_floating_point else tensor(rank, dtype)).to(dtype)
+        if dtype.is_signed and not dtype.is_floating_point:
+            values = values - 20
+        for op in (dist.ReduceOp.MAX, dist.ReduceOp.MIN):
+            mine = values.roll(rank).clone()
+            dist.all_reduce(mine, op)
+            found.append(mine)
+    return found
+
+
+@operation
+def bits_of_bytes(rank: int, size: int) -> Any:
+    found = []
+    for dtype in (torch.int8, torch.uint8):
+        for op in (dist.ReduceOp.BAND, dist.ReduceOp.BOR, dist.ReduceOp.BXOR):
+            mine = tensor(rank, dtype, 40) * 5
+            dist.all_reduce(mine, op)
+            found.append(mine)
+    return found
+
+
 @operation
 def avg(rank: int, size: int) -> Any:
     tensors = [tensor(rank, dtype) for dtype in (torch.float32, torch.float16, torch.bfloat16)]

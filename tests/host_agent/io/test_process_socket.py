@@ -95,7 +95,7 @@ def test_the_documents_examples(host: Host) -> None:
     attendance = host.socket.attendance(JOB)
     attendance.start(["h1", "h2"])
     requests = []
-    said: list[dict[str, Any]] = [{"kind": "hello", "version": 1, "host": "h1"}]
+    said: list[dict[str, Any]] = [{"kind": "hello", "version": 2, "host": "h1"}]
     for who, message in EXAMPLES:
         if who == "process":
             if message["kind"] == "memory":
@@ -123,6 +123,7 @@ def test_the_documents_examples(host: Host) -> None:
     first, second, *_ = requests
     assert first.tensor is not None and second.tensor is not None
     assert (first.tensor.dtype, len(first.tensor), first.magnitude) == (np.int32, 1000, 40)
+    assert (first.reduction, second.reduction) == ("sum", "max")
     assert (second.tensor.dtype, second.fault) == (np.float32, ("nan", 17))
     assert host.submitted == [("training", ["h1", "h2"])]
 
@@ -133,15 +134,24 @@ def test_tensors_lie_in_memory_that_both_have(host: Host) -> None:
     shared = process.share(4096)
     shared[:8].view(np.float32)[:] = (1.5, 2.5)
     asked = {"kind": "sum", "call": 3, "type": "float32", "memory": 0, "elements": 2}
-    process.say({**asked, "magnitude": 0, "fault": None})
+    process.say({**asked, "reduction": "min", "magnitude": 0, "fault": None})
     [request] = host.socket.attendance(JOB).take()
     assert request.tensor is not None
+    assert request.reduction == "min"
     np.testing.assert_array_equal(request.tensor, np.float32([1.5, 2.5]))
     request.tensor[...] += 1
     assert shared[:8].view(np.float32).tolist() == [2.5, 3.5]
 
 
-SUM = {"kind": "sum", "call": 0, "type": "int32", "memory": 0, "elements": 4, "magnitude": 1}
+SUM = {
+    "kind": "sum",
+    "call": 0,
+    "type": "int32",
+    "reduction": "sum",
+    "memory": 0,
+    "elements": 4,
+    "magnitude": 1,
+}
 
 
 @pytest.mark.parametrize(
@@ -159,6 +169,12 @@ SUM = {"kind": "sum", "call": 0, "type": "int32", "memory": 0, "elements": 4, "m
         ({**SUM, "elements": 1025}, "1025 int32 in memory 0: there is 4096 bytes"),
         ({**SUM, "elements": -1}, "elements -1: expected a number"),
         ({**SUM, "call": True}, "call True: expected a number"),
+        ({**SUM, "reduction": "product"}, "reduction 'product' of int32: expected one of sum, max"),
+        ({**SUM, "reduction": None}, "reduction None of int32: expected one of sum, max"),
+        (
+            {**SUM, "type": "float32", "reduction": "and"},
+            "of float32: expected one of sum, max, min",
+        ),
         ({**SUM, "fault": ["odd", 1]}, "fault .*: expected .one of nan, inf, -inf"),
     ],
 )

@@ -12,7 +12,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from host_agent.io.process_socket import Request
+from host_agent.node.environment import Named
 from host_agent.node.process import MOST, ProcessSource
+from protocol.wire import Reduction
+
+SWITCHES: dict[Reduction | None, np.ufunc] = {
+    None: np.add,
+    Reduction.AND: np.bitwise_and,
+    Reduction.MAX: np.maximum,
+    Reduction.XOR: np.bitwise_xor,
+}
+"""What switches do to 32-bit lanes."""
+EXPECTED = {
+    "max": np.maximum,
+    "min": np.minimum,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+}
 
 
 class Process:
@@ -24,15 +41,18 @@ class Process:
         self.tensors: dict[int, Any] = {}
         self._calls = 0
 
-    def sum(self, values: Any) -> int:
+    def sum(self, values: Any, reduction: str = "sum") -> int:
         tensor = np.array(values)
         fault, magnitude = None, 0
-        if tensor.dtype == np.int32:
+        if reduction != "sum":
+            if np.isnan(tensor).any():
+                fault = ("nan", int(np.argmax(np.isnan(tensor))))
+        elif tensor.dtype == np.int32:
             magnitude = int(np.abs(tensor.astype(np.int64)).max(initial=0))
         elif not np.isfinite(tensor).all():
             fault = ("nan", int(np.argmin(np.isfinite(tensor))))
         self.tensors[self._calls] = tensor
-        self.asked.append(Request("sum", self._calls, tensor, magnitude, fault))
+        self.asked.append(Request("sum", self._calls, tensor, magnitude, fault, reduction))
         self._calls += 1
         return self._calls - 1
 
@@ -66,17 +86,17 @@ class Process:
 class Job:
     """Processes, their sources, and switches that sum the nth tensors of all."""
 
-    def __init__(self, size: int, random: Random | None = None) -> None:
+    def __init__(self, size: int, random: Random | None = None, *, sums_only: bool = False) -> None:
         hosts = [f"h{number}" for number in range(1, size + 1)]
         self.processes = [Process() for _ in hosts]
         self._sources = [
-            ProcessSource(process, host, hosts)
+            ProcessSource(process, host, hosts, sums_only=sums_only)
             for process, host in zip(self.processes, hosts, strict=True)
         ]
         self.summed: list[int] = []
         """Elements of each tensor that the switches have summed."""
         self._random = random or Random(0)
-        self._waiting: list[list[tuple[str, Any]]] = [[] for _ in hosts]
+        self._waiting: list[list[Named]] = [[] for _ in hosts]
 
     def run(self) -> None:
         """Go on until nothing moves; sources are asked, and answered, in any order."""
@@ -92,15 +112,22 @@ class Job:
             count = min(map(len, self._waiting))
             for place in self._random.sample(range(count), count):
                 tensors = [waiting[place] for waiting in self._waiting]
-                shapes = {(each.dtype, each.shape) for _, each in tensors}
+                shapes = {
+                    (each.tensor.dtype, each.tensor.shape, each.reduction) for each in tensors
+                }
                 assert len(shapes) == 1, "they do not sum the same"
-                exact = sum(each.astype(np.float64) for _, each in tensors)
-                if tensors[0][1].dtype == np.int32:
+                [(dtype, _, reduction)] = shapes
+                combine = SWITCHES[reduction]
+                wide = np.float64 if reduction is None else np.int64
+                exact = combine.reduce([each.tensor.astype(wide) for each in tensors])
+                if reduction is not None:
+                    assert dtype == np.int32
+                elif dtype == np.int32:
                     assert np.abs(exact).max(initial=0) <= MOST + 1, "the switches overflow"
                 self.summed.append(exact.size)
-                for source, (name, each) in zip(self._sources, tensors, strict=True):
-                    each[...] = exact
-                    source.finish(name, each, 0.0)
+                for source, each in zip(self._sources, tensors, strict=True):
+                    each.tensor[...] = exact
+                    source.finish(each.name, each.tensor, 0.0)
             for waiting in self._waiting:
                 del waiting[:count]
             moved |= count > 0
@@ -198,6 +225,80 @@ def test_int32_sums_overflow_only_where_they_do() -> None:
     assert job.processes[0].tensors[3].tolist() == [-1, -1, (1 << 16) - 1]
 
 
+@pytest.mark.parametrize("reduction", EXPECTED)
+def test_integers_are_reduced_in_any_way(reduction: str) -> None:
+    edges = [0, -1, 1, MOST, -MOST - 1, 0x55555555, -2, 12345]
+    rows = [np.roll(np.array(edges, np.int32), turn * 3) for turn in range(3)]
+    job = Job(3)
+    # From the second time on the values are submitted along with their check.
+    for turn in range(3):
+        for process, row in zip(job.processes, rows, strict=True):
+            process.sum(row, reduction)
+        job.run()
+        for process in job.processes:
+            assert process.ended[turn] == "done"
+            expected = EXPECTED[reduction].reduce(rows)
+            assert process.tensors[turn].tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("reduction", ["max", "min"])
+@given(st.lists(st.lists(st.floats(width=32, allow_nan=False), min_size=3, max_size=3), min_size=1))
+def test_floats_have_their_order(reduction: str, columns: list[list[float]]) -> None:
+    """Infinities, denormals and zeros of both signs too."""
+    rows = np.array(columns, np.float32).T
+    job = Job(3)
+    for process, row in zip(job.processes, rows, strict=True):
+        process.sum(np.ascontiguousarray(row), reduction)
+    job.run()
+    expected = EXPECTED[reduction].reduce(list(rows))
+    for process in job.processes:
+        assert process.ended[0] == "done"
+        np.testing.assert_array_equal(process.tensors[0], expected)
+
+
+def test_a_job_with_check_lanes_refuses_what_is_no_sum_again_and_again() -> None:
+    job = Job(2, sums_only=True)
+    for turn in range(3):
+        for process in job.processes:
+            process.sum(np.ones(2, np.int32), "max")
+            process.sum(np.ones(2, np.int32))
+        job.run()
+        for process in job.processes:
+            assert "max of int32, 2 elements: the job has check lanes" in process.ended[2 * turn]
+            assert process.ended[2 * turn + 1] == "done"
+            assert process.tensors[2 * turn + 1].tolist() == [2, 2]
+
+
+def test_zeros_are_ordered_by_their_signs() -> None:
+    job = Job(2)
+    for process, zero in zip(job.processes, (-0.0, 0.0), strict=True):
+        process.sum(np.full(2, zero, np.float32), "max")
+        process.sum(np.full(2, zero, np.float32), "min")
+    job.run()
+    for process in job.processes:
+        assert np.signbit(process.tensors[0]).tolist() == [False, False]
+        assert np.signbit(process.tensors[1]).tolist() == [True, True]
+
+
+def test_a_nan_has_no_place_in_an_order_and_other_reductions_do_not_mix() -> None:
+    job = Job(2)
+    job.processes[0].sum(np.full(2, np.nan, np.float32), "max")
+    job.processes[1].sum(np.ones(2, np.float32), "max")
+    for number, process in enumerate(job.processes):
+        process.sum(np.ones(2, np.int32), ("and", "or")[number])
+        process.sum(np.ones(2, np.float32) if number else np.ones(2, np.int32), "max")
+    job.run()
+    for process in job.processes:
+        assert process.ended[0].startswith("a NaN is neither more nor less than others")
+        assert process.ended[0].endswith("h1: element 0 is nan")
+        assert process.ended[1].endswith(
+            "most for: and of int32, 2 elements; h2: or of int32, 2 elements"
+        )
+        assert process.ended[2].endswith(
+            "most for: max of int32, 2 elements; h2: max of float32, 2 elements"
+        )
+
+
 def test_calls_after_another_has_left_are_refused_until_all_have() -> None:
     job = Job(2)
     job.processes[1].leave()
@@ -219,7 +320,11 @@ def test_calls_after_another_has_left_are_refused_until_all_have() -> None:
 
 CALLS = st.one_of(
     st.just("barrier"),
-    st.tuples(st.sampled_from(["f", "i"]), st.integers(0, 4), st.sampled_from([1, 3, MOST // 2])),
+    st.tuples(
+        st.sampled_from(["f", "i", "max", "xor"]),
+        st.integers(0, 4),
+        st.sampled_from([1, 3, MOST // 2]),
+    ),
 )
 
 
@@ -239,7 +344,7 @@ def test_any_calls_in_any_order(
             else:
                 kind, elements, value = mine
                 dtype = np.float32 if kind == "f" else np.int32
-                process.sum(np.full(elements, value, dtype))
+                process.sum(np.full(elements, value, dtype), "sum" if len(kind) == 1 else kind)
             if job._random.random() < 0.3:
                 job.run()
         process.leave()
@@ -254,4 +359,7 @@ def test_any_calls_in_any_order(
             first = odd.get(place, call)[2]
             for process in job.processes:
                 total = np.full(call[1], first + (size - 1) * float(call[2]))
+                if len(call[0]) > 1:
+                    values = [first, *[call[2]] * (size - 1)]
+                    total = np.full(call[1], EXPECTED[call[0]].reduce(values))
                 np.testing.assert_allclose(process.tensors[place], total, rtol=1e-6)

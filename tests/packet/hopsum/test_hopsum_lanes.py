@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from functools import reduce
 
 import pytest
 
 from protocol.outcomes import Outcome
 from protocol.wire import Flag, Reduction
+from tests.oracles.reference_switch import COMBINED_BY
 from tests.packet.hopsum.packets import add, wrapped
 from tests.packet.hopsum.star import contribution, star, up
 from tests.packet.hopsum.switches import Build, Switch
@@ -82,10 +84,26 @@ def test_one_step_below_overflow_is_none(built: Switch) -> None:
     assert Outcome.OVERFLOW not in built.counted()
 
 
-def test_random_sums_and_ands_of_eight(built: Switch) -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize("reduction", COMBINED_BY)
+def test_edges_combine_lane_by_lane(built: Switch, reduction: Reduction) -> None:
+    """No borrow leaves its lane, and nothing is an overflow."""
+    star(built)
+    combine = COMBINED_BY[reduction]
+    for turn, (left, right) in enumerate(rows_of_pairs(built.build.lanes)):
+        parts = [
+            contribution(built, child, 4 * turn, values=values, reduction=reduction)
+            for child, values in enumerate((left, right))
+        ]
+        total = tuple(map(combine, left, right))
+        assert up(built, *parts) == [parts[1].popped(values=total, weight=2)]
+    assert Outcome.OVERFLOW not in built.counted()
+
+
+def test_random_values_of_seven(built: Switch) -> None:
     star(built, 7)
     rng = random.Random(built.build.lanes)
-    for turn, reduction in enumerate((Reduction.SUM, Reduction.AND, Reduction.SUM)):
+    for turn, reduction in enumerate((*Reduction, Reduction.SUM)):
         rows = [
             tuple(wrapped(rng.getrandbits(32)) for _ in range(built.build.lanes)) for _ in range(7)
         ]
@@ -94,10 +112,8 @@ def test_random_sums_and_ands_of_eight(built: Switch) -> None:
             for c, row in enumerate(rows)
         ]
         total = add(*rows)
-        if reduction == Reduction.AND:
-            total = rows[0]
-            for row in rows[1:]:
-                total = tuple(a & b for a, b in zip(total, row, strict=True))
+        if reduction != Reduction.SUM:
+            total = tuple(reduce(COMBINED_BY[reduction], lane) for lane in zip(*rows, strict=True))
         (arrived, again) = up(built, *parts, parts[3])
         assert arrived.values == total
         assert again.values == total

@@ -75,7 +75,7 @@ CHANGES: dict[str, Change] = {
     "three hops announced, two there": put(49, 3),
     "eleven hops": put(49, 11),
     "a result that is not complete": put(42, 0x23),
-    "reduction 2": put(44, 0x20),
+    "reduction 4": put(44, 0x40),
     "reduction 15": put(44, 0xF0),
     "job 0": put(46, 0, 2),
     "epoch 0": put(50, 0, 2),

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from functools import reduce
 
 import pytest
 
 from protocol.outcomes import Outcome
 from protocol.wire import Flag, Hop, Reduction
+from tests.oracles.reference_switch import COMBINED_BY
 from tests.packet.hopsum.packets import LAST_HOP, add, lanes_of, wrapped
 from tests.packet.hopsum.star import contribution, result, send, send_all, star, up
 from tests.packet.hopsum.switches import Switch
@@ -176,17 +178,18 @@ def test_flags_of_an_earlier_fragment_are_forgotten(switch: Switch) -> None:
     assert up(switch, *parts) == [parts[1].popped(values=total, weight=2)]
 
 
-def test_bitwise_and(switch: Switch) -> None:
+@pytest.mark.parametrize("reduction", COMBINED_BY)
+def test_other_reductions_than_sums(switch: Switch, reduction: Reduction) -> None:
     star(switch, 3)
     rng = random.Random(5)
     rows = [
         tuple(wrapped(rng.getrandbits(32)) for _ in range(switch.build.lanes)) for _ in range(3)
     ]
     parts = [
-        contribution(switch, child, fan_in=3, reduction=Reduction.AND, values=row)
+        contribution(switch, child, fan_in=3, reduction=reduction, values=row)
         for child, row in enumerate(rows)
     ]
-    expected = tuple(a & b & c for a, b, c in zip(*rows, strict=True))
+    expected = tuple(reduce(COMBINED_BY[reduction], lane) for lane in zip(*rows, strict=True))
     assert up(switch, *parts) == [parts[2].popped(values=expected, weight=3)]
     assert Outcome.OVERFLOW not in switch.counted()
 

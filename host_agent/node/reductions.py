@@ -1,0 +1,52 @@
+"""What processes want of their tensors, in terms of what switches do to 32-bit lanes.
+
+The switches add, take the greater of two's complement numbers, and combine bits by AND and XOR.
+The rest follows: the least is what the greatest of the complements is the complement of, and OR is
+AND likewise. The bits of a float32 become an integer in the same order by turning all but the sign
+over where it is negative; -0 comes before 0 then, and infinities are the outermost. So all of
+these are exact.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from host_agent.io.process_socket import Request
+from host_agent.segment import Tensor
+from protocol.wire import Reduction
+
+COMBINED_BY = {
+    "max": Reduction.MAX,
+    "min": Reduction.MAX,
+    "and": Reduction.AND,
+    "or": Reduction.AND,
+    "xor": Reduction.XOR,
+}
+"""The reductions that are no sums: what the switches do for them."""
+_COMPLEMENTED = ("min", "or")
+_ALL_BUT_SIGN = np.int32(0x7FFFFFFF)
+
+
+def encode(request: Request, tensor: Tensor) -> Tensor:
+    """Turn values of a request that is no sum, in place, into the integers to combine."""
+    bits: NDArray[np.int32] = tensor.view(np.int32)
+    if tensor.dtype == np.float32:
+        _order(bits)
+    if request.reduction in _COMPLEMENTED:
+        np.invert(bits, out=bits)
+    return bits
+
+
+def decode(request: Request, bits: Tensor) -> Tensor:
+    """Undo `encode`, in place."""
+    assert request.tensor is not None
+    if request.reduction in _COMPLEMENTED:
+        np.invert(bits, out=bits)
+    if request.tensor.dtype == np.float32:
+        _order(bits)
+    return bits.view(request.tensor.dtype)
+
+
+def _order(bits: NDArray[np.int32]) -> None:
+    bits ^= (bits >> 31) & _ALL_BUT_SIGN
