@@ -733,12 +733,17 @@ class Table:
     position: Position = NOWHERE
 
 
+Folded = int | bool | str | tuple["Folded", ...]
+"""A constructor argument."""
+
+
 @dataclass(slots=True, eq=False)
 class ExternInstance:
     """An instance of an extern object.
 
     `type_arguments` are those of the instance (`register<bit<32>>`: Bits(32));
-    `arguments` the folded constructor arguments (an enum's is its member's index).
+    `arguments` the folded constructor arguments (an enum's is its member's index, a tuple's or
+    struct's a tuple).
     """
 
     name: str
@@ -746,10 +751,16 @@ class ExternInstance:
     extern: str
     """Name of the extern, e.g. `register`."""
     type_arguments: tuple[Type, ...]
-    arguments: tuple[int | bool | str, ...]
+    arguments: tuple[Folded, ...]
     annotations: tuple[Annotation, ...] = ()
     type_names: tuple[TypeName, ...] = ()
     position: Position = NOWHERE
+
+    def number(self, index: int) -> int:
+        """Return a constructor argument that is a number, a Boolean or an enum's member."""
+        found = self.arguments[index]
+        assert isinstance(found, int), found
+        return int(found)
 
 
 @dataclass(slots=True, eq=False)

@@ -426,7 +426,7 @@ class Session:
 
     def _do_register_reset(self, line: Line) -> None:
         instance = self._extern(line.rest.strip(), "register")
-        for index in range(int(instance.arguments[0])):
+        for index in range(instance.number(0)):
             self.engine.write_register(instance.name, index, 0)
 
     def _do_counter_read(self, line: Line) -> None:
@@ -451,7 +451,7 @@ class Session:
     def _do_meter_array_set_rates(self, line: Line) -> None:
         name, *rates = line.rest.split()
         instance = self._extern(name, "meter")
-        for index in range(int(instance.arguments[0])):
+        for index in range(instance.number(0)):
             self.engine.set_meter(instance.name, index, _meter_config(rates))
 
     # --- replication

@@ -236,6 +236,9 @@ ACCEPTED: dict[str, dict[str, str]] = {
         "top": '@deprecated("use none") void old() { } @number[3] const bit<8> three = 3;'
         "struct set_t { @match(ternary) bit<8> x; bit<8> y; }"
     },
+    "a match kind in a tuple": {
+        "top": "const tuple<match_kind> once = { exact };",
+    },
     "type arguments within each other": {
         "top": "struct box<T> { T x; } struct other<T> { T x; } typedef box<other<bit>> t;"
     },

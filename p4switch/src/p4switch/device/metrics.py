@@ -106,7 +106,7 @@ def _program(engine: Engine) -> Iterator[str]:
     octets: list[tuple[Labels, float]] = []
     for instance in engine.program.externs:
         if instance.extern == "counter":
-            for index in range(min(int(instance.arguments[0]), MOST_CELLS)):
+            for index in range(min(instance.number(0), MOST_CELLS)):
                 value = engine.read_counter(instance.name, index)
                 labels = (("counter", instance.name), ("index", str(index)))
                 if value.packets or value.bytes:

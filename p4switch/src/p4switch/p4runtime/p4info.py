@@ -195,10 +195,10 @@ class _Builder:
             message: Any
             if kind == IdKind.DIRECT_COUNTER:
                 message = self._info.direct_counters.add()
-                message.spec.unit = COUNTER_UNITS[int(extern.arguments[-1])]
+                message.spec.unit = COUNTER_UNITS[extern.number(-1)]
             else:
                 message = self._info.direct_meters.add()
-                message.spec.unit = METER_UNITS[int(extern.arguments[-1])]
+                message.spec.unit = METER_UNITS[extern.number(-1)]
             self._preamble(message, kind, extern)
             message.direct_table_id = self._names.id(IdKind.TABLE, table.name)
 
@@ -207,16 +207,16 @@ class _Builder:
         message: Any
         if kind == IdKind.COUNTER:
             message = self._info.counters.add()
-            message.spec.unit = COUNTER_UNITS[int(extern.arguments[-1])]
+            message.spec.unit = COUNTER_UNITS[extern.number(-1)]
         elif kind == IdKind.METER:
             message = self._info.meters.add()
-            message.spec.unit = METER_UNITS[int(extern.arguments[-1])]
+            message.spec.unit = METER_UNITS[extern.number(-1)]
         else:
             message = self._info.registers.add()
             names = extern.type_names or (PLAIN,)
             self._types.specify(message.type_spec, extern.type_arguments[0], names[0])
         self._preamble(message, kind, extern)
-        message.size = int(extern.arguments[0])
+        message.size = extern.number(0)
 
     def _action_profile(self, extern: ExternInstance) -> None:
         message = self._info.action_profiles.add()

@@ -212,7 +212,7 @@ class Reader:
                 check_index(instance, request.index.index)
                 yield instance, instance_id, request.index.index
                 continue
-            for index in range(int(instance.arguments[0])):
+            for index in range(instance.number(0)):
                 yield instance, instance_id, index
 
     def _counters(self, request: p4r.CounterEntry) -> Entities:

@@ -244,7 +244,7 @@ class Writer:
         instance = self._entities.extern(number, wanted)
         if kind != MODIFY:
             raise bad(f"{instance.extern} {instance.name!r} can only be modified")
-        size = int(instance.arguments[0])
+        size = instance.number(0)
         if not message.HasField("index"):
             return instance, range(size)
         check_index(instance, message.index.index)
@@ -330,7 +330,7 @@ def check_index(instance: ExternInstance, index: int) -> None:
     """Raise INVALID_ARGUMENT or OUT_OF_RANGE for a cell that an instance does not have."""
     if index < 0:
         raise bad(f"{instance.extern} {instance.name!r}: index {index} is negative")
-    size = int(instance.arguments[0])
+    size = instance.number(0)
     if index >= size:
         raise ControlError(
             "OUT_OF_RANGE",

@@ -76,3 +76,27 @@ def test_they_are_the_interpreters(folder: Path) -> None:
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 1
     assert "leave --executor native out" in result.output
+
+
+def test_constructors_take_tuples_and_structs(folder: Path) -> None:
+    text = PROGRAM.replace(
+        "Average(bit<32> start)", "Average(range_t start, tuple<bool, int<8>> rest)"
+    )
+    text = text.replace("Average(0)", "Average({ 3, { 4 } }, { true, -5 })")
+    declared = "struct low_t { bit<8> low; } struct range_t { bit<32> first; low_t second; }\n"
+    (folder / "own.p4").write_text(text.replace("extern Average", declared + "extern Average"))
+    python = PYTHON.replace("self, start):", "self, start, rest):")
+    (folder / "own.py").write_text(
+        python.replace("self.mean = start", "self.mean = start[0] + rest[1]")
+    )
+    engine = engine_of(folder)
+    [average] = [made for made in engine.program.externs if made.extern == "Average"]
+    assert average.arguments == ((3, (4,)), (True, -5))
+    assert engine.process([(0, bytes.fromhex("0000000a0000"))])
+
+
+def test_constructors_take_no_lists(folder: Path) -> None:
+    text = PROGRAM.replace("Average(bit<32> start)", "Average(list<bit<8>> start)")
+    (folder / "own.p4").write_text(text.replace("Average(0)", "Average({ 1, 2 })"))
+    with pytest.raises(UnsupportedError, match=r"only numbers, strings, enums, and tuples and"):
+        engine_of(folder)

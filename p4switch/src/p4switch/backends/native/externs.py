@@ -69,7 +69,7 @@ class Externs(Wire):
     def cell(self, call: ir.CallExtern, index: ir.Expression) -> tuple[str, str, bool]:
         """C text of an index into the call's instance, its check, and whether it may fail."""
         assert call.instance is not None
-        size = int(call.instance.arguments[0])
+        size = call.instance.number(0)
         at = self.temporary("u64", self.index(index), "i")
         kind = index.type
         unsigned = isinstance(kind, ir.Bits) and not kind.signed

@@ -212,7 +212,7 @@ def _specifications(unit: Unit) -> Iterator[str]:
 
 
 def _sizes(name: str, wanted: list[str], instances: dict[str, ir.ExternInstance]) -> Iterator[str]:
-    numbers = ", ".join(str(int(instances[i].arguments[0])) for i in wanted)
+    numbers = ", ".join(str(instances[i].number(0)) for i in wanted)
     yield f"static const u64 {name}[] = {{{numbers or 0}}};"
 
 

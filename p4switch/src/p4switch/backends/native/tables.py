@@ -108,7 +108,7 @@ class Tables(Externs):
         with self.block("else if (members->groups[e->reference].count)"):
             self.line("const member_group *const group = &members->groups[e->reference];")
             if instance.extern == "action_selector":
-                algorithm = ir.Const(ir.BIT32, instance.arguments[0])
+                algorithm = ir.Const(ir.BIT32, instance.number(0))
                 number_text = self.selector_hash(algorithm, selector)
                 self.line(f"const u32 chosen = (u32){number_text} % group->count;")
             else:

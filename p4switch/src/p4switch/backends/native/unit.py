@@ -105,14 +105,14 @@ class Unit:
 
     def register(self, instance: ir.ExternInstance) -> tuple[int, str]:
         """Return the group of a register, and its name in the group's row."""
-        size = int(instance.arguments[0])
+        size = instance.number(0)
         group = list(self.register_groups).index(size)
         return group, f"r{self.register_groups[size].index(instance)}"
 
     def meters_bytes(self, instance: ir.ExternInstance) -> bool:
         """Whether a meter or direct meter counts bytes."""
         kinds = dict(self.program.enums.get("MeterType", ()))
-        return int(instance.arguments[-1]) == kinds.get("bytes", 1)
+        return instance.number(-1) == kinds.get("bytes", 1)
 
     def scratch(self, kind: ir.Type) -> ir.Variable:
         """Return a variable of a type, for a value on its way."""
@@ -144,7 +144,7 @@ class Unit:
             match instance.extern:
                 case "register":
                     layout.registers.append(instance.name)
-                    size = int(instance.arguments[0])
+                    size = instance.number(0)
                     self.register_groups.setdefault(size, []).append(instance)
                 case "counter":
                     layout.counters.append(instance.name)

@@ -118,7 +118,7 @@ class Externs:
     def _make(self, instance: ExternInstance) -> None:
         if instance.extern not in ("register", "counter", "meter"):
             return
-        size = int(instance.arguments[0])
+        size = instance.number(0)
         if instance.extern == "register":
             zero = False if isinstance(instance.type_arguments[0], Bool) else 0
             self.registers[instance.name] = Cells(size, lambda: zero)
@@ -131,11 +131,11 @@ class Externs:
     def meters_bytes(self, instance: ExternInstance) -> bool:
         """Whether a meter or direct meter counts bytes."""
         kinds = dict(self._program.enums.get("MeterType", ()))
-        return int(instance.arguments[-1]) == kinds.get("bytes", 1)
+        return instance.number(-1) == kinds.get("bytes", 1)
 
     def selector_hash(self, instance: ExternInstance) -> Hash:
         """Return the hash of an action selector."""
-        return self._hashes[int(instance.arguments[0])]
+        return self._hashes[instance.number(0)]
 
     def _random_hash(self, value: int, width: int) -> int:
         return self._random.next()

@@ -267,20 +267,23 @@ def _extern(
     constant = Body(body.compiler, body.unit, body.scope, "constant")
     bounds = arguments.evaluate(constant, parameters, given, what, position)
     bounds = arguments.with_defaults(constant, bounds, parameters, names)
-    folded: list[int | bool | str] = []
+    folded: list[ir.Folded] = []
     for bound in bounds:
         wanted = resolve.type_of(body.compiler, bound.parameter.type, names)
         if isinstance(bound.operand, EntityOperand) or isinstance(
-            wanted, (types.Extern, types.ListOf, types.StructLike, types.Tuple)
+            wanted, (types.Extern, types.ListOf)
         ):
             raise body.compiler.unsupported(
-                bound.operand.position, f"{what}: only numbers, strings and enums are supported"
+                bound.operand.position,
+                f"{what}: only numbers, strings, enums, and tuples and structs of them are "
+                "supported",
             )
         name = f"'{bound.parameter.name}' of {what}"
         value = convert.to_type(constant, bound.operand, wanted, name)
-        if value.constant is None:
+        found = value.constant if value.constant is not None else _folded(value.expression)
+        if found is None:
             raise body.error(bound.operand.position, f"{name} must be known when compiling")
-        folded.append(value.constant)
+        folded.append(found)
     instance = ir.ExternInstance(
         full_name,
         kind.name,
@@ -292,6 +295,17 @@ def _extern(
     )
     body.unit.contents.append(instance)
     return scope.ExternEntity(kind, instance)
+
+
+def _folded(expression: ir.Expression | None) -> ir.Folded | None:
+    """Return the constant, or the tuple of constants, that an expression is; else None."""
+    if isinstance(expression, ir.Const):
+        return expression.value
+    if isinstance(expression, ir.Build):
+        parts = [_folded(part) for part in expression.values]
+        known = tuple(part for part in parts if part is not None)
+        return known if len(known) == len(parts) else None
+    return None
 
 
 # --- Packages --------------------------------------------------------------------------------

@@ -83,9 +83,7 @@ def type_of(compiler: Compiler, reference: ast.TypeRef, names: Scope) -> types.T
 def _element(compiler: Compiler, reference: ast.TypeRef, names: Scope) -> types.Type:
     """Resolve the type of a tuple's element (P4_16 specification, section 7.2.8)."""
     kind = type_of(compiler, reference, names)
-    if kind in (types.STRING, types.VOID, types.MATCH_KIND) or isinstance(
-        reference, ast.DontCareType
-    ):
+    if kind in (types.STRING, types.VOID) or isinstance(reference, ast.DontCareType):
         raise compiler.error(
             reference.position, f"an element of a tuple cannot be of type '{written(reference)}'"
         )

@@ -90,7 +90,7 @@ class ControlState(TablesState):
         instance = self._extern_by_name.get(name)
         if instance is None or instance.extern != extern:
             raise ControlError("NOT_FOUND", f"no {extern} {name!r} in the program")
-        size = int(instance.arguments[0])
+        size = instance.number(0)
         if not 0 <= index < size:
             raise ControlError(
                 "OUT_OF_RANGE", f"{extern} {name!r} has {size} cells, there is no cell {index}"
@@ -198,7 +198,7 @@ def _check_size(instance: ExternInstance) -> None:
     """Raise UnsupportedError for a register, counter or meter that takes too much memory."""
     if instance.extern not in ("register", "counter", "meter"):
         return
-    cells = int(instance.arguments[0])
+    cells = instance.number(0)
     size = CELL_BYTES
     if instance.extern == "register":
         size = max(1, (_bits(instance.type_arguments[0]) + 7) // 8)

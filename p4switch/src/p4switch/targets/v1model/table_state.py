@@ -303,8 +303,8 @@ class TablesState(ReplicationState):
             i for i, table in enumerate(self.program.tables) if table.implementation is instance
         )
         actions = self.program.tables[users[0]].actions if users else ()
-        size = instance.arguments[1 if instance.extern == "action_selector" else 0]
-        return ProfileState(instance, users, actions, int(size))
+        size = instance.number(1 if instance.extern == "action_selector" else 0)
+        return ProfileState(instance, users, actions, size)
 
     def _profile(self, name: str) -> tuple[int, ProfileState]:
         index = self._profile_index.get(name)
