@@ -195,6 +195,18 @@ REFUSED: dict[str, tuple[dict[str, str], str]] = {
         {"top": "extern maker { maker(); tuple<_, bit> parts(); }"},
         "an element of a tuple cannot be of type '_'",
     ),
+    "a default that its type does not have": (
+        {"top": "struct none<T> { } extern maker { maker(list<none<bit<32>>> data = ...); }"},
+        "a value of type 'list<none<bit<32>>>' cannot exist at run time",
+    ),
+    "a default of another type": (
+        {"top": "extern maker { maker(bool data = 8w3); }"},
+        "the default of 'data' must be of type 'bool', not a value of type 'bit<8>'",
+    ),
+    "the default of a type as an operand": (
+        {"apply": "if ((...) && m.i == 1) { m.i = 2; }"},
+        "the operand of '&&' cannot be '...'",
+    ),
     "a table's own name as its key": (
         {
             "top": "control Inner(in bit<8> t) { table t { key = { t : exact; } actions = { } }"

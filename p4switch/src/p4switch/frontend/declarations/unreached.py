@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from p4switch import ir
 from p4switch.frontend.declarations import instantiate
-from p4switch.frontend.expressions import arguments, resolve
+from p4switch.frontend.expressions import arguments, evaluation, resolve
 from p4switch.frontend.expressions.builtins import PACKETS
 from p4switch.frontend.names import scope
 from p4switch.frontend.names.compilation import Body, Compiler
@@ -22,6 +22,9 @@ from p4switch.frontend.types import types
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+_WITHOUT_VALUES = (types.Parameter, types.Unknown, types.Extern, types.BlockType)
+"""Types whose default values cannot be checked on their own."""
 
 
 def check(compiler: Compiler) -> None:
@@ -54,6 +57,10 @@ def _signature(
     opaque = tuple(types.Parameter(name) for name in declaration.type_parameters)
     inner = resolve.bind(names, declaration.type_parameters, opaque)
     kinds = _types(compiler, declaration.parameters, inner)
+    body = Body(compiler, Unit(""), inner, "constant")
+    for parameter, kind in zip(declaration.parameters, kinds, strict=True):
+        if parameter.default is not None and not types.contains(kind, _WITHOUT_VALUES):
+            evaluation.value(body, parameter.default, kind, f"the default of '{parameter.name}'")
     if declaration.returns is not None:
         resolve.type_of(compiler, declaration.returns, inner)
     return kinds

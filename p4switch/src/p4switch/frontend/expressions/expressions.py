@@ -322,6 +322,9 @@ def _binary(body: Body, node: ast.Expression) -> Operand:
 
 def _logical(body: Body, node: ast.Binary, left_operand: Operand) -> Operand:
     name = f"the operand of '{node.operator}'"
+    for operand in (node.left, node.right):
+        if isinstance(operand, ast.Dots):
+            raise body.error(operand.position, f"{name} cannot be '...', the default of its type")
     left = convert.to_type(body, left_operand, types.BOOL, name)
     with body.capture() as code:
         right = evaluation.condition(body, node.right, name)
