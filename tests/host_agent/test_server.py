@@ -124,6 +124,40 @@ def test_lanes_are_anded_where_the_job_says_so() -> None:
     assert [p.flags for p in packets] == [Flag(0), Flag(0)]
 
 
+def reductions(server: Server) -> list[int]:
+    """Of the frames that it sends, in order."""
+    return [int(row[44]) >> 4 for batch in server.take_output() for row in batch]
+
+
+@pytest.mark.parametrize("results", Results)
+def test_results_name_the_reduction_whenever_they_are_sent(results: Results) -> None:
+    server, plan, network = pair_and_one(results=results)
+    for fragment, reduction in enumerate((Reduction.MAX, Reduction.SUM, Reduction.XOR)):
+        common = {"reduction": reduction}
+        server.receive(contribution(plan, network, 0, fragment, -3, weight=2, **common), 0.0)
+        server.receive(contribution(plan, network, 2, fragment, 5, **common), 0.0)
+    each = 1 if results is Results.REPLICATED else 3
+    assert reductions(server) == [2] * each + [0] * each + [3] * each
+    # To one who asks, and in a new epoch to all.
+    late = {"reduction": Reduction.MAX, "flags": Flag.BYPASS}
+    server.receive(contribution(plan, network, 1, 0, -3, **late), 0.0)
+    assert reductions(server) == [2]
+    server.adopt(replace(plan, epoch=2))
+    assert reductions(server) == ([2, 0, 3] if results is Results.REPLICATED else [])
+
+
+def test_fragments_of_several_reductions_come_in_one_batch() -> None:
+    server, plan, network = star(2)
+    rows = [
+        contribution(plan, network, worker, fragment, value, reduction=reduction)
+        for worker, value in enumerate((0b0110, -4))
+        for fragment, reduction in enumerate(Reduction)
+    ]
+    server.receive(np.concatenate(rows), 0.0)
+    found = {packet.fragment: packet.value for packet in answers(server)}
+    assert found == {0: 2, 1: 0b0100, 2: 0b0110, 3: 0b0110 ^ -4}
+
+
 @pytest.mark.parametrize("bypass", [False, True])
 @pytest.mark.parametrize(
     ("left", "right", "flag"),
