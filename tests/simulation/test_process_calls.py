@@ -1,0 +1,106 @@
+"""What processes call for, through the real P4 program and agents, in virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from collectives.plan import DataType
+from host_agent.io.process_socket import Request
+from host_agent.node.work import Work
+from host_agent.segment import Tensor
+from host_agent.stream import WorkerOptions
+from host_agent.task import Task
+from host_agent.workload import PROCESS, WorkloadSpec
+from network.loaders import load_network
+from p4switch.backends.choose import engine_maker
+from planning.model.placement import place
+from planning.model.request import PlanRequest
+from planning.registry import make_plan
+from simulation.all_reduce import Simulation
+from simulation.faults import Faults, Reboot
+from simulation.host import VirtualHost
+from tests.support.paths import HOPSUM_P4
+
+LANES = 32
+REDUCED_BY = {
+    ("int32", "sum"): np.add,
+    ("int32", "max"): np.maximum,
+    ("int32", "min"): np.minimum,
+    ("int32", "and"): np.bitwise_and,
+    ("int32", "or"): np.bitwise_or,
+    ("int32", "xor"): np.bitwise_xor,
+    ("float32", "max"): np.maximum,
+    ("float32", "min"): np.minimum,
+}
+
+
+class Handed:
+    """The process of a host, which calls for each reduction twice and leaves."""
+
+    def __init__(self, seed: int) -> None:
+        generator = np.random.default_rng(seed)
+        self.given: list[Tensor] = []
+        self.tensors: list[Tensor] = []
+        self.done_with: list[int] = []
+        self._asked: list[Request] = []
+        for dtype, reduction in [*REDUCED_BY] * 2:
+            values = generator.integers(-1000, 1000, 700).astype(dtype)
+            self.given.append(values.copy())
+            self.tensors.append(values)
+            magnitude = 1000 if reduction == "sum" else 0
+            number = len(self._asked)
+            self._asked.append(Request("sum", number, values, magnitude, None, reduction))
+        self._asked.append(Request("leave"))
+
+    def start(self, workers: Sequence[str]) -> None:
+        """The job has begun."""
+
+    def take(self) -> list[Request]:
+        taken, self._asked = self._asked, []
+        return taken
+
+    def done(self, call: int) -> None:
+        self.done_with.append(call)
+
+    def failed(self, call: int, why: str, whose: Mapping[str, str]) -> None:
+        raise AssertionError(f"call {call}: {why} {whose}")
+
+    def close(self, why: str) -> None:
+        assert not why
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("loss", "reboots"), [(0.0, ()), (0.05, (0.002, 0.01))])
+def test_each_call_is_reduced_in_its_own_way(
+    loss: float, reboots: tuple[float, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = load_network(
+        "leaf-spine:2x2", link_rate=1e8, latency=1e-5, servers=1, workers=4, slots=1024
+    )
+    placement = place(network, 4, 1)
+    request = PlanRequest(1, 1, placement.workers, placement.servers, lanes=LANES, window=8)
+    plan = make_plan(network, request)
+    processes = {host: Handed(number) for number, host in enumerate(plan.workers)}
+    monkeypatch.setattr(VirtualHost, "process_tensors", lambda self, job: processes[self.name])
+    switch = next(iter(network.switches))
+    faults = Faults(loss=loss, reboots=tuple(Reboot(switch, time) for time in reboots))
+    simulation = Simulation(
+        network,
+        engine_maker(HOPSUM_P4, defines={"LANES": str(LANES), "SLOTS": "1024"}),
+        faults=faults,
+        seed=1,
+    )
+    spec = WorkloadSpec(PROCESS, 4, 0, 0, DataType.INT32, 0)
+    options = replace(WorkerOptions(), deadline=500.0, max_timeout=0.3)
+    simulation.add(plan, Work(Task(spec, options=options)))
+    simulation.run(400.0)
+    for number, (_, combine) in enumerate([*REDUCED_BY.items()] * 2):
+        expected = combine.reduce([process.given[number] for process in processes.values()])
+        for process in processes.values():
+            np.testing.assert_array_equal(process.tensors[number], expected)
+    for process in processes.values():
+        assert sorted(process.done_with) == [*range(2 * len(REDUCED_BY))]
