@@ -26,8 +26,10 @@ from cli.command_options import (
     web_option,
 )
 from cli.console import tell
-from cli.experiment.cluster import run_controller, run_emulated_cluster
+from cli.experiment.cluster import run_controller, run_emulated_cluster, switch_drivers
 from cli.experiment.description import Engine
+from controller.api.serving import known_at
+from controller.ha.election import Election, name_of_process
 from controller.ha.etcd import etcd_address, is_etcd
 from controller.jobs.priorities import ONE_LEVEL
 from controller.jobs.settings import ClusterSettings
@@ -217,19 +219,22 @@ def serve(
     check_access(address, own, insecure=insecure, group=group)
     etcd = etcd_address(jobs) if jobs is not None and is_etcd(jobs) else None
     journal = Path(jobs) if jobs is not None and etcd is None else None
+    settings = _settings(loaded, lanes, max_hops, priorities, quota, loss, journal)
     run_controller(
         loaded,
-        engine,
-        _settings(loaded, lanes, max_hops, priorities, quota, loss, journal),
-        address,
+        settings,
+        switch_drivers(
+            loaded,
+            engine,
+            settings,
+            switch_addresses(loaded, switch or []),
+            known_switches(loaded, bmv2 or []),
+            tls if switch_tls else None,
+        ),
+        known_at(address, own, group=group),
         tell,
-        own,
         web_option(dashboard, web),
-        switch_addresses(loaded, switch or []),
-        known_switches(loaded, bmv2 or []),
-        group,
-        tls if switch_tls else None,
-        etcd,
+        None if etcd is None else Election(etcd, name_of_process(address), tell),
     )
 
 

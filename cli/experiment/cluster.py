@@ -27,12 +27,13 @@ from cli.experiment.description import Engine
 from cli.experiment.pipelines import pipeline_for
 from cli.experiment.session import Running
 from cli.experiment.supervision import Tell, keep_agents, keep_switches
+from controller.api.listening import Listen
 from controller.api.serving import known_at, serve_cluster
 from controller.dataplane.connection import open_channel, over_tls
 from controller.dataplane.driver import ELECTION_ID, Driver, SwitchTarget
 from controller.dataplane.pipeline import Pipeline
-from controller.ha.election import Election, name_of_process
-from controller.ha.etcd import Etcd, EtcdAddress, EtcdError
+from controller.ha.election import Election
+from controller.ha.etcd import Etcd, EtcdError
 from controller.ha.etcd_journal import EtcdJournal
 from controller.jobs.cluster import Cluster
 from controller.jobs.journal import Unrecorded
@@ -49,56 +50,64 @@ LOGGER = logging.getLogger("hopsum.cluster")
 AGENT = Path(sys.executable).with_name("hopsum-agent")
 
 
-def run_controller(
+def switch_drivers(
     network: Network,
     engine: Engine,
     settings: ClusterSettings,
-    address: str,
-    tell: Tell,
-    tls: Tls | None = None,
-    web: WebAddress | None = None,
-    switches: Mapping[str, str] | None = None,
-    bmv2: Collection[str] = (),
-    group: str | None = None,
-    switch_tls: Tls | None = None,
-    etcd: EtcdAddress | None = None,
-) -> None:
-    """Serve the cluster whose switches are at addresses, until interrupted.
+    addresses: Mapping[str, str],
+    bmv2: Collection[str],
+    tls: Tls | None,
+) -> Callable[[int], Driver]:
+    """Return what makes the driver of a cluster's switches for an election id.
 
-    Switch number n (from 1, in the network's order) has device id n. `switches`: addresses by name;
-    default: where `mn --custom` has them (`mininet_topos.addresses`). `bmv2`: the switches that are
-    BMv2, whatever `engine` the others are. `group`: whose members may use the Unix socket.
-    `switch_tls`: TLS files for switches at TCP addresses. With `etcd` the jobs are kept there, and
-    this controller serves while it leads.
+    Switch number n (from 1, in the network's order) has device id n. `addresses`: by name; empty:
+    where `mn --custom` has them (`mininet_topos.addresses`). `bmv2`: the switches that are BMv2,
+    whatever `engine` the others are. `tls`: files for switches at TCP addresses. Raises what
+    `pipeline_for` raises.
     """
     targets = [
         SwitchTarget(
             name,
-            (switches or {}).get(name) or grpc_address(number),
+            addresses.get(name) or grpc_address(number),
             number,
             pipeline_for(network, Engine.BMV2, settings) if name in bmv2 else None,
         )
         for number, name in enumerate(network.switches, start=1)
     ]
     pipeline = pipeline_for(network, engine, settings)
-    connect = open_channel if switch_tls is None else over_tls(switch_tls)
+    connect = open_channel if tls is None else over_tls(tls)
+    return lambda election_id: Driver(targets, pipeline, election_id=election_id, connect=connect)
 
+
+def run_controller(
+    network: Network,
+    settings: ClusterSettings,
+    driver_of: Callable[[int], Driver],
+    listen: Listen,
+    tell: Tell,
+    web: WebAddress | None = None,
+    election: Election | None = None,
+) -> None:
+    """Serve a cluster whose switches run, until interrupted.
+
+    `driver_of`: makes the switches' driver for an election id. With an `election` the jobs are kept
+    in its etcd, and this controller serves while it leads.
+    """
     with dashboard_of(web, tell) as show:
 
         async def serve(
             settings: ClusterSettings, election_id: int, until: Callable[[], Awaitable[object]]
         ) -> None:
-            driver = Driver(targets, pipeline, election_id=election_id, connect=connect)
-            listen = known_at(address, tls, group=group)
+            driver = driver_of(election_id)
             async with serve_cluster(network, driver, listen, settings) as (cluster, bound):
                 with show(cluster, driver):
                     tell(f"controller of {network.name} at {bound}")
                     await until()
 
-        async def serve_terms(election: Election, etcd: EtcdAddress) -> None:
+        async def serve_terms(election: Election) -> None:
             while True:
                 async with election.lead() as leadership:
-                    journal = EtcdJournal(Etcd(etcd), leadership)
+                    journal = EtcdJournal(Etcd(election.address), leadership)
                     led = replace(settings, journal=journal)
                     try:
                         await serve(led, leadership.election_id, leadership.lost.wait)
@@ -107,12 +116,11 @@ def run_controller(
                         tell(f"cannot lead: {error}")
 
         async def serve_until_interrupted() -> None:
-            if etcd is None:
+            if election is None:
                 await serve(settings, ELECTION_ID, _interrupted)
             else:
-                election = Election(etcd, name_of_process(address), tell)
                 await _first_of(
-                    asyncio.create_task(serve_terms(election, etcd)),
+                    asyncio.create_task(serve_terms(election)),
                     asyncio.create_task(_interrupted()),
                 )
 

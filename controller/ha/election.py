@@ -104,7 +104,7 @@ class Election:
         tell: Callable[[str], None],
         seconds: int = LEASE_SECONDS,
     ) -> None:
-        self._address = address
+        self.address = address
         self._key = address.key("leader")
         self._etcd = Etcd(address)
         self._name = name
@@ -150,7 +150,7 @@ class Election:
         """Make the key, unless another controller is faster."""
         granted = time.monotonic()
         number = await asyncio.to_thread(self._etcd.grant, self._seconds)
-        lease = _Lease(self._address, number, self._seconds, granted)
+        lease = _Lease(self.address, number, self._seconds, granted)
         won = False
         try:
             made = await asyncio.to_thread(self._make, number)

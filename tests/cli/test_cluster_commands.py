@@ -27,6 +27,7 @@ def test_priorities_can_be_left_out(
     command: list[str], starts: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[Any] = []
+    monkeypatch.setattr(cluster_commands, "switch_drivers", lambda *arguments: None)
     monkeypatch.setattr(
         cluster_commands, starts, lambda *arguments, **options: asked.append((arguments, options))
     )

@@ -10,7 +10,7 @@ import functools
 import inspect
 import logging
 import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from importlib import import_module
@@ -23,16 +23,11 @@ import typer.main
 from typer.models import ArgumentInfo
 
 from cli import main as hopsum
-from cli.experiment.description import Engine
-from cli.experiment.supervision import Tell
-from controller.ha.etcd import EtcdAddress
 from controller.jobs.job_table import JobTable
 from controller.jobs.settings import ClusterSettings
 from host_agent import main as agent
 from network.model import Network
 from p4switch.cli import main as p4switch
-from protocol.channel import Tls, server_credentials
-from protocol.web_address import WebAddress
 
 NOWHERE = ["--controller", "unix:/nowhere/controller"]
 BASES: dict[str, list[str]] = {
@@ -245,23 +240,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     def accepted(*arguments: Any, **options: Any) -> NoReturn:
         raise SystemExit(0)
 
-    def controller(
-        network: Network,
-        engine: Engine,
-        settings: ClusterSettings,
-        address: str,
-        tell: Tell,
-        tls: Tls | None,
-        web: WebAddress | None,
-        switches: Mapping[str, str],
-        bmv2: Sequence[str],
-        group: str | None,
-        switch_tls: Tls | None,
-        etcd: EtcdAddress | None,
-    ) -> None:
+    def controller(network: Network, settings: ClusterSettings, *others: Any) -> None:
         JobTable(settings.journal)
-        if tls is not None:
-            server_credentials(tls)
 
     async def drive(*arguments: Any) -> None:
         """Nothing is driven."""
@@ -272,6 +252,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr("cli.soak_command._soak", accepted)
     monkeypatch.setattr("cli.cluster_commands.run_emulated_cluster", nothing)
     monkeypatch.setattr("cli.cluster_commands.run_controller", controller)
+    monkeypatch.setattr("cli.cluster_commands.switch_drivers", nothing)
     monkeypatch.setattr("cli.experiment.drive.drive", drive)
     monkeypatch.setattr("cli.controller_commands.run_shell", lambda *arguments: 0)
     monkeypatch.setattr("p4switch.device.device.Device.__enter__", accepted)

@@ -23,7 +23,7 @@ from tests.support.served_cluster import LINK_RATE, TOPOLOGY, ServedCluster
 pytestmark = [pytest.mark.network, needs_etcd]
 
 LEADS = "controller of star:4 at "
-ROUNDS = 800
+ROUNDS = 320
 
 
 @dataclass

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,13 @@ from tests.support.jobs import GOING
 from tests.support.machine import PATIENCE
 from tests.support.paths import ROOT, SUPPORT
 
-pytestmark = pytest.mark.network
-
-pytest.importorskip("torch", reason="torch is an extra: pip install hopsum[torch]")
+pytestmark = [
+    pytest.mark.network,
+    # Not imported: that takes seconds, in each process that collects the tests.
+    pytest.mark.skipif(
+        find_spec("torch") is None, reason="torch is an extra: pip install hopsum[torch]"
+    ),
+]
 
 OPERATIONS = ROOT / "hopsum_torch/tests/support/operations.py"
 EXAMPLE = ROOT / "examples/ddp_cnn/train.py"

@@ -8,10 +8,23 @@ from pathlib import Path
 
 import pytest
 
+from cli.job_commands import make_submission
+from controller.jobs.job_state import JobState
 from controller.jobs.replanning import ReplanningPolicy
 from controller.telemetry.health import DampingPolicy
+from protocol import hopsum_pb2 as pb
 from simulation.cluster import VirtualCluster
-from tests.support.virtual_cluster import attached, exact, network_of, run, running, spines, submit
+from tests.support.virtual_cluster import (
+    attached,
+    details,
+    exact,
+    network_of,
+    run,
+    running,
+    spines,
+    state,
+    submit,
+)
 
 
 @pytest.mark.slow
@@ -132,3 +145,34 @@ def test_a_switch_that_dies_as_it_is_connected_to_is_connected_to_again(tmp_path
         await exact(cluster, "a")
 
     run(tmp_path, "star:3", test)
+
+
+@pytest.mark.slow
+def test_a_job_that_waits_for_a_switch_outlasts_the_deadline_of_its_fragments(
+    tmp_path: Path,
+) -> None:
+    async def test(cluster: VirtualCluster) -> None:
+        await cluster.until(lambda: attached(cluster), "the agents")
+        await cluster.people.Submit(with_deadline("patient", 8.0))
+        await running(cluster, "patient")
+        cluster.switches["s1"].crash()
+        await asyncio.sleep(30.0)
+        assert state(cluster, "patient") == JobState.RUNNING
+        [job] = (await cluster.people.Status(pb.StatusRequest())).jobs
+        assert "s1" in job.waits_for
+        cluster.switches["s1"].start()
+        await exact(cluster, "patient")
+
+        # Where no switch is to blame the deadline counts.
+        cluster.world.channels["h1", "s1"].transmit = lambda frame: None  # type: ignore[method-assign]
+        await cluster.people.Submit(with_deadline("unheard", 8.0))
+        await cluster.until(lambda: state(cluster, "unheard") == JobState.FAILED, "the deadline")
+        assert "no result for 8" in (await details(cluster, "unheard")).reason
+
+    run(tmp_path, "star:3", test)
+
+
+def with_deadline(name: str, seconds: float) -> pb.Submission:
+    submission = make_submission(name, "h1,h2", "ps", rounds=50, elements=256)
+    submission.task.options.deadline = seconds
+    return submission

@@ -19,7 +19,7 @@ from tests.support.machine import PATIENCE, until
 HOPSUM = Path(sys.executable).with_name("hopsum")
 AGENT = Path(sys.executable).with_name("hopsum-agent")
 TOPOLOGY = "star:4"
-LINK_RATE = "5Mbit"
+LINK_RATE = "2Mbit"
 """A long job is one of slow links: it costs less than one of much data."""
 
 

@@ -44,25 +44,6 @@ def test_a_job_waits_for_agents_that_come_later(world: World) -> None:
     world.exact("early")
 
 
-@pytest.mark.slow
-def test_a_job_that_waits_for_a_switch_outlasts_the_deadline_of_its_fragments(
-    world: World,
-) -> None:
-    """No switch sums here: fragments are sent into nothing."""
-    world.agents("h1", "h2", "h3")
-    submission = make_submission("patient", "h1,h2", "h3", rounds=1)
-    submission.task.options.deadline = 8.0
-    world.queries.submit(submission)
-    until(lambda: world.state("patient") == "running", "the start")
-    world.call(lambda manager: manager.mark_failed(["s1"]))
-    started = time.monotonic()
-    until(lambda: time.monotonic() > started + 10.0, "more than the deadline")
-    assert world.state("patient") == "running"
-    world.call(lambda manager: manager.recover(["s1"]))
-    until(lambda: world.state("patient") == "failed", "the deadline")
-    assert "no result for 8" in world.queries.job("patient").reason
-
-
 def test_a_job_says_which_agent_has_not_joined(world: World) -> None:
     """One agent is not there, and one is attached but never attends."""
     world.agents("h1", "h2")
