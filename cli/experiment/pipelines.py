@@ -42,13 +42,41 @@ def compile_pipeline(
 
 @cache
 def _embedded(lanes: int, slots: int, max_hops: int) -> Pipeline:
+    from finsy.proto import p4i
+
+    from p4switch.backends.native.build import package_hash
+    from p4switch.packet_io.compile import cache_entry, locked
+    from p4switch.packet_io.private_files import UnsafePathError
+
+    defines = defines_of(lanes, slots, max_hops)
+    # Compiling takes as long as many a run: what came of it is kept with the switches' code.
+    sources = [path.read_text() for path in sorted(PROGRAM.parent.rglob("*.p4"))]
+    parts = (package_hash(), str(PROGRAM), repr(sorted(defines.items())), *sources)
+    try:
+        entry = cache_entry("pipeline", *parts)
+        with locked(entry):
+            info, config = entry / "p4info", entry / "config"
+            if not (info.exists() and config.exists()):
+                made = _compile_embedded(defines)
+                for path, data in zip((info, config), made, strict=True):
+                    new = path.with_suffix(".new")
+                    new.write_bytes(data)
+                    new.replace(path)
+            kept = info.read_bytes(), config.read_bytes()
+    except (OSError, UnsafePathError):
+        kept = _compile_embedded(defines)
+    return Pipeline(p4i.P4Info.FromString(kept[0]), kept[1], lanes, slots)
+
+
+def _compile_embedded(defines: dict[str, str]) -> tuple[bytes, bytes]:
+    """Return P4Info, serialized, and the bundle for switches."""
     from p4switch.device.bundle import make_bundle
     from p4switch.frontend.program import compile_file
     from p4switch.p4runtime.p4info import p4info
 
-    defines = defines_of(lanes, slots, max_hops)
     program = compile_file(PROGRAM, defines=defines)
-    return Pipeline(p4info(program), make_bundle(PROGRAM, defines=defines), lanes, slots)
+    serialized = p4info(program).SerializeToString(deterministic=True)
+    return serialized, make_bundle(PROGRAM, defines=defines)
 
 
 def pipeline_for(network: Network, engine: Engine, settings: ClusterSettings) -> Pipeline:

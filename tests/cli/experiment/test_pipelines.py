@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from cli.experiment import pipelines
 from cli.experiment.description import Engine, ExperimentError
 from cli.experiment.p4c import CompiledByP4c, compile_by_p4c
 from cli.experiment.pipelines import compile_pipeline
@@ -55,6 +56,30 @@ def test_a_pipeline_is_of_its_defines_and_leaves_no_files(engine: Engine, tmp_pa
     assert other.config != first.config
     assert other.cookie != first.cookie
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_embedded_pipeline_is_compiled_once_for_its_sources(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    compiled: list[dict[str, str]] = []
+
+    def compile_embedded(defines: dict[str, str]) -> tuple[bytes, bytes]:
+        compiled.append(defines)
+        return b"", b"%d" % len(compiled)
+
+    program = tmp_path / "hopsum.p4"
+    program.write_text("first")
+    monkeypatch.setattr(pipelines, "PROGRAM", program)
+    monkeypatch.setattr(pipelines, "_compile_embedded", compile_embedded)
+    # As another process would.
+    make = pipelines._embedded.__wrapped__
+    assert [make(32, slots, 10).config for slots in (64, 64, 128)] == [b"1", b"1", b"2"]
+    (tmp_path / "other.p4").write_text("included")
+    assert make(32, 64, 10).config == b"3"
+    program.write_text("second")
+    assert make(32, 64, 10).config == b"4"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(program))
+    assert [make(32, 64, 10).config for _ in range(2)] == [b"5", b"6"]
 
 
 def test_p4c_compiles_a_program_once_wherever_it_stands(p4c: P4c, tmp_path: Path) -> None:

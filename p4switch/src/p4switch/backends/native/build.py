@@ -72,7 +72,7 @@ def runtime_text() -> str:
 def package_hash() -> str:
     """Return a hash of p4switch's own source: the version that cached programs belong to."""
     digest = hashlib.sha256()
-    for path in sorted(PACKAGE.rglob("*.py")):
+    for path in sorted((*PACKAGE.rglob("*.py"), *PACKAGE.rglob("*.p4"))):
         digest.update(str(path.relative_to(PACKAGE)).encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()
