@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.sparse import csr_matrix
 
 from collectives.plan import PlanError
 from planning.embedding.capacities import Capacities, Vector
@@ -28,6 +28,9 @@ from planning.embedding.logical_topologies import (
 from planning.embedding.regions import Region, find_regions
 from planning.embedding.switch_trees import SwitchTrees
 from planning.model.demand import JobDemand, Model, Resources, lightly_loaded
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
 
 VARIATIONS = 16
 """Random prices under which candidates are looked for, where not all topologies are candidates."""
@@ -213,6 +216,8 @@ class Candidates:
 
     def _pair_rows(self) -> csr_matrix:
         """For each ordered pair of hosts (n * n) the rows that a unit between them counts in."""
+        from scipy.sparse import csr_matrix
+
         columns: list[int] = []
         starts = [0]
         rows = {link: self._capacities.rows_of(link) for link in self._capacities.of_link}

@@ -16,8 +16,6 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_matrix
-from scipy.sparse.csgraph import minimum_spanning_tree
 
 from collectives.plan import PlanError
 from network.model import shorten
@@ -122,6 +120,9 @@ class NumberedGraph(NumberedEdges):
 
         Lengths are 0 or more, infinite ones last.
         """
+        from scipy.sparse import csr_matrix
+        from scipy.sparse.csgraph import minimum_spanning_tree
+
         # The routine reads 0 as 'no edge', and breaks ties by position: the shift keeps the order.
         shifted = lengths + (1e-12 + 1e-12 * float(lengths.max()))
         matrix = csr_matrix((shifted, self.heads, self._starts), shape=(self.size, self.size))

@@ -15,8 +15,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
 from planning.steiner.in_trees import SLACK, NumberedTask, Problem
 
@@ -108,6 +106,10 @@ def _relaxed(
     problem: Problem, task: NumberedTask, time: float, exit_flows: int | None = None
 ) -> tuple[int, tuple[int, ...]]:
     """How many workers' flows end somewhere in a time, and the switches on the cut's near side."""
+    # Here, as commands that only might plan would start by a third of a second later.
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import breadth_first_order, maximum_flow
+
     count = len(problem.switches)
     source, sink, hub, inner_hub = range(count, count + 4)
     away = problem.limits.max_children - 1
@@ -166,6 +168,9 @@ def _joined(
     count: int, root: int, tail: NDArray[np.int64], head: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
     """Which switches have a way to the root."""
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import breadth_first_order
+
     towards = csr_array((np.ones(len(tail)), (head, tail)), shape=(count, count))
     joined = np.zeros(count, dtype=np.bool_)
     joined[breadth_first_order(towards, root, return_predecessors=False)] = True

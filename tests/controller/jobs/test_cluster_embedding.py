@@ -85,7 +85,7 @@ def test_weights_change_at_boundaries(
         world.agents("h1", "h3", "h5", "h9", "h4", "h6", "h7", "h8")
         for name, dtype in (("exact", DataType.INT32), ("near", DataType.FLOAT32)):
             submission = make_submission(
-                name, "h1,h3,h5,h9", rounds=40, elements=5003, dtype=dtype, algorithm="embedding"
+                name, "h1,h3,h5,h9", rounds=30, elements=1003, dtype=dtype, algorithm="embedding"
             )
             world.queries.submit(submission)
             until(lambda n=name: world.queries.job(n).round > 5, "rounds")  # type: ignore[misc]
