@@ -90,7 +90,7 @@ def test_agents_and_jobs_outlive_their_controllers(cluster: ServedCluster) -> No
     until(lambda: "trying again" in cluster.log("h1"), "an agent's complaint")
     cluster.serve(address, "--jobs", jobs)
     until(lambda: cluster.attached() == set(cluster.network.hosts), "all agents")
-    rounds = 120
+    rounds = 200
     cluster.ask(
         "submit", "long", "--workers", "h1,h2,h3", "--rounds", str(rounds), "--elements", "10000"
     )
