@@ -104,6 +104,7 @@ class ControllerService(pb_grpc.ControllerServicer):
                 self._queues[host].put_nowait(None)
 
     def _send(self, host: str, command: pb.NodeCommand) -> None:
+        """Tell a host's agent process something; the stream of one that does not read ends."""
         queue = self._queues.get(host)
         if queue is None:
             return
@@ -219,7 +220,7 @@ class ControllerService(pb_grpc.ControllerServicer):
             except (StateError, PriorityError) as error:
                 LOGGER.warning("%s", error)
                 refused = pb.Refused(reason=str(error))
-                queue.put_nowait(pb.NodeCommand(report_refused=refused))
+                self._send(host, pb.NodeCommand(report_refused=refused))
         queue.put_nowait(None)
 
     # -- people

@@ -7,16 +7,20 @@ import select
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import grpc
 import pytest
 
+from controller.api import service as module
 from controller.api.client import ControllerClient
 from controller.api.listening import ServiceError, at
 from controller.api.service import ControllerService
+from controller.dataplane.driver import DriverError
 from controller.dataplane.rules import SwitchRules
+from controller.dataplane.slots import SlotState
 from controller.jobs.cluster import Cluster
 from controller.jobs.manager import Manager
 from host_agent.io.controller_client import AgentLostError, AgentStream
@@ -241,3 +245,65 @@ def test_an_address_that_cannot_be(tmp_path: Path) -> None:
 
     with pytest.raises(ServiceError, match=r"cannot listen on 256\.0\.0\.1:1"):
         asyncio.run(main())
+
+
+class Nobody:
+    """The context of a call without a certificate, that nobody ends."""
+
+    def auth_context(self) -> dict[str, list[bytes]]:
+        return {}
+
+    async def abort(self, code: grpc.StatusCode, details: str) -> None:
+        raise ServiceError(f"{code.name}: {details}")
+
+
+@pytest.mark.parametrize("by_reports", [False, True])
+def test_an_agent_that_does_not_read_is_told_so_much_and_let_go(
+    by_reports: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if it is its own reports, which make no sense, that the answers are to."""
+    monkeypatch.setattr(module, "MOST_COMMANDS", 20)
+    command = pb.NodeCommand(leave=pb.LeaveJob(job=1))
+    lie = pb.NodeMessage(report=pb.NodeReport(jobs=[pb.JobFeatures(job=1, elements=1)] * 5000))
+
+    async def says() -> AsyncIterator[pb.NodeMessage]:
+        yield pb.NodeMessage(hello=pb.Hello(host="h1"))
+        for _ in range(100 if by_reports else 0):
+            yield lie
+        await asyncio.Event().wait()
+
+    async def main() -> int:
+        service = new_service()
+        stream = service.Serve(says(), cast("Any", Nobody()))
+        assert (await anext(stream)).WhichOneof("message") == "welcome"
+        for _ in range(0 if by_reports else 100):
+            service._cluster.send("h1", command)
+        while service._queues["h1"].qsize() <= 20:
+            await asyncio.sleep(0)
+        for _ in range(1000):
+            await asyncio.sleep(0)
+        assert service._queues["h1"].qsize() == 21
+        return len([told async for told in stream])
+
+    assert asyncio.run(asyncio.wait_for(main(), WAIT)) == 20
+
+
+def test_so_many_slots_are_read_in_one_call_and_no_more() -> None:
+    """Each takes a packet to the switch and back."""
+    asked: list[int] = []
+
+    class Switches:
+        async def inspect(self, switch: str, slot: int) -> SlotState:
+            asked.append(slot)
+            raise DriverError(switch, "it is away")
+
+    async def main(count: int) -> None:
+        service = ControllerService(new_service()._cluster, cast("Any", Switches()))
+        await service.Inspect(pb.InspectRequest(switch="s1", count=count), cast("Any", Nobody()))
+
+    with pytest.raises(ServiceError, match="65537 slots: expected at most 65536 in one call"):
+        asyncio.run(main(module.MOST_SLOTS + 1))
+    assert not asked
+    with pytest.raises(ServiceError, match="it is away"):
+        asyncio.run(main(module.MOST_SLOTS))
+    assert asked == [0]

@@ -27,6 +27,7 @@ from coordination.failure import (
 from coordination.messages import Frame, Leave
 from coordination.operators import Operator
 from coordination.tree import CoordinationTree, balanced_tree
+from host_agent.io import coordination as module
 from host_agent.io.coordination import OPTIONS, Address, Coordinator
 from tests.support.machine import PATIENCE, loopback
 from tests.support.paths import ROOT, SUPPORT
@@ -289,6 +290,34 @@ def test_a_stranger_takes_nobodys_place(group: Group) -> None:
             with contextlib.suppress(ConnectionResetError):
                 while stranger.recv(100):
                     pass
+    for member in group[1:]:
+        member.start()
+    for member in group:
+        member.begin_iteration(1)
+        member.ready(operator("first"))
+    assert {member.next_start(PATIENCE).name for member in group} == {"first"}
+
+
+def test_connections_that_have_not_said_whose_they_are_are_bounded(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More are turned away; when some of them have gone, processes get in."""
+    monkeypatch.setattr(module, "MOST_UNHEARD", 4)
+    group[0].start()
+    own = group[0]._addresses
+    with ExitStack() as stack:
+        silent = [
+            stack.enter_context(socket.create_connection(own[0], PATIENCE, (own[2][0], 0)))
+            for _ in range(12)
+        ]
+        # Of as many as come, no more than 4 stay: the selector reports the others' end.
+        turned_away = 0
+        for each in silent[4:]:
+            with contextlib.suppress(ConnectionResetError):
+                while each.recv(100):
+                    pass
+            turned_away += 1
+        assert turned_away == 8
     for member in group[1:]:
         member.start()
     for member in group:

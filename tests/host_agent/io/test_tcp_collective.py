@@ -18,6 +18,7 @@ from collectives.algorithms.rooted import RootedTree
 from collectives.algorithms.trees import double_tree_all_reduce, server_all_reduce
 from collectives.execution import Channel, Execution, channels
 from collectives.schedule import Collective, Ranges, Schedule, make_step
+from host_agent.io import tcp_collective as module
 from host_agent.io.tcp_collective import _GREETING, PeerLost, TcpCollective
 from tests.support.machine import PATIENCE, loopback
 
@@ -261,6 +262,44 @@ def test_strangers_neither_take_a_place_nor_hold_up_the_others() -> None:
                 assert turned_away.recv(1) == b""
         met[1] = TcpCollective(
             1, addresses, targets=[Channel(0, 0)], sources=[], port=[port, 0], whose=7
+        )
+        listening.join(PATIENCE)
+    assert met[0]._inlets[Channel(1, 0)].getpeername()[0] == peer
+    for collective in met.values():
+        collective.close()
+
+
+def test_connections_that_have_not_said_whose_they_are_are_bounded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """More are turned away, until some of them have gone; none of them is read."""
+    monkeypatch.setattr(module, "MOST_GREETING", 4)
+    here, peer = loopback(2)
+    met: dict[int, TcpCollective] = {}
+    server = socket.create_server((here, 0))
+    port = server.getsockname()[1]
+
+    def receiver() -> None:
+        met[0] = TcpCollective(
+            0, [here, peer], targets=[], sources=[Channel(1, 0)], server=server, whose=7
+        )
+
+    listening = threading.Thread(target=receiver)
+    with contextlib.ExitStack() as stack:
+        silent = [
+            stack.enter_context(socket.create_connection((here, port), PATIENCE, (peer, 0)))
+            for _ in range(6)
+        ]
+        listening.start()
+        for turned_away in silent[4:]:
+            with contextlib.suppress(ConnectionResetError):
+                assert turned_away.recv(1) == b""
+        silent[0].setblocking(False)
+        with pytest.raises(BlockingIOError):
+            silent[0].recv(1)
+        silent[0].close()
+        met[1] = TcpCollective(
+            1, [here, peer], targets=[Channel(0, 0)], sources=[], port=[port, 0], whose=7
         )
         listening.join(PATIENCE)
     assert met[0]._inlets[Channel(1, 0)].getpeername()[0] == peer
