@@ -99,6 +99,13 @@ def flow_level(seconds: float, folder: Path) -> Rows:
     return [row for case in CASES for row in measure(case)]
 
 
+def faults(seconds: float, folder: Path) -> Rows:
+    """Return what failures in Mininet do to a job: time to be noticed, time to go on, sums."""
+    from benchmarks.faults import measure
+
+    return measure()
+
+
 BENCHMARKS: dict[str, tuple[bool, Callable[[float, Path], Rows]]] = {
     "simulation": (False, simulation),
     "loss": (False, loss),
@@ -108,6 +115,7 @@ BENCHMARKS: dict[str, tuple[bool, Callable[[float, Path], Rows]]] = {
     "switch": (True, switch),
     "agents": (True, agents),
     "goodput": (True, goodput),
+    "faults": (True, faults),
     "collectives": (True, collectives),
     "flow-level": (True, flow_level),
 }

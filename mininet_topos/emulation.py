@@ -379,6 +379,11 @@ class Emulation:
         """Each switch's P4Runtime device id."""
         return {switch.name: switch.device_id for switch in self._net.switches}
 
+    def switch_process(self, name: str) -> subprocess.Popen[bytes]:
+        """Return the process of a switch, which may have ended."""
+        process: subprocess.Popen[bytes] = self._net.get(name).process
+        return process
+
     def ended_switches(self) -> dict[str, int]:
         """Return the switches whose process has ended by itself, with its exit code."""
         processes = {s.name: s.process for s in self._net.switches if s.process is not None}

@@ -310,7 +310,6 @@ def test_connections_that_have_not_said_whose_they_are_are_bounded(
             stack.enter_context(socket.create_connection(own[0], PATIENCE, (own[2][0], 0)))
             for _ in range(12)
         ]
-        # Of as many as come, no more than 4 stay: the selector reports the others' end.
         turned_away = 0
         for each in silent[4:]:
             with contextlib.suppress(ConnectionResetError):

@@ -12,7 +12,10 @@ import pytest
 from cli.experiment import pipelines
 from cli.soak_command import make_kit
 from controller.dataplane.pipeline import Pipeline
+from controller.jobs.job import Job
+from controller.jobs.job_table import JobTable
 from controller.jobs.manager import Manager
+from host_agent.stream import Stream
 from simulation.soak.campaign import failure_of, run_one, soak
 from simulation.soak.oracles import Oracle
 from simulation.soak.run import Kit
@@ -92,3 +95,28 @@ def test_an_entry_that_stays_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     [job] = failure.minimised.jobs
     assert (len(job.workers), job.rounds, job.elements) == (1, 1, 1)
     assert "table admission has an entry" in failure.minimised_violations[0].text
+
+
+@pytest.mark.slow
+def test_an_end_that_is_not_recorded_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A controller that starts anew would run the job again."""
+    kept = JobTable.keep
+
+    def forgetful(self: JobTable, job: Job) -> None:
+        if not job.state.over:
+            kept(self, job)
+
+    monkeypatch.setattr(JobTable, "keep", forgetful)
+    small = replace(JOB, workers=("h1",), elements=2, rounds=2)
+    result = run_one(FaultSchedule(1, NETWORK, (small,)), make_kit())
+    assert {violation.oracle for violation in result.violations} == {Oracle.JOURNAL}
+
+
+@pytest.mark.slow
+def test_a_worker_that_never_sends_again_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It waits for ever for the last of its results, and says nothing."""
+    monkeypatch.setattr(Stream, "tick", lambda self, now: None)
+    monkeypatch.setattr(Stream, "deadline", None)
+    noise = replace(NOISE, duplicate=0.0, reorder=0.0, loss=0.2)
+    result = run_one(FaultSchedule(1, NETWORK, (JOB,), (noise,)), make_kit())
+    assert {violation.oracle for violation in result.violations} == {Oracle.END}

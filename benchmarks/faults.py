@@ -1,0 +1,333 @@
+"""What failures of real processes and links do to a job in Mininet, and how soon it goes on.
+
+Controller, switches and agents are processes of their own. In each case a job runs, something fails
+after a while, and what failed comes back later, or is started again. `noticed`: seconds until the
+controller says so (a new epoch, a reason why the job waits, an agent that is gone). `stood_still`:
+the longest time that a tensor took beyond the median, which is what the failure cost the job.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from cli.job_commands import make_submission
+from controller.api.client import ControllerClient
+from host_agent.workload import call_seconds, intervals_from
+from mininet_topos.emulation import Emulation
+from network.loaders import load_network
+from network.model import Network
+from protocol import hopsum_pb2 as pb
+from protocol.channel import ControllerError
+
+TOPOLOGY = "leaf-spine:2x3x2"
+WORKERS = "h1,h2,h4,h5"
+SERVER = "h3"
+LINK_RATE = "25Mbit"
+ELEMENTS = 20_000
+ROUNDS = 250
+"""Some ten seconds."""
+BEFORE = 2.0
+"""Seconds of a job before something fails."""
+POLL_SECONDS = 0.02
+PATIENCE = 180.0
+BIN = Path(sys.executable).parent
+
+
+@dataclass
+class Processes:
+    """A network that is up, its controller and its agents."""
+
+    network: Network
+    emulation: Emulation
+    folder: Path
+    journal: Path
+    agents: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    controller: subprocess.Popen[bytes] | None = None
+
+    @property
+    def address(self) -> str:
+        """The controller's."""
+        return f"unix:{self.folder}/controller"
+
+    @property
+    def client(self) -> ControllerClient:
+        """A connection to the controller."""
+        return ControllerClient(self.address)
+
+    def start_controller(self) -> None:
+        """Start it; it goes on with the journal's jobs."""
+        with (self.folder / "controller.log").open("ab") as log:
+            self.controller = subprocess.Popen(
+                [
+                    *(str(BIN / "hopsum"), "controller", "serve", TOPOLOGY),
+                    *("--link-rate", LINK_RATE, "--listen", self.address),
+                    *("--jobs", str(self.journal)),
+                ],
+                stdout=log,
+                stderr=log,
+            )
+
+    def start_agent(self, host: str) -> None:
+        """Start a host's agent in its namespace."""
+        interface = self.emulation.interface(host, self.network.access_switch(host))
+        self.agents[host] = self.emulation.popen(
+            host,
+            [
+                *(str(BIN / "hopsum-agent"), "serve", "--controller", self.address),
+                *("--host", host, "--interface", interface),
+            ],
+        )
+
+    def spine(self, job: str) -> str:
+        """Return the switch between the leaves that a job goes over."""
+        [found] = [each for each in self.client.state().jobs if each.name == job]
+        nodes = set(found.trees[0].parents) | set(found.trees[0].parents.values())
+        return next(name for name in self.network.switches if name in nodes and name[0] == "s")
+
+    def signal_switch(self, name: str, what: signal.Signals) -> None:
+        """Send a switch's process a signal."""
+        os.kill(self.emulation.switch_process(name).pid, what)
+
+    def set_link(self, a: str, b: str, state: str) -> None:
+        """Set the link of two switches up or down."""
+        interface = self.emulation.interface(a, b)
+        subprocess.run(["ip", "link", "set", interface, state], check=True)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A failure: `begin` makes it, `end` ends it `seconds` later."""
+
+    what: str
+    seconds: float
+    begin: Callable[[Processes], None]
+    end: Callable[[Processes], None]
+
+
+def _nothing(up: Processes) -> None:
+    """Leave it as it is."""
+
+
+def _kill_spine(up: Processes) -> None:
+    up.signal_switch(up.spine("job"), signal.SIGKILL)
+
+
+def _restart_switches(up: Processes) -> None:
+    for name in up.emulation.ended_switches():
+        up.emulation.restart_switch(name)
+
+
+def _stop_spine(up: Processes) -> None:
+    up.signal_switch(up.spine("job"), signal.SIGSTOP)
+
+
+def _continue_spines(up: Processes) -> None:
+    for name in up.network.switches:
+        up.signal_switch(name, signal.SIGCONT)
+
+
+def _cut(up: Processes) -> None:
+    up.set_link("l2", up.spine("job"), "down")
+
+
+def _join(up: Processes) -> None:
+    for spine in ("s1", "s2"):
+        up.set_link("l2", spine, "up")
+
+
+def _kill_controller(up: Processes) -> None:
+    assert up.controller is not None
+    up.controller.kill()
+    up.controller.wait()
+
+
+def _end_agent(host: str, what: signal.Signals) -> Callable[[Processes], None]:
+    return lambda up: os.kill(up.agents[host].pid, what)
+
+
+def _restart_agent(host: str) -> Callable[[Processes], None]:
+    return lambda up: up.start_agent(host)
+
+
+def _fill_disk(up: Processes) -> None:
+    with (up.journal.parent / "filler").open("wb", buffering=0) as file:
+        try:
+            while file.write(bytes(4096)):
+                pass
+        except OSError:
+            return
+
+
+def _free_disk(up: Processes) -> None:
+    (up.journal.parent / "filler").unlink()
+
+
+CASES = (
+    Case("nothing", 0.0, _nothing, _nothing),
+    Case("spine: kill -9, back after 5 s", 5.0, _kill_spine, _restart_switches),
+    Case("spine: SIGSTOP for 15 s", 15.0, _stop_spine, _continue_spines),
+    Case("link leaf-spine: down for 5 s", 5.0, _cut, _join),
+    Case(
+        "leaf: power-cycled, away 1 s",
+        1.0,
+        lambda up: up.signal_switch("l2", signal.SIGKILL),
+        _restart_switches,
+    ),
+    Case(
+        "leaf: power-cycled, away 6 s",
+        6.0,
+        lambda up: up.signal_switch("l2", signal.SIGKILL),
+        _restart_switches,
+    ),
+    Case("controller: kill -9, back after 3 s", 3.0, _kill_controller, Processes.start_controller),
+    Case("journal: disk full for 3 s", 3.0, _fill_disk, _free_disk),
+    Case(
+        "server's agent: SIGSTOP for 3 s",
+        3.0,
+        _end_agent(SERVER, signal.SIGSTOP),
+        _end_agent(SERVER, signal.SIGCONT),
+    ),
+    Case(
+        "server's agent: kill -9, back after 1 s",
+        1.0,
+        _end_agent(SERVER, signal.SIGKILL),
+        _restart_agent(SERVER),
+    ),
+    Case(
+        "worker's agent: SIGSTOP for 3 s",
+        3.0,
+        _end_agent("h5", signal.SIGSTOP),
+        _end_agent("h5", signal.SIGCONT),
+    ),
+    Case(
+        "worker's agent: kill -9, back after 1 s",
+        1.0,
+        _end_agent("h5", signal.SIGKILL),
+        _restart_agent("h5"),
+    ),
+)
+
+
+@contextmanager
+def small_disk(folder: Path) -> Iterator[Path]:
+    """Mount a file system of a megabyte there."""
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)], check=True)
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+@contextmanager
+def _processes() -> Iterator[Processes]:
+    network = load_network(TOPOLOGY, link_rate=LINK_RATE)
+    with (
+        tempfile.TemporaryDirectory() as name,
+        small_disk(Path(name, "disk")) as disk,
+        Emulation(network) as emulation,
+    ):
+        up = Processes(network, emulation, Path(name), disk / "jobs")
+        try:
+            up.start_controller()
+            for host in network.hosts:
+                up.start_agent(host)
+            _wait(lambda: _attached(up) == set(network.hosts), "all agents")
+            yield up
+        finally:
+            if up.controller is not None and up.controller.poll() is None:
+                up.controller.send_signal(signal.SIGINT)
+                up.controller.wait()
+
+
+def _attached(up: Processes) -> set[str]:
+    try:
+        return {node.host for node in up.client.nodes() if node.attached}
+    except ControllerError:
+        return set()
+
+
+def _wait(true: Callable[[], bool], what: str) -> None:
+    until = time.monotonic() + PATIENCE
+    while not true():
+        if time.monotonic() > until:
+            raise TimeoutError(f"{what} did not come in {PATIENCE:g} s")
+        time.sleep(POLL_SECONDS)
+
+
+def measure(cases: tuple[Case, ...] = CASES) -> list[dict[str, Any]]:
+    """Return a row a case; each has a network of its own."""
+    rows = []
+    for case in cases:
+        with _processes() as up:
+            rows.append(_measure(case, up))
+    return rows
+
+
+def _look(up: Processes) -> pb.JobInfo | None:
+    """Return the job as the controller knows it; None while there is no controller."""
+    try:
+        return up.client.job("job")
+    except ControllerError:
+        return None
+
+
+def _measure(case: Case, up: Processes) -> dict[str, Any]:
+    up.client.submit(make_submission("job", WORKERS, SERVER, elements=ELEMENTS, rounds=ROUNDS))
+    _wait(lambda: (info := _look(up)) is not None and info.round > 0, "the first sum")
+    time.sleep(BEFORE)
+    before = _look(up)
+    assert before is not None
+    case.begin(up)
+    failed = time.monotonic()
+    noticed: float | None = None
+    ended = False
+    while True:
+        now = time.monotonic() - failed
+        if not ended and now >= case.seconds:
+            case.end(up)
+            ended = True
+        info = _look(up)
+        if noticed is None and _tells(before, info, up):
+            noticed = now
+        if ended and info is not None and info.over:
+            break
+        if now > PATIENCE:
+            raise TimeoutError(f"{case.what}: the job is not over after {PATIENCE:g} s")
+        time.sleep(POLL_SECONDS)
+    intervals = [intervals_from(report.intervals) for report in info.reports.values()]
+    seconds = call_seconds([one for one in intervals if one])
+    verdicts = [report.verdict for report in info.reports.values() if report.HasField("verdict")]
+    return {
+        "failure": case.what,
+        "noticed": None if noticed is None or case.what == "nothing" else round(noticed, 2),
+        "stood_still": round(max(seconds) - median(seconds), 2) if seconds else None,
+        "epochs": info.epoch,
+        "job": info.state,
+        "why": info.reason[:100],
+        "sent_again": sum(report.retransmissions for report in info.reports.values()),
+        "checked": sum(verdict.checked for verdict in verdicts),
+        "wrong": sum(verdict.wrong for verdict in verdicts),
+    }
+
+
+def _tells(before: pb.JobInfo, info: pb.JobInfo | None, up: Processes) -> bool:
+    """Whether the controller knows that something is wrong, or is gone itself."""
+    if info is None:
+        return True
+    if info.state == "finished":
+        return False
+    if info.epoch != before.epoch or info.reason or info.over:
+        return True
+    return _attached(up) != set(up.network.hosts)
