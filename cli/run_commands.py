@@ -300,7 +300,7 @@ def run_with_progress(
         MofNCompleteColumn(),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=console(), transient=True) as bar:
+    with Progress(*columns, console=console(), transient=True, refresh_per_second=4) as bar:
         task = bar.add_task(f"{experiment.algorithm.value} on {experiment.topology}", total=None)
 
         def progress(done: int, total: int) -> None:

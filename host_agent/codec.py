@@ -40,18 +40,18 @@ TREE_AT = HEADER_START + 6
 _TOS_AT = ETHERNET_BYTES + 1
 _CHECKSUM_AT = ETHERNET_BYTES + 10
 _KIND_AT = HEADER_START
-_FLAGS_AT = HEADER_START + 1
-_REDUCTION_AT = HEADER_START + 2
-_EXPONENT_AT = HEADER_START + 3
+FLAGS_AT = HEADER_START + 1
+REDUCTION_AT = HEADER_START + 2
+EXPONENT_AT = HEADER_START + 3
 _WORKER_AT = HEADER_START + 10
-_FRAGMENT_AT = HEADER_START + 16
+FRAGMENT_AT = HEADER_START + 16
 _U16 = np.dtype(">u2")
 _U32 = np.dtype(">u4")
 _I32 = np.dtype(">i4")
 
-_FIRST = 10
-_LAST = 66
-"""The bytes _FIRST.._LAST of a frame are looked at as seven words of 64 bits. They hold all
+FIRST = 10
+LAST = 66
+"""The bytes FIRST..LAST of a frame are looked at as seven words of 64 bits. They hold all
 headers from the Ethernet type on, and four bytes of what follows them."""
 
 _IDENTITY = {
@@ -71,8 +71,8 @@ _IDENTITY = {
 _NO_REDUCTION = 0xFF & ~reduce(or_, (each << 4 for each in Reduction))
 """Bits that no reduction has."""
 _EPOCH_AT = HEADER_START + 8
-_WEIGHT_AT = HEADER_START + 12
-_SEQUENCE_AT = HEADER_START + 14
+WEIGHT_AT = HEADER_START + 12
+SEQUENCE_AT = HEADER_START + 14
 
 
 def some(mask: NDArray[np.bool_]) -> bool:
@@ -90,22 +90,22 @@ def every(mask: NDArray[np.bool_]) -> bool:
 
 def fragments_of(frames: Frames) -> NDArray[np.int64]:
     """Fragment numbers, modulo 2^32."""
-    return frames[:, _FRAGMENT_AT : _FRAGMENT_AT + 4].view(_U32)[:, 0].astype(np.int64)
+    return frames[:, FRAGMENT_AT : FRAGMENT_AT + 4].view(_U32)[:, 0].astype(np.int64)
 
 
 def flags_of(frames: Frames) -> NDArray[np.uint8]:
     """Return flags, sharing memory."""
-    return frames[:, _FLAGS_AT]
+    return frames[:, FLAGS_AT]
 
 
 def exponents_of(frames: Frames) -> NDArray[np.uint8]:
     """Exponent bytes, sharing memory."""
-    return frames[:, _EXPONENT_AT]
+    return frames[:, EXPONENT_AT]
 
 
 def reductions_of(frames: Frames) -> NDArray[np.uint8]:
     """Return the bytes that hold the reductions, sharing memory (`reduction_byte`)."""
-    return frames[:, _REDUCTION_AT]
+    return frames[:, REDUCTION_AT]
 
 
 def reduction_byte(reduction: Reduction) -> int:
@@ -125,12 +125,12 @@ def workers_of(frames: Frames) -> NDArray[np.int64]:
 
 def weights_of(frames: Frames) -> NDArray[np.int64]:
     """Weights: workers summed."""
-    return frames[:, _WEIGHT_AT : _WEIGHT_AT + 2].view(_U16)[:, 0].astype(np.int64)
+    return frames[:, WEIGHT_AT : WEIGHT_AT + 2].view(_U16)[:, 0].astype(np.int64)
 
 
 def sequences_of(frames: Frames) -> NDArray[np.int64]:
     """Sequence numbers on the link."""
-    return frames[:, _SEQUENCE_AT : _SEQUENCE_AT + 2].view(_U16)[:, 0].astype(np.int64)
+    return frames[:, SEQUENCE_AT : SEQUENCE_AT + 2].view(_U16)[:, 0].astype(np.int64)
 
 
 def children_of(frames: Frames) -> NDArray[np.int64]:
@@ -162,8 +162,8 @@ def mark(frames: Frames, tos: int) -> None:
 
 def number(frames: Frames, sequences: NDArray[np.int64], flags: np.uint8) -> None:
     """Give frames sequence numbers (n,), and flags that say so, on top of those they have."""
-    frames[:, _SEQUENCE_AT : _SEQUENCE_AT + 2].view(_U16)[:, 0] = sequences
-    frames[:, _FLAGS_AT] |= flags
+    frames[:, SEQUENCE_AT : SEQUENCE_AT + 2].view(_U16)[:, 0] = sequences
+    frames[:, FLAGS_AT] |= flags
 
 
 def sent_back(frames: Frames, kind: Kind) -> Frames:
@@ -192,34 +192,34 @@ class Matcher:
         weighed: bool = False,
         unusual_flags: int = 0xFF,
     ) -> None:
-        belongs = np.zeros(_LAST, dtype=np.uint8)
+        belongs = np.zeros(LAST, dtype=np.uint8)
         for start, size in _IDENTITY.values():
             belongs[start : start + size] = 0xFF
-        belongs[_REDUCTION_AT] = _NO_REDUCTION
+        belongs[REDUCTION_AT] = _NO_REDUCTION
         if either_result:
             belongs[_KIND_AT] = 0xFE
         plain = belongs.copy()
-        plain[_FLAGS_AT] = unusual_flags
+        plain[FLAGS_AT] = unusual_flags
         plain[_EPOCH_AT : _EPOCH_AT + 2] = 0xFF
         if weighed:
-            plain[_WEIGHT_AT : _WEIGHT_AT + 2] = 0xFF
+            plain[WEIGHT_AT : WEIGHT_AT + 2] = 0xFF
         self._length = template.shape[-1]
-        self._expected = template[..., _FIRST:_LAST].copy().view(np.uint64)
-        self._belongs = belongs[_FIRST:].view(np.uint64)
-        self._plain = plain[_FIRST:].view(np.uint64)
+        self.expected = template[..., FIRST:LAST].copy().view(np.uint64)
+        self._belongs = belongs[FIRST:].view(np.uint64)
+        self.plain = plain[FIRST:].view(np.uint64)
         # One frame is compared as one long number, in a fifth of the time.
-        self._plain_bits = int.from_bytes(plain[_FIRST:].tobytes(), "big")
-        self._expected_bits = int.from_bytes(self._expected.tobytes(), "big") & self._plain_bits
+        self._plain_bits = int.from_bytes(plain[FIRST:].tobytes(), "big")
+        self._expected_bits = int.from_bytes(self.expected.tobytes(), "big") & self._plain_bits
 
     def all_plain(self, frames: Frames) -> bool:
         """Whether every frame of a batch is a plain one of the stream's."""
         if frames.shape[1] != self._length:
             return False
         if len(frames) == 1:
-            bits = int.from_bytes(frames[0, _FIRST:_LAST].tobytes(), "big")
+            bits = int.from_bytes(frames[0, FIRST:LAST].tobytes(), "big")
             return bits & self._plain_bits == self._expected_bits
-        difference = frames[:, _FIRST:_LAST].view(np.uint64) ^ self._expected
-        difference &= self._plain
+        difference = frames[:, FIRST:LAST].view(np.uint64) ^ self.expected
+        difference &= self.plain
         return not np.count_nonzero(difference)
 
     def sift(self, frames: Frames) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
@@ -227,9 +227,9 @@ class Matcher:
         if frames.shape[1] != self._length:
             none = np.zeros(len(frames), dtype=np.bool_)
             return none, none
-        difference = frames[:, _FIRST:_LAST].view(np.uint64) ^ self._expected
+        difference = frames[:, FIRST:LAST].view(np.uint64) ^ self.expected
         belongs: NDArray[np.bool_] = np.logical_not(np.any(difference & self._belongs, axis=1))
-        plain: NDArray[np.bool_] = np.logical_not(np.any(difference & self._plain, axis=1))
+        plain: NDArray[np.bool_] = np.logical_not(np.any(difference & self.plain, axis=1))
         return plain, belongs & ~plain
 
 
@@ -251,7 +251,7 @@ class Form:
         self.template = frame_template(source, destination, header, stack, lanes, tos)
         self.length = frame_bytes(lanes, len(stack))
         self.lanes_start = STACK_START + HOP_BYTES * len(stack)
-        self._prefix = self.template[: self.lanes_start]
+        self.prefix = self.template[: self.lanes_start]
 
     def mark(self, tos: int) -> None:
         """Give the frames made from now on another ToS byte."""
@@ -263,10 +263,10 @@ class Form:
         `fragments`: numbers (n,), modulo 2^32; `exponents`, `flags`: (n,) or one for all.
         """
         frames = np.empty((len(fragments), self.length), dtype=np.uint8)
-        frames[:, : self.lanes_start] = self._prefix
-        frames[:, _FRAGMENT_AT : _FRAGMENT_AT + 4].view(_U32)[:, 0] = fragments
-        frames[:, _EXPONENT_AT] = exponents
-        frames[:, _FLAGS_AT] = flags
+        frames[:, : self.lanes_start] = self.prefix
+        frames[:, FRAGMENT_AT : FRAGMENT_AT + 4].view(_U32)[:, 0] = fragments
+        frames[:, EXPONENT_AT] = exponents
+        frames[:, FLAGS_AT] = flags
         return frames
 
     def values(self, frames: Frames) -> NDArray[np.int32]:

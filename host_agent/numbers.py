@@ -83,8 +83,11 @@ def exponent_codes(values: NDArray[np.float32], lanes: int, name: str) -> NDArra
 
 
 @lru_cache(maxsize=32)
-def _factors(bits: int) -> tuple[NDArray[np.float64], NDArray[np.float32], NDArray[np.float32]]:
-    """By exponent byte: the step in float64; 1/step and step in float32, 0 for special bytes."""
+def factors(bits: int) -> tuple[NDArray[np.float64], NDArray[np.float32], NDArray[np.float32]]:
+    """By exponent byte: the step in float64; 1/step and step in float32, 0 for special bytes.
+
+    Shapes (256,). Special are bytes whose fragments are converted in float64.
+    """
     exponents = np.arange(256) - EXPONENT_BIAS + bits - 31
     step = np.ldexp(1.0, exponents)
     fast = (np.arange(256) >= _LEAST_FAST_CODE) & (np.arange(256) < 255 - bits)
@@ -92,16 +95,21 @@ def _factors(bits: int) -> tuple[NDArray[np.float64], NDArray[np.float32], NDArr
     return step, up, np.where(fast, step, 0.0).astype(np.float32)
 
 
+def clip_limit(bits: int) -> int:
+    """Return M, to which integers of a job of `bits` have to be clipped; 0: rounding keeps it."""
+    return 2 ** (31 - bits) - 1 if bits > 7 else 0
+
+
 def quantise(rows: NDArray[np.float32], codes: NDArray[np.uint8], bits: int) -> NDArray[np.int32]:
     """Scale fragments (n, lanes) by their common exponent bytes (n,) to integers (n, lanes).
 
     `bits`: `worker_bits` of the job. Every value must lie within its row's exponent.
     """
-    step, up, _ = _factors(bits)
+    step, up, _ = factors(bits)
     scaled = rows * up[codes][:, None]
     np.rint(scaled, out=scaled)
-    if bits > 7:
-        limit = np.float32(2 ** (31 - bits) - 1)
+    if clip_limit(bits):
+        limit = np.float32(clip_limit(bits))
         np.minimum(scaled, limit, out=scaled)
         np.maximum(scaled, -limit, out=scaled)
     quantised = scaled.astype(np.int32)
@@ -118,7 +126,7 @@ def dequantise(sums: NDArray[np.int32], codes: NDArray[np.uint8], bits: int) -> 
 
     `sums` may be big-endian. A sum beyond float32's range becomes infinite.
     """
-    step, _, down = _factors(bits)
+    step, _, down = factors(bits)
     values = sums.astype(np.float32)
     values *= down[codes][:, None]
     special = (codes < _LEAST_FAST_CODE) | (codes >= 255 - bits)
@@ -135,7 +143,7 @@ def error_bound(code: int, workers: int, sums: NDArray[np.float64]) -> NDArray[n
     `code`: the exponent byte of the fragment, common to all workers.
     """
     bits = worker_bits(workers)
-    step = float(_factors(bits)[0][code])
+    step = float(factors(bits)[0][code])
     per_worker = step / 2 if workers <= 256 else step
     bound: NDArray[np.float64] = (
         workers * per_worker * (1 + 2.0**-24) + 2.0**-24 * np.abs(sums) + 2.0**-150

@@ -81,9 +81,9 @@ class Recovery:
         """When an overtaken fragment has been waited for long enough."""
         self.answered_at = float("-inf")
         """When a result of the stream last came."""
-        self._order = np.zeros(window, dtype=np.int64)
+        self.order = np.zeros(window, dtype=np.int64)
         self._quiet = np.zeros(window, dtype=np.bool_)
-        self._overtaken_at = np.full(window, NEVER)
+        self.overtaken_at = np.full(window, NEVER)
         self._share = np.zeros(window)
         self._link_patience = 0.0
         self._next = 0
@@ -108,15 +108,15 @@ class Recovery:
 
     def sent(self, slots: NDArray[np.intp], now: float) -> None:
         """Fragments of idle slots go out, in this order."""
-        self._order[slots] = np.arange(self._next, self._next + len(slots))
+        self.order[slots] = np.arange(self._next, self._next + len(slots))
         self._next += len(slots)
         self.sent_at[slots] = now
         self._last_sent_at = now
 
     def sent_again(self, slots: NDArray[np.intp], now: float, *, quiet: bool) -> None:
         """Fragments in flight go out once more; `quiet`: into a silence, so past empty queues."""
-        self._void = max(self._void, int(low_high(self._order[slots])[1]))
-        self._overtaken_at[slots] = NEVER
+        self._void = max(self._void, int(low_high(self.order[slots])[1]))
+        self.overtaken_at[slots] = NEVER
         self._quiet[slots] = quiet
         self.sent(slots, now)
 
@@ -136,19 +136,41 @@ class Recovery:
             longest = now - first
             self._shortest = min(self._shortest, now - last)
         if len(clean) < len(slots):
-            self._overtaken_at[slots] = NEVER
+            self.overtaken_at[slots] = NEVER
             plausible = np.where(
                 self._quiet[slots], self._shortest, self._round_trip.smoothed or NEVER
             )
             proof = once | (now - self.sent_at[slots] >= plausible)
             if not every(proof):
-                self._void = max(self._void, int(low_high(self._order[slots[~proof]])[1]))
+                self._void = max(self._void, int(low_high(self.order[slots[~proof]])[1]))
             slots = slots[proof]
             if not some(proof):
                 return longest
-        self._newest = max(self._newest, int(low_high(self._order[slots])[1]))
-        self._overtaken_at[slots] = NEVER
+        self._newest = max(self._newest, int(low_high(self.order[slots])[1]))
+        self.overtaken_at[slots] = NEVER
         return longest
+
+    @property
+    def stands(self) -> dict[str, int]:
+        """Return the numbers of the next sending, the newest answered and the newest void one."""
+        return {"next": self._next, "newest": self._newest, "newest_void": self._void}
+
+    def answered_in_order(self, newest: int, oldest: float, latest: float, now: float) -> float:
+        """Results have come that leave nothing overtaken (`in_order`), of fragments sent once.
+
+        `newest`: the last sending among them; they were sent between `oldest` and `latest` (s).
+        Returns the longest round trip.
+        """
+        self.answered_at = self._progress.at = now
+        self._probes = 0
+        self._shortest = min(self._shortest, now - latest)
+        self._newest = newest
+        return now - oldest
+
+    def sent_in_order(self, count: int, now: float) -> None:
+        """So many fragments of idle slots went out; `order` and `sent_at` say so already."""
+        self._next += count
+        self._last_sent_at = now
 
     def in_order(self, in_flight: int) -> bool:
         """Whether so many fragments in flight means that none is overtaken; a quick check.
@@ -160,11 +182,11 @@ class Recovery:
 
     def lost(self, in_flight: NDArray[np.intp], now: float) -> NDArray[np.intp]:
         """Those of the slots in flight to be sent again now; sets `due` for the others."""
-        behind = self._newest - self._order[in_flight]
+        behind = self._newest - self.order[in_flight]
         overtaken = behind > 0
         slots = in_flight[overtaken]
-        since = np.minimum(self._overtaken_at[slots], now)
-        self._overtaken_at[slots] = since
+        since = np.minimum(self.overtaken_at[slots], now)
+        self.overtaken_at[slots] = since
         patience = np.where(behind[overtaken] >= REORDERING_DEGREE, 0.25, 1.0) * self._shortest
         patience += (self._share[slots] + self._link_patience) * (self._round_trip.smoothed or 0.0)
         until = since + np.maximum(patience, LEAST_PATIENCE)
@@ -213,5 +235,5 @@ class Recovery:
         self._probes = min(self._probes + 1, 30)
         if len(in_flight) <= PROBE_FRAGMENTS:
             return in_flight
-        newest = np.argpartition(self._order[in_flight], -PROBE_FRAGMENTS)[-PROBE_FRAGMENTS:]
+        newest = np.argpartition(self.order[in_flight], -PROBE_FRAGMENTS)[-PROBE_FRAGMENTS:]
         return in_flight[newest]

@@ -57,12 +57,12 @@ class Segment:
         """As it stands in frames."""
         self._lanes = lanes
         self._window = window
-        self._source = source[start:stop]
-        self._result = result[start:stop]
+        self.source = source[start:stop]
+        self.result = result[start:stop]
         self._full = (stop - start) // lanes
         whole = self._full * lanes
-        self._whole_source = self._source[:whole].reshape(self._full, lanes)
-        self._whole_result = self._result[:whole].reshape(self._full, lanes)
+        self._whole_source = self.source[:whole].reshape(self._full, lanes)
+        self._whole_result = self.result[:whole].reshape(self._full, lanes)
         data = -(-(stop - start) // lanes)
         self.data = data
         self.count = data + self.prologue
@@ -70,18 +70,19 @@ class Segment:
         self.open = self.count
         self.first_window_code: int | None = None
         """Result of the prologue; the window's fragments can be scaled once it is known."""
+        self.exponents = np.zeros(data + 1 if self.scaled else 0, dtype=np.uint8)
+        """To announce with each fragment."""
         if self.scaled:
-            self._announced = np.zeros(data + 1, dtype=np.uint8)
-            self._announced[0] = codes[:window].max()
-            self._announced[1 : 1 + len(codes[window:])] = codes[window:]
+            self.exponents[0] = codes[:window].max()
+            self.exponents[1 : 1 + len(codes[window:])] = codes[window:]
 
     def announced(self, fragments: NDArray[np.int64]) -> NDArray[np.uint8] | int:
         """Return the exponent bytes to send with fragments of the stream."""
-        return self._announced[fragments - self.first] if self.scaled else 0
+        return self.exponents[fragments - self.first] if self.scaled else 0
 
     def own_codes(self, data: NDArray[np.int64]) -> NDArray[np.uint8]:
         """Return the exponent bytes that data fragments (n,) of a float32 tensor need here."""
-        return self._announced[np.maximum(data - self._window + 1, 0)]
+        return self.exponents[np.maximum(data - self._window + 1, 0)]
 
     def _is_run(self, data: NDArray[np.int64]) -> bool:
         """Whether these are consecutive full fragments."""
@@ -102,11 +103,11 @@ class Segment:
         if self._is_run(data):
             low = int(data[0])
             return self._whole_source[low : low + len(data)]
-        rows = np.zeros((len(data), self._lanes), dtype=self._source.dtype)
+        rows = np.zeros((len(data), self._lanes), dtype=self.source.dtype)
         inside = (data >= 0) & (data < self._full)
         rows[inside] = self._whole_source[data[inside]]
         for row in np.flatnonzero(data == self._full):
-            rest = self._source[self._full * self._lanes :]
+            rest = self.source[self._full * self._lanes :]
             rows[row, : len(rest)] = rest
         return rows
 
@@ -119,7 +120,7 @@ class Segment:
         inside = (data >= 0) & (data < self._full)
         self._whole_result[data[inside]] = rows[inside]
         for row in np.flatnonzero(data == self._full):
-            rest = self._result[self._full * self._lanes :]
+            rest = self.result[self._full * self._lanes :]
             rest[:] = rows[row, : len(rest)]
 
     def elements(self, fragment: int) -> str:

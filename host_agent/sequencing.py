@@ -20,38 +20,46 @@ class SentLog:
 
     def __init__(self, window: int) -> None:
         self._size = max(2 * HISTORY, 2 * window)
-        self._fragments = np.zeros(self._size, dtype=np.int64)
-        self._next = 0
+        self.fragments = np.zeros(self._size, dtype=np.int64)
+        """By number, modulo the length of this."""
+        self.next = 0
+        """How many numbers have been given."""
 
     def restart(self) -> None:
         """Count from 0: a new epoch."""
-        self._next = 0
+        self.next = 0
 
     def number(self, fragments: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the numbers (n,) of frames that go out now, with these fragments."""
-        numbers = self._next + np.arange(len(fragments))
-        self._fragments[numbers % self._size] = fragments
-        self._next += len(fragments)
+        numbers = self.next + np.arange(len(fragments))
+        self.fragments[numbers % self._size] = fragments
+        self.next += len(fragments)
         return numbers & (NUMBERS - 1)
 
     def find(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return those numbers that were not sent too long ago, and their fragments."""
-        back = (self._next - 1 - numbers) & (NUMBERS - 1)
-        known = back < min(self._size, self._next)
-        return numbers[known], self._fragments[(self._next - 1 - back[known]) % self._size]
+        back = (self.next - 1 - numbers) & (NUMBERS - 1)
+        known = back < min(self._size, self.next)
+        return numbers[known], self.fragments[(self.next - 1 - back[known]) % self._size]
 
 
 class Arrivals:
     """What has come from a neighbour on one tree: which numbers are missing, and asked for."""
 
     def __init__(self) -> None:
-        self._newest = -1
+        self.newest = -1
+        """Of the numbers that have come, counted on beyond 16 bits."""
         self._missing: dict[int, int] = {}
         """By number that has not come: the newest one when it was asked for."""
 
+    @property
+    def complete(self) -> bool:
+        """Whether nothing is missing."""
+        return not self._missing
+
     def restart(self) -> None:
         """Expect 0 next: a new epoch."""
-        self._newest = -1
+        self.newest = -1
         self._missing.clear()
 
     def take(
@@ -65,11 +73,11 @@ class Arrivals:
         count = len(numbers)
         if not self._missing and not np.count_nonzero(repairs):
             first = int(numbers[0])
-            expected = (self._newest + 1) & (NUMBERS - 1)
+            expected = (self.newest + 1) & (NUMBERS - 1)
             if first == expected and (
                 count == 1 or not np.count_nonzero((np.diff(numbers) - 1) & (NUMBERS - 1))
             ):
-                self._newest += count
+                self.newest += count
                 return [], []
         asked: list[int] = []
         again: list[int] = []
@@ -84,26 +92,26 @@ class Arrivals:
 
     def _had(self, number: int) -> bool:
         """Whether a number is one of the last that have come."""
-        back = (self._newest - number) & (NUMBERS - 1)
-        return back < min(HISTORY, self._newest + 1) and self._newest - back not in self._missing
+        back = (self.newest - number) & (NUMBERS - 1)
+        return back < min(HISTORY, self.newest + 1) and self.newest - back not in self._missing
 
     def _take(self, number: int, repair: bool) -> list[int]:
-        newest = self._newest
+        newest = self.newest
         lead = (number - newest + NUMBERS // 2) % NUMBERS - NUMBERS // 2
         if repair or -HISTORY < lead <= 0:
             self._missing.pop(newest + lead, None)
             return []
-        self._newest = newest + lead
+        self.newest = newest + lead
         if lead <= -HISTORY:
             self._missing.clear()  # the neighbour has started again
             return []
-        for late in range(max(newest + 1, self._newest - HISTORY + 1), self._newest):
+        for late in range(max(newest + 1, self.newest - HISTORY + 1), self.newest):
             self._missing[late] = newest - RETRY
         asked = []
         for late, before in list(self._missing.items()):
-            if late <= self._newest - HISTORY:
+            if late <= self.newest - HISTORY:
                 del self._missing[late]
-            elif self._newest - before >= RETRY:
-                self._missing[late] = self._newest
+            elif self.newest - before >= RETRY:
+                self._missing[late] = self.newest
                 asked.append(late & (NUMBERS - 1))
         return asked

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from collectives.plan import JobPlan, PlanError, Results, TreePlan
 from host_agent.codec import (
+    STACK_START,
     UNUSUAL_UPWARD,
     Form,
     Frames,
@@ -34,6 +35,7 @@ from host_agent.codec import (
 )
 from host_agent.integrity import make_integrity
 from host_agent.job import check_job, check_same_job
+from host_agent.ordinary import OrdinaryTotals
 from host_agent.sequencing import Arrivals, SentLog
 from network.model import Network
 from protocol.tos import URGENT
@@ -225,6 +227,7 @@ class Server:
         self._replicated = Form(own, group, header(Kind.REPLICATED), (), plan.lanes, self._tos)
         request = Form(own, own, header(Kind.REQUEST), (), plan.lanes)
         self._asked = Matcher(request.template, unusual_flags=0)
+        self._ordinary = OrdinaryTotals()
 
     # -- frames and time
 
@@ -233,6 +236,8 @@ class Server:
         statistics = self.statistics
         if frames.shape[1] == self._replicated.length:
             self._answer_requests(frames)
+            return
+        if self._take_ordinary(frames, now):
             return
         if not self._matcher.all_plain(frames):
             frames = self._sift(frames, now)
@@ -285,6 +290,74 @@ class Server:
             children, weights = children[rest], weights[rest]
         if len(frames):
             self._add(frames, fragments, slots, children, weights, now)
+
+    def _take_ordinary(self, frames: Frames, now: float) -> bool:
+        """Take in ordinary totals, in one pass; whether these are such (`host_agent.ordinary`)."""
+        if self._integrity is not None or self._all_single or not self._replicates:
+            return False
+        if frames.shape[1] != self._up.length:
+            return False
+        child = int(frames[0, STACK_START]) & 0x3F
+        if self._sizes[child] != self._workers:
+            return False
+        arrivals = self._arrivals[child]
+        tos = int(tos_of(frames)[-1]) & ~URGENT
+        if self._singles or not arrivals.complete or tos != self._tos:
+            return False
+        if not self._ordinary.bound:
+            self._bind_ordinary()
+        taken = self._ordinary.take(
+            frames, now, child=child, arrived=arrivals.newest, log_next=self._sent_log.next
+        )
+        if taken is None:
+            return False
+        results, overflowed = taken
+        count = len(frames)
+        arrivals.newest += count
+        self._sent_log.next += count
+        self._output.append(results)
+        statistics = self.statistics
+        statistics.received += count
+        statistics.sums += count
+        statistics.results += count
+        statistics.result_frames += count
+        statistics.overflowed += overflowed
+        return True
+
+    def _bind_ordinary(self) -> None:
+        arrays = {
+            "fragment": self._fragment,
+            "covered": self._covered,
+            "done": self._done,
+            "done_number": self._done_number,
+            "last": self._last,
+            "since": self._since,
+            "held": self._held,
+            "started": self._started,
+            "doubted": self._doubted,
+            "flags": self._flags,
+            "code": self._code,
+            "reduction": self._reduction,
+            "own": self._own,
+            "done_lanes": self._done_lanes,
+            "done_code": self._done_code,
+            "done_flags": self._done_flags,
+            "done_reduction": self._done_reduction,
+            "log": self._sent_log.fragments,
+            "plain": self._matcher.plain,
+            "expected": self._matcher.expected,
+            "prefix": self._replicated.prefix,
+        }
+        numbers = {
+            "window": self._window,
+            "lanes": self.plan.lanes,
+            "log_size": len(self._sent_log.fragments),
+            "prefix_bytes": self._replicated.lanes_start,
+            "children": self._held.shape[1],
+            "workers": self._workers,
+            "lanes_at": self._up.lanes_start,
+        }
+        self._ordinary.bind(arrays, numbers)
 
     def mark(self, tos: int) -> None:
         """Give results another IP ToS byte, until contributions come in with yet another."""

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from collectives.plan import JobPlan, Results, TreePlan
 from host_agent.codec import (
+    FRAGMENT_AT,
     UNUSUAL_DOWNWARD,
     Form,
     Frames,
@@ -30,9 +31,10 @@ from host_agent.codec import (
 )
 from host_agent.failure import JobFailed
 from host_agent.integrity import Integrity, make_integrity
-from host_agent.numbers import dequantise, quantise
+from host_agent.numbers import clip_limit, dequantise, factors, quantise
 from host_agent.options import WorkerOptions as WorkerOptions
 from host_agent.options import WorkerStatistics as WorkerStatistics
+from host_agent.ordinary import Ordinary
 from host_agent.recovery import NEVER, Progress, Recovery, low_high
 from host_agent.segment import Segment
 from host_agent.sequencing import Arrivals, SentLog
@@ -115,6 +117,7 @@ class Stream:
 
         self._sent_log = SentLog(window)
         self._arrivals = Arrivals()
+        self._ordinary = Ordinary()
         self._bind(plan, tree, worker, network)
         self._frames = self._up.make(np.zeros(window), 0)
 
@@ -301,6 +304,8 @@ class Stream:
 
     def receive(self, frames: Frames, now: float) -> None:
         """Take in frames of one length."""
+        if self._take_ordinary(frames, now):
+            return
         if self._matcher.all_plain(frames):
             self._ask_for_gaps(frames)
         else:
@@ -327,6 +332,89 @@ class Stream:
             if not len(frames) or self.failure is not None:
                 return
         self._accept(frames, exponents_of(frames), slots, wire, now)
+
+    def _take_ordinary(self, frames: Frames, now: float) -> bool:
+        """Take in ordinary results, in one pass; whether these are such (`host_agent.ordinary`)."""
+        if self._integrity is not None:
+            return False
+        if self._handing_due != NEVER or not self._arrivals.complete:
+            return False
+        wire = int.from_bytes(frames[0, FRAGMENT_AT : FRAGMENT_AT + 4].tobytes(), "big")
+        place = bisect_right(self._starts, self._fragment[wire & (self._window - 1)]) - 1
+        if place < 0:
+            return False
+        segment = self._segments[place]
+        if not self._ordinary.bound:
+            self._bind_ordinary()
+        self._ordinary.tensor(segment)
+        found = self._ordinary.look(
+            frames,
+            end_of_stream=self._end,
+            arrived=self._arrivals.newest,
+            log_next=self._sent_log.next,
+            open=self._open,
+            **self._recovery.stands,
+        )
+        if found is None:
+            return False
+        count = len(frames)
+        self._statistics.ecn += found.marked
+        if found.sequenced:
+            self._arrivals.newest += count
+        times = found.oldest, found.latest
+        self._round_trip.sample(self._recovery.answered_in_order(found.newest, *times, now))
+        due = now + min(self._round_trip.timeout, self._options.deadline)
+        following = self._ordinary.take(self._down.lanes_start, now, due)
+        sent = len(following)
+        if sent:
+            self._output.append(following)
+            self._recovery.sent_in_order(sent, now)
+            self._sent_log.next = found.log_next
+            self._next_due = min(self._next_due, due)
+            self._statistics.sent += sent
+        self._statistics.accepted += count
+        self._open += sent - count
+        segment.open -= count
+        if not segment.open:
+            self._close(segment)
+        return True
+
+    def _bind_ordinary(self) -> None:
+        recovery, log = self._recovery, self._sent_log
+        _, up, down = factors(self._bits)
+        arrays = {
+            "fragment": self._fragment,
+            "wire": self._wire,
+            "result_wire": self._result_wire,
+            "order": recovery.order,
+            "last": self._last,
+            "due": self._due,
+            "first_sent_at": self._first_sent_at,
+            "sent_at": recovery.sent_at,
+            "overtaken_at": recovery.overtaken_at,
+            "tries": self._tries,
+            "code": self._code,
+            "result_code": self._result_code,
+            "result_reduction": self._result_reduction,
+            "result_lanes": self._result_lanes,
+            "frames": self._frames,
+            "log": log.fragments,
+            "plain": self._matcher.plain,
+            "expected": self._matcher.expected,
+            "prefix": self._up.prefix,
+            "up": up,
+            "down": down,
+        }
+        numbers = {
+            "window": self._window,
+            "lanes": self.plan.lanes,
+            "log_size": len(log.fragments),
+            "prefix_bytes": self._up.lanes_start,
+            "flags": self._flags,
+            "numbered": not self.tree.singles,
+            "limit": clip_limit(self._bits),
+        }
+        self._ordinary.bind(arrays, numbers)
 
     def _accept(
         self,
@@ -393,10 +481,15 @@ class Stream:
         else:
             segment.store(data, values)
         if not segment.open:
-            index = self._segments.index(segment)
-            del self._segments[index], self._starts[index]
-            segment.call.open_parts -= 1
+            self._close(segment)
         return opened
+
+    def _close(self, segment: Segment) -> None:
+        """Leave a segment behind whose results are all in place."""
+        index = self._segments.index(segment)
+        del self._segments[index], self._starts[index]
+        segment.call.open_parts -= 1
+        self._ordinary.tensor(None)
 
     def _sift(self, frames: Frames, now: float) -> Frames:
         """Return the results to look at, of frames that are not all plain ones.
@@ -665,6 +758,7 @@ class Stream:
         lanes = self._up.raw(self._frames)
         integrity, before = self._integrity, self._worker
         self._bind(plan, tree, worker, network)
+        self._ordinary = Ordinary()
         self._frames = self._up.make(np.maximum(self._wire, 0), exponents, self._flags)
         self._up.raw(self._frames)[...] = lanes
         reductions_of(self._frames)[...] = reductions

@@ -32,7 +32,7 @@ class Machine(Protocol):
         """Take frames (n, length) in."""
 
     def tick(self, now: float) -> None:
-        """Do what is due."""
+        """Do what is due; nothing, if nothing is."""
 
     def take_output(self) -> list[Frames]:
         """Frames to send, in order."""
@@ -83,7 +83,8 @@ class Loop:
         self.flush()
         now = self._clock()
         waits = [] if patience is None else [patience]
-        waits += [m.deadline - now for m in self._machines if m.deadline is not None]
+        deadlines = [machine.deadline for machine in self._machines]
+        waits += [deadline - now for deadline in deadlines if deadline is not None]
         if self._backlog:
             waits.append(RETRY_SECONDS)
         timeout = 1000 * max(0.0, min(waits)) if waits else None
@@ -101,8 +102,7 @@ class Loop:
             self._steady = taken * MODERATION_SECONDS >= STEADY_FRAMES * elapsed
             self._taken_at = now
         for machine in self._machines:
-            if machine.deadline is not None and machine.deadline <= now:
-                machine.tick(now)
+            machine.tick(now)
         return ready
 
     def _moderate(self) -> None:

@@ -97,6 +97,10 @@ class HostAgent:
     def tick(self, now: float) -> None:
         """Do what is due."""
         self.traffic.tick(now)
+        self.tick_members(now)
+
+    def tick_members(self, now: float) -> None:
+        """Do what is due but for frames, and let every job go on; for who ticks `traffic`."""
         for member in list(self._members.values()):
             self._guard(member, partial(member.tick, now))
         self.advance(now)
@@ -108,7 +112,13 @@ class HostAgent:
     @property
     def deadline(self) -> float | None:
         """When `tick` is wanted, at the latest."""
-        dues = [self.traffic.deadline, *(member.deadline for member in self._members.values())]
+        dues = self.traffic.deadline, self.members_deadline
+        return min((due for due in dues if due is not None), default=None)
+
+    @property
+    def members_deadline(self) -> float | None:
+        """When `tick_members` is wanted, at the latest."""
+        dues = [member.deadline for member in self._members.values()]
         if self._report_seconds is not None:
             dues.append(self._next_report)
         return min((due for due in dues if due is not None), default=None)

@@ -227,13 +227,13 @@ class HostLoop:
 
     def turn(self) -> set[int]:
         """Move frames until something is due (see Loop.turn), then let every job go on."""
-        due = self.agent.deadline
+        due = self.agent.members_deadline
         ready = self._loop.turn(None if due is None else max(0.0, due - time.monotonic()))
         if self._environment.fileno() in ready:
             self._environment.awake()
         if self._environment.processes is not None:
             self._environment.processes.turn(ready)
-        self.agent.tick(time.monotonic())
+        self.agent.tick_members(time.monotonic())
         return ready
 
     def close(self) -> None:

@@ -88,28 +88,36 @@ class TrafficPriority:
         if frames.shape[1] < JOB_START + 2:
             self.foreign += len(frames)
             return
+        first = frames[0, JOB_START : JOB_START + 2]
+        if len(frames) == 1 or (frames[:, JOB_START : JOB_START + 2] == first).all():
+            self._receive_job(int.from_bytes(first.tobytes(), "big"), frames, now)
+            return
         jobs: NDArray[np.int64] = frames[:, JOB_START].astype(np.int64) << 8
         jobs |= frames[:, JOB_START + 1]
         for job in dict.fromkeys(jobs.tolist()):
-            rows = jobs == job
-            queue = self._queues.get(job)
-            if queue is None:
-                self.foreign += int(np.count_nonzero(rows))
-            else:
-                queue.machine.receive(frames if rows.all() else frames[rows], now)
+            self._receive_job(job, frames[jobs == job], now)
+
+    def _receive_job(self, job: int, frames: Frames, now: float) -> None:
+        queue = self._queues.get(job)
+        if queue is None:
+            self.foreign += len(frames)
+        else:
+            queue.machine.receive(frames, now)
 
     def tick(self, now: float) -> None:
         """Do what is due."""
         for queue in self._queues.values():
-            due = queue.machine.deadline
-            if due is not None and due <= now:
-                queue.machine.tick(now)
+            queue.machine.tick(now)
 
     @property
     def deadline(self) -> float | None:
         """When `tick` is wanted, at the latest."""
-        dues = [queue.machine.deadline for queue in self._queues.values()]
-        return min((due for due in dues if due is not None), default=None)
+        earliest = None
+        for queue in self._queues.values():
+            due = queue.machine.deadline
+            if due is not None and (earliest is None or due < earliest):
+                earliest = due
+        return earliest
 
     def take_output(self) -> list[Frames]:
         """Return the frames to send, in order; each batch has one length."""

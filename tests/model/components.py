@@ -36,7 +36,7 @@ TIMING = {
 """When something happened, how often, and when it is due: the model decides that."""
 FIXED = {
     "_network", "plan", "tree", "_cut", "_options", "_up", "_down", "_total", "_request", "_asked",
-    "_matcher", "_unicast", "_replicated", "_all", "_source", "_whole_source", "build",
+    "_matcher", "_unicast", "_replicated", "_all", "source", "_whole_source", "_ordinary", "build",
     "admission", "replication", "groups", "routes", "l2", "counts",
 }  # fmt: skip
 """What follows from plan and epoch, which are part of a state by themselves."""
@@ -115,7 +115,7 @@ def _join_results(worker: Worker) -> None:
     for segment in stream_of(worker)._segments:
         part = np.asarray(segment.call.result).reshape(-1)[segment.start : segment.stop]
         whole = segment._full * segment._lanes
-        segment._result = part
+        segment.result = part
         segment._whole_result = part[:whole].reshape(segment._full, segment._lanes)
 
 

@@ -219,10 +219,19 @@ def result(
 
 def at_server(batch: Frames, lanes: int = LANES) -> Frames:
     """A worker's frames as the server gets them from switches that sum nothing."""
+    return _passed_on(batch, lanes, 1)
+
+
+def at_worker(batch: Frames, lanes: int = LANES) -> Frames:
+    """A server's frames as a worker gets them from switches."""
+    return _passed_on(batch, lanes, 0)
+
+
+def _passed_on(batch: Frames, lanes: int, left: int) -> Frames:
     rows = []
     for row in range(len(batch)):
         frames = batch[row : row + 1]
-        while (hops := (frames.shape[1] - frame_bytes(lanes, 0)) // 4) > 1:
+        while (hops := (frames.shape[1] - frame_bytes(lanes, 0)) // 4) > left:
             frames = popped(frame_view(frames.copy(), lanes, hops)[0], lanes, hops)
         rows.append(frames)
     return np.concatenate(rows)

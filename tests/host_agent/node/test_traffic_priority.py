@@ -79,14 +79,14 @@ def test_lower_levels_go_first_and_may_be_set_before_the_job_comes() -> None:
     assert [job_of(batch) for batch in traffic.take_output()] == [3, 2, 1]
 
 
-def test_only_what_is_due_is_ticked() -> None:
+def test_the_earliest_deadline_counts_and_every_machine_looks_at_its_own() -> None:
     traffic = TrafficPriority()
     early, late, idle = Machine(deadline=1.0), Machine(deadline=3.0), Machine()
     for job, machine in enumerate((early, late, idle)):
         traffic.add(job, machine)
     assert traffic.deadline == 1.0
     traffic.tick(2.0)
-    assert (early.ticks, late.ticks, idle.ticks) == ([2.0], [], [])
+    assert (early.ticks, late.ticks, idle.ticks) == ([2.0], [2.0], [2.0])
 
 
 class MarkingMachine(Machine):

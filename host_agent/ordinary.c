@@ -1,0 +1,290 @@
+/* What a worker's stream does with ordinary results, and a server with ordinary totals, in one pass:
+ * see ordinary.py, and stream.py and server.py for all else. Frames are looked at before anything
+ * changes, so whatever is not ordinary is left whole. */
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+/* ordinary.py puts the layout of frames before this text: offsets (FIRST, LAST, FLAGS, REDUCTION,
+ * EXPONENT, WEIGHT, SEQUENCE, FRAGMENT, STACK), flags (OVERFLOW, ECN, SEQUENCED, REPAIR). */
+enum { WORDS = (LAST - FIRST) / 8, IDLE = -1, EMPTY = -1 };
+
+struct stream {
+    /* The stream's arrays, by slot. */
+    int64_t *fragment, *wire, *result_wire, *order, *last;
+    double *due, *first_sent_at, *sent_at, *overtaken_at;
+    int32_t *tries;
+    uint8_t *code, *result_code, *result_reduction, *result_lanes, *frames;
+    /* What its neighbour may ask for, by number. */
+    int64_t *log;
+    /* Its frames: which are plain, and what is the same in all it sends. */
+    const uint8_t *plain, *expected, *prefix;
+    /* By exponent byte: factors to integers and back, 0 where they are not to be used. */
+    const float *up, *down;
+    int64_t window, lanes, log_size, prefix_bytes, flags, numbered, limit;
+    /* The tensor whose results come. */
+    const void *source;
+    void *result;
+    const uint8_t *announced;
+    int64_t first, prologue, end, elements, reduction;
+    /* The batch, and where the stream stands. */
+    double now;
+    int64_t end_of_stream, arrived, log_next, next, newest, newest_void, open;
+    /* What `look` finds. */
+    int64_t sequenced, marked;
+    double oldest, latest;
+};
+
+static inline uint16_t big16(const uint8_t *p)
+{
+    return (uint16_t)(p[0] << 8 | p[1]);
+}
+
+static inline uint32_t big32(const uint8_t *p)
+{
+    uint32_t v;
+    memcpy(&v, p, 4);
+    return __builtin_bswap32(v);
+}
+
+static inline void put32(uint8_t *p, uint32_t v)
+{
+    v = __builtin_bswap32(v);
+    memcpy(p, &v, 4);
+}
+
+static int is_plain(const uint8_t *plain, const uint8_t *wanted, const uint8_t *frame)
+{
+    uint64_t different = 0;
+    for (int i = 0; i < WORDS; i++) {
+        uint64_t word, mask, expected;
+        memcpy(&word, frame + FIRST + 8 * i, 8);
+        memcpy(&mask, plain + 8 * i, 8);
+        memcpy(&expected, wanted + 8 * i, 8);
+        different |= (word ^ expected) & mask;
+    }
+    return !different;
+}
+
+static void give_number(uint8_t *frame, int64_t number)
+{
+    frame[SEQUENCE] = (uint8_t)(number >> 8);
+    frame[SEQUENCE + 1] = (uint8_t)number;
+    frame[FLAGS] |= SEQUENCED;
+}
+
+static int64_t numbers_in(const struct stream *s, int64_t data)
+{
+    int64_t left = s->elements - data * s->lanes;
+    return left < s->lanes ? left : s->lanes;
+}
+
+/* Whether n frames, `stride` bytes apart, are ordinary results; changes nothing but `last`. */
+int ordinary_look(struct stream *s, const uint8_t *frames, uint32_t n, uint64_t stride)
+{
+    int64_t newest = s->newest;
+    s->sequenced = (frames[FLAGS] & SEQUENCED) != 0;
+    s->marked = 0;
+    s->oldest = INFINITY;
+    s->latest = -INFINITY;
+    for (uint32_t i = 0; i < n; i++) {
+        const uint8_t *frame = frames + i * stride;
+        uint8_t flags = frame[FLAGS];
+        if (!is_plain(s->plain, s->expected, frame))
+            return 0;
+        if ((flags & (SEQUENCED | REPAIR)) != (s->sequenced ? SEQUENCED : 0))
+            return 0;
+        if (s->sequenced && big16(frame + SEQUENCE) != (uint16_t)(s->arrived + 1 + i))
+            return 0;
+        int64_t wire = big32(frame + FRAGMENT), slot = wire & (s->window - 1);
+        if (s->wire[slot] != wire || s->tries[slot] != 1 || frame[REDUCTION] != s->reduction)
+            return 0;
+        int64_t data = s->fragment[slot] - s->first - s->prologue;
+        int64_t next = s->fragment[slot] + s->window;
+        if (data < 0 || s->fragment[slot] >= s->end)
+            return 0;
+        if (next >= s->end && next < s->end_of_stream)
+            return 0;
+        if (s->prologue && (s->down[s->code[slot]] == 0
+                            || (next < s->end && s->up[frame[EXPONENT]] == 0)))
+            return 0;
+        s->last[slot] = i;
+        s->marked += (flags & ECN) != 0;
+        newest = s->order[slot] > newest ? s->order[slot] : newest;
+        s->oldest = s->sent_at[slot] < s->oldest ? s->sent_at[slot] : s->oldest;
+        s->latest = s->sent_at[slot] > s->latest ? s->sent_at[slot] : s->latest;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t wire = big32(frames + i * stride + FRAGMENT);
+        if (s->last[wire & (s->window - 1)] != i)
+            return 0;
+    }
+    /* Nothing is overtaken: see Recovery.in_order. */
+    if (s->open - n != s->next - 1 - newest || s->newest_void > newest)
+        return 0;
+    s->newest = newest;
+    return 1;
+}
+
+static void store(const struct stream *s, int64_t data, const uint8_t *lanes, float factor)
+{
+    int64_t n = numbers_in(s, data);
+    if (!s->prologue) {
+        int32_t *to = (int32_t *)s->result + data * s->lanes;
+        for (int64_t i = 0; i < n; i++)
+            to[i] = (int32_t)big32(lanes + 4 * i);
+        return;
+    }
+    float *to = (float *)s->result + data * s->lanes;
+    for (int64_t i = 0; i < n; i++)
+        to[i] = (float)(int32_t)big32(lanes + 4 * i) * factor;
+}
+
+static void load(const struct stream *s, int64_t data, uint8_t *lanes, float factor)
+{
+    int64_t n = numbers_in(s, data);
+    if (!s->prologue) {
+        const int32_t *from = (const int32_t *)s->source + data * s->lanes;
+        for (int64_t i = 0; i < n; i++)
+            put32(lanes + 4 * i, (uint32_t)from[i]);
+    } else if (s->limit) {
+        const float *from = (const float *)s->source + data * s->lanes;
+        float limit = (float)s->limit;
+        for (int64_t i = 0; i < n; i++) {
+            float scaled = rintf(from[i] * factor);
+            scaled = scaled < limit ? scaled : limit;
+            scaled = scaled > -limit ? scaled : -limit;
+            put32(lanes + 4 * i, (uint32_t)(int32_t)scaled);
+        }
+    } else {
+        const float *from = (const float *)s->source + data * s->lanes;
+        for (int64_t i = 0; i < n; i++)
+            put32(lanes + 4 * i, (uint32_t)(int32_t)rintf(from[i] * factor));
+    }
+    memset(lanes + 4 * n, 0, (size_t)(4 * (s->lanes - n)));
+}
+
+/* Take the results in that ordinary_look has found ordinary. The next fragments of their slots go
+ * to `out`, one behind the other, and are due at `due`. Returns how many. */
+uint32_t ordinary_take(struct stream *s, const uint8_t *frames, uint32_t n, uint64_t stride,
+                       uint64_t lanes_at, uint8_t *out, double due)
+{
+    uint64_t lane_bytes = (uint64_t)(4 * s->lanes), length = (uint64_t)s->prefix_bytes + lane_bytes;
+    uint32_t sent = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        const uint8_t *frame = frames + i * stride;
+        int64_t wire = big32(frame + FRAGMENT), slot = wire & (s->window - 1);
+        int64_t fragment = s->fragment[slot], data = fragment - s->first - s->prologue;
+        uint8_t code = frame[EXPONENT];
+        store(s, data, frame + lanes_at, s->down[s->code[slot]]);
+        s->result_wire[slot] = wire;
+        s->result_code[slot] = s->code[slot] = code;
+        s->result_reduction[slot] = (uint8_t)s->reduction;
+        memcpy(s->result_lanes + (uint64_t)slot * lane_bytes, frame + lanes_at, lane_bytes);
+        s->overtaken_at[slot] = INFINITY;
+        s->fragment[slot] = fragment += s->window;
+        if (fragment >= s->end) {
+            s->wire[slot] = IDLE;
+            s->due[slot] = INFINITY;
+            continue;
+        }
+        uint8_t *made = out + sent++ * length;
+        wire = fragment & 0xFFFFFFFF;
+        memcpy(made, s->prefix, (size_t)s->prefix_bytes);
+        put32(made + FRAGMENT, (uint32_t)wire);
+        made[EXPONENT] = s->prologue ? s->announced[fragment - s->first] : 0;
+        made[FLAGS] = (uint8_t)s->flags;
+        made[REDUCTION] = (uint8_t)s->reduction;
+        load(s, data + s->window, made + s->prefix_bytes, s->up[code]);
+        if (s->numbered) {
+            s->log[s->log_next % s->log_size] = wire;
+            give_number(made, s->log_next++);
+        }
+        memcpy(s->frames + (uint64_t)slot * length, made, length);
+        s->wire[slot] = wire;
+        s->due[slot] = due;
+        s->first_sent_at[slot] = s->sent_at[slot] = s->now;
+        s->tries[slot] = 1;
+        s->order[slot] = s->next++;
+    }
+    return sent;
+}
+
+struct server {
+    /* The server's arrays, by slot; `held` has a column for each child. */
+    int64_t *fragment, *covered, *done, *done_number, *last;
+    double *since;
+    uint8_t *held, *started, *doubted, *flags, *code, *reduction;
+    uint8_t *own, *done_lanes, *done_code, *done_flags, *done_reduction;
+    int64_t *log;
+    const uint8_t *plain, *expected, *prefix;
+    int64_t window, lanes, log_size, prefix_bytes, children, workers, lanes_at;
+    /* The batch, and where the server stands. */
+    double now;
+    int64_t child, arrived, log_next;
+    int64_t overflowed;
+};
+
+static int is_newer(int64_t a, int64_t b)
+{
+    uint32_t distance = (uint32_t)(a - b);
+    return b == EMPTY || (distance && distance < 0x80000000u);
+}
+
+/* Whether n frames, `stride` bytes apart, are the sums of all workers' parts of as many new
+ * fragments, from one child and in its order; changes nothing but `last`. */
+int ordinary_look_at_totals(struct server *s, const uint8_t *frames, uint32_t n, uint64_t stride)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        const uint8_t *frame = frames + i * stride;
+        if (!is_plain(s->plain, s->expected, frame)
+            || (frame[FLAGS] & (SEQUENCED | REPAIR)) != SEQUENCED
+            || (frame[STACK] & 0x3F) != s->child || big16(frame + WEIGHT) != s->workers
+            || big16(frame + SEQUENCE) != (uint16_t)(s->arrived + 1 + i))
+            return 0;
+        int64_t fragment = big32(frame + FRAGMENT), slot = fragment & (s->window - 1);
+        if (!is_newer(fragment, s->fragment[slot]) || !is_newer(fragment, s->done[slot]))
+            return 0;
+        s->last[slot] = i;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t fragment = big32(frames + i * stride + FRAGMENT);
+        if (s->last[fragment & (s->window - 1)] != i)
+            return 0;
+    }
+    return 1;
+}
+
+/* Take the totals in that were looked at: their results go to `out`, one behind the other. */
+void ordinary_take_totals(struct server *s, const uint8_t *frames, uint32_t n, uint64_t stride,
+                          uint8_t *out)
+{
+    size_t lane_bytes = (size_t)(4 * s->lanes), length = (size_t)s->prefix_bytes + lane_bytes;
+    s->overflowed = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        const uint8_t *frame = frames + i * stride, *lanes = frame + s->lanes_at;
+        int64_t fragment = big32(frame + FRAGMENT), slot = fragment & (s->window - 1);
+        uint8_t *made = out + i * length, flags = frame[FLAGS] & (OVERFLOW | ECN);
+        s->fragment[slot] = EMPTY;
+        s->since[slot] = s->now;
+        s->covered[slot] = 0;
+        s->started[slot] = s->doubted[slot] = s->flags[slot] = s->code[slot] = 0;
+        memset(s->held + slot * s->children, 0, (size_t)s->children);
+        s->done[slot] = fragment;
+        s->own[slot] = 1;
+        s->done_code[slot] = frame[EXPONENT];
+        s->done_flags[slot] = flags;
+        s->reduction[slot] = s->done_reduction[slot] = frame[REDUCTION];
+        memcpy(s->done_lanes + (size_t)slot * lane_bytes, lanes, lane_bytes);
+        s->log[s->log_next % s->log_size] = fragment;
+        s->done_number[slot] = s->log_next & 0xFFFF;
+        memcpy(made, s->prefix, (size_t)s->prefix_bytes);
+        put32(made + FRAGMENT, (uint32_t)fragment);
+        made[EXPONENT] = frame[EXPONENT];
+        made[FLAGS] = flags;
+        made[REDUCTION] = frame[REDUCTION];
+        give_number(made, s->log_next++);
+        memcpy(made + s->prefix_bytes, lanes, lane_bytes);
+        s->overflowed += flags & OVERFLOW;
+    }
+}

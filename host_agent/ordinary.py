@@ -1,0 +1,259 @@
+"""What agents do with ordinary frames, in C.
+
+Nearly all batches that come to a worker are ordinary: plain results of one tensor's fragments, each
+sent once, in order. And so it is with totals that come to a server. What `host_agent.stream` and
+`host_agent.server` do with those takes some seventy operations on short arrays, and a pass in C a
+fifth of the time. Everything else is left to them, and all where there is no C compiler or where
+check lanes are wanted; both ways do the same to the last bit (tests/host_agent/test_ordinary.py).
+"""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from importlib import resources
+from typing import Any, Self
+
+import numpy as np
+
+from host_agent import codec
+from host_agent.codec import Frames
+from host_agent.segment import Segment
+from p4switch.packet_io.compile import FLAGS, NoCompilerError, compile_shared
+from protocol.wire import Flag
+
+_LAYOUT = {
+    "FIRST": codec.FIRST,
+    "LAST": codec.LAST,
+    "FLAGS": codec.FLAGS_AT,
+    "REDUCTION": codec.REDUCTION_AT,
+    "EXPONENT": codec.EXPONENT_AT,
+    "WEIGHT": codec.WEIGHT_AT,
+    "SEQUENCE": codec.SEQUENCE_AT,
+    "FRAGMENT": codec.FRAGMENT_AT,
+    "STACK": codec.STACK_START,
+    "OVERFLOW": int(Flag.OVERFLOW),
+    "ECN": int(Flag.ECN),
+    "SEQUENCED": int(Flag.SEQUENCED),
+    "REPAIR": int(Flag.REPAIR),
+}
+_POINTERS = [
+    "fragment",
+    "wire",
+    "result_wire",
+    "order",
+    "last",
+    "due",
+    "first_sent_at",
+    "sent_at",
+    "overtaken_at",
+    "tries",
+    "code",
+    "result_code",
+    "result_reduction",
+    "result_lanes",
+    "frames",
+    "log",
+    "plain",
+    "expected",
+    "prefix",
+    "up",
+    "down",
+]
+_CONSTANTS = ["window", "lanes", "log_size", "prefix_bytes", "flags", "numbered", "limit"]
+_TENSOR = ["source", "result", "announced"], ["first", "prologue", "end", "elements", "reduction"]
+_BATCH = [
+    "end_of_stream",
+    "arrived",
+    "log_next",
+    "next",
+    "newest",
+    "newest_void",
+    "open",
+    "sequenced",
+    "marked",
+]
+_SERVER_POINTERS = [
+    "fragment",
+    "covered",
+    "done",
+    "done_number",
+    "last",
+    "since",
+    "held",
+    "started",
+    "doubted",
+    "flags",
+    "code",
+    "reduction",
+    "own",
+    "done_lanes",
+    "done_code",
+    "done_flags",
+    "done_reduction",
+    "log",
+    "plain",
+    "expected",
+    "prefix",
+]
+_SERVER_CONSTANTS = [
+    "window",
+    "lanes",
+    "log_size",
+    "prefix_bytes",
+    "children",
+    "workers",
+    "lanes_at",
+]
+_SERVER_BATCH = ["child", "arrived", "log_next", "overflowed"]
+
+
+class _Stream(ctypes.Structure):
+    """`struct stream` of ordinary.c."""
+
+    _fields_ = [
+        *((name, ctypes.c_void_p) for name in _POINTERS),
+        *((name, ctypes.c_int64) for name in _CONSTANTS),
+        *((name, ctypes.c_void_p) for name in _TENSOR[0]),
+        *((name, ctypes.c_int64) for name in _TENSOR[1]),
+        ("now", ctypes.c_double),
+        *((name, ctypes.c_int64) for name in _BATCH),
+        ("oldest", ctypes.c_double),
+        ("latest", ctypes.c_double),
+    ]
+
+
+class _Server(ctypes.Structure):
+    """`struct server` of ordinary.c."""
+
+    _fields_ = [
+        *((name, ctypes.c_void_p) for name in _SERVER_POINTERS),
+        *((name, ctypes.c_int64) for name in _SERVER_CONSTANTS),
+        ("now", ctypes.c_double),
+        *((name, ctypes.c_int64) for name in _SERVER_BATCH),
+    ]
+
+
+@cache
+def library() -> ctypes.CDLL | None:
+    """Return the compiled passes, or None without a compiler."""
+    text = resources.files("host_agent").joinpath("ordinary.c").read_text()
+    layout = "".join(f"#define {name} {value}\n" for name, value in _LAYOUT.items())
+    try:
+        path = compile_shared("ordinary", layout + text, (*FLAGS, "-O3", "-fno-math-errno"))
+    except NoCompilerError:
+        return None
+    loaded = ctypes.CDLL(str(path))
+    batch = ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64
+    loaded.ordinary_look.argtypes = loaded.ordinary_look_at_totals.argtypes = batch
+    loaded.ordinary_take.argtypes = (*batch, ctypes.c_uint64, ctypes.c_void_p, ctypes.c_double)
+    loaded.ordinary_take.restype = ctypes.c_uint32
+    loaded.ordinary_take_totals.argtypes = (*batch, ctypes.c_void_p)
+    loaded.ordinary_take_totals.restype = None
+    return loaded
+
+
+class _Pass:
+    """A pass over the arrays of one owner; bound to them by `bind`.
+
+    A copy is bound to nothing: the arrays of the owner's copy are others.
+    """
+
+    _struct: type[ctypes.Structure]
+
+    def __init__(self) -> None:
+        self.bound = False
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return type(self)()
+
+    def bind(self, arrays: dict[str, Any], numbers: dict[str, int]) -> None:
+        """Work on these arrays and by these numbers (those of the struct); arrays must not move."""
+        self.bound = True
+        self._library = library()
+        self._state: Any = self._struct(
+            **{name: each.ctypes.data for name, each in arrays.items()}, **numbers
+        )
+        self._address = ctypes.addressof(self._state)
+        self._arrays = arrays
+        self._length = self._state.prefix_bytes + 4 * self._state.lanes
+
+    def _batch(self, frames: Frames, stands: dict[str, int]) -> bool:
+        """Go to another batch; False if its memory is not laid out for the pass."""
+        if self._library is None or frames.strides[1] != 1:
+            return False
+        for name, value in stands.items():
+            setattr(self._state, name, value)
+        self._frames = frames.ctypes.data, len(frames), frames.strides[0]
+        return True
+
+    def _room(self) -> Frames:
+        return np.empty((self._frames[1], self._length), dtype=np.uint8)
+
+
+class Ordinary(_Pass):
+    """What a stream does with ordinary results."""
+
+    _struct = _Stream
+    _segment: Segment | None = None
+
+    def tensor(self, segment: Segment | None) -> None:
+        """Let the results to come be those of a segment; None: of none."""
+        if segment is self._segment:
+            return
+        self._segment = segment
+        if segment is None:
+            return
+        state = self._state
+        state.source, state.result = segment.source.ctypes.data, segment.result.ctypes.data
+        state.announced = segment.exponents.ctypes.data
+        state.first, state.prologue = segment.first, segment.prologue
+        state.end, state.elements = segment.end, segment.stop - segment.start
+        state.reduction = segment.reduction
+
+    def look(self, frames: Frames, **stands: int) -> _Stream | None:
+        """Return what is to know of frames (n, length) that are ordinary; None if they are not.
+
+        `stands`: where the stream stands, the integers of the batch in `struct stream`.
+        """
+        if not self._batch(frames, stands):
+            return None
+        assert self._library is not None
+        if not self._library.ordinary_look(self._address, *self._frames):
+            return None
+        found: _Stream = self._state
+        return found
+
+    def take(self, lanes_at: int, now: float, due: float) -> Frames:
+        """Take in what was looked at; return the next fragments, which are `due` then.
+
+        `lanes_at`: where the lanes of results begin, bytes.
+        """
+        assert self._library is not None
+        self._state.now = now
+        made = self._room()
+        sent = self._library.ordinary_take(
+            self._address, *self._frames, lanes_at, made.ctypes.data, due
+        )
+        return made[:sent]
+
+
+class OrdinaryTotals(_Pass):
+    """What a server does with ordinary totals: it sends them to all."""
+
+    _struct = _Server
+
+    def take(self, frames: Frames, now: float, **stands: int) -> tuple[Frames, int] | None:
+        """Take in totals (n, length): their results, and how many wrapped around.
+
+        None, and nothing is taken in, if they are not ordinary. `stands`: as for `Ordinary.look`.
+        """
+        if not self._batch(frames, stands):
+            return None
+        assert self._library is not None
+        if not self._library.ordinary_look_at_totals(self._address, *self._frames):
+            return None
+        self._state.now = now
+        made = self._room()
+        self._library.ordinary_take_totals(self._address, *self._frames, made.ctypes.data)
+        return made, self._state.overflowed

@@ -1,0 +1,217 @@
+"""The pass in C over ordinary results: the same as numpy's way, and taken nearly always."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from collectives.plan import Results
+from host_agent import ordinary
+from host_agent.codec import Frames, flags_of
+from host_agent.server import Server
+from host_agent.stream import Stream, WorkerOptions
+from host_agent.worker import Worker
+from protocol.wire import Flag, Reduction
+from tests.support.protocol_world import LANES, at_server, at_worker, star_plan
+from tests.support.search import examples
+
+pytestmark = pytest.mark.skipif(ordinary.library() is None, reason="no C compiler")
+
+Snapshot = dict[str, Any]
+
+
+def snapshot(run: Run) -> Snapshot:
+    """Everything that stream and server keep, but for their forms, which never change here."""
+    found: Snapshot = {}
+
+    def look(prefix: str, owner: Any) -> None:
+        names = getattr(owner, "__dict__", None) or {n: getattr(owner, n) for n in owner.__slots__}
+        for name, value in names.items():
+            if isinstance(value, np.ndarray):
+                found[prefix + name] = value.tobytes()
+            elif isinstance(value, (int, float, dict)):
+                found[prefix + name] = repr(value)
+
+    stream: Any = run.worker._all[0]
+    server: Any = run.server
+    look("stream.", stream)
+    look("server.", server)
+    for part in ("_recovery", "_sent_log", "_arrivals", "_round_trip", "_statistics"):
+        look(f"stream.{part}.", getattr(stream, part))
+    look("server._sent_log.", server._sent_log)
+    look("server.statistics.", server.statistics)
+    for child in server._arrivals[:2]:
+        look("server.child.", child)
+    # Scratch of either way, and frames of slots that have sent none yet.
+    del found["stream._last"], found["server._last"], found["stream._frames"]
+    found["in flight"] = stream._frames[stream._in_flight()].tobytes()
+    return found
+
+
+class Run:
+    """A worker and its server, with results that come in batches, late, twice or never."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random = Random(seed)
+        self.workers = random.choice([1, 2, 300])
+        window = random.choice([4, 32, 64])
+        results = random.choice([Results.UNICAST, Results.REPLICATED])
+        self.plan, network = star_plan(1, window=window, results=results)
+        options = WorkerOptions(
+            deadline=1e3,
+            scale_workers=self.workers,
+            first_fragment=random.choice([0, (1 << 32) - window * 4]),
+        )
+        self.worker = Worker(self.plan, 0, network, options)
+        self.server = Server(self.plan, 0, network)
+        self.faulty = random.random() < 0.6
+        self.tensors = [self.tensor() for _ in range(random.randrange(1, 4))]
+        self.way: list[Frames] = []
+        self.sent: list[bytes] = []
+        self.snapshots: list[Snapshot] = []
+        self.now = 0.0
+
+    def tensor(self) -> NDArray[Any]:
+        elements = self.random.randrange(1, 150 * LANES)
+        generator = np.random.default_rng(self.random.getrandbits(32))
+        if self.random.random() < 0.3:
+            limit = (1 << 31) // self.workers
+            return generator.integers(-limit, limit, elements, dtype=np.int32)
+        values = generator.standard_normal(elements, dtype=np.float32)
+        # Some fragments are so small or so large that their factors are special.
+        scales = generator.choice(self.random.choice([[0], [-140, 0, 100], [-3, 4]]), 301)
+        # Largest below a power of two: with many workers these are clipped.
+        peaks = generator.choice(np.float32([8, -8]), elements // LANES + 1)
+        values[:: 3 * LANES] = np.nextafter(peaks, np.float32(0))[::3][: len(values[:: 3 * LANES])]
+        values *= np.ldexp(np.float32(1), np.repeat(scales, LANES)[:elements])
+        return values
+
+    def exchange(self) -> None:
+        """The worker's frames to the server, and what it answers on its way."""
+        for batch in self.worker.take_output():
+            self.sent.append(batch.tobytes())
+            keep = [not self.faulty or self.random.random() > 0.02 for _ in batch]
+            if any(keep):
+                self.server.receive(at_server(batch[keep]), self.now)
+        for batch in self.server.take_output():
+            for row in at_worker(batch):
+                if not self.faulty or self.random.random() > 0.02:
+                    frame = row[None].copy()
+                    if self.random.random() < 0.05:
+                        flags_of(frame)[...] |= np.uint8(Flag.ECN)
+                    self.way.append(frame)
+                    if self.faulty and self.random.random() < 0.02:
+                        self.way.append(frame)
+
+    def run(self) -> None:
+        outs = [np.empty_like(tensor) for tensor in self.tensors]
+        calls = []
+        waiting = list(zip(self.tensors, outs, strict=True))
+        for step in range(3000):
+            if waiting and self.random.random() < 0.3:
+                tensor, out = waiting.pop(0)
+                reduction = self.random.choice(
+                    list(Reduction) if tensor.dtype == np.int32 else [Reduction.SUM]
+                )
+                calls.append(self.worker.submit(tensor, self.now, out=out, reduction=reduction))
+            if not waiting and self.worker.idle:
+                break
+            self.exchange()
+            self.now += self.random.choice([0.0001, 0.001, 0.01])
+            count = min(len(self.way), self.random.choice([0, 1, 2, 7, 30, 200]))
+            if self.faulty and self.random.random() < 0.1:
+                self.random.shuffle(self.way)
+            taken, self.way = self.way[:count], self.way[count:]
+            self.receive(taken)
+            deadline = self.worker.deadline
+            if not self.way and deadline is not None:
+                self.now = max(self.now, deadline)
+            self.worker.tick(self.now)
+            if not step % 16:
+                self.snapshots.append(snapshot(self))
+        self.snapshots.append(snapshot(self))
+        assert not waiting and self.worker.idle
+        for call in calls:
+            self.worker.result(call)
+        self.outs = outs
+
+    def receive(self, frames: list[Frames]) -> None:
+        """Batches of one length, as ports give them."""
+        start = 0
+        for end in range(1, len(frames) + 1):
+            if end == len(frames) or frames[end].shape != frames[start].shape:
+                self.worker.receive(np.concatenate(frames[start:end]), self.now)
+                start = end
+
+
+@settings(max_examples=examples(40, of=1000))
+@given(st.integers(0, 1 << 32))
+def test_the_pass_does_what_numpy_does_to_the_last_bit(seed: int) -> None:
+    by_pass, by_numpy = Run(seed), Run(seed)
+    by_pass.run()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ordinary, "library", lambda: None)
+        by_numpy.run()
+    assert by_pass.sent == by_numpy.sent
+    for mine, other in zip(by_pass.snapshots, by_numpy.snapshots, strict=True):
+        assert mine == other
+    for mine, other, tensor in zip(by_pass.outs, by_numpy.outs, by_pass.tensors, strict=True):
+        assert mine.tobytes() == other.tobytes()
+        if tensor.dtype == np.int32:
+            np.testing.assert_array_equal(mine, tensor)
+
+
+def test_a_result_that_comes_twice_in_a_batch_fills_no_gap() -> None:
+    """Of three in flight the first comes twice and the third once: the second is still missing."""
+    plan, network = star_plan(1, window=4, results=Results.UNICAST)
+    worker, server = Worker(plan, 0, network), Server(plan, 0, network)
+    worker.submit(np.arange(3 * LANES, dtype=np.int32), 0.0)
+    [batch] = worker.take_output()
+    server.receive(at_server(batch), 0.0)
+    [results] = map(at_worker, server.take_output())
+    worker.receive(results[[0, 0, 2]], 0.0)
+    assert worker.statistics.accepted == 2
+    assert not worker.idle
+    worker.receive(results[[1]], 0.0)
+    assert worker.idle
+
+
+def test_nearly_all_batches_are_ordinary_where_nothing_is_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    took: dict[type, list[bool]] = {Stream: [], Server: []}
+
+    def count(kind: Any) -> None:
+        take = kind._take_ordinary
+
+        def counted(self: Any, frames: Frames, now: float) -> bool:
+            took[kind].append(take(self, frames, now))
+            return took[kind][-1]
+
+        monkeypatch.setattr(kind, "_take_ordinary", counted)
+
+    count(Stream)
+    count(Server)
+    for results in Results:
+        plan, network = star_plan(1, window=64, results=results)
+        worker, server = Worker(plan, 0, network), Server(plan, 0, network)
+        tensor = np.linspace(-1, 1, 100 * LANES, dtype=np.float32)
+        worker.submit(tensor, 0.0)
+        while batches := worker.take_output():
+            for batch in batches:
+                server.receive(at_server(batch), 0.0)
+            for batch in map(at_worker, server.take_output()):
+                for start in range(0, len(batch), 5):
+                    worker.receive(batch[start : start + 5], 0.0)
+        assert worker.idle
+    # The prologue's result is not: with it the first window can be scaled.
+    assert took[Stream].count(False) == len(Results)
+    assert len(took[Stream]) > 40
+    # Nor are totals whose results go to each worker by itself.
+    assert took[Server][: took[Server].index(False)] == [True] * (len(took[Server]) // 2)
