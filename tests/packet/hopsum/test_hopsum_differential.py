@@ -26,6 +26,8 @@ EXAMPLES = {
 }
 CATALOGUE_SIZE = 250
 EPOCHS = (1, 1, 1, 1, 1, 1, 1, 2, 3, 0x8001, 0xFFFF)
+REDUCTIONS = {1: Reduction.MAX, 4: Reduction.AND, 2**31 - 2: Reduction.XOR}
+"""By fragment; all others are summed."""
 FRAGMENTS = (0, 0, 0, 0, 1, 2, 2, 2, 4, 2**31 - 2, 2**31, 2**32 - 2)
 """With a window of 2 nearly all of them meet in one slot."""
 SEQUENCES = (0, 0, 0, 1, 1, 2, 3, 4, 12, 66, 130, 2**15 + 3, 2**16 - 1)
@@ -79,17 +81,22 @@ def hopsum_frame(rng: random.Random, lane_count: int) -> Frame:
     fewest = 1 if kind == Kind.CONTRIBUTION else 0
     rest = [Hop(port=4)] * rng.randint(fewest, 3)
     values = rng.choices(LANE_VALUES, k=5)
+    fragment = rng.choice(FRAGMENTS)
+    # Nearly all of a fragment's agree on a reduction: those that do not are dropped.
+    reduction = REDUCTIONS.get(fragment, Reduction.SUM)
+    if rng.random() < 0.05:
+        reduction = rng.choice(list(Reduction))
     packet = Packet(
         tuple(values[lane % 5] for lane in range(lane_count)),
         kind=kind,
         job=job,
         tree=tree,
         epoch=rng.choice(EPOCHS),
-        fragment=rng.choice(FRAGMENTS),
+        fragment=fragment,
         worker=rng.randrange(4),
         weight=rng.choice((1, 2, 0xFFFF)),
         flags=rng.choice([0] * 4 + [Flag.STALE, Flag.BYPASS, Flag.ECN, 0xC9]),
-        reduction=rng.choice([Reduction.SUM] * 7 + list(Reduction)[1:]),
+        reduction=reduction,
         exponent=rng.randrange(256),
         hops=() if bare else (first, *rest),
         tos=rng.choice((0, 0x28, URGENT)),
@@ -145,9 +152,19 @@ def catalogue(lane_count: int) -> list[Frame]:
 
     The first one goes nowhere, so that a failing sequence shrinks to what matters in it.
     """
-    rng = random.Random(lane_count)
+    # Of the catalogues that a number gives, one whose sequences reach every outcome (below).
+    rng = random.Random(lane_count + 2)
     nowhere = (1, raw_ipv4(bytes(30), dst_mac=bytes(6)))
-    return [nowhere, *(frame_of(rng, lane_count) for _ in range(CATALOGUE_SIZE - 1))]
+    # What completes a slot, and comes to it again, is rare among frames drawn at random.
+    whole = [contribution(child, lane_count) for child in (0, 1)] * 8
+    rest = CATALOGUE_SIZE - 1 - len(whole)
+    return [nowhere, *whole, *(frame_of(rng, lane_count) for _ in range(rest))]
+
+
+def contribution(child: int, lane_count: int) -> Frame:
+    """One of the two contributions to fragment 0 of job 1, without a sequence number."""
+    hops = (Hop(aggregate=True, clear=True, child=child, fan_in=2, port=8), Hop(port=4))
+    return child + 1, Packet((child,) * lane_count, worker=child, hops=hops).frame()
 
 
 sequences = st.lists(st.integers(0, CATALOGUE_SIZE - 1), min_size=40, max_size=60)
