@@ -374,6 +374,11 @@ class Server:
         """None: a server only answers."""
         return None
 
+    @property
+    def in_flight(self) -> int:
+        """None: a server only answers."""
+        return 0
+
     def take_output(self) -> list[Frames]:
         """Return the frames to send, in order; each batch has one length."""
         output = self._output[:]

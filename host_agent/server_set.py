@@ -80,6 +80,11 @@ class ServerSet:
         """None: servers only answer."""
         return None
 
+    @property
+    def in_flight(self) -> int:
+        """None: servers only answer."""
+        return 0
+
     def take_output(self) -> list[Frames]:
         """Return the frames to send; each batch has one length."""
         return [batch for server in self for batch in server.take_output()]

@@ -173,6 +173,17 @@ class Worker:
         return all(not stream.in_flight for stream in self._all)
 
     @property
+    def in_flight(self) -> int:
+        """Fragments sent whose results are not here."""
+        return sum(stream.in_flight for stream in self._all)
+
+    @property
+    def settled(self) -> bool:
+        """Whether there is a call to take the result of, or a failure."""
+        calls = self._calls.values()
+        return any(not call.open_parts for call in calls) or self.failure is not None
+
+    @property
     def failure(self) -> JobFailed | None:
         """What ended the job at this worker, if anything."""
         return next((stream.failure for stream in self._all if stream.failure), None)

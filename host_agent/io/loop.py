@@ -21,6 +21,10 @@ MODERATION_SECONDS = 0.001
 Taking in one frame costs almost what ten cost together, and a stream's window covers the delay; a
 lone frame is taken in at once. (Network cards moderate their interrupts in the same way.)
 """
+DEEP_SECONDS = 0.004
+"""The same while so much is on its way that nobody waits for the next frame."""
+DEEP_FRAMES = 24
+"""Answers outstanding, from which on so much is on its way."""
 STEADY_FRAMES = 2
 """A stream is steady when a moderation interval brings at least so many frames."""
 
@@ -40,6 +44,10 @@ class Machine(Protocol):
     @property
     def deadline(self) -> float | None:
         """When tick is wanted, at the latest."""
+
+    @property
+    def in_flight(self) -> int:
+        """Frames whose answers are outstanding; 0 for one that only answers."""
 
 
 class Loop:
@@ -107,7 +115,9 @@ class Loop:
 
     def _moderate(self) -> None:
         """In a steady stream, let some more frames come before they are taken in together."""
-        early = self._taken_at + MODERATION_SECONDS - self._clock()
+        deep = all(machine.in_flight >= DEEP_FRAMES for machine in self._machines)
+        pause = DEEP_SECONDS if deep else MODERATION_SECONDS
+        early = self._taken_at + pause - self._clock()
         if self._steady and early > 0:
             self._pause.poll(max(1, round(1000 * early)))
 

@@ -116,6 +116,11 @@ class HostAgent:
         return min((due for due in dues if due is not None), default=None)
 
     @property
+    def stirred(self) -> bool:
+        """Whether frames that came may have brought something for `advance` to do."""
+        return any(member.stirred for member in self._members.values())
+
+    @property
     def members_deadline(self) -> float | None:
         """When `tick_members` is wanted, at the latest."""
         dues = [member.deadline for member in self._members.values()]

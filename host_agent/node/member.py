@@ -131,6 +131,11 @@ class Member:
             source.tick(now)
 
     @property
+    def stirred(self) -> bool:
+        """Whether frames that came may have brought something for `advance` to do."""
+        return bool(self._schedules) or (self._worker is not None and self._worker.settled)
+
+    @property
     def deadline(self) -> float | None:
         """When `tick` and `advance` are wanted, at the latest."""
         return None if self._source is None else self._source.deadline

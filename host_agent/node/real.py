@@ -209,6 +209,7 @@ class HostLoop:
         watched = [self._environment.fileno(), self._environment.pool.fileno(), *watch]
         if node is not None:
             watched.append(node.fileno())
+        self._port = port.fileno()
         self._loop = Loop(port, [self.agent.traffic], watch=watched)
         if processes is not None and node is not None:
             self._environment.processes = ProcessSocket(
@@ -233,7 +234,10 @@ class HostLoop:
             self._environment.awake()
         if self._environment.processes is not None:
             self._environment.processes.turn(ready)
-        self.agent.tick_members(time.monotonic())
+        now = time.monotonic()
+        # Most turns only move frames.
+        if ready - {self._port} or (due is not None and due <= now) or self.agent.stirred:
+            self.agent.tick_members(now)
         return ready
 
     def close(self) -> None:

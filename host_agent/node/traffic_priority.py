@@ -119,6 +119,11 @@ class TrafficPriority:
                 earliest = due
         return earliest
 
+    @property
+    def in_flight(self) -> int:
+        """Frames whose answers are outstanding, of the job that waits for fewest."""
+        return min((queue.machine.in_flight for queue in self._queues.values()), default=0)
+
     def take_output(self) -> list[Frames]:
         """Return the frames to send, in order; each batch has one length."""
         last, self._last = self._last, []

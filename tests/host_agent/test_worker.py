@@ -89,6 +89,27 @@ def test_shape_and_type_come_back_and_the_call_is_forgotten() -> None:
         worker.result(call)
 
 
+def test_a_call_is_settled_when_its_last_result_has_come_and_until_it_is_taken() -> None:
+    worker, plan, network = alone()
+    assert (worker.in_flight, worker.settled) == (0, False)
+    call = worker.submit(ones(3 * LANES), 0.0)
+    assert (worker.in_flight, worker.settled) == (3, False)
+    echo(worker, Server(plan, 0, network))
+    assert (worker.in_flight, worker.settled) == (0, True)
+    worker.result(call)
+    assert not worker.settled
+
+
+def test_a_failure_is_settled() -> None:
+    plan, network = star_plan(1)
+    worker = Worker(plan, 0, network, WorkerOptions(initial_timeout=0.01, deadline=0.1))
+    worker.submit(ones(3), 0.0)
+    for now in (0.05, 0.2, 0.5):
+        worker.tick(now)
+    assert worker.failure is not None
+    assert worker.settled
+
+
 def test_a_tensor_can_be_summed_in_place() -> None:
     worker, plan, network = alone()
     tensor = np.arange(20 * LANES + 5, dtype=np.int32)

@@ -14,7 +14,14 @@ import pytest
 
 from collectives.plan import JobPlan
 from host_agent.failure import JobFailed
-from host_agent.io.loop import Loop, run_server, run_worker
+from host_agent.io.loop import (
+    DEEP_FRAMES,
+    DEEP_SECONDS,
+    STEADY_FRAMES,
+    Loop,
+    run_server,
+    run_worker,
+)
 from host_agent.io.port import FramePort, Frames, MemoryPort, PacketPort
 from host_agent.io.scapy_io import ScapyPort
 from host_agent.server import Server
@@ -68,6 +75,46 @@ def test_what_is_due_wakes_the_loop() -> None:
         run_worker(worker, near, [np.ones(3, dtype=np.int32)], clock=lambda: next(clock))
     assert worker.statistics.retransmissions > 1
     assert len(far.receive()) == 1 + worker.statistics.retransmissions
+    near.close()
+    far.close()
+
+
+class Streaming:
+    """A machine that gets a steady stream of frames, with so many outstanding."""
+
+    deadline = None
+
+    def __init__(self, in_flight: int) -> None:
+        self.in_flight = in_flight
+
+    def receive(self, frames: Frames, now: float) -> None:
+        """Nothing comes of them."""
+
+    def tick(self, now: float) -> None:
+        """Nothing is due."""
+
+    def take_output(self) -> list[Frames]:
+        return []
+
+
+@pytest.mark.parametrize(
+    ("in_flight", "milliseconds"),
+    [(0, 1), (DEEP_FRAMES - 1, 1), (DEEP_FRAMES, round(1000 * DEEP_SECONDS))],
+)
+def test_a_deep_stream_is_taken_in_more_rarely(in_flight: int, milliseconds: int) -> None:
+    near, far = MemoryPort.pair()
+    loop = Loop(near, [Streaming(in_flight)], clock=lambda: 0.0)
+    waits: list[int] = []
+
+    class Pause:
+        def poll(self, wait: int) -> None:
+            waits.append(wait)
+
+    loop._pause = Pause()  # type: ignore[assignment]
+    for _ in range(3):  # two batches, one soon after the other, make a steady stream
+        far.send(np.zeros((STEADY_FRAMES, 100), dtype=np.uint8))
+        loop.turn()
+    assert waits == [milliseconds]
     near.close()
     far.close()
 

@@ -30,6 +30,7 @@ class Machine:
     def __init__(self, *output: Frames, deadline: float | None = None) -> None:
         self.output = list(output)
         self.deadline = deadline
+        self.in_flight = 0
         self.received: list[Frames] = []
         self.ticks: list[float] = []
 
@@ -87,6 +88,17 @@ def test_the_earliest_deadline_counts_and_every_machine_looks_at_its_own() -> No
     assert traffic.deadline == 1.0
     traffic.tick(2.0)
     assert (early.ticks, late.ticks, idle.ticks) == ([2.0], [2.0], [2.0])
+
+
+def test_the_job_that_waits_for_fewest_answers_counts() -> None:
+    traffic = TrafficPriority()
+    assert traffic.in_flight == 0
+    few, many = Machine(), Machine()
+    few.in_flight, many.in_flight = 2, 100
+    traffic.add(1, many)
+    assert traffic.in_flight == 100
+    traffic.add(2, few)
+    assert traffic.in_flight == 2
 
 
 class MarkingMachine(Machine):
