@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -152,19 +153,38 @@ def catalogue(lane_count: int) -> list[Frame]:
 
     The first one goes nowhere, so that a failing sequence shrinks to what matters in it.
     """
-    # Of the catalogues that a number gives, one whose sequences reach every outcome (below).
-    rng = random.Random(lane_count + 14)
+    rng = random.Random(lane_count)
     nowhere = (1, raw_ipv4(bytes(30), dst_mac=bytes(6)))
-    # What completes a slot, and comes to it again, is rare among frames drawn at random.
-    whole = [contribution(child, lane_count) for child in (0, 1)] * 8
+    # What completes a slot, comes to it again, asks for its sum or brings its result is rare among
+    # frames drawn at random.
+    whole = [contribution(child, value, lane_count) for child in (0, 1) for value in MEETING] * 8
+    whole += [request(sequence, lane_count) for sequence in (0, 1)] * 10
+    whole += [total(lane_count)] * 6
     rest = CATALOGUE_SIZE - 1 - len(whole)
     return [nowhere, *whole, *(frame_of(rng, lane_count) for _ in range(rest))]
 
 
-def contribution(child: int, lane_count: int) -> Frame:
+MEETING = 1, 2**31 - 1
+"""Values of contributions to one fragment; some sums wrap around."""
+STACK = Hop(aggregate=True, clear=True, child=0, fan_in=2, port=8), Hop(port=4)
+
+
+def contribution(child: int, value: int, lane_count: int) -> Frame:
     """One of the two contributions to fragment 0 of job 1, without a sequence number."""
-    hops = (Hop(aggregate=True, clear=True, child=child, fan_in=2, port=8), Hop(port=4))
-    return child + 1, Packet((child,) * lane_count, worker=child, hops=hops).frame()
+    hops = (replace(STACK[0], child=child), STACK[1])
+    return child + 1, Packet((value,) * lane_count, worker=child, hops=hops).frame()
+
+
+def total(lane_count: int) -> Frame:
+    """The result of that fragment, as the parent sends it."""
+    packet = Packet((1,) * lane_count, kind=Kind.REPLICATED, weight=2, hops=())
+    return 8, packet.frame()
+
+
+def request(sequence: int, lane_count: int) -> Frame:
+    """What the parent sends that misses a sum of job 1."""
+    packet = Packet((0,) * lane_count, kind=Kind.REQUEST, hops=STACK, tos=URGENT)
+    return 8, replace(packet, sequence=sequence, sequenced=True).frame()
 
 
 sequences = st.lists(st.integers(0, CATALOGUE_SIZE - 1), min_size=40, max_size=60)
