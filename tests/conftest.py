@@ -66,6 +66,11 @@ def pytest_configure(config: pytest.Config) -> None:
         search_all()
 
 
+MANY_DESCRIPTORS = 300
+"""Open files of a process of tests, from which on it is worth a third of a second to look for those
+that nobody needs."""
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
     """Look for no garbage among what is imported and collected, now or later."""
@@ -150,8 +155,11 @@ def few_objects_to_look_at() -> None:
     """Keep the collector from what is there before a module's tests, and lives as long as they do.
 
     Modules, tests, programs that are compiled once: to look at all of these, hundreds of thousands
-    of objects, takes a third of a second each time.
+    of objects, takes a third of a second each time. Of these some have become garbage since, and
+    may hold descriptors.
     """
+    if len(os.listdir("/proc/self/fd")) > MANY_DESCRIPTORS:
+        gc.unfreeze()
     gc.collect()
     gc.freeze()
 

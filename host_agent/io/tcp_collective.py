@@ -131,7 +131,8 @@ class TcpCollective:
                     if not ready:
                         ranks = sorted({channel.peer for channel in missing})
                         raise PeerLost(f"ranks {ranks} did not connect within {self._timeout:g} s")
-                    for key, _ in ready:
+                    # Who has gone makes room for who comes.
+                    for key, _ in sorted(ready, key=lambda each: each[0].fileobj is server):
                         if key.fileobj is server:
                             _welcome(server, peers, greeting, selector)
                             continue
