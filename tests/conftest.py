@@ -158,7 +158,7 @@ def few_objects_to_look_at() -> None:
     of objects, takes a third of a second each time. Of these some have become garbage since, and
     may hold descriptors.
     """
-    if len(os.listdir("/proc/self/fd")) > MANY_DESCRIPTORS:
+    if sum(1 for _ in Path("/proc/self/fd").iterdir()) > MANY_DESCRIPTORS:
         gc.unfreeze()
     gc.collect()
     gc.freeze()
