@@ -57,9 +57,13 @@ class Measured:
 
     @property
     def link_repairs(self) -> int:
-        """Frames that switches asked their neighbours for again: lost on a link, or late there."""
-        requested = Outcome.REQUESTED.name.lower()
-        return sum(counts.get(requested, 0) for counts in self.switches.values())
+        """Frames asked for again between neighbours: lost on a link, or late there.
+
+        By switches, or by agents of a switch, which repeats what it has. A request of a switch to
+        another counts at both.
+        """
+        repairs = [outcome.name.lower() for outcome in (Outcome.REQUESTED, Outcome.REPEATED)]
+        return sum(counts.get(each, 0) for counts in self.switches.values() for each in repairs)
 
 
 @dataclass(frozen=True, slots=True)

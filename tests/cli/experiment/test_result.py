@@ -15,13 +15,13 @@ def report(
     coordinate: bool,
     again: int = 0,
     coordination: Coordination = Coordination.AUTO,
-    requested: int = 0,
+    **switch: int,
 ) -> Report:
     return Report(
         Experiment(train="digits", world=world, coordinate=coordinate, coordination=coordination),
         100,
         Predicted({LINK: 1000}, 1.0),
-        Measured(1.0, {LINK: measured_bytes}, {"s1": {"requested": requested}}, again, Verdict()),
+        Measured(1.0, {LINK: measured_bytes}, {"s1": switch}, again, Verdict()),
     )
 
 
@@ -35,7 +35,8 @@ def test_bytes_are_as_predicted_or_the_run_has_failed() -> None:
 
 
 def test_a_loss_on_a_real_link_adds_bytes_and_in_virtual_time_there_is_none() -> None:
-    assert not report(1001, world=WorldKind.MININET, coordinate=False, requested=1).problems
+    for seen in ({"requested": 1}, {"repeated": 1}):
+        assert not report(1001, world=WorldKind.MININET, coordinate=False, **seen).problems
     assert report(1001, world=WorldKind.SIMULATION, coordinate=False, requested=1).problems
 
 
