@@ -11,8 +11,8 @@ numbers drawn from the key, each used once. So N workers' numbers add up to
 
     r . S + z k + F(f, 0) - F(f, N)
 
-for S the sum of their values over the integers, and k of the w. Whoever changes S without the key,
-and the number beside it as he likes, is not found out with a probability of (N + 1) / P at most: no
+for S the sum of their values over the integers, and k of the w. A forger without the key, who
+alters S and that number in any way, goes undetected with probability at most (N + 1) / P: no
 lane changes by a multiple of P (the universal hash of Carter and Wegman, JCSS 1981, made one-time
 by the pads). A sum that has wrapped around does not fit either. The server takes F(f, 0) - F(f, N)
 away and *seals* the result, which fits as a result only, and with its exponent byte and overflow
@@ -122,7 +122,7 @@ class Integrity:
         return number
 
     def _rest(self, values: NDArray[np.int32]) -> Numbers:
-        """Return what the check lanes hold beside r . x."""
+        """Return the terms of the check lanes other than r . x."""
         return (self._number(values) - self._hash(values)) % P
 
     def _put(self, values: NDArray[np.int32], numbers: Numbers) -> None:

@@ -168,7 +168,7 @@ class Recovery:
         return now - oldest
 
     def sent_in_order(self, count: int, now: float) -> None:
-        """So many fragments of idle slots went out; `order` and `sent_at` say so already."""
+        """Count `count` sendings from idle slots; `order` and `sent_at` are up to date already."""
         self._next += count
         self._last_sent_at = now
 

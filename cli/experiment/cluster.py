@@ -61,8 +61,8 @@ def switch_drivers(
     """Return what makes the driver of a cluster's switches for an election id.
 
     Switch number n (from 1, in the network's order) has device id n. `addresses`: by name; empty:
-    where `mn --custom` has them (`mininet_topos.addresses`). `bmv2`: the switches that are BMv2,
-    whatever `engine` the others are. `tls`: files for switches at TCP addresses. Raises what
+    where `mn --custom` has them (`mininet_topos.addresses`). `bmv2`: the switches that run BMv2;
+    the others run `engine`. `tls`: files for switches at TCP addresses. Raises what
     `pipeline_for` raises.
     """
     targets = [

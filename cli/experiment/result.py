@@ -57,10 +57,9 @@ class Measured:
 
     @property
     def link_repairs(self) -> int:
-        """Frames asked for again between neighbours: lost on a link, or late there.
+        """Requests of switches for lost frames, and repairs that switches have sent.
 
-        By switches, or by agents of a switch, which repeats what it has. A request of a switch to
-        another counts at both.
+        Lost on a link, or reordered there. One between two switches counts at both.
         """
         repairs = [outcome.name.lower() for outcome in (Outcome.REQUESTED, Outcome.REPEATED)]
         return sum(counts.get(each, 0) for counts in self.switches.values() for each in repairs)

@@ -35,7 +35,7 @@ ROWS: tuple[tuple[str, Callable[[Report, Measured], str]], ...] = (
     ("bytes on the hottest link", lambda r, m: si(max(m.links.values(), default=0), "B")),
     ("bytes as predicted", _as_predicted),
     ("packets sent again", lambda r, m: str(m.retransmissions)),
-    ("asked for again on links", lambda r, m: str(m.link_repairs)),
+    ("repairs on links", lambda r, m: str(m.link_repairs)),
     ("elements checked", lambda r, m: f"{m.verdict.checked:,}"),
     ("elements wrong", lambda r, m: str(m.verdict.wrong)),
     ("largest error", lambda r, m: f"{m.verdict.max_error:.3g}"),

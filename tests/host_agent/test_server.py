@@ -138,7 +138,7 @@ def test_results_name_the_reduction_whenever_they_are_sent(results: Results) -> 
         server.receive(contribution(plan, network, 2, fragment, 5, **common), 0.0)
     each = 1 if results is Results.REPLICATED else 3
     assert reductions(server) == [2] * each + [0] * each + [3] * each
-    # To one who asks, and in a new epoch to all.
+    # The answer to a late worker, and the history sent to all in a new epoch.
     late = {"reduction": Reduction.MAX, "flags": Flag.BYPASS}
     server.receive(contribution(plan, network, 1, 0, -3, **late), 0.0)
     assert reductions(server) == [2]

@@ -80,7 +80,7 @@ def test_what_is_due_wakes_the_loop() -> None:
 
 
 class Streaming:
-    """A machine that gets a steady stream of frames, with so many outstanding."""
+    """A machine with a steady stream of frames and a fixed number of answers outstanding."""
 
     deadline = None
 

@@ -115,7 +115,7 @@ def _box(box: Box, top: int) -> Iterator[str]:
     title = textwrap.shorten(box.title, COLUMNS, placeholder=" ...")
     yield f'<text class="title" x="{left}" y="{base}">{_text(title)}</text>'
     at = place(box.position).rpartition("/")[2] if box.position != NOWHERE else ""
-    # Beside the title where there is room: the text has it anyway.
+    # Next to the title if it fits; the text version names the line in any case.
     if at and len(title) + len(at) < COLUMNS:
         right = WIDTH - MARGIN - PADDING
         anchor = 'text-anchor="end"'

@@ -150,7 +150,7 @@ def run(
             min=0,
             metavar="SECONDS",
             help="Ports are files: `-i 1@NAME` reads NAME_in.pcap and writes NAME_out.pcap. "
-            "Packets go through after so many seconds, and the switch ends if it has no "
+            "Packets are replayed after SECONDS, and the switch ends if it has no "
             "--grpc-server-addr.",
         ),
     ] = None,
