@@ -211,16 +211,13 @@ uint32_t ordinary_take(struct stream *s, const uint8_t *frames, uint32_t n, uint
 }
 
 struct server {
-    /* The server's arrays, by slot; `held` has a column for each child. */
-    int64_t *fragment, *covered, *done, *done_number, *last;
-    double *since;
-    uint8_t *held, *started, *doubted, *flags, *code, *reduction;
+    /* The server's arrays, by slot: the fragment being summed, and the last one finished. */
+    int64_t *fragment, *done, *done_number, *last;
     uint8_t *own, *done_lanes, *done_code, *done_flags, *done_reduction;
     int64_t *log;
     const uint8_t *plain, *expected, *prefix;
-    int64_t window, lanes, log_size, prefix_bytes, children, workers, lanes_at;
+    int64_t window, lanes, log_size, prefix_bytes, workers, lanes_at;
     /* The batch, and where the server stands. */
-    double now;
     int64_t child, arrived, log_next;
     int64_t overflowed;
 };
@@ -243,7 +240,7 @@ int ordinary_look_at_totals(struct server *s, const uint8_t *frames, uint32_t n,
             || big16(frame + SEQUENCE) != (uint16_t)(s->arrived + 1 + i))
             return 0;
         int64_t fragment = big32(frame + FRAGMENT), slot = fragment & (s->window - 1);
-        if (!is_newer(fragment, s->fragment[slot]) || !is_newer(fragment, s->done[slot]))
+        if (s->fragment[slot] != EMPTY || !is_newer(fragment, s->done[slot]))
             return 0;
         s->last[slot] = i;
     }
@@ -265,16 +262,11 @@ void ordinary_take_totals(struct server *s, const uint8_t *frames, uint32_t n, u
         const uint8_t *frame = frames + i * stride, *lanes = frame + s->lanes_at;
         int64_t fragment = big32(frame + FRAGMENT), slot = fragment & (s->window - 1);
         uint8_t *made = out + i * length, flags = frame[FLAGS] & (OVERFLOW | ECN);
-        s->fragment[slot] = EMPTY;
-        s->since[slot] = s->now;
-        s->covered[slot] = 0;
-        s->started[slot] = s->doubted[slot] = s->flags[slot] = s->code[slot] = 0;
-        memset(s->held + slot * s->children, 0, (size_t)s->children);
         s->done[slot] = fragment;
         s->own[slot] = 1;
         s->done_code[slot] = frame[EXPONENT];
         s->done_flags[slot] = flags;
-        s->reduction[slot] = s->done_reduction[slot] = frame[REDUCTION];
+        s->done_reduction[slot] = frame[REDUCTION];
         memcpy(s->done_lanes + (size_t)slot * lane_bytes, lanes, lane_bytes);
         s->log[s->log_next % s->log_size] = fragment;
         s->done_number[slot] = s->log_next & 0xFFFF;

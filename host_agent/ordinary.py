@@ -75,17 +75,9 @@ _BATCH = [
 ]
 _SERVER_POINTERS = [
     "fragment",
-    "covered",
     "done",
     "done_number",
     "last",
-    "since",
-    "held",
-    "started",
-    "doubted",
-    "flags",
-    "code",
-    "reduction",
     "own",
     "done_lanes",
     "done_code",
@@ -101,7 +93,6 @@ _SERVER_CONSTANTS = [
     "lanes",
     "log_size",
     "prefix_bytes",
-    "children",
     "workers",
     "lanes_at",
 ]
@@ -129,7 +120,6 @@ class _Server(ctypes.Structure):
     _fields_ = [
         *((name, ctypes.c_void_p) for name in _SERVER_POINTERS),
         *((name, ctypes.c_int64) for name in _SERVER_CONSTANTS),
-        ("now", ctypes.c_double),
         *((name, ctypes.c_int64) for name in _SERVER_BATCH),
     ]
 
@@ -243,7 +233,7 @@ class OrdinaryTotals(_Pass):
 
     _struct = _Server
 
-    def take(self, frames: Frames, now: float, **stands: int) -> tuple[Frames, int] | None:
+    def take(self, frames: Frames, **stands: int) -> tuple[Frames, int] | None:
         """Take in totals (n, length): their results, and how many wrapped around.
 
         None, and nothing is taken in, if they are not ordinary. `stands`: as for `Ordinary.look`.
@@ -253,7 +243,6 @@ class OrdinaryTotals(_Pass):
         assert self._library is not None
         if not self._library.ordinary_look_at_totals(self._address, *self._frames):
             return None
-        self._state.now = now
         made = self._room()
         self._library.ordinary_take_totals(self._address, *self._frames, made.ctypes.data)
         return made, self._state.overflowed

@@ -237,7 +237,7 @@ class Server:
         if frames.shape[1] == self._replicated.length:
             self._answer_requests(frames)
             return
-        if self._take_ordinary(frames, now):
+        if self._take_ordinary(frames):
             return
         if not self._matcher.all_plain(frames):
             frames = self._sift(frames, now)
@@ -291,7 +291,7 @@ class Server:
         if len(frames):
             self._add(frames, fragments, slots, children, weights, now)
 
-    def _take_ordinary(self, frames: Frames, now: float) -> bool:
+    def _take_ordinary(self, frames: Frames) -> bool:
         """Take in ordinary totals, in one pass; whether these are such (`host_agent.ordinary`)."""
         if self._integrity is not None or self._all_single or not self._replicates:
             return False
@@ -307,7 +307,7 @@ class Server:
         if not self._ordinary.bound:
             self._bind_ordinary()
         taken = self._ordinary.take(
-            frames, now, child=child, arrived=arrivals.newest, log_next=self._sent_log.next
+            frames, child=child, arrived=arrivals.newest, log_next=self._sent_log.next
         )
         if taken is None:
             return False
@@ -327,17 +327,9 @@ class Server:
     def _bind_ordinary(self) -> None:
         arrays = {
             "fragment": self._fragment,
-            "covered": self._covered,
             "done": self._done,
             "done_number": self._done_number,
             "last": self._last,
-            "since": self._since,
-            "held": self._held,
-            "started": self._started,
-            "doubted": self._doubted,
-            "flags": self._flags,
-            "code": self._code,
-            "reduction": self._reduction,
             "own": self._own,
             "done_lanes": self._done_lanes,
             "done_code": self._done_code,
@@ -353,7 +345,6 @@ class Server:
             "lanes": self.plan.lanes,
             "log_size": len(self._sent_log.fragments),
             "prefix_bytes": self._replicated.lanes_start,
-            "children": self._held.shape[1],
             "workers": self._workers,
             "lanes_at": self._up.lanes_start,
         }
