@@ -9,7 +9,7 @@ import logging
 import re
 import time
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import fields, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -100,7 +100,7 @@ class JobTable:
             # A job's later records come after its earlier ones.
             for record in self._journal.read():
                 if RESERVED in record:
-                    self._reserved = record["number"]
+                    self._reserved = reserved_number(record, self._journal.name)
                     continue
                 job = job_from_record(record, self._journal.name)
                 self._jobs[job.number] = job
@@ -412,6 +412,10 @@ def job_from_record(record: Record, where: str) -> Job:
             "request": PlanRequest(record["number"], **asked),
             "plan": None if plan is None else plan_from(ParseDict(plan, pb.Plan())),
         }
+        _check_scalars(Job, known)
+        _check_scalars(PlanRequest, asked)
+        if not 1 <= known["number"] <= LAST_JOB:
+            raise ValueError(f"number {known['number']}, expected 1 to {LAST_JOB}")
         return Job(**known)
     except (AttributeError, KeyError, TypeError, ValueError, DecodeError, ParseError) as error:
         why = " ".join(f"{type(error).__name__}: {error}".split())
@@ -419,3 +423,22 @@ def job_from_record(record: Record, where: str) -> Job:
             f"{where}: job {record.get('number')} cannot be read ({why}); is the journal another "
             "version's?"
         ) from None
+
+
+def reserved_number(record: Record, where: str) -> int:
+    """Return the number up to which a record reserves all; JobError if it is none."""
+    number = record.get("number")
+    if type(number) is not int or not 0 <= number <= LAST_JOB:
+        raise JobError(f"{where}: number {number!r} is reserved; expected 0 to {LAST_JOB}")
+    return number
+
+
+_SCALARS: dict[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), "str": (str,)}
+
+
+def _check_scalars(kind: type[Job] | type[PlanRequest], values: Mapping[str, Any]) -> None:
+    """Raise TypeError if a number or text of a record is none: a dataclass takes anything."""
+    for item in fields(kind):
+        expected = _SCALARS.get(str(item.type))
+        if expected and item.name in values and type(values[item.name]) not in expected:
+            raise TypeError(f"{item.name} is {values[item.name]!r}, expected {item.type}")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from controller.jobs.job_state import LAST_JOB, JobState
-from controller.jobs.job_table import RESERVED, job_from_record
+from controller.jobs.job_table import RESERVED, job_from_record, reserved_number
 from controller.jobs.journal import FileJournal, JournalError, Record
 
 LEAST_RECORD = 256
@@ -73,11 +73,13 @@ def _record(line: bytes) -> Record | None:
     """Return the record of a line, None if it is none."""
     try:
         record: Record = json.loads(line)
-        if RESERVED not in record:
+        if RESERVED in record:
+            reserved_number(record, "")
+        else:
             job_from_record(record, "")
     except (ValueError, TypeError, RecursionError):
         return None
-    return record if isinstance(record.get("number"), int) else None
+    return record
 
 
 def _over(record: Record) -> bool:

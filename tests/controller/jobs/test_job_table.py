@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import json
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -153,6 +155,39 @@ def test_a_journal_that_was_cut_short_or_is_none(tmp_path: Path) -> None:
         file.write_text(text)
         with pytest.raises(error, match=words):
             JobTable(file)
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "words"),
+    [
+        ("number", "x", "number is 'x', expected int"),
+        ("number", True, "number is True, expected int"),
+        ("number", 0, "number 0, expected 1 to 65535"),
+        ("number", LAST_JOB + 1, "number 65536, expected 1 to 65535"),
+        ("ended", None, "ended is None, expected float"),
+        ("reason", 1.5, "reason is 1.5, expected str"),
+        ("epoch", "x", "epoch is 'x', expected int"),
+        ("window", {}, "window is {}, expected int"),
+    ],
+)
+def test_a_record_with_a_value_of_another_kind(
+    place: str, value: object, words: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "jobs"
+    job(JobTable(file), "a")
+    record = json.loads(file.read_text())
+    (record["request"] if place in record["request"] else record)[place] = value
+    file.write_text(json.dumps(record) + "\n")
+    with pytest.raises(JobError, match=re.escape(words)):
+        JobTable(file)
+
+
+@pytest.mark.parametrize("number", ["x", True, -1, LAST_JOB + 1, None])
+def test_a_reserved_number_that_is_none(number: object, tmp_path: Path) -> None:
+    file = tmp_path / "jobs"
+    file.write_text(json.dumps({"number": number, "reserved": True}) + "\n")
+    with pytest.raises(JobError, match="is reserved; expected 0 to 65535"):
+        JobTable(file)
 
 
 def test_a_journal_does_not_grow_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
