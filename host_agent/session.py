@@ -11,7 +11,6 @@ number of connections, one after the other:
     session.beat()                      # after `session.heartbeat` seconds of silence of ours
     session.disconnected()              # the stream has ended, for whatever reason
     session.over                        # True: open no other stream
-    session.give_up(why)                # the controller is out of reach for good
 
 What is said while no stream is up waits for the next one. The agent calls everything else, and is
 called by `news` when there is something to look at. A session is of one thread: a transport with
@@ -98,7 +97,7 @@ class AgentSession:
         """The agent that was lost last."""
         self.all_done: AllDone | None = None
         self.error: str | None = None
-        """Why the controller is gone for good."""
+        """Why the controller will not have this agent."""
         self._round = 0
         self._epoch = 0
         self._welcome: pb.Welcome | None = None
@@ -158,7 +157,7 @@ class AgentSession:
         self._end(pb.FAILED, pb.AgentMessage(failed=pb.Failed(reason=reason)))
 
     def events(self) -> list[Event]:
-        """Take the news that have come; ControllerError if the controller is gone for good."""
+        """Take the news that have come; ControllerError if the controller has refused it."""
         taken, self._events = self._events, []
         if not taken and self.error is not None:
             raise ControllerError(self.error)
@@ -204,11 +203,6 @@ class AgentSession:
     def beat(self) -> None:
         """Say that the agent is alive."""
         self._say(pb.AgentMessage(heartbeat=pb.Heartbeat()))
-
-    def give_up(self, why: str) -> None:
-        """Let the agent know that the controller is gone for good."""
-        self.error = why
-        self.news()
 
     def receive(self, message: pb.ControllerMessage) -> None:
         """Take in what the controller says."""
@@ -313,9 +307,6 @@ class NodeSession:
 
     def beat(self) -> None:
         """Nothing: see `heartbeat`."""
-
-    def give_up(self, why: str) -> None:
-        """Nothing: a process tries for ever."""
 
     def receive(self, command: pb.NodeCommand) -> None:
         """Take in what the controller says."""

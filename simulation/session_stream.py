@@ -17,8 +17,6 @@ from host_agent.session import AgentSession, NodeSession
 from protocol import hopsum_pb2_grpc as pb_grpc
 from simulation.rpc import Channel, Exchange, as_channel
 
-PATIENCE = 30.0
-"""So long an agent does without the controller."""
 CLOSING_SECONDS = 5.0
 """So long last words may take to go out."""
 
@@ -60,39 +58,29 @@ class SessionStream:
         self._task.cancel()
 
     async def _run(self) -> None:
-        since = asyncio.get_running_loop().time()
         while True:
-            channel = self._exchange.channel(self._session.host, self._session.address)
-            heard, why = await self._attend(channel)
-            now = asyncio.get_running_loop().time()
-            since = now if heard else since
+            await self._attend(self._exchange.channel(self._session.host, self._session.address))
             if self._closed or self._session.over:
-                return
-            if self._of_job and now - since > PATIENCE:
-                self._session.give_up(f"controller at {self._session.address}: {why}")
                 return
             await asyncio.sleep(self._pause)
 
-    async def _attend(self, channel: Channel) -> tuple[bool, str]:
-        """Hold one stream to its end; whether the controller said anything, and what ended it."""
+    async def _attend(self, channel: Channel) -> None:
+        """Hold one stream to its end."""
         controller = pb_grpc.ControllerStub(as_channel(channel))
         stub: Any = controller.Attend if self._of_job else controller.Serve
-        heard, why = False, "the controller ended the stream"
         async with channel:
             self._call = stub()
             self._session.connected()
             try:
                 async for message in self._call:
-                    heard = True
                     self._session.receive(message)
-            except grpc.aio.AioRpcError as error:
-                why = f"{error.code().name}: {error.details()}"
+            except grpc.aio.AioRpcError:
+                pass
             finally:
                 self._call = None
                 if self._beat is not None:
                     self._beat.cancel()
                 self._session.disconnected()
-        return heard, why
 
     def _send(self) -> None:
         if self._call is None or self._call.done():

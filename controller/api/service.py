@@ -85,6 +85,7 @@ class ControllerService(pb_grpc.ControllerServicer):
         async with listen([self.add_to]) as address:
             checking = asyncio.create_task(self._check(), name="checks of agents")
             checking.add_done_callback(log_defect)
+            self._cluster.opened()
             try:
                 yield address
             finally:

@@ -51,8 +51,6 @@ LOGGER = logging.getLogger("hopsum.cluster")
 
 MOST_FEATURES = 4096
 """Jobs in one report of a host."""
-GRACE_SECONDS = 30.0
-"""So long a job waits for a server's agent that is gone."""
 WATCH_SECONDS = 0.2
 CANCEL_SECONDS = 2.0
 """Timeout of `cancel` for removing a job's rules; switches that hang lose them later."""
@@ -72,7 +70,6 @@ class Cluster:
         self,
         manager: Manager,
         settings: ClusterSettings | None = None,
-        grace: float = GRACE_SECONDS,
         date: Callable[[], float] = time.time,
         new_key: Callable[[], bytes] = secrets.token_bytes,
     ) -> None:
@@ -83,11 +80,12 @@ class Cluster:
         self.jobs = manager.table = JobTable(settings.journal, date)
         self.priorities = FeedbackQueue(settings.priorities or suitable_policy(manager.network))
         self.send: Send = lambda host, command: None
-        self._grace = grace
         self.date = date
         self._new_key = new_key
         self._watching: dict[int, asyncio.Task[None]] = {}
         self._progress: dict[int, Progress] = {}
+        self._open_since = math.inf
+        """When agents could attend jobs first."""
         self._background: set[asyncio.Task[object]] = set()
         """What nobody waits for."""
         manager.recovered = self._recovered
@@ -191,9 +189,9 @@ class Cluster:
         self._begin_watch(job)
         self._summon(job)
 
-    def _begin_watch(self, job: Job, back_by: float = math.inf) -> None:
+    def _begin_watch(self, job: Job, *, restored: bool = False) -> None:
         self._progress[job.number] = Progress(clock.now(), job.round)
-        watching = asyncio.create_task(self._watch(job, back_by), name=f"watch job {job.number}")
+        watching = asyncio.create_task(self._watch(job, restored), name=f"watch job {job.number}")
         watching.add_done_callback(log_defect)
         self._watching[job.number] = watching
 
@@ -243,9 +241,12 @@ class Cluster:
         self.jobs.resume(job)
         # A worker that begins anew now would be at another round than the others.
         tracker.started = job.state is JobState.RUNNING
-        now = clock.now()
-        self.priorities.add(job.number, now, job.request.workers)
-        self._begin_watch(job, now + self._grace if tracker.started else math.inf)
+        self.priorities.add(job.number, clock.now(), job.request.workers)
+        self._begin_watch(job, restored=tracker.started)
+
+    def opened(self) -> None:
+        """Take in that agents can attend jobs from now on."""
+        self._open_since = clock.now()
 
     async def cancel(self, job: Job, reason: str = "cancelled by its owner") -> Job:
         """End a job that is not over; one that is stays as it ended.
@@ -317,14 +318,14 @@ class Cluster:
 
     # -- the life of a job
 
-    async def _watch(self, job: Job, back_by: float) -> None:
-        """Follow a job to its end; `back_by`: when agents of an earlier controller's job are back.
+    async def _watch(self, job: Job, restored: bool) -> None:
+        """Follow a job to its end; `restored`: it had started under an earlier controller.
 
         A server that is lost may come back for a while; then another host takes its place.
         """
         tracker = self.manager.agents.tracker(job.number)
         lost_since: float | None = None
-        all_back = False
+        all_back = not restored
         reoptimizer: Reoptimizer | None = None
         while job.outcome is None:
             self._note(job, tracker)
@@ -334,8 +335,7 @@ class Cluster:
                 reoptimizer = await self._reoptimize(job, reoptimizer)
             if reoptimizer is not None and plan.period:
                 # A job older than this controller may have an answer to its next boundary.
-                restored = back_by != math.inf and not tracker.decided
-                await self._decide(job, tracker, reoptimizer, restored)
+                await self._decide(job, tracker, reoptimizer, restored and not tracker.decided)
             now = clock.now()
             failures = {
                 host: why
@@ -344,7 +344,7 @@ class Cluster:
             }
             absent = self._missing(job)
             all_back = all_back or not absent
-            if not all_back and now > back_by:
+            if not all_back and now > self._open_since + self.settings.grace:
                 failures = dict.fromkeys(absent, "not back since the restart") | failures
             fatal = {
                 host: why
@@ -352,7 +352,7 @@ class Cluster:
                 if host not in tracker.plan.servers or tracker.agents[host].state == pb.FAILED
             }
             lost_since = (lost_since or now) if failures else None
-            if not fatal and lost_since is not None and now - lost_since > self._grace:
+            if not fatal and lost_since is not None and now - lost_since > self.settings.grace:
                 fatal = await self._serve_elsewhere(job, failures)
                 lost_since = None
             if fatal:

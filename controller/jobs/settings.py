@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,7 +20,9 @@ class ClusterSettings:
     `lanes`, `max_hops`: those that its switches were compiled for. `sharing`: what one job may hold
     of a switch. `priorities`: how jobs' levels follow from their progress; None: what suits the
     network. `replanning`: when plans are looked at again. `journal`: what keeps the jobs, or the
-    file that does. `loss`: the probability that a switch drops a packet, on each link.
+    file that does. `loss`: the probability that a switch drops a packet, on each link. `grace`:
+    seconds that a job waits for a server's agent that is gone, and for all its agents after a
+    restart of the controller.
     """
 
     lanes: int = LANES_DEFAULT
@@ -29,7 +32,10 @@ class ClusterSettings:
     replanning: ReplanningPolicy = field(default_factory=ReplanningPolicy)
     journal: Path | Journal | None = None
     loss: float = 0.0
+    grace: float = 30.0
 
     def __post_init__(self) -> None:
         if not 0 <= self.loss < 1:
             raise ValueError(f"loss {self.loss}: expected a probability from 0 to below 1")
+        if not 0 <= self.grace < math.inf:
+            raise ValueError(f"grace {self.grace}: expected 0 s or more")

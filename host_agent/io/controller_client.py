@@ -35,14 +35,16 @@ class AgentLostError(ControllerError):
 
 
 class AgentStream:
-    """One agent's stream, see `AgentSession`. `reconnect`: s, 0 for never."""
+    """One agent's stream, see `AgentSession`.
+
+    What is said while no controller is there waits for the next one.
+    """
 
     def __init__(
         self,
         address: str,
         job: int,
         host: str,
-        reconnect: float = 30.0,
         tls: Tls | None = None,
     ) -> None:
         self.address = address
@@ -54,7 +56,6 @@ class AgentStream:
             lambda channel, messages: pb_grpc.ControllerStub(channel).Attend(messages),
             tls,
             RECONNECT_PAUSE,
-            reconnect,
         )
         self._changed = self._thread.changed
 
@@ -126,7 +127,7 @@ class AgentStream:
             self._session.failed(reason)
 
     def events(self) -> list[Event]:
-        """Take the news that have come; ControllerError if the controller is gone for good."""
+        """Take the news that have come; ControllerError if the controller has refused it."""
         with self._changed:
             self._thread.heard()
             return self._session.events()
@@ -134,7 +135,7 @@ class AgentStream:
     # -- without an event loop
 
     def register(self, timeout: float = 30.0) -> Assignment:
-        """Connect and get the assignment; ControllerError if refused or out of reach."""
+        """Connect and get the assignment; ControllerError if refused or not answered in time."""
         self.open()
         return self._wait(lambda: self._session.assignment, timeout, "an assignment")
 

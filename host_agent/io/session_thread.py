@@ -6,7 +6,6 @@ import contextlib
 import logging
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator
 from itertools import cycle
 from typing import Any, Generic, Protocol, TypeVar
@@ -51,9 +50,6 @@ class Session(Protocol[Out, _In]):
     def beat(self) -> None:
         """Say that the agent is alive."""
 
-    def give_up(self, why: str) -> None:
-        """Take in that the controller is out of reach for good."""
-
     def receive(self, message: _In, /) -> None:
         """Take in what the controller says."""
 
@@ -61,10 +57,11 @@ class Session(Protocol[Out, _In]):
 class SessionThread(Generic[Out, In]):
     """Connects, again `pause` seconds after each loss, until the session is over.
 
+    However long that takes: jobs sum without their controller, and another goes on with them.
+
     Where the session has several addresses, it goes on to the next, and pauses after the last.
-    `call`: opens the stream on a channel, for the messages given. `patience`: s without a word of
-    the controller after which it gives up; None: never. `changed` guards the session, and is
-    notified of its news; `fileno` is readable when there are some.
+    `call`: opens the stream on a channel, for the messages given. `changed` guards the session, and
+    is notified of its news; `fileno` is readable when there are some.
     """
 
     def __init__(
@@ -73,7 +70,6 @@ class SessionThread(Generic[Out, In]):
         call: Callable[[grpc.Channel, Iterator[Out]], Any],
         tls: Tls | None,
         pause: float,
-        patience: float | None,
     ) -> None:
         lock = threading.RLock()
         self.changed = threading.Condition(lock)
@@ -83,7 +79,6 @@ class SessionThread(Generic[Out, In]):
         self._call = call
         self._tls = tls
         self._pause = pause
-        self._patience = patience
         self._output = threading.Condition(lock)
         self._closing = threading.Event()
         self._wakeup = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -131,7 +126,6 @@ class SessionThread(Generic[Out, In]):
 
     def _run(self) -> None:
         told: dict[str, str] = {}
-        since = time.monotonic()
         for address in cycle(self._addresses):
             try:
                 self._attend(address)
@@ -143,16 +137,10 @@ class SessionThread(Generic[Out, In]):
                 why = str(error)
             why = f"controller at {address}: {why}"
             with self.changed:
-                now = time.monotonic()
-                if self._stream is not None:
-                    since = now
                 self._end_stream()
                 if self.closed or self._session.over:
                     return
-                if self._patience is not None and now - since > self._patience:
-                    self._session.give_up(why)
-                    return
-            if self._patience is None and why != told.get(address):
+            if why != told.get(address):
                 LOGGER.warning("%s; trying again", why)
             told[address] = why
             if address == self._addresses[-1]:

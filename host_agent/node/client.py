@@ -39,7 +39,6 @@ class NodeClient:
             lambda channel, messages: pb_grpc.ControllerStub(channel).Serve(messages),
             tls,
             RECONNECT_SECONDS,
-            None,
         )
 
     def open(self) -> None:

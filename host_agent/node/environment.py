@@ -66,7 +66,7 @@ class Stream(Protocol):
         """Whether every agent is ready."""
 
     def events(self) -> Sequence[Event]:
-        """Take the news; ControllerError if the controller is gone for good."""
+        """Take the news; ControllerError if the controller has refused it."""
 
     def ready(self) -> None:
         """Say that the agent has prepared."""

@@ -12,11 +12,13 @@ from controller.jobs.replanning import ReplanningPolicy
 from simulation.cluster import VirtualCluster
 from tests.support.virtual_cluster import (
     all_free,
+    attached,
     details,
     exact,
     progress,
     run,
     running,
+    spines,
     state,
     submit,
 )
@@ -33,6 +35,61 @@ def test_jobs_go_on_over_a_crash_of_the_controller(tmp_path: Path) -> None:
         await cluster.until(lambda: state(cluster, "a") == "running", "the job's recovery")
         job = await exact(cluster, "a")
         assert job.epoch == 1
+
+    run(tmp_path, "star:4", test)
+
+
+@pytest.mark.slow
+def test_jobs_go_on_though_the_controller_is_away_for_minutes(tmp_path: Path) -> None:
+    """They sum without it, and then wait for it; their agents have no reason to give up."""
+
+    async def test(cluster: VirtualCluster) -> None:
+        await submit(cluster, "a", "h1,h2,h3", rounds=75)
+        await running(cluster, "a", 2)
+        await cluster.crash_controller()
+        await asyncio.sleep(600.0)
+        cluster.start_controller()
+        job = await exact(cluster, "a")
+        assert job.epoch == 1
+
+    run(tmp_path, "star:4", test)
+
+
+@pytest.mark.slow
+def test_agents_have_time_to_come_back_after_a_controller_that_starts_slowly(
+    tmp_path: Path,
+) -> None:
+    """A switch hangs, and is only planned around after longer than agents are waited for."""
+
+    async def test(cluster: VirtualCluster) -> None:
+        await submit(cluster, "a", "h1,h2", "h3", rounds=200)
+        await running(cluster, "a", 2)
+        spare = next(iter({"s1", "s2"} - spines(cluster, "a")))
+        cluster.switches[spare].hang()
+        await cluster.crash_controller()
+        cluster.start_controller()
+        job = await exact(cluster, "a")
+        assert job.epoch == 1
+
+    run(tmp_path, "leaf-spine:2x2x2", test, policies={"grace": 5.0})
+
+
+@pytest.mark.slow
+def test_agents_leave_a_job_that_the_controller_has_forgotten(tmp_path: Path) -> None:
+    """Without its journal: however late they come back, they are free for other jobs."""
+
+    async def test(cluster: VirtualCluster) -> None:
+        await submit(cluster, "old", "h1,h2,h3", rounds=75)
+        await running(cluster, "old", 2)
+        await cluster.crash_controller()
+        journal = cluster.options.settings.journal
+        assert isinstance(journal, Path)
+        cluster.disk.remove(journal)
+        await asyncio.sleep(60.0)
+        cluster.start_controller()
+        await cluster.until(lambda: attached(cluster), "the agents")
+        members = [host.agent.agent.members for host in cluster.hosts.values()]
+        await cluster.until(lambda: not any(members), "the end of their parts in it")
 
     run(tmp_path, "star:4", test)
 

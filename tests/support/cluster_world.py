@@ -104,9 +104,10 @@ class World:
         cluster = Cluster(
             Manager(self.network, self._install),
             ClusterSettings(
-                journal=self.journal, replanning=self._replanning or ReplanningPolicy()
+                journal=self.journal,
+                replanning=self._replanning or ReplanningPolicy(),
+                grace=self._grace,
             ),
-            grace=self._grace,
         )
         self._manager = cluster.manager
         service = ControllerService(cluster)
