@@ -27,6 +27,7 @@ On the wire e travels as one byte, clip(e, -127, 128) + 127; 0 also stands for a
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,22 +83,31 @@ def exponent_codes(values: NDArray[np.float32], lanes: int, name: str) -> NDArra
     return codes
 
 
-@lru_cache(maxsize=32)
-def factors(bits: int) -> tuple[NDArray[np.float64], NDArray[np.float32], NDArray[np.float32]]:
-    """By exponent byte: the step in float64; 1/step and step in float32, 0 for special bytes.
+class Factors(NamedTuple):
+    """How a job scales, by exponent byte: shapes (256,).
 
-    Shapes (256,). Special are bytes whose fragments are converted in float64.
+    Special are bytes whose fragments are converted in float64.
     """
+
+    step: NDArray[np.float64]
+    """What an integer of 1 stands for."""
+    up: NDArray[np.float32]
+    """1 / step; 0 for special bytes."""
+    down: NDArray[np.float32]
+    """step; 0 for special bytes."""
+    limit: int
+    """M, to which integers have to be clipped; 0: rounding keeps it."""
+
+
+@lru_cache(maxsize=32)
+def factors(bits: int) -> Factors:
+    """Return the factors of a job with so many `worker_bits`."""
     exponents = np.arange(256) - EXPONENT_BIAS + bits - 31
     step = np.ldexp(1.0, exponents)
     fast = (np.arange(256) >= _LEAST_FAST_CODE) & (np.arange(256) < 255 - bits)
     up = np.where(fast, 1.0 / step, 0.0).astype(np.float32)
-    return step, up, np.where(fast, step, 0.0).astype(np.float32)
-
-
-def clip_limit(bits: int) -> int:
-    """Return M, to which integers of a job of `bits` have to be clipped; 0: rounding keeps it."""
-    return 2 ** (31 - bits) - 1 if bits > 7 else 0
+    down = np.where(fast, step, 0.0).astype(np.float32)
+    return Factors(step, up, down, 2 ** (31 - bits) - 1 if bits > 7 else 0)
 
 
 def quantise(rows: NDArray[np.float32], codes: NDArray[np.uint8], bits: int) -> NDArray[np.int32]:
@@ -105,11 +115,11 @@ def quantise(rows: NDArray[np.float32], codes: NDArray[np.uint8], bits: int) -> 
 
     `bits`: `worker_bits` of the job. Every value must lie within its row's exponent.
     """
-    step, up, _ = factors(bits)
+    step, up, _, most = factors(bits)
     scaled = rows * up[codes][:, None]
     np.rint(scaled, out=scaled)
-    if clip_limit(bits):
-        limit = np.float32(clip_limit(bits))
+    if most:
+        limit = np.float32(most)
         np.minimum(scaled, limit, out=scaled)
         np.maximum(scaled, -limit, out=scaled)
     quantised = scaled.astype(np.int32)
@@ -126,7 +136,7 @@ def dequantise(sums: NDArray[np.int32], codes: NDArray[np.uint8], bits: int) -> 
 
     `sums` may be big-endian. A sum beyond float32's range becomes infinite.
     """
-    step, _, down = factors(bits)
+    step, _, down, _ = factors(bits)
     values = sums.astype(np.float32)
     values *= down[codes][:, None]
     special = (codes < _LEAST_FAST_CODE) | (codes >= 255 - bits)
@@ -143,7 +153,7 @@ def error_bound(code: int, workers: int, sums: NDArray[np.float64]) -> NDArray[n
     `code`: the exponent byte of the fragment, common to all workers.
     """
     bits = worker_bits(workers)
-    step = float(factors(bits)[0][code])
+    step = float(factors(bits).step[code])
     per_worker = step / 2 if workers <= 256 else step
     bound: NDArray[np.float64] = (
         workers * per_worker * (1 + 2.0**-24) + 2.0**-24 * np.abs(sums) + 2.0**-150

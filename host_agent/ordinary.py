@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes
 from functools import cache
 from importlib import resources
+from operator import attrgetter
 from typing import Any, Self
 
 import numpy as np
@@ -37,30 +38,40 @@ _LAYOUT = {
     "SEQUENCED": int(Flag.SEQUENCED),
     "REPAIR": int(Flag.REPAIR),
 }
-_POINTERS = [
-    "fragment",
-    "wire",
-    "result_wire",
-    "order",
-    "last",
-    "due",
-    "first_sent_at",
-    "sent_at",
-    "overtaken_at",
-    "tries",
-    "code",
-    "result_code",
-    "result_reduction",
-    "result_lanes",
-    "frames",
-    "log",
-    "plain",
-    "expected",
-    "prefix",
-    "up",
-    "down",
-]
-_CONSTANTS = ["window", "lanes", "log_size", "prefix_bytes", "flags", "numbered", "limit"]
+_POINTERS = {
+    "fragment": "_fragment",
+    "wire": "_wire",
+    "result_wire": "_results.fragment",
+    "order": "_recovery.order",
+    "last": "_last",
+    "due": "_due",
+    "first_sent_at": "_first_sent_at",
+    "sent_at": "_recovery.sent_at",
+    "overtaken_at": "_recovery.overtaken_at",
+    "tries": "_tries",
+    "code": "_code",
+    "result_code": "_results.code",
+    "result_reduction": "_results.reduction",
+    "result_lanes": "_results.lanes",
+    "frames": "_frames",
+    "log": "_links.sent.fragments",
+    "plain": "_matcher.plain",
+    "expected": "_matcher.expected",
+    "prefix": "_up.prefix",
+    "up": "_factors.up",
+    "down": "_factors.down",
+}
+"""Arrays of `struct stream`, and where a `Stream` has them."""
+_CONSTANTS = {
+    "window": "_window",
+    "lanes": "plan.lanes",
+    "log_size": "_links.sent.size",
+    "prefix_bytes": "_up.lanes_start",
+    "flags": "_flags",
+    "numbered": "_numbered",
+    "limit": "_factors.limit",
+}
+"""Its numbers."""
 _TENSOR = ["source", "result", "announced"], ["first", "prologue", "end", "elements", "reduction"]
 _BATCH = [
     "end_of_stream",
@@ -73,29 +84,31 @@ _BATCH = [
     "sequenced",
     "marked",
 ]
-_SERVER_POINTERS = [
-    "fragment",
-    "done",
-    "done_number",
-    "last",
-    "own",
-    "done_lanes",
-    "done_code",
-    "done_flags",
-    "done_reduction",
-    "log",
-    "plain",
-    "expected",
-    "prefix",
-]
-_SERVER_CONSTANTS = [
-    "window",
-    "lanes",
-    "log_size",
-    "prefix_bytes",
-    "workers",
-    "lanes_at",
-]
+_SERVER_POINTERS = {
+    "fragment": "_sums.fragment",
+    "done": "_history.fragment",
+    "done_number": "_numbers",
+    "last": "_last",
+    "own": "_own",
+    "done_lanes": "_history.lanes",
+    "done_code": "_history.code",
+    "done_flags": "_history.flags",
+    "done_reduction": "_history.reduction",
+    "log": "_links.sent.fragments",
+    "plain": "_matcher.plain",
+    "expected": "_matcher.expected",
+    "prefix": "_forms.replicated.prefix",
+}
+"""Arrays of `struct server`, and where a `Server` has them."""
+_SERVER_CONSTANTS = {
+    "window": "_window",
+    "lanes": "plan.lanes",
+    "log_size": "_links.sent.size",
+    "prefix_bytes": "_forms.replicated.lanes_start",
+    "workers": "_workers",
+    "lanes_at": "_up.lanes_start",
+}
+"""Its numbers."""
 _SERVER_BATCH = ["child", "arrived", "log_next", "overflowed"]
 
 
@@ -150,6 +163,8 @@ class _Pass:
     """
 
     _struct: type[ctypes.Structure]
+    _pointers: dict[str, str]
+    _constants: dict[str, str]
 
     def __init__(self) -> None:
         self.bound = False
@@ -157,15 +172,16 @@ class _Pass:
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         return type(self)()
 
-    def bind(self, arrays: dict[str, Any], numbers: dict[str, int]) -> None:
-        """Work on these arrays and by these numbers (those of the struct); arrays must not move."""
+    def bind(self, owner: object) -> None:
+        """Work on an owner's arrays, which must not move, and by its numbers as they are now."""
         self.bound = True
         self._library = library()
+        self._arrays = {name: attrgetter(at)(owner) for name, at in self._pointers.items()}
         self._state: Any = self._struct(
-            **{name: each.ctypes.data for name, each in arrays.items()}, **numbers
+            **{name: each.ctypes.data for name, each in self._arrays.items()},
+            **{name: attrgetter(at)(owner) for name, at in self._constants.items()},
         )
         self._address = ctypes.addressof(self._state)
-        self._arrays = arrays
         self._length = self._state.prefix_bytes + 4 * self._state.lanes
 
     def _batch(self, frames: Frames, stands: dict[str, int]) -> bool:
@@ -185,6 +201,8 @@ class Ordinary(_Pass):
     """What a stream does with ordinary results."""
 
     _struct = _Stream
+    _pointers = _POINTERS
+    _constants = _CONSTANTS
     _segment: Segment | None = None
 
     def tensor(self, segment: Segment | None) -> None:
@@ -232,6 +250,8 @@ class OrdinaryTotals(_Pass):
     """What a server does with ordinary totals: it sends them to all."""
 
     _struct = _Server
+    _pointers = _SERVER_POINTERS
+    _constants = _SERVER_CONSTANTS
 
     def take(self, frames: Frames, **stands: int) -> tuple[Frames, int] | None:
         """Take in totals (n, length): their results, and how many wrapped around.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from host_agent.codec import reduction_byte
+from host_agent.recovery import low_high
 from protocol.wire import Reduction
 
 Tensor = NDArray[Any]
@@ -130,3 +133,45 @@ class Segment:
             return "the exponents of its first window"
         low = self.start + data * self._lanes
         return f"elements {low} to {min(self.stop, low + self._lanes) - 1}"
+
+
+class OpenSegments:
+    """The segments of a stream that are not finished, in order."""
+
+    def __init__(self) -> None:
+        self._segments: list[Segment] = []
+        self._starts: list[int] = []
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(self._segments)
+
+    def append(self, segment: Segment) -> None:
+        """Add a segment that starts where the last one ends."""
+        self._starts.append(segment.first)
+        self._segments.append(segment)
+
+    def remove(self, segment: Segment) -> None:
+        """Leave a segment behind whose results are all in place."""
+        index = self._segments.index(segment)
+        del self._segments[index], self._starts[index]
+        segment.call.open_parts -= 1
+
+    def at(self, fragment: int) -> Segment | None:
+        """Return the last segment that starts at a fragment or before it."""
+        place = bisect_right(self._starts, fragment) - 1
+        return self._segments[place] if place >= 0 else None
+
+    def of(self, fragments: NDArray[np.int64]) -> list[tuple[Segment, NDArray[np.bool_] | None]]:
+        """Return the segments that fragments (n,) belong to, with the rows of each (None: all)."""
+        starts = self._starts
+        least, most = low_high(fragments)
+        low = bisect_right(starts, least) - 1
+        high = bisect_right(starts, most, low)
+        if high - low == 1:
+            return [(self._segments[low], None)]
+        parts: list[tuple[Segment, NDArray[np.bool_] | None]] = []
+        for segment in self._segments[low:high]:
+            rows = (fragments >= segment.first) & (fragments < segment.end)
+            if rows.any():
+                parts.append((segment, rows))
+        return parts

@@ -19,9 +19,9 @@ class SentLog:
     """What a host has sent to a neighbour on one tree: the fragment of each number."""
 
     def __init__(self, window: int) -> None:
-        self._size = max(2 * HISTORY, 2 * window)
-        self.fragments = np.zeros(self._size, dtype=np.int64)
-        """By number, modulo the length of this."""
+        self.size = max(2 * HISTORY, 2 * window)
+        self.fragments = np.zeros(self.size, dtype=np.int64)
+        """By number, modulo `size`."""
         self.next = 0
         """How many numbers have been given."""
 
@@ -32,15 +32,15 @@ class SentLog:
     def number(self, fragments: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the numbers (n,) of frames that go out now, with these fragments."""
         numbers = self.next + np.arange(len(fragments))
-        self.fragments[numbers % self._size] = fragments
+        self.fragments[numbers % self.size] = fragments
         self.next += len(fragments)
         return numbers & (NUMBERS - 1)
 
     def find(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return those numbers that were not sent too long ago, and their fragments."""
         back = (self.next - 1 - numbers) & (NUMBERS - 1)
-        known = back < min(self._size, self.next)
-        return numbers[known], self.fragments[(self.next - 1 - back[known]) % self._size]
+        known = back < min(self.size, self.next)
+        return numbers[known], self.fragments[(self.next - 1 - back[known]) % self.size]
 
 
 class Arrivals:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from collectives.plan import JobPlan, PlanError, Results, TreePlan
+from host_agent.check_lanes import is_result, seal_sums
 from host_agent.codec import (
     STACK_START,
-    UNUSUAL_UPWARD,
-    Form,
     Frames,
-    Matcher,
-    address_of,
     children_of,
     epochs_of,
     every,
@@ -22,102 +19,33 @@ from host_agent.codec import (
     flags_of,
     fragments_of,
     mark,
-    number,
-    raw_lanes,
-    reduction_byte,
     reductions_of,
     sent_back,
-    sequences_of,
     some,
     tos_of,
     weights_of,
     workers_of,
 )
+from host_agent.history import EMPTY, History
 from host_agent.integrity import make_integrity
 from host_agent.job import check_job, check_same_job
+from host_agent.link_repairs import REPAIR, SEQUENCED, LinkRepairs
+from host_agent.open_sums import OpenSums
 from host_agent.ordinary import OrdinaryTotals
-from host_agent.sequencing import Arrivals, SentLog
+from host_agent.server_forms import ServerForms
+from host_agent.server_statistics import Missing as Missing
+from host_agent.server_statistics import ServerStatistics as ServerStatistics
 from network.model import Network
 from protocol.tos import URGENT
-from protocol.wire import (
-    REPLICATED_IP,
-    REPLICATED_MAC,
-    Address,
-    Flag,
-    Header,
-    Hop,
-    Kind,
-    Reduction,
-    frame_template,
-    serial_newer,
-)
+from protocol.wire import Flag, Kind, serial_newer
 
-_EMPTY = -1
 _NO_WEIGHT = -1
 """Of child numbers that no child has: equal to the weight of no packet."""
 _OVERFLOW = np.uint8(Flag.OVERFLOW)
-_SEQUENCED = np.uint8(Flag.SEQUENCED)
-_REPAIR = np.uint8(Flag.REPAIR)
 _SUMMED = np.uint8(Flag.OVERFLOW | Flag.ECN)
 """Flags of a contribution that its sum has as well."""
-_SUM = np.uint8(reduction_byte(Reduction.SUM))
-_COMBINED_BY: dict[int, np.ufunc] = {
-    reduction_byte(Reduction.AND): np.bitwise_and,
-    reduction_byte(Reduction.MAX): np.maximum,
-    reduction_byte(Reduction.XOR): np.bitwise_xor,
-}
-"""How lanes combine where nothing can wrap around, by the byte in the frame."""
-
-
-@dataclass(slots=True)
-class ServerStatistics:
-    """What a server has counted, in packets."""
-
-    received: int = 0
-    """Contributions of its job and tree."""
-    sums: int = 0
-    """Complete sums of a child's subtree taken in."""
-    singles: int = 0
-    """Bypassed contributions of one worker taken in."""
-    repeats: int = 0
-    """Contributions held or covered already."""
-    handed_over: int = 0
-    """Totals taken over from workers' last windows."""
-    results: int = 0
-    """Fragments finished."""
-    result_frames: int = 0
-    """Frames sent for them at their completion."""
-    answered: int = 0
-    """Packets of finished fragments answered from the history."""
-    requests: int = 0
-    """Sums asked for again, lost on the link from the neighbour."""
-    repaired: int = 0
-    """Results sent again because the neighbour asked: lost on the link to it."""
-    stale: int = 0
-    """Questions about fragments that are not finished: ignored."""
-    older: int = 0
-    """Packets of an older epoch, or of a fragment older than the history: ignored."""
-    newer: int = 0
-    """Packets of an epoch this server has not adopted yet: dropped."""
-    refused: int = 0
-    """Packets that do not fit: unknown child or worker, another weight, a total out of window."""
-    foreign: int = 0
-    """Frames that are no contributions of this job and tree."""
-    overflowed: int = 0
-    """Fragments finished whose sum wrapped around."""
-    corrupt: int = 0
-    """Sums, totals and single contributions that check lanes show to be altered or forged."""
-    asked: int = 0
-    """Questions to workers for their single contributions to such sums."""
-
-
-@dataclass(frozen=True, slots=True)
-class Missing:
-    """The oldest unfinished fragment: its number, since when (seconds), and who is missing."""
-
-    fragment: int
-    since: float
-    workers: tuple[str, ...]
+_MOST_CHILDREN = 64
+"""Child numbers that a stack entry has room for."""
 
 
 class Server:
@@ -142,27 +70,12 @@ class Server:
         self._tos = 0
         self._last = np.zeros(window, dtype=np.intp)
 
-        self._fragment = np.full(window, _EMPTY, dtype=np.int64)
-        self._since = np.zeros(window)
-        self._held = np.zeros((window, 0), dtype=np.bool_)
-        self._started = np.zeros(window, dtype=np.bool_)
-        self._doubted = np.zeros(window, dtype=np.bool_)
-        """Whether check lanes have shown the fragment's sum to be wrong: singles alone count."""
-        self._covered = np.zeros(window, dtype=np.int64)
-        self._flags = np.zeros(window, dtype=np.uint8)
-        self._code = np.zeros(window, dtype=np.uint8)
-        self._reduction = np.zeros(window, dtype=np.uint8)
-        self._sum = np.zeros((window, plan.lanes), dtype=np.int32)
-        self._singles: dict[int, dict[int, NDArray[np.int32]]] = {}
-
-        self._done = np.full(window, _EMPTY, dtype=np.int64)
+        self._sums = OpenSums(window, plan.lanes)
+        self._history = History(window, plan.lanes)
         self._own = np.zeros(window, dtype=np.bool_)  # summed here, not handed over
-        self._done_lanes = raw_lanes(plan.lanes, window)
-        self._done_code = np.zeros(window, dtype=np.uint8)
-        self._done_flags = np.zeros(window, dtype=np.uint8)
-        self._done_reduction = np.zeros(window, dtype=np.uint8)
-        self._done_number = np.full(window, _EMPTY, dtype=np.int64)
-        self._sent_log = SentLog(window)
+        self._numbers = np.full(window, EMPTY, dtype=np.int64)
+        """On the links, of the results in the history; EMPTY: not sent to all in this epoch."""
+        self._links = LinkRepairs(window, _MOST_CHILDREN, self._output, self.statistics)
         self._bind(plan, tree)
 
     def _bind(self, plan: JobPlan, tree_number: int) -> None:
@@ -175,58 +88,25 @@ class Server:
         self.tree = tree
         self._workers = workers = len(plan.workers)
         self._integrity = make_integrity(plan, tree.tree, self._key)
-        own = address_of(self._network, tree.server)
-        self._held = np.zeros((self._window, len(tree.server_children)), dtype=np.bool_)
         groups = [len(group) for group in tree.server_children]
-        self._sizes = np.full(max(64, len(groups)), _NO_WEIGHT, dtype=np.int64)
+        self._sizes = np.full(max(_MOST_CHILDREN, len(groups)), _NO_WEIGHT, dtype=np.int64)
         self._sizes[: len(groups)] = [size or _NO_WEIGHT for size in groups]
         self._all_single = tree.singles
-        self._sent_log.restart()
-        self._done_number[:] = _EMPTY
-        self._arrivals = [Arrivals() for _ in range(64)]
+        self._numbers[:] = EMPTY
         self._replicates = plan.results is Results.REPLICATED
-        self._child_of = np.full(workers, _EMPTY, dtype=np.int64)
+        self._child_of = np.full(workers, EMPTY, dtype=np.int64)
         for child, covered in enumerate(tree.server_children):
             self._child_of[list(covered)] = child
-        if (self._child_of == _EMPTY).any() or sum(groups) != workers:
+        if (self._child_of == EMPTY).any() or sum(groups) != workers:
             raise PlanError(
                 f"job {plan.job}, tree {tree.tree}: the server's children "
                 f"{tree.server_children} do not cover its {workers} workers exactly once"
             )
 
-        def header(kind: Kind, worker: int = 0) -> Header:
-            return Header(
-                kind,
-                plan.job,
-                tree.tree,
-                plan.epoch,
-                0,
-                worker=worker,
-                weight=workers,
-                reduction=plan.reduction,
-            )
-
-        self._up = Form(own, own, header(Kind.CONTRIBUTION), (Hop(),), plan.lanes)
-        if self._all_single:
-            single = replace(header(Kind.CONTRIBUTION), weight=1, flags=int(Flag.BYPASS))
-            template = frame_template(own, own, single, (Hop(),), plan.lanes)
-            self._matcher = Matcher(template, weighed=True, unusual_flags=UNUSUAL_UPWARD)
-        else:
-            self._matcher = Matcher(self._up.template, unusual_flags=UNUSUAL_UPWARD)
-
-        def unicast(worker: int, stack: tuple[Hop, ...]) -> Form:
-            to = address_of(self._network, plan.workers[worker])
-            return Form(own, to, header(Kind.RESULT, worker), stack, plan.lanes, self._tos)
-
-        kept = [tuple(replace(hop, clear=False) for hop in stack) for stack in tree.down]
-        # Where results are replicated, only those clear.
-        down = kept if self._replicates else tree.down
-        self._unicast = [unicast(worker, stack) for worker, stack in enumerate(down)]
-        self._questions = [unicast(worker, stack) for worker, stack in enumerate(kept)]
-        group = Address(REPLICATED_MAC, REPLICATED_IP)
-        self._replicated = Form(own, group, header(Kind.REPLICATED), (), plan.lanes, self._tos)
-        request = Form(own, own, header(Kind.REQUEST), (), plan.lanes)
-        self._asked = Matcher(request.template, unusual_flags=0)
+        self._forms = ServerForms(plan, tree, self._network, self._tos)
+        self._matcher, self._up = self._forms.matcher, self._forms.up
+        self._links.restart(self._forms.request)
+        self._sums.restart(tree.server_children)
         self._ordinary = OrdinaryTotals()
 
     # -- frames and time
@@ -234,7 +114,7 @@ class Server:
     def receive(self, frames: Frames, now: float) -> None:
         """Take in frames (n, length), of any kind and content."""
         statistics = self.statistics
-        if frames.shape[1] == self._replicated.length:
+        if frames.shape[1] == self._forms.replicated.length:
             self._answer_requests(frames)
             return
         if self._take_ordinary(frames):
@@ -249,12 +129,12 @@ class Server:
         copies = self._ask_for_gaps(frames)
         fragments = fragments_of(frames)
         slots = fragments & (self._window - 1)
-        finished = self._done[slots] == fragments
+        finished = self._history.has(slots, fragments)
         if some(finished):
             flags = flags_of(frames)
-            again = finished & ((flags & _REPAIR) == 0)
+            again = finished & ((flags & REPAIR) == 0)
             again[copies] = False
-            by_links = again & ((flags & _SEQUENCED) != 0) & self._replicates
+            by_links = again & ((flags & SEQUENCED) != 0) & self._replicates
             if some(by_links):
                 self._repeat(np.unique(slots[by_links]))
                 again &= ~by_links
@@ -300,21 +180,22 @@ class Server:
         child = int(frames[0, STACK_START]) & 0x3F
         if self._sizes[child] != self._workers:
             return False
-        arrivals = self._arrivals[child]
+        links = self._links
+        arrivals = links.arrivals[child]
         tos = int(tos_of(frames)[-1]) & ~URGENT
-        if self._singles or not arrivals.complete or tos != self._tos:
+        if self._sums.singles or not arrivals.complete or tos != self._tos:
             return False
         if not self._ordinary.bound:
-            self._bind_ordinary()
+            self._ordinary.bind(self)
         taken = self._ordinary.take(
-            frames, child=child, arrived=arrivals.newest, log_next=self._sent_log.next
+            frames, child=child, arrived=arrivals.newest, log_next=links.sent.next
         )
         if taken is None:
             return False
         results, overflowed = taken
         count = len(frames)
         arrivals.newest += count
-        self._sent_log.next += count
+        links.sent.next += count
         self._output.append(results)
         statistics = self.statistics
         statistics.received += count
@@ -324,38 +205,11 @@ class Server:
         statistics.overflowed += overflowed
         return True
 
-    def _bind_ordinary(self) -> None:
-        arrays = {
-            "fragment": self._fragment,
-            "done": self._done,
-            "done_number": self._done_number,
-            "last": self._last,
-            "own": self._own,
-            "done_lanes": self._done_lanes,
-            "done_code": self._done_code,
-            "done_flags": self._done_flags,
-            "done_reduction": self._done_reduction,
-            "log": self._sent_log.fragments,
-            "plain": self._matcher.plain,
-            "expected": self._matcher.expected,
-            "prefix": self._replicated.prefix,
-        }
-        numbers = {
-            "window": self._window,
-            "lanes": self.plan.lanes,
-            "log_size": len(self._sent_log.fragments),
-            "prefix_bytes": self._replicated.lanes_start,
-            "workers": self._workers,
-            "lanes_at": self._up.lanes_start,
-        }
-        self._ordinary.bind(arrays, numbers)
-
     def mark(self, tos: int) -> None:
         """Give results another IP ToS byte, until contributions come in with yet another."""
         if tos != self._tos:
             self._tos = tos
-            for form in (self._replicated, *self._unicast, *self._questions):
-                form.mark(tos)
+            self._forms.mark(tos)
 
     def tick(self, now: float) -> None:
         """Nothing: a server only answers."""
@@ -388,10 +242,11 @@ class Server:
         now: float,
     ) -> None:
         """Take in sums of unfinished fragments, each slot once."""
-        usable = self._take_over(fragments, slots, reductions_of(frames), now)
-        if self._integrity is not None and some(self._doubted[slots]):
-            usable &= ~self._doubted[slots] | self._alone_and_right(frames, fragments, slots)
-        new = usable & ~self._held[slots, children]
+        sums = self._sums
+        usable = self._open(fragments, slots, reductions_of(frames), now)
+        if self._integrity is not None and some(sums.doubted[slots]):
+            usable &= ~sums.doubted[slots] | self._alone_and_right(frames, fragments, slots)
+        new = usable & ~sums.held[slots, children]
         if not every(new):
             self.statistics.repeats += int((usable & ~new).sum())
             frames, fragments, slots = frames[new], fragments[new], slots[new]
@@ -401,41 +256,19 @@ class Server:
         self.statistics.sums += len(frames)
         flags = flags_of(frames) & _SUMMED
         codes = exponents_of(frames)
-        if self._singles:
-            self._drop_covered(slots, children)
+        if sums.singles:
+            sums.drop_covered(slots, children)
         alone = weights == self._workers
         if every(alone):
             reductions = reductions_of(frames)
             self._finish_sums(slots, fragments, self._up.raw(frames), codes, flags, reductions)
             return
-        values = self._up.values(frames)
-        empty = ~self._started[slots]
-        if every(empty):
-            self._sum[slots] = values
-        elif not some(empty):
-            total, wrapped = _combined(
-                self._sum[slots], values.astype(np.int32), self._reduction[slots]
-            )
-            self._sum[slots] = total
-            flags |= wrapped
-        else:
-            into = slots[~empty]
-            total, wrapped = _combined(
-                self._sum[into], values[~empty].astype(np.int32), self._reduction[into]
-            )
-            self._sum[into] = total
-            flags[~empty] |= wrapped
-            self._sum[slots[empty]] = values[empty]
-        self._held[slots, children] = True
-        self._started[slots] = True
-        self._covered[slots] += weights
-        self._flags[slots] |= flags
-        self._code[slots] = np.maximum(self._code[slots], codes)
-        complete = self._covered[slots] == self._workers
+        sums.add(slots, children, weights, self._up.values(frames), flags, codes)
+        complete = sums.covered[slots] == self._workers
         if some(complete):
             self._complete(slots[complete])
 
-    def _take_over(
+    def _open(
         self,
         fragments: NDArray[np.int64],
         slots: NDArray[np.int64],
@@ -444,60 +277,24 @@ class Server:
     ) -> NDArray[np.bool_]:
         """Open slots for newer fragments; which fragments are those of their slots now.
 
-        One that is not newer than its slot's or than the history is one that somebody has the
-        result of, or that this very batch has finished; it is ignored. One of another reduction
-        than its slot's is refused.
+        Older ones are ignored; one of another reduction than its slot's is refused.
         """
-        held = self._fragment[slots]
-        same: NDArray[np.bool_] = held == fragments
-        agrees: NDArray[np.bool_] = same & (self._reduction[slots] == reductions)
-        if every(agrees):
-            return agrees
-        done = self._done[slots]
-        newer = ~same & ((held == _EMPTY) | _is_newer(fragments, held))
-        newer &= (done == _EMPTY) | _is_newer(fragments, done)
-        opened = slots[newer]
-        self._fragment[opened] = fragments[newer]
-        self._since[opened] = now
-        self._doubted[opened] = False
-        self._reduction[opened] = reductions[newer]
-        self._held[opened] = False
-        self._started[opened] = False
-        self._covered[opened] = 0
-        self._flags[opened] = 0
-        self._code[opened] = 0
-        if self._singles:
-            for slot in opened:
-                self._singles.pop(int(slot), None)
-        usable: NDArray[np.bool_] = agrees | newer
-        refused = int((same & ~agrees).sum())
+        usable, refused = self._sums.open(fragments, slots, reductions, self._history, now)
         self.statistics.refused += refused
-        self.statistics.older += len(slots) - int(usable.sum()) - refused
+        self.statistics.older += len(slots) - int(np.count_nonzero(usable)) - refused
         return usable
 
     def _complete(self, slots: NDArray[np.int64]) -> None:
         """Everything of these slots' fragments is covered."""
-        for slot in self._singles.keys() & set(slots.tolist()) if self._singles else ():
-            for values in self._singles[slot].values():
-                if self._started[slot]:
-                    row = slice(slot, slot + 1)
-                    total, wrapped = _combined(
-                        self._sum[row].copy(), values[None], self._reduction[row]
-                    )
-                    self._sum[slot] = total[0]
-                    self._flags[slot] |= wrapped[0]
-                else:
-                    self._sum[slot] = values
-                self._started[slot] = True
-        raw = self._sum[slots].astype(">i4").view(np.uint8)
-        fragments = self._fragment[slots]
+        sums = self._sums
+        sums.take_singles(slots)
         self._finish_sums(
             slots,
-            fragments,
-            raw,
-            self._code[slots],
-            self._flags[slots],
-            self._reduction[slots],
+            sums.fragment[slots],
+            sums.raw(slots),
+            sums.code[slots],
+            sums.flags[slots],
+            sums.reduction[slots],
         )
 
     def _finish_sums(
@@ -518,34 +315,16 @@ class Server:
         if integrity is None:
             self._finish(slots, fragments, raw, codes, flags, reductions)
             return
-        values = raw.view(">i4").astype(np.int32)
-        right, needs = integrity.fits(values, fragments)
-        wrapped = ~right & self._doubted[slots] & ((flags & _OVERFLOW) != 0)
-        for rows, keep in (
-            (right, ~_OVERFLOW),  # it may have wrapped around and back
-            (wrapped, np.uint8(0xFF)),
-        ):
-            if some(rows):
-                sealed = values[rows]
-                if rows is right:
-                    integrity.seal(sealed, fragments[rows], codes[rows], needs[rows])
-                else:
-                    integrity.seal_overflow(sealed, fragments[rows], codes[rows])
-                whole = sealed.astype(">i4").view(np.uint8)
-                self._finish(
-                    slots[rows],
-                    fragments[rows],
-                    whole,
-                    codes[rows],
-                    flags[rows] & keep,
-                    reductions[rows],
-                )
-        for slot in slots[~(right | wrapped)].tolist():
+        doubted = self._sums.doubted[slots]
+        sealed, wrong = seal_sums(integrity, fragments, raw, codes, flags, doubted)
+        for each in sealed:
+            rows = each.rows
+            self._finish(
+                slots[rows], fragments[rows], each.raw, codes[rows], each.flags, reductions[rows]
+            )
+        self._sums.doubt(slots[wrong])
+        for slot in slots[wrong].tolist():
             self.statistics.corrupt += 1
-            self._doubted[slot] = True
-            self._held[slot] = self._started[slot] = False
-            self._covered[slot] = self._flags[slot] = self._code[slot] = 0
-            self._singles.pop(slot, None)
             self._ask_for_singles(slot)
 
     def _ask_for_singles(self, slot: int) -> None:
@@ -554,10 +333,10 @@ class Server:
         A RESULT flagged BYPASS, whose lanes show that it is the server's.
         """
         assert self._integrity is not None
-        wire = int(self._fragment[slot])
-        here = self._singles.get(slot, {})
-        for worker, form in enumerate(self._questions):
-            if worker not in here and not self._held[slot, self._child_of[worker]]:
+        wire = int(self._sums.fragment[slot])
+        heard = self._sums.heard(slot)
+        for worker, form in enumerate(self._forms.questions):
+            if worker not in heard:
                 question = form.make(np.array([wire]), 0, Flag.BYPASS)
                 self._integrity.question(wire, form.values(question))
                 self._output.append(question)
@@ -569,7 +348,7 @@ class Server:
         """Which frames are single contributions that are right; who sent no such is asked again."""
         assert self._integrity is not None
         right = np.zeros(len(frames), dtype=np.bool_)
-        for row in np.flatnonzero(self._doubted[slots]).tolist():
+        for row in np.flatnonzero(self._sums.doubted[slots]).tolist():
             if self._all_single:
                 one, number = frames[row : row + 1], fragments[row : row + 1]
                 worker = int(workers_of(one)[0])
@@ -591,28 +370,19 @@ class Server:
         reductions: NDArray[np.uint8],
     ) -> None:
         """Fragments are finished: they replace the history of their slots and go to all."""
-        self._done[slots] = fragments
+        self._history.keep(slots, fragments, raw, codes, reductions)
+        self._history.flags[slots] = flags
         self._own[slots] = True
-        self._done_lanes[slots] = raw
-        self._done_code[slots] = codes
-        self._done_flags[slots] = flags
-        self._doubted[slots] = False
-        self._done_reduction[slots] = reductions
-        held = self._fragment[slots]
-        over = slots[(held != _EMPTY) & ~_is_newer(held, fragments)]
-        self._fragment[over] = _EMPTY
-        if self._singles:
-            for slot in over:
-                self._singles.pop(int(slot), None)
+        self._sums.close(slots, fragments)
         self.statistics.results += len(slots)
         self.statistics.overflowed += int(np.count_nonzero(flags & _OVERFLOW))
-        self._done_number[slots] = self._sent_log.number(fragments) if self._replicates else _EMPTY
-        for form in [self._replicated] if self._replicates else self._unicast:
+        forms = self._forms
+        for form in [forms.replicated] if self._replicates else forms.unicast:
             frames = form.make(fragments, codes, flags)
             form.raw(frames)[...] = raw
             reductions_of(frames)[...] = reductions
             if self._replicates:
-                number(frames, self._done_number[slots], _SEQUENCED)
+                self._numbers[slots] = self._links.number(frames, fragments)
             self._output.append(frames)
             self.statistics.result_frames += len(frames)
 
@@ -624,7 +394,7 @@ class Server:
         Returns the rows of frames that had come before, under the same number.
         """
         flags = flags_of(frames)
-        sequenced = (flags & _SEQUENCED) != 0
+        sequenced = (flags & SEQUENCED) != 0
         if not some(sequenced):
             return []
         children = children_of(frames)
@@ -641,59 +411,38 @@ class Server:
 
         Returns the rows of frames that had come before.
         """
-        missing, copies = self._arrivals[child].take(sequences_of(frames), (flags & _REPAIR) != 0)
-        if missing:
-            requests = sent_back(np.repeat(frames[-1:], len(missing), 0), Kind.REQUEST)
-            flags_of(requests)[...] = 0
-            number(requests, np.array(missing), _SEQUENCED)
-            mark(requests, self._tos | URGENT)
-            self.statistics.requests += len(requests)
-            self._output.insert(0, requests)
-        return copies
+        make_requests = partial(_requests_back, frames[-1:], self._tos)
+        return self._links.take(frames, flags, child, make_requests)
 
     def _answer_requests(self, frames: Frames) -> None:
         """Send results again that were lost on the link to whoever asks."""
-        plain, _ = self._asked.sift(frames)
-        self.statistics.foreign += len(frames) - int(plain.sum())
-        _, fragments = self._sent_log.find(sequences_of(frames[plain]))
+        _, fragments = self._links.requested(frames)
         slots = fragments & (self._window - 1)
-        held = self._done[slots] == fragments
+        held = self._history.has(slots, fragments)
         if some(held):
             self._repeat(slots[held])
 
     def _repeat(self, slots: NDArray[np.int64]) -> None:
         """Send finished fragments to all again; who has them drops them."""
-        first = self._done_number[slots] == _EMPTY
+        first = self._numbers[slots] == EMPTY
         if some(first):  # finished in an earlier epoch
-            self._done_number[slots[first]] = self._sent_log.number(self._done[slots[first]])
-        repairs = self._from_history(slots, _SEQUENCED | _REPAIR)
-        mark(repairs, self._tos | URGENT)
-        self.statistics.repaired += len(repairs)
-        self._output.insert(0, repairs)
+            late = slots[first]
+            self._numbers[late] = self._links.sent.number(self._history.fragment[late])
+        repairs = self._history.make(self._forms.replicated, slots)
+        self._links.repair(repairs, self._numbers[slots], self._tos)
 
-    def _tell_history(self) -> None:
+    def _send_history(self) -> None:
         """Send what is finished to all, under a new epoch: some may have missed it.
 
         Their contributions would wait in the switches for those of others, who have the result
         and send none.
         """
-        slots = np.flatnonzero(self._done != _EMPTY)
+        slots = self._history.oldest_first()
         if len(slots):
-            age = _distance(self._done[slots[0]], self._done[slots])
-            slots = slots[np.argsort(-age)]
-            self._done_number[slots] = self._sent_log.number(self._done[slots])
-            self._output.append(self._from_history(slots, _SEQUENCED))
+            frames = self._history.make(self._forms.replicated, slots)
+            self._numbers[slots] = self._links.number(frames, self._history.fragment[slots])
+            self._output.append(frames)
             self.statistics.answered += len(slots)
-
-    def _from_history(self, slots: NDArray[np.int64], flags: np.uint8) -> Frames:
-        """Return the results of these slots as frames for all."""
-        frames = self._replicated.make(
-            self._done[slots], self._done_code[slots], self._done_flags[slots]
-        )
-        self._replicated.raw(frames)[...] = self._done_lanes[slots]
-        reductions_of(frames)[...] = self._done_reduction[slots]
-        number(frames, self._done_number[slots], flags)
-        return frames
 
     # -- the rest
 
@@ -717,7 +466,7 @@ class Server:
         slot = fragment & (self._window - 1)
         if serial_newer(epoch, self.plan.epoch, 16):
             statistics.newer += 1
-        elif int(self._done[slot]) == fragment:
+        elif int(self._history.fragment[slot]) == fragment:
             self._answer(np.array([slot]), workers_of(frame))
         elif epoch != self.plan.epoch:
             statistics.older += 1
@@ -741,12 +490,12 @@ class Server:
             right = self._integrity.fits_single(self._up.values(frame), fragments, worker)[0]
             if self._workers > 1 and not right:
                 statistics.corrupt += 1
-                if self._doubted[slot] and int(self._fragment[slot]) == fragment:
+                if self._sums.doubted[slot] and int(self._sums.fragment[slot]) == fragment:
                     self._ask_for_singles(slot)
                 return
             total = not right
         if total:
-            if self._done[slot] != _EMPTY and not _is_newer(fragments, self._done[slots])[0]:
+            if not self._history.is_older(slots, fragments)[0]:
                 statistics.older += 1
             elif not self._within_window(fragment, slot) or not self._is_result(frame):
                 statistics.refused += 1
@@ -756,31 +505,25 @@ class Server:
                 self._finish(slots, fragments, self._up.raw(frame), codes, flags, reductions)
                 self._own[slot] = False
             return
-        if not self._take_over(fragments, slots, reductions_of(frame), now)[0]:
+        sums = self._sums
+        if not self._open(fragments, slots, reductions_of(frame), now)[0]:
             return
-        held = self._singles.setdefault(slot, {})
-        if worker in held or self._held[slot, self._child_of[worker]]:
+        if worker in sums.heard(slot):
             statistics.repeats += 1
             return
         statistics.singles += 1
-        held[worker] = self._up.values(frame)[0].astype(np.int32)
-        self._covered[slot] += 1
-        self._flags[slot] |= flags[0]
-        self._code[slot] = max(int(self._code[slot]), int(codes[0]))
-        if int(self._covered[slot]) == self._workers:
+        values = self._up.values(frame)[0].astype(np.int32)
+        sums.add_single(slot, worker, values, int(flags[0]), int(codes[0]))
+        if int(sums.covered[slot]) == self._workers:
             self._complete(slots)
 
     def _is_result(self, frame: Frames) -> bool:
         """Whether a total handed over is a result that a server has made."""
         if self._integrity is None:
             return True
-        overflow = bool(flags_of(frame)[0] & _OVERFLOW)
-        values = self._up.values(frame)
-        codes = exponents_of(frame)
-        genuine, _ = self._integrity.opened(values, fragments_of(frame), codes, overflow)
-        if not genuine[0]:
-            self.statistics.corrupt += 1
-        return bool(genuine[0])
+        genuine = is_result(self._integrity, self._up, frame)
+        self.statistics.corrupt += int(not genuine)
+        return genuine
 
     def _within_window(self, fragment: int, slot: int) -> bool:
         """Whether a total newer than the history can be one that some worker has the result of.
@@ -790,19 +533,9 @@ class Server:
         one that is open in its slot, and none more than two windows behind that one.
         """
         if self._own[slot]:
-            return (fragment - int(self._done[slot])) & 0xFFFFFFFF <= self._window
-        opened = int(self._fragment[slot])
-        return opened == _EMPTY or (opened - fragment) & 0xFFFFFFFF <= 2 * self._window
-
-    def _drop_covered(self, slots: NDArray[np.int64], children: NDArray[np.int64]) -> None:
-        """Drop the singles of the workers that sums cover which have arrived."""
-        for slot, child in zip(slots.tolist(), children.tolist(), strict=True):
-            held = self._singles.get(slot)
-            if held is None:
-                continue
-            for worker in self.tree.server_children[child]:
-                if held.pop(worker, None) is not None:
-                    self._covered[slot] -= 1
+            return (fragment - int(self._history.fragment[slot])) & 0xFFFFFFFF <= self._window
+        opened = int(self._sums.fragment[slot])
+        return opened == EMPTY or (opened - fragment) & 0xFFFFFFFF <= 2 * self._window
 
     def _answer(self, slots: NDArray[np.int64], workers: NDArray[np.int64]) -> None:
         """Send finished fragments to those who ask, under this server's epoch and paths."""
@@ -811,10 +544,7 @@ class Server:
                 self.statistics.refused += int((workers == worker).sum())
                 continue
             asked = slots[workers == worker]
-            form = self._unicast[int(worker)]
-            frames = form.make(self._done[asked], self._done_code[asked], self._done_flags[asked])
-            form.raw(frames)[...] = self._done_lanes[asked]
-            reductions_of(frames)[...] = self._done_reduction[asked]
+            frames = self._history.make(self._forms.unicast[int(worker)], asked)
             self._output.append(frames)
             self.statistics.answered += len(asked)
 
@@ -830,60 +560,26 @@ class Server:
         if (plan.epoch - self.plan.epoch) & 0xFFFF != 1:
             self._own[:] = False  # another server may have been at work in between
         self._bind(plan, self.tree.tree)
-        self._fragment[:] = _EMPTY
-        self._singles.clear()
         if self._replicates:
-            self._tell_history()
+            self._send_history()
 
     def missing(self) -> Missing | None:
         """Return what the oldest unfinished fragment waits for; None if there is none."""
-        open_slots = np.flatnonzero(self._fragment != _EMPTY)
-        if not len(open_slots):
+        sums = self._sums
+        slot = sums.oldest()
+        if slot is None:
             return None
-        slot = int(open_slots[np.argmin(self._since[open_slots])])
-        here = set(self._singles.get(slot, ()))
-        for child, group in enumerate(self.tree.server_children):
-            if self._held[slot, child]:
-                here.update(group)
+        heard = sums.heard(slot)
         return Missing(
-            int(self._fragment[slot]),
-            float(self._since[slot]),
-            tuple(name for w, name in enumerate(self.plan.workers) if w not in here),
+            int(sums.fragment[slot]),
+            float(sums.since[slot]),
+            tuple(name for w, name in enumerate(self.plan.workers) if w not in heard),
         )
 
 
-def _combined(
-    left: NDArray[np.int32], right: NDArray[np.int32], reductions: NDArray[np.uint8]
-) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
-    """Combine rows lane by lane; also return the flags of rows in which a lane wrapped around.
-
-    Row i by `reductions[i]`. Changes `left` and `right`.
-    """
-    if every(reductions == _SUM):
-        total = left + right
-        left ^= total
-        right ^= total
-        left &= right
-        wrapped = left.min(axis=1) < 0
-        return total, np.where(wrapped, _OVERFLOW, np.uint8(0))
-    total, flags = np.empty_like(left), np.zeros(len(left), dtype=np.uint8)
-    for each in np.unique(reductions):
-        rows = reductions == each
-        if each == _SUM:
-            total[rows], flags[rows] = _combined(left[rows], right[rows], reductions[rows])
-        else:
-            total[rows] = _COMBINED_BY[int(each)](left[rows], right[rows])
-    return total, flags
-
-
-def _distance(a: np.int64, b: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return how much newer a fragment number is than others, as serial numbers of 32 bits."""
-    distance: NDArray[np.int64] = ((a - b + (1 << 31)) & 0xFFFFFFFF) - (1 << 31)
-    return distance
-
-
-def _is_newer(a: NDArray[np.int64], b: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Whether fragment numbers are newer, as serial numbers of 32 bits."""
-    distance = (a - b) & 0xFFFFFFFF
-    newer: NDArray[np.bool_] = (distance > 0) & (distance < 1 << 31)
-    return newer
+def _requests_back(frame: Frames, tos: int, count: int) -> Frames:
+    """Return so many requests to where a frame (1, length) came from."""
+    requests = sent_back(np.repeat(frame, count, 0), Kind.REQUEST)
+    flags_of(requests)[...] = 0
+    mark(requests, tos | URGENT)
+    return requests

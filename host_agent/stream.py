@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from collectives.plan import JobPlan, Results, TreePlan
+from host_agent.check_lanes import ResultChecks
 from host_agent.codec import (
     FRAGMENT_AT,
     UNUSUAL_DOWNWARD,
@@ -22,22 +22,20 @@ from host_agent.codec import (
     flags_of,
     fragments_of,
     mark,
-    number,
-    raw_lanes,
     reductions_of,
-    sequences_of,
     some,
     weights_of,
 )
 from host_agent.failure import JobFailed
-from host_agent.integrity import Integrity, make_integrity
-from host_agent.numbers import clip_limit, dequantise, factors, quantise
+from host_agent.history import History
+from host_agent.integrity import make_integrity
+from host_agent.link_repairs import SEQUENCED, LinkRepairs
+from host_agent.numbers import Factors, dequantise, factors, quantise
 from host_agent.options import WorkerOptions as WorkerOptions
 from host_agent.options import WorkerStatistics as WorkerStatistics
 from host_agent.ordinary import Ordinary
 from host_agent.recovery import NEVER, Progress, Recovery, low_high
-from host_agent.segment import Segment
-from host_agent.sequencing import Arrivals, SentLog
+from host_agent.segment import OpenSegments, Segment
 from host_agent.timeout import RoundTrip
 from network.model import Network
 from protocol.tos import URGENT
@@ -45,8 +43,6 @@ from protocol.wire import Flag, Header, Kind, serial_newer
 
 _IDLE = -1
 _ECN = np.uint8(Flag.ECN)
-_SEQUENCED = np.uint8(Flag.SEQUENCED)
-_REPAIR = np.uint8(Flag.REPAIR)
 _BYPASS = np.uint8(Flag.BYPASS)
 
 
@@ -82,8 +78,7 @@ class Stream:
         self._window = window = plan.in_flight
         self.failure: JobFailed | None = None
 
-        self._segments: list[Segment] = []
-        self._starts: list[int] = []
+        self._segments = OpenSegments()
         self._end = options.first_fragment
 
         self._fragment = options.first_fragment + np.arange(window, dtype=np.int64)
@@ -100,23 +95,18 @@ class Stream:
         self._round_trip = RoundTrip(
             options.initial_timeout, options.min_timeout, options.max_timeout
         )
-        self._asked_at = np.full(window, -NEVER)
-        """When the server was asked last because of a result that cannot be right."""
         self._recovery = Recovery(
             window, self._round_trip, progress, options.min_probe, options.max_timeout
         )
 
-        self._result_wire = np.full(window, _IDLE, dtype=np.int64)
-        self._result_lanes = raw_lanes(plan.lanes, window)
-        self._result_code = np.zeros(window, dtype=np.uint8)
-        self._result_reduction = np.zeros(window, dtype=np.uint8)
+        self._results = History(window, plan.lanes)
         self._handing = np.zeros(window, dtype=np.bool_)
         self._handing_due = NEVER
         self._handing_since = 0.0
         self._handing_timeout = 0.0
 
-        self._sent_log = SentLog(window)
-        self._arrivals = Arrivals()
+        self._links = LinkRepairs(window, 1, output, statistics)
+        self._checks: ResultChecks | None = None
         self._ordinary = Ordinary()
         self._bind(plan, tree, worker, network)
         self._frames = self._up.make(np.zeros(window), 0)
@@ -126,7 +116,6 @@ class Stream:
         self.plan = plan
         self.tree = tree
         self._worker = worker
-        self._integrity = make_integrity(plan, tree.tree, self._key)
         hop_by_hop = tree.hop_by_hop and plan.results is Results.REPLICATED
         self._recovery.join(worker, len(plan.workers), hop_by_hop=hop_by_hop)
         self._recovery.restart()
@@ -134,8 +123,6 @@ class Stream:
         self._round_trip.restart()
         # Each of the timeouts is four times as long as the one before it then.
         self._enough = -(-self._options.bypass_after // (2 if hop_by_hop else 1))
-        self._sent_log.restart()
-        self._arrivals.restart()
         here = address_of(network, plan.workers[worker])
         there = address_of(network, tree.server)
         weight = len(plan.workers)
@@ -156,11 +143,14 @@ class Stream:
         self._down = Form(there, here, result, (), plan.lanes)
         request = replace(up, kind=Kind.REQUEST)
         self._request = Form(here, there, request, (), plan.lanes, self._tos | URGENT)
-        asked = Form(there, here, request, tree.up[worker], plan.lanes)
-        self._asked = Matcher(asked.template, unusual_flags=0)
+        self._links.restart(Form(there, here, request, tree.up[worker], plan.lanes))
         self._matcher = Matcher(
             self._down.template, either_result=True, weighed=True, unusual_flags=UNUSUAL_DOWNWARD
         )
+        integrity = make_integrity(plan, tree.tree, self._key)
+        if integrity is not None:
+            self._checks = self._checks or ResultChecks(self._window)
+            self._checks.bind(integrity, self._down)
 
     @property
     def deadline(self) -> float | None:
@@ -183,7 +173,6 @@ class Stream:
 
     def submit(self, segment: Segment, now: float) -> None:
         """Add a tensor's part behind those under way; it starts at `end`."""
-        self._starts.append(segment.first)
         self._segments.append(segment)
         self._end = segment.end
         self._pump_idle(now)
@@ -211,28 +200,11 @@ class Stream:
             slots, fragments = slots[exist], fragments[exist]
             if not len(slots):
                 return
-        for segment, rows in self._by_segment(fragments):
+        for segment, rows in self._segments.of(fragments):
             if rows is None:
                 self._send(segment, slots, fragments, now)
             else:
                 self._send(segment, slots[rows], fragments[rows], now)
-
-    def _by_segment(
-        self, fragments: NDArray[np.int64]
-    ) -> list[tuple[Segment, NDArray[np.bool_] | None]]:
-        """Return the open segments that fragments belong to, with the rows of each (None: all)."""
-        starts = self._starts
-        least, most = low_high(fragments)
-        low = bisect_right(starts, least) - 1
-        high = bisect_right(starts, most, low)
-        if high - low == 1:
-            return [(self._segments[low], None)]
-        parts: list[tuple[Segment, NDArray[np.bool_] | None]] = []
-        for segment in self._segments[low:high]:
-            rows = (fragments >= segment.first) & (fragments < segment.end)
-            if rows.any():
-                parts.append((segment, rows))
-        return parts
 
     def _send(
         self,
@@ -260,17 +232,18 @@ class Stream:
         wire = fragments & 0xFFFFFFFF
         frames = self._up.make(wire, segment.announced(fragments), self._flags)
         reductions_of(frames)[...] = segment.reduction
-        if self._integrity is None:
+        if self._checks is None:
             self._up.values(frames)[...] = values
         else:
             lanes = self._up.values(frames)
-            lanes[:, : self._integrity.values] = values
+            integrity = self._checks.integrity
+            lanes[:, : integrity.values] = values
             needed = np.ones(len(slots), dtype=np.bool_)
             if segment.scaled:
                 needed = (data < 0) | (segment.own_codes(data) == self._code[slots])
-            self._integrity.protect(lanes, wire, self._worker, needed)
-        if not self.tree.singles:
-            number(frames, self._sent_log.number(wire), _SEQUENCED)
+            integrity.protect(lanes, wire, self._worker, needed)
+        if self._numbered:
+            self._links.number(frames, wire)
         self._frames[slots] = frames
         self._output.append(frames)
         self._wire[slots] = wire
@@ -284,14 +257,14 @@ class Stream:
 
     def _number(self, frames: Frames, wire: NDArray[np.int64]) -> None:
         """Give frames that are sent again numbers on the link, but for those no switch may sum."""
-        if self.tree.singles:
+        if not self._numbered:
             return
         summed = (flags_of(frames) & _BYPASS) == 0
         if every(summed):
-            number(frames, self._sent_log.number(wire), _SEQUENCED)
+            self._links.number(frames, wire)
         elif some(summed):
             rows = frames[summed]
-            number(rows, self._sent_log.number(wire[summed]), _SEQUENCED)
+            self._links.number(rows, wire[summed])
             frames[summed] = rows
 
     def _set_timeout(self, slots: NDArray[np.intp], now: float) -> None:
@@ -326,8 +299,8 @@ class Stream:
             frames, slots, wire = frames[expected], slots[expected], wire[expected]
             if not len(frames):
                 return
-        if self._integrity is not None:
-            genuine = self._genuine(self._integrity, frames, slots, wire, now)
+        if self._checks is not None:
+            genuine = self._genuine(self._checks, frames, slots, wire, now)
             frames, slots, wire = frames[genuine], slots[genuine], wire[genuine]
             if not len(frames) or self.failure is not None:
                 return
@@ -335,23 +308,22 @@ class Stream:
 
     def _take_ordinary(self, frames: Frames, now: float) -> bool:
         """Take in ordinary results, in one pass; whether these are such (`host_agent.ordinary`)."""
-        if self._integrity is not None:
-            return False
-        if self._handing_due != NEVER or not self._arrivals.complete:
+        links = self._links
+        arrivals = links.arrivals[0]
+        if self._checks is not None or self._handing_due != NEVER or not arrivals.complete:
             return False
         wire = int.from_bytes(frames[0, FRAGMENT_AT : FRAGMENT_AT + 4].tobytes(), "big")
-        place = bisect_right(self._starts, self._fragment[wire & (self._window - 1)]) - 1
-        if place < 0:
+        segment = self._segments.at(self._fragment[wire & (self._window - 1)])
+        if segment is None:
             return False
-        segment = self._segments[place]
         if not self._ordinary.bound:
-            self._bind_ordinary()
+            self._ordinary.bind(self)
         self._ordinary.tensor(segment)
         found = self._ordinary.look(
             frames,
             end_of_stream=self._end,
-            arrived=self._arrivals.newest,
-            log_next=self._sent_log.next,
+            arrived=arrivals.newest,
+            log_next=links.sent.next,
             open=self._open,
             **self._recovery.stands,
         )
@@ -360,7 +332,7 @@ class Stream:
         count = len(frames)
         self._statistics.ecn += found.marked
         if found.sequenced:
-            self._arrivals.newest += count
+            arrivals.newest += count
         times = found.oldest, found.latest
         self._round_trip.sample(self._recovery.answered_in_order(found.newest, *times, now))
         due = now + min(self._round_trip.timeout, self._options.deadline)
@@ -369,7 +341,7 @@ class Stream:
         if sent:
             self._output.append(following)
             self._recovery.sent_in_order(sent, now)
-            self._sent_log.next = found.log_next
+            links.sent.next = found.log_next
             self._next_due = min(self._next_due, due)
             self._statistics.sent += sent
         self._statistics.accepted += count
@@ -379,42 +351,15 @@ class Stream:
             self._close(segment)
         return True
 
-    def _bind_ordinary(self) -> None:
-        recovery, log = self._recovery, self._sent_log
-        _, up, down = factors(self._bits)
-        arrays = {
-            "fragment": self._fragment,
-            "wire": self._wire,
-            "result_wire": self._result_wire,
-            "order": recovery.order,
-            "last": self._last,
-            "due": self._due,
-            "first_sent_at": self._first_sent_at,
-            "sent_at": recovery.sent_at,
-            "overtaken_at": recovery.overtaken_at,
-            "tries": self._tries,
-            "code": self._code,
-            "result_code": self._result_code,
-            "result_reduction": self._result_reduction,
-            "result_lanes": self._result_lanes,
-            "frames": self._frames,
-            "log": log.fragments,
-            "plain": self._matcher.plain,
-            "expected": self._matcher.expected,
-            "prefix": self._up.prefix,
-            "up": up,
-            "down": down,
-        }
-        numbers = {
-            "window": self._window,
-            "lanes": self.plan.lanes,
-            "log_size": len(log.fragments),
-            "prefix_bytes": self._up.lanes_start,
-            "flags": self._flags,
-            "numbered": not self.tree.singles,
-            "limit": clip_limit(self._bits),
-        }
-        self._ordinary.bind(arrays, numbers)
+    @property
+    def _factors(self) -> Factors:
+        """By which this worker scales."""
+        return factors(self._bits)
+
+    @property
+    def _numbered(self) -> bool:
+        """Whether contributions have numbers on the link: not where no switch sums them."""
+        return not self.tree.singles
 
     def _accept(
         self,
@@ -431,12 +376,10 @@ class Stream:
         fragments = self._fragment[slots]
         used = self._code[slots]
         values = self._down.values(frames)[:, : self.plan.values]
-        self._result_wire[slots] = wire
-        self._result_lanes[slots] = self._down.raw(frames)
-        self._result_code[slots] = codes
-        self._result_reduction[slots] = reductions_of(frames)
+        self._results.keep(slots, wire, self._down.raw(frames), codes, reductions_of(frames))
         self._code[slots] = codes
-        self._asked_at[slots] = -NEVER
+        if self._checks is not None:
+            self._checks.settle(slots)
         self._wire[slots] = _IDLE
         self._due[slots] = NEVER
         self._fragment[slots] = fragments + self._window
@@ -447,7 +390,7 @@ class Stream:
         if not self._recovery.in_order(self._open):
             self._repair(now)
         opened = False
-        for segment, rows in self._by_segment(fragments):
+        for segment, rows in self._segments.of(fragments):
             if rows is None:
                 opened |= self._store(segment, fragments, values, used, codes)
             else:
@@ -486,9 +429,7 @@ class Stream:
 
     def _close(self, segment: Segment) -> None:
         """Leave a segment behind whose results are all in place."""
-        index = self._segments.index(segment)
-        del self._segments[index], self._starts[index]
-        segment.call.open_parts -= 1
+        self._segments.remove(segment)
         self._ordinary.tensor(None)
 
     def _sift(self, frames: Frames, now: float) -> Frames:
@@ -511,33 +452,27 @@ class Stream:
     def _ask_for_gaps(self, frames: Frames) -> None:
         """Ask the neighbour for results that were lost on the link from it."""
         flags = flags_of(frames)
-        sequenced = (flags & _SEQUENCED) != 0
+        sequenced = (flags & SEQUENCED) != 0
         if not every(sequenced):
             if not some(sequenced):
                 return
             frames, flags = frames[sequenced], flags[sequenced]
-        missing, _ = self._arrivals.take(sequences_of(frames), (flags & _REPAIR) != 0)
-        if missing:
-            requests = self._request.make(np.zeros(len(missing)), 0)
-            self._request.raw(requests)[...] = 0
-            number(requests, np.array(missing), _SEQUENCED)
-            self._statistics.requests += len(requests)
-            self._output.insert(0, requests)
+        self._links.take(frames, flags, 0, self._make_requests)
+
+    def _make_requests(self, count: int) -> Frames:
+        requests = self._request.make(np.zeros(count), 0)
+        self._request.raw(requests)[...] = 0
+        return requests
 
     def answer_requests(self, frames: Frames) -> None:
         """Send again what the neighbour asks for: fragments lost on the link to it."""
-        plain, _ = self._asked.sift(frames)
-        self._statistics.foreign += len(frames) - int(plain.sum())
-        numbers, wire = self._sent_log.find(sequences_of(frames[plain]))
+        numbers, wire = self._links.requested(frames)
         slots = wire & (self._window - 1)
         wanted = (self._wire[slots] == wire) & ((flags_of(self._frames)[slots] & _BYPASS) == 0)
         if some(wanted):
             repairs = self._frames[slots[wanted]]
-            number(repairs, numbers[wanted], _SEQUENCED | _REPAIR)
-            mark(repairs, self._tos | URGENT)
             self._statistics.retransmissions += len(repairs)
-            self._statistics.repaired += len(repairs)
-            self._output.insert(0, repairs)
+            self._links.repair(repairs, numbers[wanted], self._tos)
 
     def _usable(self, frame: Frames, now: float) -> bool:
         """Whether a result of another epoch, flags or weight than usual is one to look at."""
@@ -551,10 +486,10 @@ class Stream:
         flags = int(flags_of(frame)[0])
         wire = int(fragments_of(frame)[0])
         slot = wire & (self._window - 1)
-        if self._integrity is not None and flags & Flag.BYPASS:
-            self._send_alone(self._integrity, frame, slot, wire, now)
+        if self._checks is not None and flags & Flag.BYPASS:
+            self._send_alone(self._checks, frame, slot, wire, now)
             return False
-        if flags & Flag.OVERFLOW and self._overflowed(frame):
+        if flags & Flag.OVERFLOW and (self._checks is None or self._checks.wrapped(frame)):
             statistics.refused += 1
             if int(self._wire[slot]) == wire:
                 self._fail(
@@ -565,11 +500,11 @@ class Stream:
             return False
         return True
 
-    # -- check lanes, see `host_agent.integrity`
+    # -- check lanes
 
     def _genuine(
         self,
-        integrity: Integrity,
+        checks: ResultChecks,
         frames: Frames,
         slots: NDArray[np.intp],
         wire: NDArray[np.int64],
@@ -580,11 +515,10 @@ class Stream:
         The server is asked for the others. An exponent that has been altered on the way up, which
         all have by now, ends the job.
         """
-        codes = exponents_of(frames)
-        genuine, useless = integrity.opened(self._down.values(frames), wire, codes)
+        announced = exponents_of(self._frames)[slots]
+        genuine, wrong = checks.judge(frames, wire, announced)
         if not every(genuine):
-            self._doubt(slots[~genuine], wire[~genuine], now)
-        wrong = genuine & (useless | (exponents_of(self._frames)[slots] > codes))
+            self._doubt(checks, slots[~genuine], wire[~genuine], now)
         if some(wrong):
             self._fail(
                 int(slots[wrong][0]),
@@ -593,29 +527,23 @@ class Stream:
             )
         return genuine
 
-    def _doubt(self, slots: NDArray[np.intp], wire: NDArray[np.int64], now: float) -> None:
+    def _doubt(
+        self, checks: ResultChecks, slots: NDArray[np.intp], wire: NDArray[np.int64], now: float
+    ) -> None:
         """Ask the server for results that came altered or forged; once a round trip for each."""
         slots = np.unique(slots[self._wire[slots] == wire])
         self._statistics.corrupt += len(slots)
-        slots = slots[self._asked_at[slots] + (self._round_trip.smoothed or 0.0) <= now]
+        slots = checks.to_ask(slots, now, self._round_trip.smoothed or 0.0)
         if len(slots):
-            self._asked_at[slots] = now
             self._try_again(slots, now, quiet=False, ask=True)
 
-    def _overflowed(self, frame: Frames) -> bool:
-        """Whether a sum so flagged has wrapped around: check lanes tell if only the flag is set."""
-        if self._integrity is None:
-            return True
-        values, wire, codes = self._down.values(frame), fragments_of(frame), exponents_of(frame)
-        return bool(self._integrity.opened(values, wire, codes, overflow=True)[0][0])
-
     def _send_alone(
-        self, integrity: Integrity, frame: Frames, slot: int, wire: int, now: float
+        self, checks: ResultChecks, frame: Frames, slot: int, wire: int, now: float
     ) -> None:
         """Send a fragment around the switches, from now on, if it is the server that asks."""
         if int(self._wire[slot]) != wire:
             self._statistics.stale_results += 1
-        elif not integrity.asked(self._down.values(frame), fragments_of(frame))[0]:
+        elif not checks.asks(frame):
             self._statistics.refused += 1
         else:
             slots = np.array([slot])
@@ -627,7 +555,7 @@ class Stream:
         """Results of nothing in flight: old news, or the answer to a hand-over."""
         self._statistics.stale_results += len(slots)
         if self._handing_due != NEVER:
-            self._handed(slots[self._result_wire[slots] == wire])
+            self._handed(slots[self._results.has(slots, wire)])
 
     # -- time
 
@@ -727,7 +655,7 @@ class Stream:
     def _fail(self, slot: int, why: str) -> None:
         """End the job over the fragment in flight in a slot."""
         fragment = int(self._fragment[slot])
-        [(segment, _)] = self._by_segment(np.array([fragment]))
+        [(segment, _)] = self._segments.of(np.array([fragment]))
         self._fail_with(
             int(self._wire[slot]),
             f"{segment.call.name} ({segment.elements(fragment)}), worker "
@@ -756,25 +684,27 @@ class Stream:
         exponents = exponents_of(self._frames).copy()
         reductions = reductions_of(self._frames).copy()
         lanes = self._up.raw(self._frames)
-        integrity, before = self._integrity, self._worker
+        integrity = None if self._checks is None else self._checks.integrity
+        before = self._worker
         self._bind(plan, tree, worker, network)
         self._ordinary = Ordinary()
         self._frames = self._up.make(np.maximum(self._wire, 0), exponents, self._flags)
         self._up.raw(self._frames)[...] = lanes
         reductions_of(self._frames)[...] = reductions
         slots = self._in_flight()
-        if integrity is not None and self._integrity is not None and len(slots):
+        if integrity is not None and self._checks is not None and len(slots):
             lane_values = self._up.values(self._frames)[slots]
             wire = self._wire[slots]
-            self._integrity.protect_again(lane_values, wire, worker, integrity, before)
+            self._checks.integrity.protect_again(lane_values, wire, worker, integrity, before)
             self._up.values(self._frames)[slots] = lane_values
         if len(slots):
             self._tries[slots] = 2
             self._timeouts[slots] = 0
             self._first_sent_at[slots] = now
             self._send_again(slots, now, quiet=False)
-        if not server_kept and (self._result_wire != _IDLE).any():
-            self._handing[:] = self._result_wire != _IDLE
+        kept = self._results.filled
+        if not server_kept and len(kept):
+            self._handing[kept] = True
             self._handing_since = now
             self._handing_timeout = self._round_trip.timeout
             self._hand_over(now)
@@ -783,16 +713,15 @@ class Stream:
         """Send the last results that the new server has not answered yet."""
         slots = np.flatnonzero(self._handing)
         if now - self._handing_since >= self._options.deadline:
-            wire = int(self._result_wire[slots[0]])
+            wire = int(self._results.fragment[slots[0]])
             self._fail_with(
                 wire,
                 f"server {self.tree.server} has not taken over the last results for "
                 f"{self._options.deadline:.3g} s (epoch {self.plan.epoch}): is it running?",
             )
             return
-        frames = self._total.make(self._result_wire[slots], self._result_code[slots], Flag.BYPASS)
-        self._total.raw(frames)[...] = self._result_lanes[slots]
-        reductions_of(frames)[...] = self._result_reduction[slots]
+        frames = self._results.make(self._total, slots)
+        flags_of(frames)[...] = Flag.BYPASS
         self._output.append(frames)
         self._statistics.handed_over += len(slots)
         self._handing_due = min(

@@ -42,16 +42,18 @@ def snapshot(run: Run) -> Snapshot:
     server: Any = run.server
     look("stream.", stream)
     look("server.", server)
-    for part in ("_recovery", "_sent_log", "_arrivals", "_round_trip", "_statistics"):
+    for part in ("_recovery", "_results", "_round_trip", "_statistics"):
         look(f"stream.{part}.", getattr(stream, part))
-    look("server._sent_log.", server._sent_log)
-    look("server.statistics.", server.statistics)
-    for child in server._arrivals[:2]:
-        look("server.child.", child)
+    for part in ("_history", "_sums", "statistics"):
+        look(f"server.{part}.", getattr(server, part))
+    for end, links in (("stream", stream._links), ("server", server._links)):
+        look(f"{end}.sent.", links.sent)
+        for neighbour, arrivals in enumerate(links.arrivals[:2]):
+            look(f"{end}.arrivals[{neighbour}].", arrivals)
     # Scratch of either way, and what says nothing of slots that have sent or opened no fragment.
     del found["stream._last"], found["server._last"], found["stream._frames"]
-    for name in ("since", "held", "started", "doubted", "covered", "flags", "code", "reduction"):
-        del found[f"server._{name}"]
+    for name in ("since", "held", "_started", "doubted", "covered", "flags", "code", "reduction"):
+        del found[f"server._sums.{name}"]
     found["in flight"] = stream._frames[stream._in_flight()].tobytes()
     return found
 
@@ -76,8 +78,9 @@ class Run:
         # Numbers on the link, of 16 bits, that soon begin anew.
         start = random.choice([0, (1 << 16) - 40])
         stream: Any = self.worker._all[0]
-        stream._sent_log.next = self.server._sent_log.next = start
-        stream._arrivals.newest = self.server._arrivals[0].newest = start - 1
+        for links in (stream._links, self.server._links):
+            links.sent.next = start
+            links.arrivals[0].newest = start - 1
         self.tensors = [self.tensor() for _ in range(random.randrange(1, 4))]
         self.way: list[Frames] = []
         self.sent: list[bytes] = []

@@ -14,9 +14,13 @@ import numpy as np
 
 from collectives.plan import JobPlan
 from host_agent import sequencing
+from host_agent.check_lanes import ResultChecks
 from host_agent.codec import Frames
+from host_agent.history import History
+from host_agent.link_repairs import LinkRepairs
+from host_agent.open_sums import OpenSums
 from host_agent.options import WorkerOptions
-from host_agent.segment import Call, Segment
+from host_agent.segment import Call, OpenSegments, Segment
 from host_agent.server import Server
 from host_agent.stream import Stream
 from host_agent.worker import Worker
@@ -31,17 +35,18 @@ Sent = tuple[tuple[int, bytes], ...]
 
 TIMING = {
     "statistics", "_statistics", "_recovery", "_round_trip", "_first_sent_at", "_due", "_next_due",
-    "_last", "_since", "_tries", "_timeouts", "_handing_due", "_handing_since", "_handing_timeout",
+    "_last", "since", "_tries", "_timeouts", "_handing_due", "_handing_since", "_handing_timeout",
 }  # fmt: skip
 """When something happened, how often, and when it is due: the model decides that."""
 FIXED = {
     "_network", "plan", "tree", "_cut", "_options", "_up", "_down", "_total", "_request", "_asked",
-    "_matcher", "_unicast", "_replicated", "_all", "source", "_whole_source", "_ordinary", "build",
+    "_matcher", "_all", "source", "_whole_source", "_ordinary", "build",
     "admission", "replication", "groups", "routes", "l2", "counts",
 }  # fmt: skip
 """What follows from plan and epoch, which are part of a state by themselves."""
 OPEN = (
-    Worker, Stream, Server, Segment, Call, sequencing.SentLog, sequencing.Arrivals,
+    Worker, Stream, Server, Segment, OpenSegments, Call, History, OpenSums, LinkRepairs,
+    ResultChecks, sequencing.SentLog, sequencing.Arrivals,
 )  # fmt: skip
 """Objects whose attributes are state; those of the reference are told by their module."""
 
@@ -211,9 +216,9 @@ def check_worker(worker: Worker, fragments: int) -> None:
 def check_server(server: Server, fragments: int) -> None:
     """Raise Unsafe for a finished fragment whose total is not the sum."""
     total = total_of(len(server.plan.workers), fragments).reshape(fragments, LANES)
-    for slot, done in enumerate(server._done.tolist()):
+    for slot, done in enumerate(server._history.fragment.tolist()):
         if done >= 0:
-            got = server._done_lanes[slot].copy().view(">i4").reshape(-1)
+            got = server._history.lanes[slot].copy().view(">i4").reshape(-1)
             if not np.array_equal(got, total[done]):
                 raise Unsafe(
                     f"the server has {got[0]} for fragment {done}; the sum is {total[done][0]}"

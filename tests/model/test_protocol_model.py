@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from host_agent import server as server_module
+from host_agent.history import EMPTY
 from host_agent.server import Server
 from host_agent.stream import Stream
 from tests.model.explore import Violated, breadth_first, random_walks
@@ -79,12 +79,12 @@ def partial_sums_outlive_an_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def mutated(self: Server, plan: Any) -> None:
         kept = {
-            name: getattr(self, name).copy()
-            for name in ("_fragment", "_covered", "_sum", "_started")
+            name: getattr(self._sums, name).copy()
+            for name in ("fragment", "covered", "_sum", "_started")
         }
         adopt(self, plan)
         for name, value in kept.items():
-            setattr(self, name, value)
+            setattr(self._sums, name, value)
 
     monkeypatch.setattr(Server, "adopt", mutated)
 
@@ -100,7 +100,7 @@ def history_ends_with_its_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
     adopt = Server.adopt
 
     def mutated(self: Server, plan: Any) -> None:
-        self._done[:] = server_module._EMPTY
+        self._history.fragment[:] = EMPTY
         adopt(self, plan)
 
     monkeypatch.setattr(Server, "adopt", mutated)
