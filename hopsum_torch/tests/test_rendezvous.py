@@ -14,7 +14,7 @@ from tests.support.agents import Agents
 
 from hopsum_torch.agent import Agent, connect
 from hopsum_torch.errors import HopsumError, NoAgreement
-from hopsum_torch.rendezvous import Told, hosts_of, meet
+from hopsum_torch.rendezvous import Told, hosts_of, meet, turn
 
 SECONDS = 60.0
 
@@ -30,6 +30,11 @@ class Store:
         with self._changed:
             self._values[key] = value.encode()
             self._changed.notify_all()
+
+    def add(self, key: str, amount: int) -> int:
+        with self._changed:
+            self._values[key] = str(int(self._values.get(key, b"0")) + amount).encode()
+            return int(self._values[key])
 
     def get(self, key: str) -> bytes:
         with self._changed:
@@ -66,6 +71,14 @@ def test_which_hosts_make_a_job(told: list[Told], expected: Any) -> None:
 def test_ranks_that_do_not_fit_are_named(told: list[Told], complaint: str) -> None:
     with pytest.raises(NoAgreement, match=complaint):
         hosts_of(told)
+
+
+def test_each_attempt_has_keys_of_its_own() -> None:
+    store = Store()
+    first = [turn(store, rank) for rank in range(3)]
+    again = [turn(store, rank) for rank in (2, 0, 1)]
+    assert len(set(first)) == len(set(again)) == 1
+    assert first[0] != again[0]
 
 
 def met(names: list[str], monkeypatch: pytest.MonkeyPatch) -> list[Any]:

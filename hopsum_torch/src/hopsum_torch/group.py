@@ -52,7 +52,7 @@ from numpy.typing import NDArray
 from hopsum_torch import DEVICES, NAME
 from hopsum_torch.agent import Agent
 from hopsum_torch.errors import HopsumError
-from hopsum_torch.rendezvous import meet
+from hopsum_torch.rendezvous import meet, turn
 
 SUMMED_AS = {
     torch.float32: torch.float32,
@@ -338,7 +338,8 @@ def create(options: Any) -> HopsumGroup:
     gloo_options = dist.ProcessGroupGloo._Options()
     gloo_options._timeout = timeout
     gloo_options._devices = [_gloo_device()]
-    gloo_store = dist.PrefixStore("gloo/", options.store)
+    store = dist.PrefixStore(turn(options.store, rank), options.store)
+    gloo_store = dist.PrefixStore("gloo/", store)
     gloo = dist.ProcessGroupGloo(gloo_store, rank, size, gloo_options)
     gloo.options.global_ranks_in_group = options.global_ranks_in_group
     gloo.options.group_name = options.group_id
@@ -346,7 +347,7 @@ def create(options: Any) -> HopsumGroup:
     agent = None
     # The first group, of all ranks, has no list of them.
     if not options.global_ranks_in_group:
-        met = meet(options.store, rank, size, timeout.total_seconds())
+        met = meet(store, rank, size, timeout.total_seconds())
         if isinstance(met, Agent):
             agent = met
         elif rank == 0 and os.environ.get("HOPSUM_AGENT") != "none":

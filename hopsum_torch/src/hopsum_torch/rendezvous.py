@@ -27,6 +27,9 @@ class Store(Protocol):
     def get(self, key: str) -> bytes:
         """Wait for what a rank tells. Raises DistStoreError, RuntimeError after its timeout."""
 
+    def add(self, key: str, amount: int) -> int:
+        """Add to a counter, which begins at 0; return what it is then."""
+
 
 @dataclass(frozen=True, slots=True)
 class Told:
@@ -63,18 +66,26 @@ def hosts_of(told: Sequence[Told], where: str = NAME) -> list[str] | str:
     return [each.host for each in told]
 
 
+def turn(store: Store, rank: int) -> str:
+    """Return a prefix of keys for this attempt of the ranks to make a group, the same at all.
+
+    Ranks that torchrun starts again find what those before them have left in the store: with
+    `--master-addr` the agent of node 0 keeps it. Each attempt is each rank's next.
+    """
+    return f"hopsum/{store.add(f'hopsum/attempts/{rank}', 1)}/"
+
+
 def meet(store: Store, rank: int, size: int, timeout: float) -> Agent | str:
     """Return this rank's agent, attending the ranks' job; or why all goes over gloo.
 
     All ranks call it and come to the same. Raises HopsumError, at all ranks if one of them finds no
-    way, with its number; `timeout` in seconds.
+    way, with its number; `store`: for this attempt alone (`turn`); `timeout` in seconds.
     """
     where = os.environ.get(AGENT, NAME)
     agent, told = _find(where)
-    # A group may be made again with the same store (torchrun --max-restarts has a prefix each).
-    store.set(f"hopsum/host/{rank}", json.dumps([told.host, told.error]))
+    store.set(f"host/{rank}", json.dumps([told.host, told.error]))
     try:
-        everyone = [Told(*json.loads(store.get(f"hopsum/host/{r}"))) for r in range(size)]
+        everyone = [Told(*json.loads(store.get(f"host/{r}"))) for r in range(size)]
         hosts = hosts_of(everyone, where)
         if isinstance(hosts, str):
             if agent is not None:
@@ -116,8 +127,8 @@ def _job(store: Store, rank: int, agent: Agent, hosts: Sequence[str], timeout: f
             said["job"] = agent.submit(name, hosts, timeout)
         except HopsumError as error:
             said["error"] = str(error)
-        store.set("hopsum/job", json.dumps(said))
-    said = json.loads(store.get("hopsum/job"))
+        store.set("job", json.dumps(said))
+    said = json.loads(store.get("job"))
     if said["error"]:
         raise NoAgreement(f"rank 0 on {hosts[0]} could not submit a job: {said['error']}")
     return int(said["job"])
