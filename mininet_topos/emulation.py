@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
+import os
 import subprocess
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import IO, Any
 
 from mininet_topos.failures import EmulationError
+from mininet_topos.hosts import EmulatedHosts
 from mininet_topos.interfaces import neighbour_lines, offload_command, route_lines
 from mininet_topos.lifetime import END_WITH_STARTER
 from mininet_topos.link_queues import HYSTERESIS, SEND_BUFFER, shaping_lines
@@ -23,6 +24,8 @@ from mininet_topos.record import (
     INTERFACES,
     EmulationLock,
     RunRecord,
+    end_processes,
+    network_namespace,
     state_folder,
     take_down_orphans,
 )
@@ -47,7 +50,7 @@ it for as long as whole tensors take, time out at 0.2 s though nothing is lost, 
 LEAST_BUFFER = 1 << 16
 
 
-class Emulation:
+class Emulation(EmulatedHosts):
     """A running Mininet network.
 
     `engine`: `embedded` or `bmv2`. Links with a bandwidth are shaped at both ends and send by the
@@ -74,7 +77,7 @@ class Emulation:
                 f"node {too_long[0]!r}: a name longer than 9 characters makes interface names "
                 "that Linux refuses"
             )
-        self.network = network
+        super().__init__(network)
         self.engine = engine
         self._log_folder = log_folder
         self._pcap = pcap
@@ -174,10 +177,6 @@ class Emulation:
         number = list(self.network.switches).index(node) + 1
         return f"02:ff:{number >> 8:02x}:{number & 0xFF:02x}:00:{port:02x}"
 
-    def interface(self, node: str, neighbour: str) -> str:
-        """Return the name of a node's interface towards a neighbour."""
-        return f"{node}-eth{self.network.port(node, neighbour)}"
-
     def _prepare_interfaces(self) -> None:
         """Offloads and IPv6 off, neighbours known, links shaped, in few processes."""
         root_lines: list[str] = []
@@ -247,7 +246,7 @@ class Emulation:
     def _offloads_off(self, interface: str, host: str | None) -> None:
         # Some features are fixed on some kernels: ethtool then says so and sets the others.
         subprocess.run(
-            self._command(offload_command(interface), host), capture_output=True, check=False
+            self.command(offload_command(interface), host), capture_output=True, check=False
         )
 
     def _start_switches(self) -> None:
@@ -269,9 +268,13 @@ class Emulation:
         if self._net is not None:
             for link in self._net.links:
                 link.stop()
+            namespaces = {network_namespace(host.pid) for host in self._net.hosts}
             for node in (*self._net.hosts, *self._net.switches):
                 node.terminate()
             self._net = None
+            if self._record is not None:
+                # What programs on hosts have started, and left when they were killed.
+                end_processes(self._record.token, namespaces - {network_namespace(os.getpid()), ""})
         self._marking.close()
         if self._record is not None:
             self._record.restore_settings()
@@ -298,14 +301,14 @@ class Emulation:
 
     # --- commands
 
-    def _command(self, arguments: Sequence[str], host: str | None) -> list[str]:
-        if host is None:
-            return list(arguments)
-        return ["mnexec", "-a", str(self._net.get(host).pid), *arguments]
+    def pid(self, host: str) -> int:
+        """Return the process of a host's shell."""
+        pid: int = self._net.get(host).pid
+        return pid
 
     def _check(self, arguments: Sequence[str], *, host: str | None = None, stdin: str = "") -> None:
         done = subprocess.run(
-            self._command(arguments, host), input=stdin, capture_output=True, text=True, check=False
+            self.command(arguments, host), input=stdin, capture_output=True, text=True, check=False
         )
         if done.returncode != 0:
             where = f" in {host}" if host else ""
@@ -329,7 +332,7 @@ class Emulation:
 
         def start() -> None:
             process = subprocess.Popen(
-                [*END_WITH_STARTER, *self._command(arguments, host)],
+                [*END_WITH_STARTER, *self.command(arguments, host)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -360,14 +363,7 @@ class Emulation:
             return f"(no log: {error})"
         return "\n".join(text.splitlines()[-lines:])
 
-    def run(self, host: str, arguments: Sequence[str], timeout: float = 30) -> str:
-        """Run a program in a host's namespace; returns what it printed on standard output."""
-        return subprocess.run(
-            self._command(arguments, host),
-            capture_output=True, text=True, check=True, timeout=timeout,
-        ).stdout  # fmt: skip
-
-    # --- switches and counters
+    # --- switches
 
     @property
     def grpc_addresses(self) -> dict[str, str]:
@@ -397,52 +393,3 @@ class Emulation:
         """
         switch = self._net.get(name)
         self._in_starter(partial(switch.start, []))
-
-    def link_bytes(self) -> dict[tuple[str, str], int]:
-        """Bytes sent over every link, by direction, as the kernel's interface counters have them.
-
-        Read at the switch's end (of two switches, the sender's), in the root namespace; between two
-        hosts at the sender's.
-        """
-        counted = {}
-        sent = {
-            host: self._sent_bytes(host)
-            for host in self.network.hosts
-            if any(peer in self.network.hosts for peer in self.network.ports(host).values())
-        }
-        for u, v in self.network.directed_links():
-            if u in self.network.switches:
-                interface, name = self.interface(u, v), "tx_bytes"
-            elif v in self.network.hosts:
-                counted[u, v] = sent[u][self.interface(u, v)]
-                continue
-            else:
-                interface, name = self.interface(v, u), "rx_bytes"
-            path = INTERFACES / interface / "statistics" / name
-            counted[u, v] = int(path.read_text())
-        return counted
-
-    def down_links(self) -> list[tuple[str, str]]:
-        """Links of switches that carry nothing, as the kernel's interface states have it.
-
-        Read at one end: a virtual Ethernet link is up only if both its ends are.
-        """
-        down = []
-        for link in self.network.links:
-            switch = link.a if link.a in self.network.switches else link.b
-            if switch not in self.network.switches:
-                continue
-            other = link.b if switch == link.a else link.a
-            state = INTERFACES / self.interface(switch, other) / "operstate"
-            try:
-                up = state.read_text().strip() == "up"
-            except OSError:
-                up = False
-            if not up:
-                down.append((link.a, link.b))
-        return down
-
-    def _sent_bytes(self, host: str) -> dict[str, int]:
-        """Bytes that each of a host's interfaces has sent."""
-        shown = json.loads(self.run(host, ["ip", "-json", "-stats", "link", "show"]))
-        return {each["ifname"]: each["stats64"]["tx"]["bytes"] for each in shown}

@@ -19,7 +19,7 @@ import signal
 import stat
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO
@@ -211,7 +211,7 @@ def take_down_orphans(folder: Path) -> list[str]:
     for path in sorted(folder.glob("*.json")):
         record = RunRecord.read(path)
         if record.orphaned:
-            lines += _end_processes(record.token)
+            lines += end_processes(record.token)
             for name, address in record.interfaces.items():
                 lines += _delete_interface(name, address)
             lines += record.restore_settings()
@@ -219,6 +219,18 @@ def take_down_orphans(folder: Path) -> list[str]:
                 lines += _remove_folder(Path(left))
             record.forget()
     return lines
+
+
+def record_of(run_folder: Path, folder: Path) -> RunRecord | None:
+    """Return the record, in the state folder, of the run that is up and has a temporary folder."""
+    for path in sorted(folder.glob("*.json")):
+        try:
+            record = RunRecord.read(path)
+        except FileNotFoundError:
+            continue
+        if not record.orphaned and str(run_folder) in record.folders:
+            return record
+    return None
 
 
 def processes_of(token: str) -> list[int]:
@@ -235,10 +247,29 @@ def _bears(pid: int, token: str) -> bool:
     return f"{MARK}={token}".encode() in variables
 
 
-def _end_processes(token: str) -> list[str]:
+def network_namespace(pid: int) -> str:
+    """Return which network namespace a process is in; empty if it is gone."""
+    try:
+        return str(Path(f"/proc/{pid}/ns/net").readlink())
+    except OSError:
+        return ""
+
+
+def end_processes(token: str, namespaces: Collection[str] | None = None) -> list[str]:
+    """Kill the processes that bear a run's mark; returns a line for each.
+
+    `namespaces`: only those in these network namespaces.
+    """
     lines: list[str] = []
+
+    def found() -> list[int]:
+        pids = processes_of(token)
+        if namespaces is None:
+            return pids
+        return [pid for pid in pids if network_namespace(pid) in namespaces]
+
     # One may start another while they are looked for.
-    while pids := processes_of(token):
+    while pids := found():
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
                 handle = os.pidfd_open(pid)

@@ -60,6 +60,13 @@ def test_a_second_emulation_is_refused() -> None:
     assert left_over() == []
 
 
+def test_what_programs_on_hosts_have_started_ends_too() -> None:
+    with Emulation(prepare(SMALL).network) as emulation:
+        emulation.popen("h1", ["sh", "-c", "setsid tail -f /dev/null & exec tail -f /dev/null"])
+        until(lambda: len(processes("tail")) == 2, "both programs")
+    assert left_over() == []
+
+
 def test_switches_speak_to_root_alone() -> None:
     """Of every switch there is a socket in a folder that only root enters, and no TCP port."""
     with Emulation(prepare(SMALL).network) as emulation:
