@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,15 @@ import typer
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+
+class Interrupted(BaseException):
+    """A signal has asked the command to end; what it started is taken down on the way."""
+
+    def __init__(self, number: signal.Signals) -> None:
+        super().__init__(number.name)
+        self.exit_code = 128 + number
+        """As shells have it of a process that a signal has ended."""
 
 
 @cache

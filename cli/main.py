@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 import sys
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -10,7 +11,7 @@ from typing import Any, NamedTuple
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from cli.console import complain
+from cli.console import Interrupted, complain
 from protocol.errors import InputError
 
 
@@ -36,7 +37,7 @@ COMMANDS = {
     ),
     "torchrun": Command(
         "cli.torchrun_command:torchrun",
-        "Train with PyTorch on a cluster that is brought up in Mininet for it (root).",
+        "Train with PyTorch on a cluster in Mininet (root): the running one, or one of its own.",
         passes_on=True,
     ),
     "plan": Command(
@@ -166,6 +167,13 @@ class _Commands(TyperGroup):
         command.target, command.passes_on = entry.target, entry.passes_on
         return command
 
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            # Typer would make a silent exit of it.
+            raise Interrupted(signal.SIGINT) from None
+
 
 app = typer.Typer(
     name="hopsum",
@@ -187,9 +195,9 @@ def main() -> None:
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     try:
         app()
-    except KeyboardInterrupt:
+    except Interrupted as interrupted:
         typer.echo("interrupted; everything that was started has been taken down", err=True)
-        sys.exit(130)
+        sys.exit(interrupted.exit_code)
     except Exception as error:
         # Rooms that know nothing of hopsum's base class name their exit code alone.
         code = getattr(error, "exit_code", None)

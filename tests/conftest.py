@@ -16,9 +16,10 @@ from hypothesis import settings
 
 from collectives.workload import Digits
 from mininet_topos.loader import why_unavailable
-from mininet_topos.record import EmulationLock, EmulationUp, state_folder
-from tests.support.machine import PATIENCE, held, interface_names, unique, until, wait_until_up
-from tests.support.processes import MARK, processes
+from mininet_topos.record import state_folder
+from tests.support.emulation_turns import wait_for_turn
+from tests.support.machine import PATIENCE, held, interface_names, unique, wait_until_up
+from tests.support.processes import MARK
 from tests.support.search import search_all
 
 _WHY_NO_MININET = why_unavailable()
@@ -173,10 +174,9 @@ def turn_to_emulate(request: pytest.FixtureRequest) -> Iterator[None]:
     if not _emulates(request.node):
         yield
         return
-    folder = state_folder()
-    with held(folder / "network-tests.lock"), pytest.MonkeyPatch.context() as environment:
+    with held(state_folder() / "network-tests.lock"), pytest.MonkeyPatch.context() as environment:
         environment.setenv(MARK, unique("test"))
-        until(lambda: not _others_emulate(folder), "the end of another emulation")
+        wait_for_turn()
         yield
 
 
@@ -184,18 +184,8 @@ def turn_to_emulate(request: pytest.FixtureRequest) -> Iterator[None]:
 def only_emulation(request: pytest.FixtureRequest, turn_to_emulate: None) -> None:
     """Wait for an emulation that is up for another reason than the module's tests."""
     if _emulates(request.node):
-        folder = state_folder()
-        until(lambda: not _others_emulate(folder), "the end of another emulation")
+        wait_for_turn()
 
 
 def _emulates(node: pytest.Item) -> bool:
     return node.get_closest_marker("network") is not None and _WHY_NO_MININET is None
-
-
-def _others_emulate(folder: Path) -> bool:
-    try:
-        EmulationLock(folder).release()
-    except EmulationUp:
-        owner = (folder / "lock").read_text().strip()
-        return owner not in map(str, (os.getpid(), *processes()))
-    return False

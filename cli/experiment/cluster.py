@@ -245,10 +245,17 @@ async def _interrupted() -> None:
 
 
 async def _first_of(*tasks: asyncio.Task[None]) -> None:
-    """Return, or raise, with the first of the tasks that ends; the others are cancelled."""
-    done, rest = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    for task in rest:
-        task.cancel()
-    await asyncio.gather(*rest, return_exceptions=True)
-    for task in done:
-        task.result()
+    """Return, or raise, with the first of the tasks that ends; the others are cancelled.
+
+    Each has ended before the next one is cancelled, also where this is cancelled itself.
+    """
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        running = [task for task in tasks if not task.done()]
+        for task in running:
+            task.cancel()
+            await asyncio.wait([task])
+    for task in tasks:
+        if task not in running:
+            task.result()

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from cli.experiment.cluster import with_running_cluster
-from cli.experiment.event_loop import run_async
+from cli.experiment.event_loop import run_async, terminable
 from cli.experiment.pipelines import pipeline_for
 from cli.experiment.prepare import Prepared
 from cli.experiment.result import Measured
@@ -55,7 +55,7 @@ def with_cluster(
     results: list[_T] = []
     notes: list[str] = []
 
-    with Emulation(network, engine=experiment.engine.value, pcap=pcap) as emulation:
+    with terminable(), Emulation(network, engine=experiment.engine.value, pcap=pcap) as emulation:
 
         async def keep(running: Running) -> None:
             running.notes = notes

@@ -9,9 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-from collections.abc import Coroutine
+import contextlib
+import signal
+import threading
+from collections.abc import Coroutine, Iterator
 from functools import cache
-from typing import Any, TypeVar
+from types import FrameType
+from typing import Any, NoReturn, TypeVar
+
+from cli.console import Interrupted
 
 _T = TypeVar("_T")
 
@@ -24,5 +30,56 @@ def _runner() -> asyncio.Runner:
 
 
 def run_async(coroutine: Coroutine[Any, Any, _T]) -> _T:
-    """Run a coroutine to its end, as `asyncio.run` does but for the loop's end."""
-    return _runner().run(coroutine)
+    """Run a coroutine to its end, as `asyncio.run` does but for the loop's end.
+
+    It is cancelled by SIGINT, and in a block of `terminable` by SIGTERM; when it has ended, raises
+    KeyboardInterrupt or Interrupted.
+    """
+    if not _terminable():
+        return _runner().run(coroutine)
+    terminated = False
+
+    async def run() -> _T:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+
+        def terminate() -> None:
+            nonlocal terminated
+            terminated = True
+            task.cancel()
+
+        loop.add_signal_handler(signal.SIGTERM, terminate)
+        try:
+            return await coroutine
+        finally:
+            loop.remove_signal_handler(signal.SIGTERM)
+            signal.signal(signal.SIGTERM, _raise)
+
+    try:
+        return _runner().run(run())
+    except asyncio.CancelledError:
+        if terminated:
+            raise Interrupted(signal.SIGTERM) from None
+        raise
+
+
+@contextlib.contextmanager
+def terminable() -> Iterator[None]:
+    """Let SIGTERM raise Interrupted while the block runs, in the main thread."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, _raise)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _terminable() -> bool:
+    main = threading.current_thread() is threading.main_thread()
+    return main and signal.getsignal(signal.SIGTERM) is _raise
+
+
+def _raise(number: int, frame: FrameType | None) -> NoReturn:
+    raise Interrupted(signal.SIGTERM)

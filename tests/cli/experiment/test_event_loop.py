@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 
 import pytest
 
-from cli.experiment.event_loop import run_async
+from cli.console import Interrupted
+from cli.experiment.event_loop import run_async, terminable
 
 
 async def loop_in_use() -> asyncio.AbstractEventLoop:
@@ -26,3 +29,32 @@ def test_errors_come_out_and_the_next_run_works() -> None:
     with pytest.raises(ValueError, match="no"):
         run_async(fail())
     assert not run_async(loop_in_use()).is_closed()
+
+
+@pytest.mark.parametrize(
+    ("number", "raised"), [(signal.SIGTERM, Interrupted), (signal.SIGINT, KeyboardInterrupt)]
+)
+def test_a_signal_cancels_a_run_which_ends_first(
+    number: signal.Signals, raised: type[BaseException]
+) -> None:
+    ended = []
+
+    async def run() -> None:
+        os.kill(os.getpid(), number)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            ended.append(True)
+
+    before = signal.getsignal(signal.SIGTERM)
+    with terminable(), pytest.raises(raised):
+        run_async(run())
+    assert ended == [True]
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_sigterm_interrupts_what_is_not_asynchronous() -> None:
+    with terminable(), pytest.raises(Interrupted) as caught:
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert caught.value.exit_code == 143
