@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import secrets
 import subprocess
 import sys
 import time
@@ -14,33 +14,52 @@ from pathlib import Path
 
 from cli.experiment.description import ExperimentError
 from cli.experiment.emulated import with_cluster
+from cli.experiment.event_loop import run_async, terminable
 from cli.experiment.prepare import Prepared
 from cli.experiment.result import DirectedLink
 from cli.experiment.session import Running, wait_for_agents
-from controller.jobs.job import Job
+from cli.experiment.supervision import end_processes
+from controller.api.client import ControllerClient
 from controller.jobs.job_state import JobState
 from host_agent.workload import intervals_from, reduce_seconds
 from mininet_topos.emulation import Emulation
+from mininet_topos.hosts import EmulatedHosts, hosts_of_controller
 from network.model import Network
+from planning.model.placement import place_ranks
+from protocol import hopsum_pb2 as pb
 
-MASTER_PORT = 29500
 POLL_SECONDS = 0.1
+PATIENCE = 30.0
+"""For the other ranks to learn of one that has failed, and for hosts to report."""
 END_SECONDS = 35.0
 """torchrun gives a rank 30 s to end."""
 LOGS = Path("logs")
+FREE_PORT = "import socket; s = socket.create_server(('', 0)); print(s.getsockname()[1])"
 
 Show = Callable[[str], None]
 """Takes what rank 0 prints, piece by piece."""
 
 
 @dataclass(frozen=True, slots=True)
+class Training:
+    """What is run as a rank on each host: a script and its arguments.
+
+    `max_restarts`: how often all ranks are started again after one has failed.
+    """
+
+    command: Sequence[str]
+    max_restarts: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Trained:
     """What a training on a cluster came to. Times in seconds.
 
-    `summing`: in which sums were under way in the switches. `sent`: bytes that the workers' hosts
-    have sent in all, `in_switches` those of them that were for the switches, frames and all.
-    `sums`: tensors summed in the switches; a call takes one for its check and mostly one for its
-    values. `errors`: what ended ranks or jobs, in words.
+    `summing`: in which sums were under way in the switches. `sent`: bytes that the hosts of its
+    jobs have sent in all, servers too, `in_switches` those of them that were for the switches,
+    frames and all. `sums`: tensors summed in the switches; a call takes one for its check and
+    mostly one for its values. `restarts`: how often the ranks went on with another job. `errors`:
+    what ended ranks or their last job, in words.
     """
 
     seconds: float
@@ -48,60 +67,107 @@ class Trained:
     sums: int
     sent: int
     in_switches: int
+    restarts: int
     errors: tuple[str, ...]
 
 
-def train(prepared: Prepared, command: Sequence[str], show: Show) -> Trained:
-    """Bring a cluster up and run `command`, a script and its arguments, as a rank on each worker.
+def train(prepared: Prepared, training: Training, show: Show) -> Trained:
+    """Bring a cluster up and train on its workers.
 
     What rank r prints goes to logs/rank-r.log. Raises as `with_cluster`.
     """
 
     async def run(running: Running, emulation: Emulation) -> Trained:
         await wait_for_agents(running, prepared.hosts)
-        workers = prepared.placement.workers
-        before, began = running.link_bytes(), time.monotonic()
-        codes = await _ranks(emulation, prepared.network, workers, command, show)
-        seconds = time.monotonic() - began
-        jobs = list(running.cluster.jobs)
-        await _settle(jobs)
-        return trained(seconds, workers, jobs, before, running.link_bytes(), codes)
+        client = ControllerClient(running.address)
+        return await _train(emulation, prepared.placement.workers, client, training, show)
 
     return with_cluster(prepared, run)
 
 
-async def _ranks(
-    emulation: Emulation,
-    network: Network,
+def train_on_running(
+    client: ControllerClient, workers: int, training: Training, show: Show
+) -> Trained:
+    """Train on the first `workers` hosts of a cluster that another process has up in Mininet.
+
+    What rank r prints goes to logs/rank-r.log. Raises EmulationError, NetworkError,
+    ControllerError, ExperimentError.
+    """
+    from collectives.messages import network_from
+
+    state = client.state()
+    network = network_from(state.network)
+    hosts = hosts_of_controller(network, client.address)
+    placed = place_ranks(network, workers).workers
+    attached = {node.host for node in state.nodes if node.attached}
+    missing = [host for host in placed if host not in attached]
+    if missing:
+        raise ExperimentError(
+            f"torchrun: no agent on {', '.join(missing)} of the running cluster; `hopsum nodes` "
+            "says since when"
+        )
+    with terminable():
+        return run_async(_train(hosts, placed, client, training, show))
+
+
+async def _train(
+    hosts: EmulatedHosts,
     workers: Sequence[str],
-    command: Sequence[str],
+    client: ControllerClient,
+    training: Training,
     show: Show,
+) -> Trained:
+    """Train, and measure; where this is cancelled, ranks and jobs end first."""
+    run = f"hopsum-{secrets.token_hex(4)}"
+    before, began = hosts.link_bytes(), time.monotonic()
+    try:
+        codes = await _ranks(hosts, workers, training, run, show)
+        seconds = time.monotonic() - began
+        jobs = await _settled_jobs(client, run)
+    except asyncio.CancelledError:
+        for job in await asyncio.to_thread(_jobs_of, client, run):
+            if not job.over:
+                await asyncio.to_thread(client.cancel, job.name)
+        raise
+    return trained(seconds, workers, jobs, before, hosts.link_bytes(), codes)
+
+
+async def _ranks(
+    hosts: EmulatedHosts, workers: Sequence[str], training: Training, run: str, show: Show
 ) -> list[int]:
     """Return each rank's exit code; torchrun ends the others when one fails."""
-    processes = []
+    port = hosts.run(workers[0], [sys.executable, "-c", FREE_PORT]).strip()
     LOGS.mkdir(exist_ok=True)
-    for rank, host in enumerate(workers):
-        log = _log(rank)
-        log.write_text("")
-        torchrun = [
-            sys.executable, "-m", "torch.distributed.run",
-            "--nnodes", str(len(workers)), "--node-rank", str(rank), "--nproc-per-node", "1",
-            "--master-addr", network.hosts[workers[0]].ip, "--master-port", str(MASTER_PORT),
-            *command,
-        ]  # fmt: skip
-        # Its own log: the host's has what the agent says.
-        shell = ["sh", "-c", 'exec "$@" >"$0" 2>&1', str(log)]
-        processes.append(emulation.popen(host, [*shell, "env", "OMP_NUM_THREADS=1", *torchrun]))
+    for rank in range(len(workers)):
+        _log(rank).write_text("")
+    processes: list[subprocess.Popen[bytes]] = []
     try:
+        for rank, host in enumerate(workers):
+            arguments = torchrun(hosts.network, workers, rank, port, run, training)
+            # Its own log: the host's has what the agent says.
+            shell = ["sh", "-c", 'exec "$@" >"$0" 2>&1', str(_log(rank))]
+            processes.append(hosts.popen(host, [*shell, "env", "OMP_NUM_THREADS=1", *arguments]))
         return await _follow(processes, show)
     finally:
         # torchrun ends its rank when it is asked to; one that is killed would leave it.
-        for process in processes:
-            if process.poll() is None:
-                process.terminate()
-        for process in processes:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(END_SECONDS)
+        running = [process for process in processes if process.poll() is None]
+        await asyncio.to_thread(end_processes, running, END_SECONDS)
+
+
+def torchrun(
+    network: Network, workers: Sequence[str], rank: int, port: str, run: str, training: Training
+) -> list[str]:
+    """Return the command of torchrun's agent of one rank; `port`: of the store, on rank 0's host.
+
+    `run` begins the names of its jobs, behind `torch-` (hopsum_torch.rendezvous).
+    """
+    return [
+        sys.executable, "-m", "torch.distributed.run",
+        "--nnodes", str(len(workers)), "--node-rank", str(rank), "--nproc-per-node", "1",
+        "--master-addr", network.hosts[workers[0]].ip, "--master-port", port,
+        "--rdzv-id", run, "--max-restarts", str(training.max_restarts),
+        *training.command,
+    ]  # fmt: skip
 
 
 async def _follow(processes: Sequence[subprocess.Popen[bytes]], show: Show) -> list[int]:
@@ -117,9 +183,9 @@ async def _follow(processes: Sequence[subprocess.Popen[bytes]], show: Show) -> l
         await asyncio.sleep(POLL_SECONDS)
 
 
-async def _end_soon(processes: Sequence[subprocess.Popen[bytes]], patience: float = 30.0) -> None:
+async def _end_soon(processes: Sequence[subprocess.Popen[bytes]]) -> None:
     """Give the other ranks time to learn of one that failed, then end them."""
-    deadline = time.monotonic() + patience
+    deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline and any(process.poll() is None for process in processes):
         await asyncio.sleep(POLL_SECONDS)
     for process in processes:
@@ -137,43 +203,54 @@ def _show_more(log: Path, start: int, show: Show) -> int:
     return len(more)
 
 
-async def _settle(jobs: Sequence[Job], patience: float = 30.0) -> None:
-    """Wait until the jobs' hosts have reported."""
-    deadline = time.monotonic() + patience
-    while time.monotonic() < deadline and any(not job.state.over for job in jobs):
+def _jobs_of(client: ControllerClient, run: str) -> list[pb.JobInfo]:
+    """Return the jobs that ranks of a run have submitted, the oldest first, with reports."""
+    ours = [job for job in client.jobs() if job.name.startswith(f"torch-{run}-")]
+    return [client.job(job.job) for job in ours]
+
+
+async def _settled_jobs(client: ControllerClient, run: str) -> list[pb.JobInfo]:
+    """Return a run's jobs when their hosts have reported, or have had their time."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        jobs = await asyncio.to_thread(_jobs_of, client, run)
+        if all(job.over for job in jobs) or time.monotonic() > deadline:
+            return jobs
         await asyncio.sleep(POLL_SECONDS)
 
 
 def trained(
     seconds: float,
     workers: Sequence[str],
-    jobs: Sequence[Job],
+    jobs: Sequence[pb.JobInfo],
     before: Mapping[DirectedLink, int],
     after: Mapping[DirectedLink, int],
     codes: Sequence[int],
 ) -> Trained:
-    """Put together what was measured; links' bytes by direction, exit codes by rank."""
+    """Put together what was measured; links' bytes by direction, exit codes by rank.
+
+    Of jobs that did not end well only the last is an error: others were replaced by the next.
+    """
     errors = [
         f"rank {rank} on {workers[rank]} ended with {code}: logs/{_log(rank).name}"
         for rank, code in enumerate(codes)
         if code
     ]
-    errors += [
-        f"job {job.spec.name}: {job.state}: {job.reason}"
-        for job in jobs
-        if job.state is not JobState.FINISHED
-    ]
+    failed = [job for job in jobs if job.state != JobState.FINISHED]
+    errors += [f"job {job.name}: {job.state}: {job.reason}" for job in failed if job is jobs[-1]]
     summing = 0.0
     for job in jobs:
-        reports = [job.reports[host] for host in job.request.workers if host in job.reports]
-        if len(reports) == len(job.request.workers):
+        reports = [job.reports[host] for host in job.workers if host in job.reports]
+        if len(reports) == len(job.workers):
             summing += reduce_seconds([intervals_from(report.intervals) for report in reports])
+    hosts = {*workers, *(server for job in jobs for server in job.servers)}
     return Trained(
         seconds,
         summing,
         sum(job.round for job in jobs),
-        sum(count - before[link] for link, count in after.items() if link[0] in workers),
-        sum(sent.total() for job in jobs for host, sent in job.sent.items() if host in workers),
+        sum(count - before[link] for link, count in after.items() if link[0] in hosts),
+        sum(job.sent_bytes for job in jobs),
+        sum(job is not jobs[-1] for job in failed),
         tuple(errors),
     )
 

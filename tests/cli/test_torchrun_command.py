@@ -3,51 +3,76 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from cli.experiment.description import ExperimentError
-from cli.experiment.training import check_script, trained
-from controller.jobs.job_state import JobState
-from controller.jobs.restarting_counter import RestartingCounter
+from cli.experiment.training import Training, check_script, torchrun, trained
+from network.loaders import load_network
 from protocol import hopsum_pb2 as pb
 
 WORKERS = ("h1", "h2")
 LINKS = {("h1", "s1"): 100, ("h2", "s1"): 100, ("ps", "s1"): 100, ("s1", "h1"): 100}
 
 
-def job(state: JobState, reason: str = "") -> Any:
+def job(state: str, reason: str = "") -> pb.JobInfo:
     intervals = pb.Intervals(starts=[1.0, 2.0], finishes=[1.5, 2.25])
-    return SimpleNamespace(
-        spec=SimpleNamespace(name="torch-1"),
+    return pb.JobInfo(
+        name="torch-1",
         state=state,
         reason=reason,
         round=2,
-        request=SimpleNamespace(workers=WORKERS),
+        workers=WORKERS,
+        servers=["ps"],
+        sent_bytes=120,
         reports={host: pb.Report(intervals=intervals) for host in WORKERS},
-        sent={host: RestartingCounter(40) for host in (*WORKERS, "ps")},
     )
 
 
 def test_what_is_measured() -> None:
     after = {link: count + 150 for link, count in LINKS.items()}
-    found = trained(9.0, WORKERS, [job(JobState.FINISHED)], LINKS, after, [0, 0])
+    found = trained(9.0, WORKERS, [job("finished")], LINKS, after, [0, 0])
     assert (found.seconds, found.summing, found.sums) == (9.0, 0.75, 2)
-    assert (found.sent, found.in_switches) == (300, 80)
+    assert (found.sent, found.in_switches) == (450, 120)
+    assert found.restarts == 0
     assert found.errors == ()
 
 
 def test_ranks_and_jobs_that_failed_are_named() -> None:
-    failed = job(JobState.FAILED, "agent on h2: gone")
-    failed.reports = {}
+    failed = job("failed", "agent on h2: gone")
+    failed.ClearField("reports")
     found = trained(9.0, WORKERS, [failed], LINKS, LINKS, [0, -9])
     assert found.summing == 0
     assert found.errors == (
         "rank 1 on h2 ended with -9: logs/rank-1.log",
         "job torch-1: failed: agent on h2: gone",
     )
+
+
+def test_a_job_that_a_restart_replaced_is_no_error() -> None:
+    jobs = [job("failed", "agent on h2: gone"), job("failed"), job("finished")]
+    found = trained(9.0, WORKERS, jobs, LINKS, LINKS, [0, 0])
+    assert (found.sums, found.restarts, found.errors) == (6, 2, ())
+    found = trained(9.0, WORKERS, jobs[:2], LINKS, LINKS, [1, 1])
+    assert found.restarts == 1
+    assert len(found.errors) == 3
+
+
+def test_torchrun_is_told_of_hosts_restarts_and_whose_jobs_they_are() -> None:
+    training = Training(["train.py", "--epochs", "2"], max_restarts=3)
+    command = torchrun(load_network("star:3"), WORKERS, 1, "29511", "hopsum-ab", training)
+    assert command[1:3] == ["-m", "torch.distributed.run"]
+    assert command[-3:] == ["train.py", "--epochs", "2"]
+    options = dict(zip(command[3:-3:2], command[4:-3:2], strict=True))
+    assert options == {
+        "--nnodes": "2",
+        "--node-rank": "1",
+        "--nproc-per-node": "1",
+        "--master-addr": "10.0.0.1",
+        "--master-port": "29511",
+        "--rdzv-id": "hopsum-ab",
+        "--max-restarts": "3",
+    }
 
 
 def test_a_script_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

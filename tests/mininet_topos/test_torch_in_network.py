@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from mininet_topos.record import state_folder
 from tests.support.emulated_cluster import HOPSUM, Running, emulated_cluster
+from tests.support.emulation_turns import wait_for_turn
 from tests.support.jobs import GOING
-from tests.support.machine import PATIENCE
+from tests.support.machine import PATIENCE, until
 from tests.support.paths import ROOT, SUPPORT
+from tests.support.processes import processes
 
 pytestmark = [
     pytest.mark.network,
@@ -28,6 +33,8 @@ pytestmark = [
 ]
 
 OPERATIONS = ROOT / "hopsum_torch/tests/support/operations.py"
+RESTARTING = ROOT / "hopsum_torch/tests/support/restarting.py"
+UNTIL_ENDED = SUPPORT / "torch_until_ended.py"
 EXAMPLE = ROOT / "examples/ddp_cnn/train.py"
 WORKERS = ("h1", "h2")
 
@@ -83,6 +90,9 @@ def ranks(cluster: Running, script: Path) -> list[subprocess.Popen[str]]:
 
 def run(folder: Path, command: list[str]) -> str:
     """What a command that must end well prints on standard output."""
+    if "--topology" in command:
+        # What ran before in the same test has let others come up.
+        wait_for_turn()
     ended = subprocess.run(
         command,
         cwd=folder,
@@ -106,6 +116,87 @@ def in_switches(ranks: int) -> list[str]:
     """The command before a script, for a cluster of its own."""
     topology = f"star:{ranks + 1}"
     return [str(HOPSUM), "torchrun", "--topology", topology, "--workers", str(ranks), "--json"]
+
+
+def on_running(ranks: int) -> list[str]:
+    """The command before a script, for a cluster that is up."""
+    return [str(HOPSUM), "torchrun", "--workers", str(ranks), "--json"]
+
+
+def test_a_cluster_that_is_up_is_used_and_outlives_restarts_and_interrupts(
+    cluster: Running,
+) -> None:
+    printed = run(cluster.folder, [*on_running(2), "--max-restarts", "1", str(RESTARTING)])
+    assert "rank 0, attempt 1: 4 sums, [0, 1]" in printed
+    assert "the process on h2 is gone, without a goodbye (h2 is rank 1)" in printed
+    measured = json.loads(printed[printed.index("\n{") :])
+    assert (measured["restarts"], measured["errors"]) == (1, [])
+    replaced, last = [cluster.job(info.name) for info in cluster.queries.jobs()]
+    assert (replaced["state"], last["state"]) == ("failed", "finished")
+
+    # A switch that is lost in mid-training costs time, and not the run.
+    with training(cluster.folder, [*on_running(2), str(UNTIL_ENDED)]) as process:
+        [switch] = cluster.switch("s1")
+        os.kill(switch, signal.SIGKILL)
+        steps = len(log_of_rank_0(cluster.folder))
+        wait(process, lambda: len(log_of_rank_0(cluster.folder)) > steps + 3, "steps after it")
+        assert cluster.switch("s1") != [switch]
+        # What is asked to end leaves neither ranks nor a job that waits for them.
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE) == 143
+    assert processes(str(UNTIL_ENDED)) == []
+    job = cluster.queries.jobs()[-1]
+    assert cluster.job(job.name)["state"] in ("failed", "cancelled")
+    cluster.wait_until(cluster.attached, "agents on all hosts")
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_interrupts_end_ranks_job_and_cluster(
+    number: signal.Signals, code: int, tmp_path: Path
+) -> None:
+    command = [str(HOPSUM), "torchrun", "--topology", "star:3", "--workers", "2", str(UNTIL_ENDED)]
+    with training(tmp_path, command) as process:
+        process.send_signal(number)
+        assert process.wait(PATIENCE) == code, (tmp_path / "log").read_text()
+    log = (tmp_path / "log").read_text()
+    assert "interrupted; everything that was started has been taken down" in log
+    assert "Traceback" not in log
+    # torchrun itself says that it was asked to end: its ranks were, and not killed.
+    assert "SIGTERM" in (tmp_path / "logs/rank-1.log").read_text()
+    assert processes() == []
+    assert not Path("/sys/class/net/s1-eth1").exists()
+    assert list(state_folder().glob("*.json")) == []
+
+
+@contextlib.contextmanager
+def training(folder: Path, command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
+    """A command that trains until it is ended, once it trains."""
+    environment = {**os.environ, "XDG_RUNTIME_DIR": str(folder)}
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log)
+    try:
+        wait(process, lambda: len(log_of_rank_0(folder)) > 2, "some steps")
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+
+def log_of_rank_0(folder: Path) -> list[str]:
+    """What rank 0 says of its steps."""
+    log = folder / "logs/rank-0.log"
+    return re.findall("^step .*", log.read_text(), re.MULTILINE) if log.exists() else []
+
+
+def wait(process: subprocess.Popen[bytes], true: Callable[[], bool], what: str) -> None:
+    """Ask again and again while a training goes on."""
+
+    def ask() -> bool:
+        assert process.poll() is None, f"the training ended before {what}"
+        return true()
+
+    until(ask, what)
 
 
 def test_the_example_trains_as_with_gloo(tmp_path: Path) -> None:
