@@ -220,8 +220,8 @@ class Server:
         return None
 
     @property
-    def in_flight(self) -> int:
-        """None: a server only answers."""
+    def deferrable(self) -> int:
+        """None: somebody waits for each answer."""
         return 0
 
     def take_output(self) -> list[Frames]:

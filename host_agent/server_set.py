@@ -81,8 +81,8 @@ class ServerSet:
         return None
 
     @property
-    def in_flight(self) -> int:
-        """None: servers only answer."""
+    def deferrable(self) -> int:
+        """None: somebody waits for each answer."""
         return 0
 
     def take_output(self) -> list[Frames]:

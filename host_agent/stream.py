@@ -171,6 +171,15 @@ class Stream:
         """Fragments sent whose results are not here."""
         return self._open
 
+    @property
+    def deferrable(self) -> int:
+        """How many results may wait for one another, to be taken in together.
+
+        A quarter of a full window, as the rest must cover the round trip. Once the last fragment
+        is sent, no result lets another go, and half of those outstanding may.
+        """
+        return self._open // (4 if self._open == self._window else 2)
+
     def submit(self, segment: Segment, now: float) -> None:
         """Add a tensor's part behind those under way; it starts at `end`."""
         self._segments.append(segment)

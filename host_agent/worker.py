@@ -173,9 +173,9 @@ class Worker:
         return all(not stream.in_flight for stream in self._all)
 
     @property
-    def in_flight(self) -> int:
-        """Fragments sent whose results are not here."""
-        return sum(stream.in_flight for stream in self._all)
+    def deferrable(self) -> int:
+        """How many results may wait for one another, to be taken in together."""
+        return sum(stream.deferrable for stream in self._all)
 
     @property
     def settled(self) -> bool:

@@ -21,12 +21,10 @@ MODERATION_SECONDS = 0.001
 Taking in one frame costs almost what ten cost together, and a stream's window covers the delay; a
 lone frame is taken in at once. (Network cards moderate their interrupts in the same way.)
 """
-DEEP_SECONDS = 0.004
-"""The same while so much is on its way that nobody waits for the next frame."""
-DEEP_FRAMES = 24
-"""Answers outstanding, from which on so much is on its way."""
 STEADY_FRAMES = 2
 """A stream is steady when a moderation interval brings at least so many frames."""
+DEEP_SECONDS = 0.010
+"""At most, where the machines can defer more: then as many are let come, by the stream's rate."""
 
 
 class Machine(Protocol):
@@ -46,8 +44,8 @@ class Machine(Protocol):
         """When tick is wanted, at the latest."""
 
     @property
-    def in_flight(self) -> int:
-        """Frames whose answers are outstanding; 0 for one that only answers."""
+    def deferrable(self) -> int:
+        """How many frames may wait for one another; 0 where somebody waits for each."""
 
 
 class Loop:
@@ -69,7 +67,8 @@ class Loop:
         self._clock = clock
         self._backlog: list[Frames] = []
         self._taken_at = float("-inf")
-        self._steady = False
+        self._pause_seconds = 0.0
+        """From the frames that were taken in last to the next."""
         self._pause = select.poll()
         self._poll = select.poll()
         for descriptor in (port.fileno(), *watch):
@@ -106,20 +105,28 @@ class Loop:
                 taken += len(frames)
                 for machine in self._machines:
                     machine.receive(frames, now)
-            elapsed = max(now - self._taken_at, MODERATION_SECONDS)
-            self._steady = taken * MODERATION_SECONDS >= STEADY_FRAMES * elapsed
-            self._taken_at = now
+            self._moderate_next(taken, now)
         for machine in self._machines:
             machine.tick(now)
         return ready
 
     def _moderate(self) -> None:
         """In a steady stream, let some more frames come before they are taken in together."""
-        deep = all(machine.in_flight >= DEEP_FRAMES for machine in self._machines)
-        pause = DEEP_SECONDS if deep else MODERATION_SECONDS
-        early = self._taken_at + pause - self._clock()
-        if self._steady and early > 0:
-            self._pause.poll(max(1, round(1000 * early)))
+        early = self._taken_at + self._pause_seconds - self._clock()
+        if early >= 0.0005:  # poll counts in milliseconds
+            self._pause.poll(round(1000 * early))
+
+    def _moderate_next(self, taken: int, now: float) -> None:
+        """Choose when to take in frames again, from how many came in the time since the last."""
+        elapsed = max(now - self._taken_at, MODERATION_SECONDS)
+        self._taken_at = now
+        self._pause_seconds = 0.0
+        if taken * MODERATION_SECONDS >= STEADY_FRAMES * elapsed:
+            self._pause_seconds = MODERATION_SECONDS
+        deferrable = min(machine.deferrable for machine in self._machines)
+        if deferrable and taken >= STEADY_FRAMES and elapsed <= 2 * DEEP_SECONDS:
+            deep = min(deferrable * elapsed / taken, DEEP_SECONDS)
+            self._pause_seconds = max(self._pause_seconds, deep)
 
     def flush(self) -> None:
         """Send what the machines have, as far as the port takes it."""

@@ -6,7 +6,7 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
-enum { BATCH = 256 };
+enum { BATCH = 64 };
 
 /* Send n frames of `length` bytes that lie `stride` bytes apart. Returns how many the kernel
  * took; fewer than n when the socket's buffer or the queue is full; -errno on another error

@@ -120,9 +120,9 @@ class TrafficPriority:
         return earliest
 
     @property
-    def in_flight(self) -> int:
-        """Frames whose answers are outstanding, of the job that waits for fewest."""
-        return min((queue.machine.in_flight for queue in self._queues.values()), default=0)
+    def deferrable(self) -> int:
+        """How many frames may wait for one another, of the job that defers fewest."""
+        return min((queue.machine.deferrable for queue in self._queues.values()), default=0)
 
     def take_output(self) -> list[Frames]:
         """Return the frames to send, in order; each batch has one length."""

@@ -23,6 +23,7 @@ from tests.support.protocol_world import (
     Faults,
     World,
     at_server,
+    at_worker,
     contribution,
     frame,
     result,
@@ -89,13 +90,27 @@ def test_shape_and_type_come_back_and_the_call_is_forgotten() -> None:
         worker.result(call)
 
 
+def test_a_full_window_defers_a_quarter_of_its_results_and_the_last_ones_half() -> None:
+    worker, plan, network = alone()
+    server = Server(plan, 0, network)
+    worker.submit(ones((plan.in_flight + 4) * LANES), 0.0)
+    assert worker.deferrable == plan.in_flight // 4
+    [batch] = worker.take_output()
+    server.receive(at_server(batch), 0.0)
+    [results] = map(at_worker, server.take_output())
+    worker.receive(results[:4], 0.0)
+    assert worker.deferrable == plan.in_flight // 4
+    worker.receive(results[4:6], 0.0)
+    assert worker.deferrable == (plan.in_flight - 2) // 2
+
+
 def test_a_call_is_settled_when_its_last_result_has_come_and_until_it_is_taken() -> None:
     worker, plan, network = alone()
-    assert (worker.in_flight, worker.settled) == (0, False)
+    assert (worker.deferrable, worker.settled) == (0, False)
     call = worker.submit(ones(3 * LANES), 0.0)
-    assert (worker.in_flight, worker.settled) == (3, False)
+    assert (worker.deferrable, worker.settled) == (1, False)
     echo(worker, Server(plan, 0, network))
-    assert (worker.in_flight, worker.settled) == (0, True)
+    assert (worker.deferrable, worker.settled) == (0, True)
     worker.result(call)
     assert not worker.settled
 

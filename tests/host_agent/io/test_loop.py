@@ -15,9 +15,6 @@ import pytest
 from collectives.plan import JobPlan
 from host_agent.failure import JobFailed
 from host_agent.io.loop import (
-    DEEP_FRAMES,
-    DEEP_SECONDS,
-    STEADY_FRAMES,
     Loop,
     run_server,
     run_worker,
@@ -80,12 +77,12 @@ def test_what_is_due_wakes_the_loop() -> None:
 
 
 class Streaming:
-    """A machine with a steady stream of frames and a fixed number of answers outstanding."""
+    """A machine with a steady stream of frames, of which some may wait for one another."""
 
     deadline = None
 
-    def __init__(self, in_flight: int) -> None:
-        self.in_flight = in_flight
+    def __init__(self, deferrable: int) -> None:
+        self.deferrable = deferrable
 
     def receive(self, frames: Frames, now: float) -> None:
         """Nothing comes of them."""
@@ -98,12 +95,27 @@ class Streaming:
 
 
 @pytest.mark.parametrize(
-    ("in_flight", "milliseconds"),
-    [(0, 1), (DEEP_FRAMES - 1, 1), (DEEP_FRAMES, round(1000 * DEEP_SECONDS))],
+    ("interval", "frames", "deferrable", "milliseconds"),
+    [
+        # Of a steady stream: as many as may wait, at the rate of the last interval.
+        (0.002, 4, 0, 1),
+        (0.002, 4, 1, 1),
+        (0.002, 4, 10, 5),
+        (0.002, 4, 100, 10),
+        # Slower than STEADY_FRAMES a millisecond.
+        (0.008, 4, 0, None),
+        (0.008, 4, 3, 6),
+        # One frame at a time, or after a pause: nothing says that more will come.
+        (0.002, 1, 10, None),
+        (0.05, 40, 10, None),
+    ],
 )
-def test_a_deep_stream_is_taken_in_more_rarely(in_flight: int, milliseconds: int) -> None:
+def test_frames_of_a_stream_are_taken_in_together(
+    interval: float, frames: int, deferrable: int, milliseconds: int | None
+) -> None:
     near, far = MemoryPort.pair()
-    loop = Loop(near, [Streaming(in_flight)], clock=lambda: 0.0)
+    now = 0.0
+    loop = Loop(near, [Streaming(deferrable)], clock=lambda: now)
     waits: list[int] = []
 
     class Pause:
@@ -111,10 +123,15 @@ def test_a_deep_stream_is_taken_in_more_rarely(in_flight: int, milliseconds: int
             waits.append(wait)
 
     loop._pause = Pause()  # type: ignore[assignment]
-    for _ in range(3):  # two batches, one soon after the other, make a steady stream
-        far.send(np.zeros((STEADY_FRAMES, 100), dtype=np.uint8))
+    for _ in range(3):
+        far.send(np.zeros((frames, 100), dtype=np.uint8))
         loop.turn()
-    assert waits == [milliseconds]
+        now += interval
+    now -= interval
+    waits.clear()
+    far.send(np.zeros((frames, 100), dtype=np.uint8))
+    loop.turn()
+    assert waits == ([] if milliseconds is None else [milliseconds])
     near.close()
     far.close()
 

@@ -30,7 +30,7 @@ class Machine:
     def __init__(self, *output: Frames, deadline: float | None = None) -> None:
         self.output = list(output)
         self.deadline = deadline
-        self.in_flight = 0
+        self.deferrable = 0
         self.received: list[Frames] = []
         self.ticks: list[float] = []
 
@@ -90,15 +90,15 @@ def test_the_earliest_deadline_counts_and_every_machine_looks_at_its_own() -> No
     assert (early.ticks, late.ticks, idle.ticks) == ([2.0], [2.0], [2.0])
 
 
-def test_the_job_that_waits_for_fewest_answers_counts() -> None:
+def test_the_job_that_defers_fewest_frames_counts() -> None:
     traffic = TrafficPriority()
-    assert traffic.in_flight == 0
+    assert traffic.deferrable == 0
     few, many = Machine(), Machine()
-    few.in_flight, many.in_flight = 2, 100
+    few.deferrable, many.deferrable = 2, 100
     traffic.add(1, many)
-    assert traffic.in_flight == 100
+    assert traffic.deferrable == 100
     traffic.add(2, few)
-    assert traffic.in_flight == 2
+    assert traffic.deferrable == 2
 
 
 class MarkingMachine(Machine):
