@@ -66,13 +66,6 @@ def test_news_are_told_and_the_end_is_known() -> None:
         refused.events()
 
 
-def test_a_controller_that_stays_away_is_given_up() -> None:
-    session = AgentSession("here", 1, "h1")
-    session.give_up("controller at here: nobody")
-    with pytest.raises(ControllerError, match="nobody"):
-        session.events()
-
-
 def test_a_host_says_hello_on_every_stream_and_reports_on_none() -> None:
     session = NodeSession("here", "h1", 42, "this")
     session.report(pb.NodeReport())
