@@ -12,7 +12,14 @@ import torch.distributed as dist  # noqa: E402
 from tests.support.agents import Agents  # noqa: E402
 from tests.support.ranks import SUPPORT, start  # noqa: E402
 
-from hopsum_torch.group import _fault, in_switches  # noqa: E402
+from hopsum_torch.group import _gloo_devices  # noqa: E402
+from hopsum_torch.tensors import Part, _fault, broadcasts  # noqa: E402
+from hopsum_torch.tensors import in_switches as parts_in_switches  # noqa: E402
+
+
+def in_switches(tensor: torch.Tensor, op: dist.ReduceOp) -> bool:
+    """Whether a reduction of a tensor goes through the switches."""
+    return parts_in_switches(Part([tensor]), op)
 
 
 @pytest.mark.slow
@@ -51,6 +58,26 @@ def test_what_the_switches_sum(dtype: str) -> None:
 @pytest.mark.parametrize("dtype", ["float64", "int64", "bool", "complex64"])
 def test_what_goes_over_gloo(dtype: str) -> None:
     assert not in_switches(torch.ones(3, dtype=getattr(torch, dtype)), dist.ReduceOp.SUM)
+
+
+def test_gloo_uses_the_interfaces_that_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    assert len(_gloo_devices()) == 1
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo,lo")
+    assert len(_gloo_devices()) == 2
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "nowhere")
+    with pytest.raises(RuntimeError, match="nowhere"):
+        _gloo_devices()
+
+
+def test_what_the_switches_broadcast() -> None:
+    for words, ranks, expected in ((1024, 3, True), (1024, 2, False), (1023, 8, False)):
+        assert broadcasts(torch.empty(words), ranks) == expected
+        assert broadcasts(torch.empty(4 * words, dtype=torch.bool), ranks) == expected
+        assert broadcasts(torch.empty(words // 2, dtype=torch.int64), ranks) == (
+            expected and words % 2 == 0
+        )
+    assert not broadcasts(torch.ones(2000).to_sparse(), 3)
 
 
 def test_the_first_value_that_is_not_finite_is_found() -> None:

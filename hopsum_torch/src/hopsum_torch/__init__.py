@@ -1,15 +1,14 @@
 """A `torch.distributed` backend: `init_process_group("hopsum")`, with nothing to import.
 
-All-reduce and barrier of a group of all ranks go through the switches, by way of the host's agent;
-everything else, and everything where there is no agent, goes over gloo.
+What switches can do of the calls of a group of all ranks goes through them, by way of the host's
+agent; everything else, and everything where there is no agent, goes over gloo.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-NAME = "hopsum"
-DEVICES = ("cpu", "cuda")
+from hopsum_torch.names import DEVICES, NAME
 
 
 def register() -> None:

@@ -1,13 +1,14 @@
-"""The process group: all-reduce and barrier through the switches, everything else over gloo.
+"""The process group: what switches can do goes through them, everything else over gloo.
 
 | call | of | goes |
 | --- | --- | --- |
-| all_reduce (also coalesced) | SUM of float32, float16, bfloat16, int32, int8, uint8 | switches |
-| | AVG of float32, float16, bfloat16 | switches |
+| all_reduce; of three ranks | SUM of float32, float16, bfloat16, int32, int8, uint8 | switches |
+| or more reduce, reduce_scatter | AVG of float32, float16, bfloat16 | switches |
 | | MAX, MIN of float32, float16, bfloat16, int32, int8, uint8 | switches |
 | | BAND, BOR, BXOR of int32, int8, uint8 | switches |
 | | PRODUCT | gloo |
 | | float64, int64, bool, complex numbers, sparse tensors | gloo |
+| broadcast | 4 KiB or more, of any type, to three ranks or more | switches |
 | barrier | | switches |
 | everything else | | gloo |
 
@@ -37,136 +38,38 @@ import atexit
 import itertools
 import os
 import socket
-import threading
 import warnings
 import weakref
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
-import numpy as np
 import torch
 import torch.distributed as dist
-from numpy.typing import NDArray
 
-from hopsum_torch import DEVICES, NAME
 from hopsum_torch.agent import Agent
-from hopsum_torch.errors import HopsumError
+from hopsum_torch.names import NAME
 from hopsum_torch.rendezvous import meet, turn
+from hopsum_torch.tensors import (
+    LEAST_RANKS,
+    Part,
+    broadcast,
+    broadcasts,
+    in_switches,
+    into,
+    reduce,
+)
+from hopsum_torch.work import HopsumWork
 
-SUMMED_AS = {
-    torch.float32: torch.float32,
-    torch.float16: torch.float32,
-    torch.bfloat16: torch.float32,
-    torch.int32: torch.int32,
-    torch.int8: torch.int32,
-    torch.uint8: torch.int32,
-}
-"""The types that switches sum, and how."""
-MOST_ELEMENTS = (1 << 31) - 1
-"""Of one tensor through the switches; a longer one goes over gloo."""
-
-
-def reduction_of(op: Any, dtype: torch.dtype) -> str | None:
-    """Return what the agent calls a reduction of this type; None if it goes over gloo."""
-    operations = dist.ReduceOp
-    reductions = {
-        "sum": [operations.SUM, *([operations.AVG] if dtype.is_floating_point else [])],
-        "max": [operations.MAX],
-        "min": [operations.MIN],
-    }
-    if not dtype.is_floating_point:
-        reductions |= {
-            "and": [operations.BAND],
-            "or": [operations.BOR],
-            "xor": [operations.BXOR],
-        }
-    return next((name for name, ops in reductions.items() if any(op == each for each in ops)), None)
-
-
-def in_switches(tensor: torch.Tensor, op: Any) -> bool:
-    """Whether a reduction of this tensor can go through the switches."""
-    return (
-        reduction_of(op, tensor.dtype) is not None
-        and tensor.dtype in SUMMED_AS
-        and tensor.layout == torch.strided
-        and tensor.device.type in DEVICES
-        and tensor.numel() <= MOST_ELEMENTS
+ALL_REDUCE = "all-reduce"
+SINGLE, COALESCED = (
+    name if hasattr(dist.ProcessGroup, name) else before
+    for name, before in (
+        ("reduce_scatter_single", "_reduce_scatter_base"),
+        ("reduce_scatter_single_coalesced", "reduce_scatter_tensor_coalesced"),
     )
-
-
-class HopsumWork(dist.Work):
-    """Calls under way, one or several; `tensors` hold the result in the end."""
-
-    def __init__(
-        self, what: str, calls: int, tensors: list[torch.Tensor], timeout: timedelta
-    ) -> None:
-        super().__init__()
-        self._what = what
-        self._left = itertools.count(calls - 1, -1)
-        self._over = threading.Event()
-        self._error: HopsumError | None = None
-        self._tensors = tensors
-        self._timeout = timeout
-        self._future: Any = None
-        self._lock = threading.Lock()
-
-    def ended(self, error: HopsumError | None) -> None:
-        """Take in the end of one of the calls."""
-        self._error = self._error or error
-        if next(self._left) > 0:
-            return
-        with self._lock:
-            self._over.set()
-            if self._future is None:
-                return
-        # Callbacks of a future may wait for calls that end later (PowerSGD's do): not in the thread
-        # that hears of these.
-        threading.Thread(target=self._complete, name="hopsum future", daemon=True).start()
-
-    def _complete(self) -> None:
-        if self._error is not None:
-            self._future.set_exception(self._error)
-        else:
-            self._future.set_result(self._tensors)
-
-    def is_completed(self) -> bool:
-        """Whether the call is over, well or not."""
-        return self._over.is_set()
-
-    def is_success(self) -> bool:
-        """Whether the call is over and has a result."""
-        return self.is_completed() and self._error is None
-
-    def exception(self) -> HopsumError | None:
-        """Return what the call ended with, if not well."""
-        return self._error
-
-    def wait(self, timeout: timedelta | None = None) -> bool:
-        """Wait for the call. Raises what it ended with, HopsumError after the timeout."""
-        # The default of the C++ class, zero, means the group's.
-        seconds = (timeout or self._timeout).total_seconds()
-        if not self._over.wait(seconds):
-            raise HopsumError(
-                f"{self._what}: not all ranks have called for it after {seconds:g} s; expected the "
-                "same calls in the same order at all of them"
-            )
-        if self._error is not None:
-            raise self._error
-        return True
-
-    def result(self) -> list[torch.Tensor]:
-        """Return the tensors."""
-        return self._tensors
-
-    def get_future(self) -> Any:
-        """Return the same as a torch future of the tensors."""
-        with self._lock:
-            if self._future is None:
-                self._future = torch.futures.Future()
-                if self._over.is_set():
-                    self._complete()
-            return self._future
+)
+"""What this version of torch calls them."""
 
 
 class HopsumGroup(dist.ProcessGroup):
@@ -196,28 +99,104 @@ class HopsumGroup(dist.ProcessGroup):
 
     def allreduce(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> Any:
         """Reduce each tensor over all ranks, in place."""
-        return self._allreduce(tensors, opts or dist.AllreduceOptions(), self._gloo.allreduce)
+        opts = opts or dist.AllreduceOptions()
+        return self._allreduce(tensors, opts) or self._gloo.allreduce(_list(tensors), opts)
 
     def allreduce_coalesced(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> Any:
         """Reduce each of several tensors over all ranks, in place."""
         opts = opts or dist.AllreduceCoalescedOptions()
-        return self._allreduce(tensors, opts, self._gloo.allreduce_coalesced)
+        work = self._allreduce(tensors, opts)
+        return work or self._gloo.allreduce_coalesced(_list(tensors), opts)
 
-    def _allreduce(
-        self, tensors: Sequence[torch.Tensor], opts: Any, gloo: Callable[..., Any]
+    def _allreduce(self, tensors: Sequence[torch.Tensor], opts: Any) -> HopsumWork | None:
+        parts = [Part([tensor], into(tensor)) for tensor in _list(tensors)]
+        return self._reduced(ALL_REDUCE, parts, opts, _list(tensors))
+
+    def reduce(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> Any:
+        """Reduce a tensor over all ranks, in place at the root; the others keep theirs."""
+        opts = opts or dist.ReduceOptions()
+        root = self.rank() == opts.rootRank
+        parts = [Part([tensor], into(tensor) if root else None) for tensor in tensors]
+        work = self._reduced("reduce", parts, opts, list(tensors))
+        return work or self._plain.reduce(tensors, opts)
+
+    def reduce_scatter(
+        self,
+        outputs: Sequence[torch.Tensor],
+        inputs: Sequence[Sequence[torch.Tensor]],
+        opts: Any = None,
     ) -> Any:
-        tensors = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
-        op = opts.reduceOp
-        agent = self._agent
-        if agent is None or not tensors or not all(in_switches(tensor, op) for tensor in tensors):
-            return gloo(tensors, opts)
+        """Reduce a list of tensors over all ranks; rank r gets the one at place r."""
+        opts = opts or dist.ReduceScatterOptions()
+        work = self._reduce_scatter(outputs, inputs, opts)
+        return work or self._plain.reduce_scatter(outputs, inputs, opts)
+
+    def reduce_scatter_single(
+        self, output: torch.Tensor, source: torch.Tensor, opts: Any = None
+    ) -> Any:
+        """Reduce a tensor over all ranks; rank r gets part r."""
+        opts = opts or dist.ReduceScatterOptions()
+        work = self._reduce_scatter([output], [self._parts(source)], opts)
+        return work or getattr(self._plain, SINGLE)(output, source, opts)
+
+    def reduce_scatter_single_coalesced(
+        self, outputs: Sequence[torch.Tensor], sources: Sequence[torch.Tensor], opts: Any = None
+    ) -> Any:
+        """Reduce several tensors over all ranks; rank r gets part r of each."""
+        opts = opts or dist.ReduceScatterOptions()
+        work = self._reduce_scatter(outputs, [self._parts(each) for each in sources], opts)
+        return work or getattr(self._plain, COALESCED)(outputs, sources, opts)
+
+    # Their names in torch before 2.13, which has both.
+    _reduce_scatter_base = reduce_scatter_single
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
+
+    def _parts(self, source: torch.Tensor) -> Sequence[torch.Tensor]:
+        """Return what each rank is to get of a tensor; one that has no such parts is left whole."""
+        whole = source.numel() % self.size() or not source.is_contiguous()
+        return [source] if whole else source.view(-1).chunk(self.size())
+
+    def _reduce_scatter(
+        self, outputs: Sequence[torch.Tensor], inputs: Sequence[Sequence[torch.Tensor]], opts: Any
+    ) -> HopsumWork | None:
+        parts, rank = [], self.rank()
+        for output, each in zip(outputs, inputs, strict=True):
+            # What does not fit is an error that gloo words.
+            if len(each) != self.size() or each[rank].numel() != output.numel():
+                return None
+            if any(tensor.dtype != output.dtype for tensor in each):
+                return None
+            start = sum(tensor.numel() for tensor in each[:rank])
+            parts.append(Part(each, into(output, start)))
+        return self._reduced("reduce-scatter", parts, opts, list(outputs))
+
+    def _reduced(
+        self, kind: str, parts: Sequence[Part], opts: Any, results: list[torch.Tensor]
+    ) -> HopsumWork | None:
+        """Begin a call if the switches take all its parts."""
+        agent, op = self._agent, opts.reduceOp
+        if agent is None or not parts or not all(in_switches(part, op) for part in parts):
+            return None
+        if kind != ALL_REDUCE and self.size() < LEAST_RANKS:
+            return None
         divisor = self.size() if op == dist.ReduceOp.AVG else None
-        name = f"all-reduce {next(self._numbers)}"
-        work = HopsumWork(name, len(tensors), tensors, self._time(opts))
-        for place, tensor in enumerate(tensors):
-            which = f", tensor {place}" if len(tensors) > 1 else ""
-            what = f"{name}{which} ({_described(tensor)})"
-            _reduce(agent, what, tensor, op, divisor, work.ended)
+        name = f"{kind} {next(self._numbers)}"
+        work = HopsumWork(name, len(parts), results, self._time(opts))
+        for place, part in enumerate(parts):
+            which = f", tensor {place}" if len(parts) > 1 else ""
+            reduce(agent, f"{name}{which} ({part})", part, op, divisor, work.ended)
+        return work
+
+    def broadcast(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> Any:
+        """Give all ranks what the root's tensor holds."""
+        opts = opts or dist.BroadcastOptions()
+        agent, tensor = self._agent, tensors[0]
+        if agent is None or len(tensors) > 1 or not broadcasts(tensor, self.size()):
+            return self._plain.broadcast(tensors, opts)
+        name = f"broadcast {next(self._numbers)}"
+        work = HopsumWork(name, 1, [tensor], self._time(opts))
+        root = self.rank() == opts.rootRank
+        broadcast(agent, f"{name} ({Part([tensor])})", tensor, root, work.ended)
         return work
 
     def barrier(self, opts: Any = None) -> Any:
@@ -248,42 +227,6 @@ class HopsumGroup(dist.ProcessGroup):
         self.shutdown()
 
 
-def _reduce(
-    agent: Agent,
-    what: str,
-    tensor: torch.Tensor,
-    op: Any,
-    divisor: int | None,
-    then: Callable[[HopsumError | None], None],
-) -> None:
-    """Begin to reduce a tensor in place, divided by `divisor` in the end, if given."""
-    summed = SUMMED_AS[tensor.dtype]
-    reduction = reduction_of(op, tensor.dtype)
-    assert reduction is not None
-    source = tensor.detach()
-
-    def fill(values: NDArray[Any]) -> tuple[int, tuple[str, int] | None]:
-        shared = torch.from_numpy(values)
-        shared.view(source.shape).copy_(source)
-        if not len(values):
-            return 0, None
-        if summed == torch.float32:
-            return 0, _fault(shared, finite=reduction == "sum")
-        if reduction != "sum":
-            return 0, None
-        least, most = torch.aminmax(shared)
-        return max(int(most), -int(least)), None
-
-    def drain(values: NDArray[Any]) -> None:
-        shared = torch.from_numpy(values)
-        if divisor is not None:
-            shared /= divisor
-        source.copy_(shared.view(source.shape))
-
-    dtype = np.dtype(np.float32 if summed == torch.float32 else np.int32)
-    agent.sum(what, source.numel(), dtype, reduction, fill, drain, then)
-
-
 def _set_backend(group: Any, gloo: Any) -> None:
     kind = dist.ProcessGroup.BackendType.GLOO
     group._set_default_backend(kind)
@@ -298,11 +241,7 @@ GIL_HELD = (
     "allgather",
     "allgather_into_tensor_coalesced",
     "alltoall_base",
-    "broadcast",
     "recv",
-    "reduce_scatter",
-    "reduce_scatter_single_coalesced",
-    "reduce_scatter_tensor_coalesced",
     "send",
 )
 """Methods that a subclass written in Python may not inherit.
@@ -337,7 +276,7 @@ def create(options: Any) -> HopsumGroup:
     rank, size, timeout = options.group_rank, options.group_size, options.timeout
     gloo_options = dist.ProcessGroupGloo._Options()
     gloo_options._timeout = timeout
-    gloo_options._devices = [_gloo_device()]
+    gloo_options._devices = _gloo_devices()
     store = dist.PrefixStore(turn(options.store, rank), options.store)
     gloo_store = dist.PrefixStore("gloo/", store)
     gloo = dist.ProcessGroupGloo(gloo_store, rank, size, gloo_options)
@@ -361,38 +300,26 @@ def _close(group: weakref.ref[HopsumGroup]) -> None:
         found._agent.close()
 
 
-def _gloo_device() -> Any:
-    """Return gloo's network device, at the address by which the other ranks reach this one.
+def _gloo_devices() -> list[Any]:
+    """Return gloo's network devices, at the address by which the other ranks reach this one.
 
-    gloo's own choice, where GLOO_SOCKET_IFNAME names no interface, is what the host's name stands
-    for, often 127.0.1.1 alone. The way to the ranks' store is a better one.
+    Those of GLOO_SOCKET_IFNAME, as gloo's own backend has it; gloo's own choice otherwise is what
+    the host's name stands for, often 127.0.1.1 alone. The way to the ranks' store is a better one.
     """
-    master = os.environ.get("MASTER_ADDR")
-    if os.environ.get("GLOO_SOCKET_IFNAME") or not master:
-        return dist.ProcessGroupGloo.create_default_device()
+    names, master = os.environ.get("GLOO_SOCKET_IFNAME"), os.environ.get("MASTER_ADDR")
+    if names:
+        return [dist.ProcessGroupGloo.create_device(interface=name) for name in names.split(",")]
+    if not master:
+        return [dist.ProcessGroupGloo.create_default_device()]
     try:
         family, kind, _, _, address = socket.getaddrinfo(master, 9, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, kind) as probe:
             # Nothing is sent: connecting only chooses the route.
             probe.connect(address)
-            return dist.ProcessGroupGloo.create_device(hostname=probe.getsockname()[0])
+            return [dist.ProcessGroupGloo.create_device(hostname=probe.getsockname()[0])]
     except OSError:
-        return dist.ProcessGroupGloo.create_default_device()
+        return [dist.ProcessGroupGloo.create_default_device()]
 
 
-def _described(tensor: torch.Tensor) -> str:
-    return f"{str(tensor.dtype).removeprefix('torch.')}, shape {list(tensor.shape)}"
-
-
-def _fault(values: torch.Tensor, *, finite: bool = True) -> tuple[str, int] | None:
-    """Return the first value that is not finite, and its index; unless `finite`, the first NaN."""
-    # One pass where all is well: a NaN or an infinity makes the extremes differ from themselves.
-    least, most = torch.aminmax(values)
-    if torch.isfinite(least) and torch.isfinite(most):
-        return None
-    wrong = ~torch.isfinite(values) if finite else torch.isnan(values)
-    if not wrong.any():
-        return None
-    index = int(torch.nonzero(wrong)[0])
-    found = float(values[index])
-    return ("nan" if found != found else "inf" if found > 0 else "-inf"), index
+def _list(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    return [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)

@@ -33,8 +33,8 @@ class Agents:
         self.hosts = [f"h{number}" for number in range(1, size + 1)]
         self.names = {host: f"@hopsum-test-{token}-{host}" for host in self.hosts}
         self.submitted: list[Message] = []
-        self.sums = 0
-        """Calls that were summed."""
+        self.sums: list[tuple[str, int]] = []
+        """Reductions that were made, and their elements."""
         self.refusal = ""
         """What a submission is refused with."""
         self._workers: list[str] = []
@@ -147,7 +147,7 @@ class Agents:
                 self._calls.clear()
                 return
             if first[0] == "sum":
-                self.sums += 1
+                self.sums.append((str(first[2]), int(first[3])))
                 combine = COMBINED_BY[str(first[2])]
                 total = combine.reduce([tensor for _, tensor in calls.values()])
                 for _, tensor in calls.values():

@@ -148,10 +148,39 @@ def reduce(rank: int, size: int) -> Any:
 
 
 @operation
+def reduce_of_types(rank: int, size: int) -> Any:
+    found = []
+    for name in TYPES:
+        for op in (dist.ReduceOp.SUM, dist.ReduceOp.MAX):
+            mine = tensor(rank, getattr(torch, name)).t()
+            dist.reduce(mine, size - 1, op)
+            found.append(mine if rank == size - 1 else None)
+    works = [dist.reduce(tensor(rank), root, async_op=True) for root in range(size)]
+    for work in works:
+        work.wait()
+    [mean] = works[rank].result()
+    return [*found, mean]
+
+
+@operation
 def broadcast(rank: int, size: int) -> Any:
     mine = tensor(rank)
     dist.broadcast(mine, 1)
     return mine
+
+
+@operation
+def broadcast_of_types(rank: int, size: int) -> Any:
+    """Also of an odd number of bytes, of columns, of infinities and NaNs."""
+    found = [tensor(rank, getattr(torch, name), 4103) for name in TYPES]
+    found += [tensor(rank, torch.int32, 5003) % 2 == 0, tensor(rank, torch.float32, 30, 50).t()]
+    found += [torch.complex(tensor(rank, torch.float32, 700), tensor(rank + 1, torch.float32, 700))]
+    found += [torch.full((2000,), value * (rank + 1)) for value in (float("inf"), -float("inf"))]
+    found += [torch.empty(0), torch.tensor(float(rank))]
+    works = [dist.broadcast(each, 1, async_op=True) for each in found]
+    for work in works:
+        work.wait()
+    return found
 
 
 @operation
@@ -195,6 +224,37 @@ def reduce_scatter_tensor(rank: int, size: int) -> Any:
     dist.reduce_scatter_tensor(found, tensor(rank, torch.float32, 2 * size, 3))
     dist.reduce_scatter_tensor(mean, tensor(rank, torch.float32, 2 * size, 3), op=dist.ReduceOp.AVG)
     return found, mean
+
+
+@operation
+def reduce_scatter_of_types(rank: int, size: int) -> Any:
+    found = []
+    for name in TYPES:
+        dtype = getattr(torch, name)
+        for op in (dist.ReduceOp.SUM, dist.ReduceOp.MIN):
+            part, one = torch.empty(5, 2, dtype=dtype), torch.empty(3, dtype=dtype)
+            columns = torch.empty(2, 5, dtype=dtype).t()
+            dist.reduce_scatter_tensor(part, tensor(rank, dtype, 5 * size, 2), op=op)
+            dist.reduce_scatter_tensor(columns, tensor(rank, dtype, 5 * size, 2), op=op)
+            dist.reduce_scatter(one, list(tensor(rank, dtype, size, 3)), op=op)
+            found += [part, one, columns]
+    return found
+
+
+@operation
+def reduce_scatter_coalesced(rank: int, size: int) -> Any:
+    found = [torch.empty(2, 3), torch.empty(4)]
+    with dist._coalescing_manager():
+        for each in found:
+            source = tensor(rank, torch.float32, each.shape[0] * size, *each.shape[1:])
+            dist.reduce_scatter_tensor(each, source)
+    return found
+
+
+@operation
+def functional_reduce_scatter(rank: int, size: int) -> Any:
+    source = tensor(rank, torch.float32, 2 * size, 3)
+    return functional.reduce_scatter_tensor(source, "avg", 0, dist.group.WORLD) + 0
 
 
 @operation

@@ -1,0 +1,87 @@
+"""Calls under way, as PyTorch waits for them."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from hopsum_torch.errors import HopsumError
+
+
+class HopsumWork(dist.Work):
+    """Calls under way, one or several; `tensors` hold the result in the end."""
+
+    def __init__(
+        self, what: str, calls: int, tensors: list[torch.Tensor], timeout: timedelta
+    ) -> None:
+        super().__init__()
+        self._what = what
+        self._left = itertools.count(calls - 1, -1)
+        self._over = threading.Event()
+        self._error: HopsumError | None = None
+        self._tensors = tensors
+        self._timeout = timeout
+        self._future: Any = None
+        self._lock = threading.Lock()
+
+    def ended(self, error: HopsumError | None) -> None:
+        """Take in the end of one of the calls."""
+        self._error = self._error or error
+        if next(self._left) > 0:
+            return
+        with self._lock:
+            self._over.set()
+            if self._future is None:
+                return
+        # Callbacks of a future may wait for calls that end later (PowerSGD's do): not in the thread
+        # that hears of these.
+        threading.Thread(target=self._complete, name="hopsum future", daemon=True).start()
+
+    def _complete(self) -> None:
+        if self._error is not None:
+            self._future.set_exception(self._error)
+        else:
+            self._future.set_result(self._tensors)
+
+    def is_completed(self) -> bool:
+        """Whether the call is over, well or not."""
+        return self._over.is_set()
+
+    def is_success(self) -> bool:
+        """Whether the call is over and has a result."""
+        return self.is_completed() and self._error is None
+
+    def exception(self) -> HopsumError | None:
+        """Return what the call ended with, if not well."""
+        return self._error
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """Wait for the call. Raises what it ended with, HopsumError after the timeout."""
+        # The default of the C++ class, zero, means the group's.
+        seconds = (timeout or self._timeout).total_seconds()
+        if not self._over.wait(seconds):
+            raise HopsumError(
+                f"{self._what}: not all ranks have called for it after {seconds:g} s; expected the "
+                "same calls in the same order at all of them"
+            )
+        if self._error is not None:
+            raise self._error
+        return True
+
+    def result(self) -> list[torch.Tensor]:
+        """Return the tensors."""
+        return self._tensors
+
+    def get_future(self) -> Any:
+        """Return the same as a torch future of the tensors."""
+        with self._lock:
+            if self._future is None:
+                self._future = torch.futures.Future()
+                if self._over.is_set():
+                    self._complete()
+            return self._future
