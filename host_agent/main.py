@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-import os
-import signal
 import sys
 from dataclasses import replace
 from itertools import islice
@@ -75,6 +73,7 @@ def serve(
     from host_agent.node.client import NodeClient
     from host_agent.node.serve import NodeServer, counters_of
     from p4switch.packet_io.private_files import UnsafePathError
+    from p4switch.packet_io.signals import note_end_signals
     from p4switch.packet_io.sockets import InterfaceError
     from protocol.channel import Tls
     from protocol.web_address import web_address
@@ -82,9 +81,7 @@ def serve(
     log = logging.getLogger("hopsum-agent")
     files = (tls_authority, tls_certificate, tls_key)
     tls = Tls(*files) if any(files) else None
-    stop = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: os.eventfd_write(stop, 1))
+    stop = note_end_signals().noted
     try:
         client = NodeClient(controller, host, tls)
         port = _open_port(interface, packet_io)

@@ -227,6 +227,7 @@ def test_a_signal_before_the_wait_ends_it(monkeypatch: pytest.MonkeyPatch) -> No
             os.kill(os.getpid(), number)
             wait()
     finally:
+        signal.set_wakeup_fd(-1)
         for number, handler in before.items():
             signal.signal(number, handler)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-import signal
+import os
+import select
 import threading
 from collections.abc import Callable
 from math import isfinite
@@ -25,6 +26,7 @@ from p4switch.cli.options import (
     write_file,
 )
 from p4switch.cli.tracing import check_tables, make_tracer
+from p4switch.packet_io.signals import note_end_signals
 
 if TYPE_CHECKING:
     from p4switch.backends.reference.trace import Tracer
@@ -38,6 +40,9 @@ DEFAULT_SEND_BUFFER = 1 << 18
 DEFAULT_PACKET_BUDGET = 1 << 17
 """As in `EngineOptions`, which is imported late."""
 LARGEST_BUDGET = (1 << 32) - 1
+
+EVENT_SECONDS = 0.05
+"""Between looks whether capture files have ended."""
 
 LEVELS = {
     "trace": logging.DEBUG,
@@ -294,19 +299,18 @@ def note_signals() -> Callable[..., None]:
 
     It takes another event that ends it, and raises typer.Exit if a thread of the switch dies.
     """
-    stop = threading.Event()
+    end = note_end_signals()
     died: list[threading.ExceptHookArgs] = []
 
     def thread_died(what: threading.ExceptHookArgs) -> None:
         died.append(what)
-        stop.set()
+        os.write(end.write, b"d")
 
     def wait(other: threading.Event | None = None) -> None:
-        if other is None:
-            stop.wait()
-        else:
-            while not stop.is_set() and not other.wait(0.05):
-                pass
+        seconds = None if other is None else EVENT_SECONDS
+        while not select.select([end.noted], (), (), seconds)[0]:
+            if other is not None and other.is_set():
+                break
         if died:
             name = died[0].thread.name if died[0].thread is not None else "a thread"
             logging.getLogger("p4switch").critical(
@@ -315,8 +319,6 @@ def note_signals() -> Callable[..., None]:
             raise typer.Exit(1)
 
     threading.excepthook = thread_died
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
     return wait
 
 
