@@ -69,7 +69,7 @@ def serve(
     ] = None,
     config: Annotated[Path | None, config_option("agent")] = None,
 ) -> None:
-    """Take this host's part in every job of a cluster, until interrupted (needs root)."""
+    """Take this host's part in every job of a cluster, until interrupted (needs CAP_NET_RAW)."""
     from host_agent.node.client import NodeClient
     from host_agent.node.serve import NodeServer, counters_of
     from p4switch.packet_io.private_files import UnsafePathError
@@ -153,7 +153,7 @@ def send(
     count: Annotated[int, typer.Option(min=1, help="So many times.")] = 1,
     show: Annotated[bool, typer.Option("--show", help="Print every field.")] = False,
 ) -> None:
-    """Send a packet made by hand (needs root)."""
+    """Send a packet made by hand (needs CAP_NET_RAW)."""
     _require_scapy()
     from host_agent.io import scapy_commands as packets
     from p4switch.packet_io.sockets import InterfaceError
@@ -199,7 +199,7 @@ def sniff(
     show: Annotated[bool, typer.Option("--show", help="Print every field.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="A line of JSON each.")] = False,
 ) -> None:
-    """Print the hopsum packets on an interface (needs root), or of a capture."""
+    """Print the hopsum packets on an interface (needs CAP_NET_RAW), or of a capture."""
     if timeout is not None and math.isnan(timeout):
         raise typer.BadParameter("nan: expected seconds, from 0 on", param_hint="--timeout")
     _require_scapy()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
-import shlex
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -16,8 +16,7 @@ from network.loaders import load_network
 from tests.support.machine import until
 from tests.support.machines import Machines, machines
 from tests.support.paths import ROOT
-
-pytestmark = pytest.mark.network
+from tests.support.units import SERVICE_USER, Unit
 
 BIN = Path(sys.executable).parent
 PAGE = ROOT / "docs" / "how-to" / "several-machines.md"
@@ -59,12 +58,6 @@ def here(up: Machines, machine: str, text: str) -> str:
     return text.replace("/opt/hopsum/bin", str(BIN)).replace("%l", machine)
 
 
-def command_of(unit: str) -> list[str]:
-    """What a unit of systemd starts."""
-    [line] = re.findall(r"^ExecStart=(.*?)(?<!\\)$", unit, re.MULTILINE | re.DOTALL)
-    return shlex.split(line.replace("\\\n", " "))
-
-
 def copy_certificates(up: Machines) -> None:
     """Copy what the page says, from the machine that made them."""
     made = up.home("admin") / "certificates"
@@ -83,11 +76,12 @@ def copy_certificates(up: Machines) -> None:
         shutil.copy(made / "authority.pem", folder)
         for kind in ("pem", "key"):
             shutil.copy(made / f"{name}.{kind}", folder / f"{files.get(machine, 'host')}.{kind}")
+        os.chown(folder / f"{files.get(machine, 'host')}.key", SERVICE_USER, SERVICE_USER)
     shutil.copy(up.home("admin") / "network.json", up.home("ctl") / "etc" / "hopsum")
 
 
 def with_p4switch(text: str) -> str:
-    """The page where there is no BMv2: p4switch on both, as it says."""
+    """The page where there is no BMv2: p4switch on both, as it says, as a service of its kind."""
     if shutil.which("simple_switch_grpc") and shutil.which("p4c"):
         return text.replace(
             "/usr/local/bin/simple_switch_grpc", str(shutil.which("simple_switch_grpc"))
@@ -95,14 +89,17 @@ def with_p4switch(text: str) -> str:
     text = text.replace('bmv2 = ["right"]\n', "").replace(
         "[controller]: 9 keys", "[controller]: 8 keys"
     )
+    cache = "CacheDirectory=hopsum\nEnvironment=XDG_CACHE_HOME=%C/hopsum\n"
     return text.replace(
-        "/usr/local/bin/simple_switch_grpc --no-p4", "/opt/hopsum/bin/p4switch run --no-p4"
+        "ExecStart=/usr/local/bin/simple_switch_grpc --no-p4",
+        f"{cache}ExecStart=/opt/hopsum/bin/p4switch run --no-p4",
     ).replace("-- --cpu-port 510 --priority-queues 8", "--cpu-port 510")
 
 
 def started(up: Machines, machine: str, unit: str) -> None:
     """Start a service, and wait until it listens, if it does."""
-    log = up.start(machine, command_of(unit))
+    var = up.home(machine) / "var"
+    log = up.start(machine, Unit.read(unit).command(var / "lib", var / "cache"))
     port = {"ctl": ":9600", "left": ":9559", "right": ":9559"}.get(machine)
     if port is not None:
         until(
@@ -114,6 +111,52 @@ def started(up: Machines, machine: str, unit: str) -> None:
     assert up.running[-1].poll() is None, log.read_text()
 
 
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
+def test_units_are_what_systemd_understands(tmp_path: Path) -> None:
+    units = [
+        (tmp_path / Path(title).name, text)
+        for kind, title, text in BLOCK.findall(PAGE.read_text())
+        if kind == "ini"
+    ]
+    assert [path.name for path, _ in units] == [
+        "p4switch.service",
+        "simple-switch.service",
+        "hopsum-controller.service",
+        "hopsum-agent.service",
+    ]
+    switch = shutil.which("simple_switch_grpc") or shutil.which("true")
+    for path, text in units:
+        text = text.replace("/usr/local/bin/simple_switch_grpc", str(switch))
+        path.write_text(text.replace("/opt/hopsum/bin", str(BIN)))
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", *(path for path, _ in units)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    # It says of what it does not know that it ignores it, and is content.
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+def test_no_service_has_more_rights_than_it_needs() -> None:
+    units = [Unit.read(text) for kind, _, text in BLOCK.findall(PAGE.read_text()) if kind == "ini"]
+    rights = {
+        unit.settings["ExecStart"].split()[0].rpartition("/")[2]: unit.settings[
+            "CapabilityBoundingSet"
+        ].split()
+        for unit in units
+    }
+    sockets = ["CAP_NET_RAW", "CAP_NET_ADMIN"]
+    assert rights == {
+        "p4switch": sockets, "simple_switch_grpc": sockets, "hopsum": [], "hopsum-agent": sockets,
+    }  # fmt: skip
+    for unit in units:
+        assert unit.settings["User"] == "hopsum"
+        for name in ("NoNewPrivileges", "ProtectSystem", "ProtectHome", "PrivateTmp"):
+            assert unit.on(name), name
+
+
+@pytest.mark.network
 def test_the_page_works_on_machines(tmp_path: Path) -> None:
     os.environ["PATH"] = f"{BIN}{os.pathsep}{os.environ['PATH']}"
     blocks = BLOCK.findall(with_p4switch(PAGE.read_text()))
@@ -158,6 +201,8 @@ def everybody_is_here(up: Machines) -> None:
     }
 
     def attached() -> bool:
+        ended = [process for process in up.running if process.poll() is not None]
+        assert not ended, [log.read_text() for log in up.folder.glob("*/log-*")]
         command = ["hopsum", "nodes", "--controller", "192.0.2.1:9600", "--json"]
         done = up.run("admin", command, **tls)
         assert done.returncode == 0, done.stdout

@@ -34,6 +34,26 @@ def test_a_folder_is_made_for_its_user_alone(tmp_path: Path) -> None:
     assert private_folder(folder) == folder
 
 
+def test_a_folder_that_cannot_be_made_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(
+        UnsafePathError, match=r"file/cache/p4switch cannot be made: Not a dir.*XDG"
+    ):
+        private_folder(tmp_path / "file" / "cache" / "p4switch")
+    # A service's user has no home, and services have no HOME.
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+
+    def nobody(uid: int) -> None:
+        raise KeyError(uid)
+
+    monkeypatch.setattr("pwd.getpwuid", nobody)
+    with pytest.raises(UnsafePathError, match=r"has no home .*XDG_CACHE_HOME"):
+        cache_folder()
+
+
 def test_folders_of_others_are_refused(tmp_path: Path) -> None:
     folder = tmp_path / "open"
     folder.mkdir()

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from p4switch.packet_io.private_files import private_folder
+from p4switch.packet_io.private_files import ANOTHER_PLACE, UnsafePathError, private_folder
 
 FLAGS = ("-O2", "-shared", "-fPIC", "-std=gnu11")
 
@@ -55,7 +55,13 @@ def compiler_identity(path: str) -> str:
 def cache_folder() -> Path:
     """Where compiled objects are kept; made if it is not there. Raises UnsafePathError."""
     base = os.environ.get("XDG_CACHE_HOME")
-    return private_folder((Path(base) if base else Path.home() / ".cache") / "p4switch")
+    try:
+        parent = Path(base) if base else Path.home() / ".cache"
+    except RuntimeError as error:
+        raise UnsafePathError(
+            f"user {os.getuid()} has no home for what is compiled; {ANOTHER_PLACE}"
+        ) from error
+    return private_folder(parent / "p4switch")
 
 
 def cache_entry(*parts: str) -> Path:

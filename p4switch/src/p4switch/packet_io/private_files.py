@@ -15,10 +15,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+ANOTHER_PLACE = "choose another place (XDG_RUNTIME_DIR, XDG_CACHE_HOME)"
 
 
 class UnsafePathError(RuntimeError):
-    """Another user could have made or could change a file; the message says how to go on."""
+    """There is no place that only this user could have made or can change; the message says why."""
 
     exit_code = 2
 
@@ -26,11 +27,17 @@ class UnsafePathError(RuntimeError):
 def private_folder(path: Path) -> Path:
     """Return a folder in which only this user can write; it is made (mode 0700) if missing.
 
-    Raises UnsafePathError if another user owns it or may write there, or if it is no folder. A
-    symbolic link is none.
+    Raises UnsafePathError if another user owns it or may write there, if it is no folder (a
+    symbolic link is none), or if it cannot be made.
     """
-    with contextlib.suppress(FileExistsError):
-        path.mkdir(mode=0o700, parents=True)
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except FileExistsError:
+        pass
+    except OSError as error:
+        raise UnsafePathError(
+            f"{path} cannot be made: {error.strerror}; {ANOTHER_PLACE}"
+        ) from error
     _check(path, path.lstat(), stat.S_ISDIR, "a folder")
     return path
 
@@ -82,7 +89,7 @@ def _check(path: Path, found: os.stat_result, is_kind: Callable[[int], bool], ki
     if found.st_uid != os.geteuid():
         raise UnsafePathError(
             f"{path} belongs to user {found.st_uid}, not to user {os.geteuid()} who runs this; "
-            "remove it, or choose another place (XDG_RUNTIME_DIR, XDG_CACHE_HOME)"
+            f"remove it, or {ANOTHER_PLACE}"
         )
     if found.st_mode & OTHERS_WRITE:
         raise UnsafePathError(
