@@ -1,7 +1,9 @@
-"""Build step of hopsum's wheel: generate the protobuf modules, which are not kept in git."""
+"""Build step of hopsum's wheel: what is not kept in git, protobuf modules and man pages."""
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -9,10 +11,11 @@ from setuptools import setup
 from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).resolve().parent
+MANUAL = "from cli.main import main; main()"
 
 
-class BuildWithProtobuf(build_py):
-    """Copy the packages, then generate `protocol/hopsum_pb2*` beside the copies."""
+class BuildWithGenerated(build_py):
+    """Copy the packages, generate `protocol/hopsum_pb2*` beside the copies, and the man pages."""
 
     def run(self) -> None:
         """Build; a checkout that is installed with `-e` gets its modules from `make setup`."""
@@ -22,6 +25,28 @@ class BuildWithProtobuf(build_py):
             from protocol.generate import generate
 
             generate(ROOT, Path(self.build_lib))
+            self._write_manual()
+
+    def _write_manual(self) -> None:
+        """Let the built commands write their man pages, for share/man of where they are installed.
+
+        They need what hopsum depends on, which a build apart from all else does not have.
+        """
+        folder = Path(self.build_lib).resolve().parent / "man"
+        folder.mkdir(parents=True, exist_ok=True)
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", MANUAL, "manual", "--folder", str(folder)],
+            env={**os.environ, "PYTHONPATH": str(Path(self.build_lib).resolve())},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            [*_, reason] = done.stderr.strip().splitlines() or ["no reason given"]
+            self.warn(f"the wheel has no man pages: {reason}")
+            return
+        pages = sorted(str(page) for page in folder.glob("*.1"))
+        self.distribution.data_files = [("share/man/man1", pages)]
 
 
-setup(cmdclass={"build_py": BuildWithProtobuf})
+setup(cmdclass={"build_py": BuildWithGenerated})

@@ -202,6 +202,9 @@ def manual(program: str, version: str) -> str:
     }[program]
     lines = [
         f'.TH {program.upper()} 1 "" "hopsum {version}" "User Commands"',
+        # Options and their values stay together, with one space between them.
+        ".nh",
+        ".ad l",
         ".SH NAME",
         f"{_roff(program)} \\- {about}",
         ".SH SYNOPSIS",
@@ -214,7 +217,9 @@ def manual(program: str, version: str) -> str:
         lines += [f".SS {_roff(command.usage)}", _roff(command.help)]
         for p in command.parameters:
             names = ", ".join(f"\\fB{_roff(name)}\\fR" for name in p.names)
-            kind = f" \\fI{_roff(p.kind)}\\fR" if p.kind and p.is_option else ""
+            # A line may break between the values of a choice.
+            value = _roff(p.kind).replace("|", "|\\:")
+            kind = f" \\fI{value}\\fR" if p.kind and p.is_option else ""
             default = f" (default: {_roff(p.default)})" if p.default else ""
             lines += [".TP", names + kind, _roff(p.help) + default or "\\&"]
     return "\n".join(lines) + "\n"

@@ -150,6 +150,25 @@ def test_what_an_extra_brings_is_named(binaries: Path, tmp_path: Path) -> None:
         assert "Traceback" not in done.stderr
 
 
+def test_man_finds_its_pages(wheels: list[Path], binaries: Path) -> None:
+    names = zipfile.ZipFile(wheels[0]).namelist()
+    pages = {Path(name).name for name in names if "/data/share/man/man1/" in name}
+    assert pages == {"hopsum.1", "hopsum-agent.1"}
+    if shutil.which("man") is None:
+        pytest.skip("man is not installed: whether it finds them is not tested")
+    path = f"{binaries}{os.pathsep}{os.environ['PATH']}"
+    environment = {name: value for name, value in os.environ.items() if name != "MANPATH"}
+    for program in ("hopsum", "hopsum-agent"):
+        done = subprocess.run(
+            ["man", "-w", program],
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**environment, "PATH": path},
+        )
+        assert done.stdout.strip() == str(binaries.parent / f"share/man/man1/{program}.1")
+
+
 def test_its_page_is_served(binaries: Path, tmp_path: Path) -> None:
     script = "from controller.web.server import PAGE; print((PAGE / 'index.html').read_text())"
     done = run(binaries, tmp_path, "python", "-I", "-c", script)
