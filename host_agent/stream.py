@@ -27,6 +27,7 @@ from host_agent.codec import (
     weights_of,
 )
 from host_agent.failure import JobFailed
+from host_agent.flight import BYPASS, Flight
 from host_agent.history import History
 from host_agent.integrity import make_integrity
 from host_agent.link_repairs import SEQUENCED, LinkRepairs
@@ -34,16 +35,13 @@ from host_agent.numbers import Factors, dequantise, factors, quantise
 from host_agent.options import WorkerOptions as WorkerOptions
 from host_agent.options import WorkerStatistics as WorkerStatistics
 from host_agent.ordinary import Ordinary
-from host_agent.recovery import NEVER, Progress, Recovery, low_high
+from host_agent.recovery import NEVER, Progress, low_high
 from host_agent.segment import OpenSegments, Segment
-from host_agent.timeout import RoundTrip
 from network.model import Network
 from protocol.tos import URGENT
 from protocol.wire import Flag, Header, Kind, serial_newer
 
-_IDLE = -1
 _ECN = np.uint8(Flag.ECN)
-_BYPASS = np.uint8(Flag.BYPASS)
 
 
 class Stream:
@@ -81,24 +79,9 @@ class Stream:
         self._segments = OpenSegments()
         self._end = options.first_fragment
 
-        self._fragment = options.first_fragment + np.arange(window, dtype=np.int64)
-        self._wire = np.full(window, _IDLE, dtype=np.int64)
-        self._open = 0
         self._code = np.zeros(window, dtype=np.uint8)
-        self._first_sent_at = np.zeros(window)
-        """Or when its deadline was last postponed (`postpone`)."""
-        self._due = np.full(window, NEVER)
-        self._next_due = NEVER
-        self._tries = np.zeros(window, dtype=np.int32)
-        self._timeouts = np.zeros(window, dtype=np.int32)
+        """By slot: exponent bytes of the fragments in flight, or the next ones."""
         self._last = np.zeros(window, dtype=np.intp)
-        self._round_trip = RoundTrip(
-            options.initial_timeout, options.min_timeout, options.max_timeout
-        )
-        self._recovery = Recovery(
-            window, self._round_trip, progress, options.min_probe, options.max_timeout
-        )
-
         self._results = History(window, plan.lanes)
         self._handing = np.zeros(window, dtype=np.bool_)
         self._handing_due = NEVER
@@ -106,10 +89,11 @@ class Stream:
         self._handing_timeout = 0.0
 
         self._links = LinkRepairs(window, 1, output, statistics)
+        self._flight = Flight(window, options, self._links, output, statistics, progress)
         self._checks: ResultChecks | None = None
         self._ordinary = Ordinary()
         self._bind(plan, tree, worker, network)
-        self._frames = self._up.make(np.zeros(window), 0)
+        self._flight.frames = self._up.make(np.zeros(window), 0)
 
     def _bind(self, plan: JobPlan, tree: TreePlan, worker: int, network: Network) -> None:
         """Take addresses, stacks and epoch from a plan."""
@@ -117,12 +101,7 @@ class Stream:
         self.tree = tree
         self._worker = worker
         hop_by_hop = tree.hop_by_hop and plan.results is Results.REPLICATED
-        self._recovery.join(worker, len(plan.workers), hop_by_hop=hop_by_hop)
-        self._recovery.restart()
-        self._round_trip.patient = hop_by_hop
-        self._round_trip.restart()
-        # Each of the timeouts is four times as long as the one before it then.
-        self._enough = -(-self._options.bypass_after // (2 if hop_by_hop else 1))
+        self._flight.bind(worker, len(plan.workers), hop_by_hop=hop_by_hop, numbered=self._numbered)
         here = address_of(network, plan.workers[worker])
         there = address_of(network, tree.server)
         weight = len(plan.workers)
@@ -156,9 +135,8 @@ class Stream:
     def deadline(self) -> float | None:
         """When `tick` has something to do, at the latest; None: nothing waits."""
         due = self._handing_due
-        if self._open and self.failure is None:
-            recovery = self._recovery
-            due = min(due, self._next_due, recovery.due, recovery.probe_due)
+        if self.failure is None:
+            due = min(due, self._flight.deadline)
         return None if due == NEVER else due
 
     @property
@@ -169,7 +147,7 @@ class Stream:
     @property
     def in_flight(self) -> int:
         """Fragments sent whose results are not here."""
-        return self._open
+        return self._flight.open
 
     @property
     def deferrable(self) -> int:
@@ -178,7 +156,8 @@ class Stream:
         A quarter of a full window, as the rest must cover the round trip. Once the last fragment
         is sent, no result lets another go, and half of those outstanding may.
         """
-        return self._open // (4 if self._open == self._window else 2)
+        outstanding = self._flight.open
+        return outstanding // (4 if outstanding == self._window else 2)
 
     def submit(self, segment: Segment, now: float) -> None:
         """Add a tensor's part behind those under way; it starts at `end`."""
@@ -192,18 +171,18 @@ class Stream:
         self._up.mark(tos)
         self._total.mark(tos)
         self._request.mark(tos | URGENT)
-        mark(self._frames, tos)
+        mark(self._flight.frames, tos)
 
     # -- sending
 
     def _pump_idle(self, now: float) -> None:
-        slots = np.flatnonzero((self._wire == _IDLE) & (self._fragment < self._end))
+        slots = self._flight.idle(self._end)
         if len(slots):
-            self._pump(slots[np.argsort(self._fragment[slots])], now)
+            self._pump(slots, now)
 
     def _pump(self, slots: NDArray[np.intp], now: float) -> None:
         """Send the next fragments of idle slots, as far as they exist and can be scaled."""
-        fragments = self._fragment[slots]
+        fragments = self._flight.fragment[slots]
         if low_high(fragments)[1] >= self._end:
             exist = fragments < self._end
             slots, fragments = slots[exist], fragments[exist]
@@ -251,36 +230,7 @@ class Stream:
             if segment.scaled:
                 needed = (data < 0) | (segment.own_codes(data) == self._code[slots])
             integrity.protect(lanes, wire, self._worker, needed)
-        if self._numbered:
-            self._links.number(frames, wire)
-        self._frames[slots] = frames
-        self._output.append(frames)
-        self._wire[slots] = wire
-        self._open += len(slots)
-        self._tries[slots] = 1
-        self._timeouts[slots] = 0
-        self._first_sent_at[slots] = now
-        self._recovery.sent(slots, now)
-        self._set_timeout(slots, now)
-        self._statistics.sent += len(slots)
-
-    def _number(self, frames: Frames, wire: NDArray[np.int64]) -> None:
-        """Give frames that are sent again numbers on the link, but for those no switch may sum."""
-        if not self._numbered:
-            return
-        summed = (flags_of(frames) & _BYPASS) == 0
-        if every(summed):
-            self._links.number(frames, wire)
-        elif some(summed):
-            rows = frames[summed]
-            self._links.number(rows, wire[summed])
-            frames[summed] = rows
-
-    def _set_timeout(self, slots: NDArray[np.intp], now: float) -> None:
-        """Fragments of these slots are sent now."""
-        due = now + min(self._round_trip.timeout, self._options.deadline)
-        self._due[slots] = due
-        self._next_due = min(self._next_due, due)
+        self._flight.send(slots, wire, frames, now)
 
     # -- results
 
@@ -295,10 +245,11 @@ class Stream:
             if not len(frames):
                 return
         self._statistics.ecn += int(np.count_nonzero(flags_of(frames) & _ECN))
+        flight = self._flight
         wire = fragments_of(frames)
         slots = wire & (self._window - 1)
-        expected = self._wire[slots] == wire
-        expected &= reductions_of(frames) == reductions_of(self._frames)[slots]
+        expected = flight.wire[slots] == wire
+        expected &= reductions_of(frames) == reductions_of(flight.frames)[slots]
         if len(frames) > 1:
             rows = np.arange(len(frames))
             self._last[slots] = rows
@@ -317,12 +268,12 @@ class Stream:
 
     def _take_ordinary(self, frames: Frames, now: float) -> bool:
         """Take in ordinary results, in one pass; whether these are such (`host_agent.ordinary`)."""
-        links = self._links
+        links, flight = self._links, self._flight
         arrivals = links.arrivals[0]
         if self._checks is not None or self._handing_due != NEVER or not arrivals.complete:
             return False
         wire = int.from_bytes(frames[0, FRAGMENT_AT : FRAGMENT_AT + 4].tobytes(), "big")
-        segment = self._segments.at(self._fragment[wire & (self._window - 1)])
+        segment = self._segments.at(flight.fragment[wire & (self._window - 1)])
         if segment is None:
             return False
         if not self._ordinary.bound:
@@ -333,8 +284,8 @@ class Stream:
             end_of_stream=self._end,
             arrived=arrivals.newest,
             log_next=links.sent.next,
-            open=self._open,
-            **self._recovery.stands,
+            open=flight.open,
+            **flight.recovery.stands,
         )
         if found is None:
             return False
@@ -343,18 +294,18 @@ class Stream:
         if found.sequenced:
             arrivals.newest += count
         times = found.oldest, found.latest
-        self._round_trip.sample(self._recovery.answered_in_order(found.newest, *times, now))
-        due = now + min(self._round_trip.timeout, self._options.deadline)
+        flight.round_trip.sample(flight.recovery.answered_in_order(found.newest, *times, now))
+        due = flight.due_after(now)
         following = self._ordinary.take(self._down.lanes_start, now, due)
         sent = len(following)
         if sent:
             self._output.append(following)
-            self._recovery.sent_in_order(sent, now)
+            flight.recovery.sent_in_order(sent, now)
             links.sent.next = found.log_next
-            self._next_due = min(self._next_due, due)
+            flight.next_due = min(flight.next_due, due)
             self._statistics.sent += sent
         self._statistics.accepted += count
-        self._open += sent - count
+        flight.open += sent - count
         segment.open -= count
         if not segment.open:
             self._close(segment)
@@ -379,25 +330,15 @@ class Stream:
         now: float,
     ) -> None:
         """Take results of fragments in flight, each slot once."""
-        round_trip = self._recovery.answered(slots, self._tries[slots] == 1, now)
-        if round_trip is not None:
-            self._round_trip.sample(round_trip)
-        fragments = self._fragment[slots]
         used = self._code[slots]
         values = self._down.values(frames)[:, : self.plan.values]
         self._results.keep(slots, wire, self._down.raw(frames), codes, reductions_of(frames))
         self._code[slots] = codes
         if self._checks is not None:
             self._checks.settle(slots)
-        self._wire[slots] = _IDLE
-        self._due[slots] = NEVER
-        self._fragment[slots] = fragments + self._window
-        self._open -= len(slots)
-        self._statistics.accepted += len(slots)
         if self._handing_due != NEVER:
             self._handed(slots)
-        if not self._recovery.in_order(self._open):
-            self._repair(now)
+        fragments = self._flight.answered(slots, now)
         opened = False
         for segment, rows in self._segments.of(fragments):
             if rows is None:
@@ -477,9 +418,10 @@ class Stream:
         """Send again what the neighbour asks for: fragments lost on the link to it."""
         numbers, wire = self._links.requested(frames)
         slots = wire & (self._window - 1)
-        wanted = (self._wire[slots] == wire) & ((flags_of(self._frames)[slots] & _BYPASS) == 0)
+        flight = self._flight
+        wanted = (flight.wire[slots] == wire) & ((flags_of(flight.frames)[slots] & BYPASS) == 0)
         if some(wanted):
-            repairs = self._frames[slots[wanted]]
+            repairs = flight.frames[slots[wanted]]
             self._statistics.retransmissions += len(repairs)
             self._links.repair(repairs, numbers[wanted], self._tos)
 
@@ -500,7 +442,7 @@ class Stream:
             return False
         if flags & Flag.OVERFLOW and (self._checks is None or self._checks.wrapped(frame)):
             statistics.refused += 1
-            if int(self._wire[slot]) == wire:
+            if int(self._flight.wire[slot]) == wire:
                 self._fail(
                     slot,
                     "the sum of its int32 values wrapped around at a switch or the server "
@@ -524,7 +466,7 @@ class Stream:
         The server is asked for the others. An exponent that has been altered on the way up, which
         all have by now, ends the job.
         """
-        announced = exponents_of(self._frames)[slots]
+        announced = exponents_of(self._flight.frames)[slots]
         genuine, wrong = checks.judge(frames, wire, announced)
         if not every(genuine):
             self._doubt(checks, slots[~genuine], wire[~genuine], now)
@@ -540,25 +482,24 @@ class Stream:
         self, checks: ResultChecks, slots: NDArray[np.intp], wire: NDArray[np.int64], now: float
     ) -> None:
         """Ask the server for results that came altered or forged; once a round trip for each."""
-        slots = np.unique(slots[self._wire[slots] == wire])
+        flight = self._flight
+        slots = np.unique(slots[flight.wire[slots] == wire])
         self._statistics.corrupt += len(slots)
-        slots = checks.to_ask(slots, now, self._round_trip.smoothed or 0.0)
+        slots = checks.to_ask(slots, now, flight.round_trip.smoothed or 0.0)
         if len(slots):
-            self._try_again(slots, now, quiet=False, ask=True)
+            flight.try_again(slots, now, quiet=False, ask=True)
 
     def _send_alone(
         self, checks: ResultChecks, frame: Frames, slot: int, wire: int, now: float
     ) -> None:
         """Send a fragment around the switches, from now on, if it is the server that asks."""
-        if int(self._wire[slot]) != wire:
+        if int(self._flight.wire[slot]) != wire:
             self._statistics.stale_results += 1
         elif not checks.asks(frame):
             self._statistics.refused += 1
         else:
-            slots = np.array([slot])
             self._statistics.asked += 1
-            flags_of(self._frames)[slots] = Flag.BYPASS
-            self._try_again(slots, now, quiet=False)
+            self._flight.go_around(np.array([slot]), now)
 
     def _unexpected(self, slots: NDArray[np.intp], wire: NDArray[np.int64]) -> None:
         """Results of nothing in flight: old news, or the answer to a hand-over."""
@@ -572,101 +513,31 @@ class Stream:
         """Send again what has waited too long."""
         if self._handing_due <= now:
             self._hand_over(now)
-        if self.failure is not None or not self._open:
+        flight = self._flight
+        if self.failure is not None or not flight.open:
             return
-        if self._recovery.due <= now:
-            self._repair(now)
-        if self._next_due <= now:
-            self._expire_due(now)
-        if self.failure is None and self._recovery.probe_due <= now:
-            slots = self._recovery.probe(self._in_flight())
-            self._statistics.probes += len(slots)
-            self._try_again(slots, now, quiet=True, ask=self._recovery.asks_server)
+        overdue = flight.tick(now)
+        if overdue is not None:
+            self._fail(
+                overdue,
+                f"no result for {now - flight.first_sent_at[overdue]:.3g} s after "
+                f"{flight.tries[overdue]} tries ({flight.open} of the window's {self._window} "
+                f"fragments are in flight); some worker's part has not reached the server, or the "
+                f"server does not answer: ask the server which workers are missing, and look at "
+                f"the switches between",
+            )
 
     def postpone(self, now: float) -> None:
         """Let the deadlines of what is in flight, or handed over, count from now."""
-        self._first_sent_at[self._in_flight()] = now
+        self._flight.postpone(now)
         self._handing_since = now
-
-    def _in_flight(self) -> NDArray[np.intp]:
-        return np.flatnonzero(self._wire != _IDLE)
-
-    def _repair(self, now: float) -> None:
-        """Send again what later sendings' results show to be lost."""
-        slots = self._recovery.lost(self._in_flight(), now)
-        if len(slots):
-            self._statistics.fast_retransmissions += len(slots)
-            self._try_again(slots, now, quiet=False)
-
-    def _expire_due(self, now: float) -> None:
-        slots = np.flatnonzero(self._due <= now)
-        # As long as results come in, what is not overtaken waits in a queue.
-        until = self._recovery.answered_at + self._round_trip.timeout
-        if self._recovery.probes_steadily:
-            until = max(until, now + self._round_trip.timeout)
-        if until > now:
-            latest = self._first_sent_at[slots] + self._options.deadline
-            self._due[slots] = np.minimum(until, latest)
-            slots = slots[latest <= now]
-        if len(slots):
-            self._expire(slots, now)
-        self._next_due = float(self._due.min())
-
-    def _expire(self, slots: NDArray[np.intp], now: float) -> None:
-        waited = now - self._first_sent_at[slots]
-        if float(waited.max()) >= self._options.deadline:
-            slot = int(slots[np.argmax(waited)])
-            self._fail(
-                slot,
-                f"no result for {waited.max():.3g} s after {self._tries[slot]} tries "
-                f"({self._open} of the window's {self._window} fragments are in flight); some "
-                f"worker's part has not reached the server, or the server does not answer: "
-                f"ask the server which workers are missing, and look at the switches between",
-            )
-            return
-        self._round_trip.back_off(now, float(self._recovery.sent_at[slots].max()))
-        self._statistics.timeouts += len(slots)
-        self._timeouts[slots] += 1
-        self._try_again(slots, now, quiet=True)
-
-    def _try_again(
-        self, slots: NDArray[np.intp], now: float, *, quiet: bool, ask: bool = False
-    ) -> None:
-        """Send fragments in flight again, around the switches if that has failed too often.
-
-        `ask`: this once around the switches, to the server: it answers with the results of those
-        that it has finished, and keeps the others.
-        """
-        self._tries[slots] += 1
-        # Lost packets are no reason to go around a switch; a switch that never sums is.
-        most = 4 * self._options.bypass_after
-        bypass = slots[(self._timeouts[slots] >= self._enough) | (self._tries[slots] > most)]
-        if len(bypass):
-            flags_of(self._frames)[bypass] = Flag.BYPASS
-            self._statistics.bypassed += len(bypass)
-        self._send_again(slots, now, quiet=quiet, ask=ask)
-
-    def _send_again(
-        self, slots: NDArray[np.intp], now: float, *, quiet: bool, ask: bool = False
-    ) -> None:
-        slots = slots[np.argsort(self._fragment[slots])]
-        frames = self._frames[slots]
-        if ask:
-            flags_of(frames)[...] |= _BYPASS
-        self._number(frames, self._wire[slots])
-        self._output.append(frames)
-        self._recovery.sent_again(slots, now, quiet=quiet)
-        self._set_timeout(slots, now)
-        latest = self._first_sent_at[slots] + self._options.deadline
-        self._due[slots] = np.minimum(self._due[slots], latest)
-        self._statistics.retransmissions += len(slots)
 
     def _fail(self, slot: int, why: str) -> None:
         """End the job over the fragment in flight in a slot."""
-        fragment = int(self._fragment[slot])
+        fragment = int(self._flight.fragment[slot])
         [(segment, _)] = self._segments.of(np.array([fragment]))
         self._fail_with(
-            int(self._wire[slot]),
+            int(self._flight.wire[slot]),
             f"{segment.call.name} ({segment.elements(fragment)}), worker "
             f"{self._worker}, server {self.tree.server}, epoch {self.plan.epoch}: {why}",
         )
@@ -674,8 +545,8 @@ class Stream:
     def _fail_with(self, wire: int, message: str) -> None:
         if self.failure is None:
             self.failure = JobFailed(self.plan.job, self.tree.tree, wire, message)
-        self._due[:] = NEVER
-        self._next_due = self._handing_due = NEVER
+        self._flight.stop()
+        self._handing_due = NEVER
 
     # -- epochs
 
@@ -690,32 +561,28 @@ class Stream:
         server_kept: bool,
     ) -> None:
         """Go on under a new epoch: send again what is in flight, hand over the last results."""
-        exponents = exponents_of(self._frames).copy()
-        reductions = reductions_of(self._frames).copy()
-        lanes = self._up.raw(self._frames)
+        flight, former = self._flight, self._flight.frames
+        lanes = self._up.raw(former)
         integrity = None if self._checks is None else self._checks.integrity
         before = self._worker
         self._bind(plan, tree, worker, network)
         self._ordinary = Ordinary()
-        self._frames = self._up.make(np.maximum(self._wire, 0), exponents, self._flags)
-        self._up.raw(self._frames)[...] = lanes
-        reductions_of(self._frames)[...] = reductions
-        slots = self._in_flight()
+        frames = self._up.make(np.maximum(flight.wire, 0), exponents_of(former), self._flags)
+        self._up.raw(frames)[...] = lanes
+        reductions_of(frames)[...] = reductions_of(former)
+        flight.frames = frames
+        slots = flight.slots
         if integrity is not None and self._checks is not None and len(slots):
-            lane_values = self._up.values(self._frames)[slots]
-            wire = self._wire[slots]
+            lane_values = self._up.values(frames)[slots]
+            wire = flight.wire[slots]
             self._checks.integrity.protect_again(lane_values, wire, worker, integrity, before)
-            self._up.values(self._frames)[slots] = lane_values
-        if len(slots):
-            self._tries[slots] = 2
-            self._timeouts[slots] = 0
-            self._first_sent_at[slots] = now
-            self._send_again(slots, now, quiet=False)
+            self._up.values(frames)[slots] = lane_values
+        flight.send_all_again(now)
         kept = self._results.filled
         if not server_kept and len(kept):
             self._handing[kept] = True
             self._handing_since = now
-            self._handing_timeout = self._round_trip.timeout
+            self._handing_timeout = flight.round_trip.timeout
             self._hand_over(now)
 
     def _hand_over(self, now: float) -> None:

@@ -42,8 +42,10 @@ def snapshot(run: Run) -> Snapshot:
     server: Any = run.server
     look("stream.", stream)
     look("server.", server)
-    for part in ("_recovery", "_results", "_round_trip", "_statistics"):
+    for part in ("_flight", "_results", "_statistics"):
         look(f"stream.{part}.", getattr(stream, part))
+    look("recovery.", stream._flight.recovery)
+    look("round_trip.", stream._flight.round_trip)
     for part in ("_history", "_sums", "statistics"):
         look(f"server.{part}.", getattr(server, part))
     for end, links in (("stream", stream._links), ("server", server._links)):
@@ -51,10 +53,10 @@ def snapshot(run: Run) -> Snapshot:
         for neighbour, arrivals in enumerate(links.arrivals[:2]):
             look(f"{end}.arrivals[{neighbour}].", arrivals)
     # Scratch of either way, and what says nothing of slots that have sent or opened no fragment.
-    del found["stream._last"], found["server._last"], found["stream._frames"]
+    del found["stream._last"], found["server._last"], found["stream._flight.frames"]
     for name in ("since", "held", "_started", "doubted", "covered", "flags", "code", "reduction"):
         del found[f"server._sums.{name}"]
-    found["in flight"] = stream._frames[stream._in_flight()].tobytes()
+    found["in flight"] = stream._flight.frames[stream._flight.slots].tobytes()
     return found
 
 
@@ -162,6 +164,7 @@ class Run:
                 start = end
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(40, of=1000))
 @given(st.integers(0, 1 << 32))
 def test_the_pass_does_what_numpy_does_to_the_last_bit(seed: int) -> None:

@@ -281,6 +281,7 @@ def test_an_answer_to_one_worker_clears_nothing_where_results_are_replicated() -
 # --- together
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(5))
 def test_losses_in_mid_stream_cost_no_timeout(seed: int) -> None:
     """And nobody but the neighbours of a lossy link hears of them."""
@@ -328,7 +329,7 @@ def test_one_worker_has_bypassed_the_switch_and_the_other_has_not() -> None:
     world = World(network, plan, workers)
     calls = [worker.submit(np.ones(LANES, dtype=np.int32), 0.0) for worker in workers]
     [stream] = workers[1]._all
-    stream._frames[:, 43] = Flag.BYPASS
+    stream._flight.frames[:, 43] = Flag.BYPASS
     for batch in workers[1].take_output():
         batch[:, 43] = Flag.BYPASS
         world._split("w1", batch)

@@ -16,6 +16,7 @@ from collectives.plan import JobPlan
 from host_agent import sequencing
 from host_agent.check_lanes import ResultChecks
 from host_agent.codec import Frames
+from host_agent.flight import Flight
 from host_agent.history import History
 from host_agent.link_repairs import LinkRepairs
 from host_agent.open_sums import OpenSums
@@ -34,8 +35,8 @@ Sent = tuple[tuple[int, bytes], ...]
 """Port and frame of what a component sends; a host has port 0."""
 
 TIMING = {
-    "statistics", "_statistics", "_recovery", "_round_trip", "_first_sent_at", "_due", "_next_due",
-    "_last", "since", "_tries", "_timeouts", "_handing_due", "_handing_since", "_handing_timeout",
+    "statistics", "_statistics", "recovery", "round_trip", "first_sent_at", "due", "next_due",
+    "_last", "since", "tries", "timeouts", "_handing_due", "_handing_since", "_handing_timeout",
 }  # fmt: skip
 """When something happened, how often, and when it is due: the model decides that."""
 FIXED = {
@@ -45,7 +46,7 @@ FIXED = {
 }  # fmt: skip
 """What follows from plan and epoch, which are part of a state by themselves."""
 OPEN = (
-    Worker, Stream, Server, Segment, OpenSegments, Call, History, OpenSums, LinkRepairs,
+    Worker, Stream, Flight, Server, Segment, OpenSegments, Call, History, OpenSums, LinkRepairs,
     ResultChecks, sequencing.SentLog, sequencing.Arrivals,
 )  # fmt: skip
 """Objects whose attributes are state; those of the reference are told by their module."""
@@ -180,15 +181,15 @@ def stream_of(worker: Worker) -> Stream:
 
 def in_flight(worker: Worker) -> list[int]:
     """The slots of fragments whose result is missing."""
-    return [int(slot) for slot in stream_of(worker)._in_flight()]
+    return [int(slot) for slot in stream_of(worker)._flight.slots]
 
 
 def send_again(worker: Worker, slot: int, how: str) -> None:
     """Time out (`again`), the last time before bypass (`bypass`), or probe the server (`ask`)."""
     stream = stream_of(worker)
     if how == "bypass":
-        stream._timeouts[slot] = 1 << 20
-    stream._try_again(np.array([slot]), 0.0, quiet=True, ask=how == "ask")
+        stream._flight.timeouts[slot] = 1 << 20
+    stream._flight.try_again(np.array([slot]), 0.0, quiet=True, ask=how == "ask")
 
 
 def hand_over(worker: Worker) -> None:
@@ -202,7 +203,7 @@ def check_worker(worker: Worker, fragments: int) -> None:
         raise Unsafe(f"worker {worker.host} failed: {worker.failure}")
     stream = stream_of(worker)
     total = total_of(len(worker.plan.workers), fragments).reshape(fragments, LANES)
-    for slot, fragment in enumerate(stream._fragment.tolist()):
+    for slot, fragment in enumerate(stream._flight.fragment.tolist()):
         for done in range(slot, fragment, stream._window):
             for call in worker._calls.values():
                 got = np.asarray(call.result).reshape(fragments, LANES)[done]

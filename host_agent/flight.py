@@ -1,0 +1,244 @@
+"""The fragments of a stream that are in flight: what went out, and what is sent again, and when."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from host_agent.codec import Frames, every, flags_of, some
+from host_agent.link_repairs import LinkRepairs
+from host_agent.options import WorkerOptions, WorkerStatistics
+from host_agent.recovery import NEVER, Progress, Recovery
+from host_agent.timeout import RoundTrip
+from protocol.wire import Flag
+
+IDLE = -1
+BYPASS = np.uint8(Flag.BYPASS)
+
+
+class Flight:
+    """Per slot of a stream's window: the fragment in flight, or the next one. Times in seconds.
+
+    `fragment`: its number; `wire`: its number on the wire while it is in flight, else IDLE;
+    `frames`: what went out, which the stream makes room for.
+    """
+
+    def __init__(
+        self,
+        window: int,
+        options: WorkerOptions,
+        links: LinkRepairs,
+        output: list[Frames],
+        statistics: WorkerStatistics,
+        progress: Progress,
+    ) -> None:
+        self.fragment = options.first_fragment + np.arange(window, dtype=np.int64)
+        self.wire = np.full(window, IDLE, dtype=np.int64)
+        self.frames: Frames
+        self.open = 0
+        """How many are in flight."""
+        self.first_sent_at = np.zeros(window)
+        """Or when its deadline was last postponed (`postpone`)."""
+        self.due = np.full(window, NEVER)
+        self.next_due = NEVER
+        self.tries = np.zeros(window, dtype=np.int32)
+        self.timeouts = np.zeros(window, dtype=np.int32)
+        self.round_trip = RoundTrip(
+            options.initial_timeout, options.min_timeout, options.max_timeout
+        )
+        self.recovery = Recovery(
+            window, self.round_trip, progress, options.min_probe, options.max_timeout
+        )
+        self._options = options
+        self._links = links
+        self._output = output
+        self._statistics = statistics
+
+    def bind(self, worker: int, workers: int, *, hop_by_hop: bool, numbered: bool) -> None:
+        """Take a number among the workers of a plan.
+
+        `hop_by_hop`: links repair their losses. `numbered`: frames have numbers on the link.
+        """
+        self.recovery.join(worker, workers, hop_by_hop=hop_by_hop)
+        self.recovery.restart()
+        self.round_trip.patient = hop_by_hop
+        self.round_trip.restart()
+        # Each of the timeouts is four times as long as the one before it then.
+        self._enough = -(-self._options.bypass_after // (2 if hop_by_hop else 1))
+        self._numbered = numbered
+
+    @property
+    def deadline(self) -> float:
+        """When `tick` has something to do, at the latest; NEVER: nothing waits."""
+        if not self.open:
+            return NEVER
+        return min(self.next_due, self.recovery.due, self.recovery.probe_due)
+
+    @property
+    def slots(self) -> NDArray[np.intp]:
+        """The slots whose fragments are in flight."""
+        return np.flatnonzero(self.wire != IDLE)
+
+    def idle(self, end: int) -> NDArray[np.intp]:
+        """Return idle slots whose next fragment is before `end`, in the order of these."""
+        slots = np.flatnonzero((self.wire == IDLE) & (self.fragment < end))
+        return slots[np.argsort(self.fragment[slots])] if len(slots) else slots
+
+    def send(
+        self, slots: NDArray[np.intp], wire: NDArray[np.int64], frames: Frames, now: float
+    ) -> None:
+        """Send the fragments of idle slots for the first time."""
+        if self._numbered:
+            self._links.number(frames, wire)
+        self.frames[slots] = frames
+        self._output.append(frames)
+        self.wire[slots] = wire
+        self.open += len(slots)
+        self.tries[slots] = 1
+        self.timeouts[slots] = 0
+        self.first_sent_at[slots] = now
+        self.recovery.sent(slots, now)
+        self._set_timeout(slots, now)
+        self._statistics.sent += len(slots)
+
+    def answered(self, slots: NDArray[np.intp], now: float) -> NDArray[np.int64]:
+        """Make slots idle whose results have come, and return their fragments.
+
+        Sends again what these results show to be lost.
+        """
+        round_trip = self.recovery.answered(slots, self.tries[slots] == 1, now)
+        if round_trip is not None:
+            self.round_trip.sample(round_trip)
+        fragments = self.fragment[slots]
+        self.wire[slots] = IDLE
+        self.due[slots] = NEVER
+        self.fragment[slots] = fragments + len(self.fragment)
+        self.open -= len(slots)
+        self._statistics.accepted += len(slots)
+        if not self.recovery.in_order(self.open):
+            self._repair(now)
+        return fragments
+
+    def due_after(self, now: float) -> float:
+        """Return when fragments that are sent now have waited too long."""
+        return now + min(self.round_trip.timeout, self._options.deadline)
+
+    def _set_timeout(self, slots: NDArray[np.intp], now: float) -> None:
+        """Fragments of these slots are sent now."""
+        due = self.due_after(now)
+        self.due[slots] = due
+        self.next_due = min(self.next_due, due)
+
+    # -- sending again
+
+    def tick(self, now: float) -> int | None:
+        """Send again what has waited too long; return the slot of what is past the deadline."""
+        if self.recovery.due <= now:
+            self._repair(now)
+        if self.next_due <= now:
+            overdue = self._expire_due(now)
+            if overdue is not None:
+                return overdue
+        if self.recovery.probe_due <= now:
+            slots = self.recovery.probe(self.slots)
+            self._statistics.probes += len(slots)
+            self.try_again(slots, now, quiet=True, ask=self.recovery.asks_server)
+        return None
+
+    def postpone(self, now: float) -> None:
+        """Let the deadlines of what is in flight count from now."""
+        self.first_sent_at[self.slots] = now
+
+    def stop(self) -> None:
+        """Wait for nothing any more."""
+        self.due[:] = NEVER
+        self.next_due = NEVER
+
+    def send_all_again(self, now: float) -> None:
+        """Send what is in flight under a new epoch."""
+        slots = self.slots
+        if len(slots):
+            self.tries[slots] = 2
+            self.timeouts[slots] = 0
+            self.first_sent_at[slots] = now
+            self._send_again(slots, now, quiet=False)
+
+    def _repair(self, now: float) -> None:
+        """Send again what later sendings' results show to be lost."""
+        slots = self.recovery.lost(self.slots, now)
+        if len(slots):
+            self._statistics.fast_retransmissions += len(slots)
+            self.try_again(slots, now, quiet=False)
+
+    def _expire_due(self, now: float) -> int | None:
+        slots = np.flatnonzero(self.due <= now)
+        # As long as results come in, what is not overtaken waits in a queue.
+        until = self.recovery.answered_at + self.round_trip.timeout
+        if self.recovery.probes_steadily:
+            until = max(until, now + self.round_trip.timeout)
+        if until > now:
+            latest = self.first_sent_at[slots] + self._options.deadline
+            self.due[slots] = np.minimum(until, latest)
+            slots = slots[latest <= now]
+        overdue = self._expire(slots, now) if len(slots) else None
+        self.next_due = float(self.due.min())
+        return overdue
+
+    def _expire(self, slots: NDArray[np.intp], now: float) -> int | None:
+        waited = now - self.first_sent_at[slots]
+        if float(waited.max()) >= self._options.deadline:
+            return int(slots[np.argmax(waited)])
+        self.round_trip.back_off(now, float(self.recovery.sent_at[slots].max()))
+        self._statistics.timeouts += len(slots)
+        self.timeouts[slots] += 1
+        self.try_again(slots, now, quiet=True)
+        return None
+
+    def try_again(
+        self, slots: NDArray[np.intp], now: float, *, quiet: bool, ask: bool = False
+    ) -> None:
+        """Send fragments in flight again, around the switches if that has failed too often.
+
+        `ask`: this once around the switches, to the server: it answers with the results of those
+        that it has finished, and keeps the others. `quiet`: into a silence (`Recovery.sent_again`).
+        """
+        self.tries[slots] += 1
+        # Lost packets are no reason to go around a switch; a switch that never sums is.
+        most = 4 * self._options.bypass_after
+        bypass = slots[(self.timeouts[slots] >= self._enough) | (self.tries[slots] > most)]
+        if len(bypass):
+            flags_of(self.frames)[bypass] = Flag.BYPASS
+            self._statistics.bypassed += len(bypass)
+        self._send_again(slots, now, quiet=quiet, ask=ask)
+
+    def go_around(self, slots: NDArray[np.intp], now: float) -> None:
+        """Send fragments in flight again, around the switches from now on."""
+        flags_of(self.frames)[slots] = Flag.BYPASS
+        self.try_again(slots, now, quiet=False)
+
+    def _send_again(
+        self, slots: NDArray[np.intp], now: float, *, quiet: bool, ask: bool = False
+    ) -> None:
+        slots = slots[np.argsort(self.fragment[slots])]
+        frames = self.frames[slots]
+        if ask:
+            flags_of(frames)[...] |= BYPASS
+        self._number(frames, self.wire[slots])
+        self._output.append(frames)
+        self.recovery.sent_again(slots, now, quiet=quiet)
+        self._set_timeout(slots, now)
+        latest = self.first_sent_at[slots] + self._options.deadline
+        self.due[slots] = np.minimum(self.due[slots], latest)
+        self._statistics.retransmissions += len(slots)
+
+    def _number(self, frames: Frames, wire: NDArray[np.int64]) -> None:
+        """Give frames that are sent again numbers on the link, but for those no switch may sum."""
+        if not self._numbered:
+            return
+        summed = (flags_of(frames) & BYPASS) == 0
+        if every(summed):
+            self._links.number(frames, wire)
+        elif some(summed):
+            rows = frames[summed]
+            self._links.number(rows, wire[summed])
+            frames[summed] = rows
