@@ -16,19 +16,19 @@ MINUTES ?= 10
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help conformance setup system torch test-tools images wheels docs build run test test-fast test-slow fuzz soak model-check fuzz-switch bench bench-collectives bench-planning bench-jobs lint format stop clean
+.PHONY: help conformance setup system torch test-tools images wheels docs build run test test-fast test-slow search fuzz soak model-check fuzz-switch bench bench-collectives bench-planning bench-jobs lint format stop clean
 
 help:  ## print this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' Makefile
 
 # A run of pytest for each distribution: hopsum's tests, p4switch's, and hopsum_torch's where torch
-# is installed. One may have none that match TEST (pytest's status 5).
+# is installed. One may have none that are meant (pytest's status 5).
 PYTEST = $(BIN)/python -m pytest --dist loadgroup --no-loadscope-reorder $(if $(TEST),-k '$(TEST)')
 define pytest
-$(PYTEST) $(1) || $(if $(TEST),test $$? -eq 5,exit $$?)
-$(PYTEST) $(1) -c p4switch/pyproject.toml p4switch/tests || $(if $(TEST),test $$? -eq 5,exit $$?)
+$(PYTEST) $(1) || test $$? -eq 5
+$(PYTEST) $(1) -c p4switch/pyproject.toml p4switch/tests || test $$? -eq 5
 if $(BIN)/python -c 'import torch' 2>/dev/null; then \
-	$(PYTEST) $(1) -c hopsum_torch/pyproject.toml hopsum_torch/tests || $(if $(TEST),test $$? -eq 5,exit $$?); \
+	$(PYTEST) $(1) -c hopsum_torch/pyproject.toml hopsum_torch/tests || test $$? -eq 5; \
 else echo 'hopsum_torch: skipped, torch is not installed (make torch)'; fi
 endef
 
@@ -86,14 +86,17 @@ build: setup  ## compile the P4 program (with p4c too where it is installed)
 run: setup  ## train a classifier on digits with gradients summed in the switches
 	$(BIN)/hopsum demo --output out/run
 
-test: setup  ## all tests this machine allows; TEST=name runs those that match
-	$(call pytest,-n 3)
+test: setup  ## all tests this machine allows but the long ones; TEST=name runs those that match
+	$(call pytest,-n 3 -m 'not long')
 
 test-fast: setup  ## those that are neither slow nor start Mininet: a minute
-	$(call pytest,-n 2 -m 'not slow and not network')
+	$(call pytest,-n 2 -m 'not slow and not network and not long')
 
-test-slow: setup  ## the slow ones with all examples of their random searches
-	$(call pytest,-n 2 -m 'slow and not network' --all-examples)
+test-slow: setup  ## the long ones, which `make test` leaves out: whole systems and all documents
+	$(call pytest,-n 3 -m long)
+
+search: setup  ## random searches with all their examples, of which `make test` tries a few
+	$(call pytest,-n 2 -m 'slow and not network and not long' --all-examples)
 
 fuzz: setup  ## agents against mutated frames; FRAMES of each kind of agent and job
 	$(BIN)/python -m pytest -n 2 tests/host_agent/test_frame_fuzz.py --fuzz-frames $(FRAMES)

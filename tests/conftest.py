@@ -68,8 +68,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 MANY_DESCRIPTORS = 300
-"""Open files of a process of tests, from which on it is worth a third of a second to look for those
-that nobody needs."""
+"""So many more open files of a process of tests are worth a look for those that nobody needs, which
+takes up to a second."""
 
 
 @pytest.hookimpl(wrapper=True)
@@ -151,18 +151,31 @@ def _group(item: pytest.Item) -> str:
     return name
 
 
+def _descriptors() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+@pytest.fixture(scope="session")
+def needed_descriptors() -> list[int]:
+    """How many files were open after the last look for garbage among all objects."""
+    return [0]
+
+
 @pytest.fixture(scope="module", autouse=True)
-def few_objects_to_look_at() -> None:
+def few_objects_to_look_at(needed_descriptors: list[int]) -> None:
     """Keep the collector from what is there before a module's tests, and lives as long as they do.
 
     Modules, tests, programs that are compiled once: to look at all of these, hundreds of thousands
-    of objects, takes a third of a second each time. Of these some have become garbage since, and
-    may hold descriptors.
+    of objects, takes up to a second each time. Of these some have become garbage since, and may
+    hold descriptors.
     """
-    if sum(1 for _ in Path("/proc/self/fd").iterdir()) > MANY_DESCRIPTORS:
+    all_objects = _descriptors() > needed_descriptors[0] + MANY_DESCRIPTORS
+    if all_objects:
         gc.unfreeze()
     gc.collect()
     gc.freeze()
+    if all_objects:
+        needed_descriptors[0] = _descriptors()
 
 
 @pytest.fixture(scope="module", autouse=True)

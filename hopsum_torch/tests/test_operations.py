@@ -15,7 +15,7 @@ from tests.support.ranks import SUPPORT, run  # noqa: E402
 
 pytestmark = pytest.mark.slow
 
-SIZES = [2, 3, 8]
+SIZES = [2, 3, pytest.param(8, marks=pytest.mark.long)]
 HALF = {torch.float16: 1e-2, torch.bfloat16: 5e-2}
 """gloo rounds to these after every addition, the switches' sums once."""
 

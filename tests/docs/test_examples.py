@@ -17,7 +17,7 @@ TESTED_ELSEWHERE = {"ddp_cnn": "tests/mininet_topos/test_torch_in_network.py"}
 ALONE = sorted(path.parent for path in EXAMPLES.glob("*/README.md"))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     "example",
     [path for path in ALONE if path.name not in TESTED_ELSEWHERE],

@@ -16,7 +16,7 @@ from tools.reference_pages import PAGES, error_classes
 CODE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_it_builds_with_all_links(tmp_path: Path) -> None:
     pytest.importorskip("material", reason="needs mkdocs-material: `make setup`")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
@@ -35,6 +35,7 @@ def test_it_builds_with_all_links(tmp_path: Path) -> None:
     assert not re.findall(r'<(?:script|link)[^>]+(?:src|href)="https?://[^"]+\.(?:js|css)"', page)
 
 
+@pytest.mark.slow
 def test_errors_are_those_of_the_code() -> None:
     names = {each.name: each for each in error_classes()}
     assert {"HopsumError", "InputError", "NetworkError", "VersionError"} <= set(names)

@@ -82,6 +82,7 @@ def test_jobs_over_a_unix_socket(cluster: ServedCluster) -> None:
     cluster.stop_controller()
 
 
+@pytest.mark.long
 def test_agents_and_jobs_outlive_their_controllers(cluster: ServedCluster) -> None:
     """Agents wait for one, sum on without one, and go on under the next."""
     address, jobs = f"unix:{cluster.folder}/controller", str(cluster.folder / "jobs")

@@ -20,7 +20,7 @@ from tests.support.jobs import GOING
 from tests.support.machine import until
 from tests.support.served_cluster import LINK_RATE, TOPOLOGY, ServedCluster
 
-pytestmark = [pytest.mark.network, needs_etcd]
+pytestmark = [pytest.mark.network, pytest.mark.long, needs_etcd]
 
 LEADS = "controller of star:4 at "
 ROUNDS = 320

@@ -22,7 +22,7 @@ from controller.api.rendezvous import find_controller
 from tests.support.machine import PATIENCE
 from tests.support.processes import process
 
-pytestmark = pytest.mark.network
+pytestmark = [pytest.mark.network, pytest.mark.long]
 
 HOPSUM = Path(sys.executable).with_name("hopsum")
 

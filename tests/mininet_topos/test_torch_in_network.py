@@ -26,6 +26,7 @@ from tests.support.processes import processes
 
 pytestmark = [
     pytest.mark.network,
+    pytest.mark.long,
     # Not imported: that takes seconds, in each process that collects the tests.
     pytest.mark.skipif(
         find_spec("torch") is None, reason="torch is an extra: pip install hopsum[torch]"
@@ -213,7 +214,6 @@ def test_the_example_trains_as_with_gloo(tmp_path: Path) -> None:
     assert 45 * 4 * 85_000 < measured["in_switches"] <= measured["sent"]
 
 
-@pytest.mark.slow
 def test_every_operation_gives_gloos_values(tmp_path: Path) -> None:
     """Those of hopsum_torch's own tests, on three hosts."""
     import torch

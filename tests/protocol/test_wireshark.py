@@ -55,6 +55,7 @@ def test_every_field_is_found(capture: Path) -> None:
         assert found["lane"] == ",".join(map(str, vector.values))
 
 
+@pytest.mark.slow
 def test_flags_can_be_filtered_on(capture: Path) -> None:
     vectors = list(read_vectors().values())
     for flag in ("overflow", "stale", "bypass", "sequenced", "repair"):
@@ -90,6 +91,7 @@ def captured(folder: Path, frames: Sequence[bytes]) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_fragment_is_followed_by_its_key(capture: Path) -> None:
     vectors = list(read_vectors().values())
     for header in {vector.header for vector in vectors}:
@@ -104,6 +106,7 @@ def test_a_fragment_is_followed_by_its_key(capture: Path) -> None:
         ]
 
 
+@pytest.mark.slow
 def test_what_deserves_attention(capture: Path, tmp_path: Path) -> None:
     vectors = list(read_vectors().values())
     for name, flag in (

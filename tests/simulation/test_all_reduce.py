@@ -117,6 +117,7 @@ def test_a_bit_that_flips_unseen_is_a_wrong_sum_that_agents_find() -> None:
     assert all(workload.verdict().checked == 6000 for workload in done.workloads)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("results", list(Results))
 @pytest.mark.parametrize("dtype", list(DataType))
 @pytest.mark.parametrize(("topology", "workers"), [("star:3", 3), ("line:3x1", 1), ("line:3x2", 6)])

@@ -12,5 +12,5 @@ def search_all() -> None:
 
 
 def examples(few: int, of: int) -> int:
-    """The number of examples of a property: `few`, or all `of` them in `make test-slow`."""
+    """The number of examples of a property: `few`, or all `of` them in `make search`."""
     return of if _long else few

@@ -145,6 +145,7 @@ def test_a_recording_is_replayed_with_a_slider(recorded: Path) -> None:
         page.locator("tr[data-job=run]").get_by_text("finished").wait_for()
 
 
+@pytest.mark.slow
 @needs_chromium
 def test_a_page_fills_once_there_is_a_state() -> None:
     recording = Recording(live=True)
@@ -189,6 +190,7 @@ def shown_job(date: float) -> pb.ClusterState:
     return made
 
 
+@pytest.mark.slow
 @needs_chromium
 def test_what_is_typed_into_the_details_stays_while_states_come() -> None:
     recording = Recording([shown_job(10.0)], live=True)
@@ -204,6 +206,7 @@ def test_what_is_typed_into_the_details_stays_while_states_come() -> None:
         assert page.evaluate("document.activeElement.id") == "slot"
 
 
+@pytest.mark.slow
 @needs_chromium
 def test_a_lane_of_the_timeline_has_an_epoch_after_the_other() -> None:
     recording = Recording([shown_job(10.0)])

@@ -86,6 +86,7 @@ def test_who_asks_while_the_cluster_ends_is_told() -> None:
     assert told == ["the network is stopping"]
 
 
+@pytest.mark.slow
 @needs_chromium
 def test_the_page_fills_when_the_network_is_up() -> None:
     source, cluster, seen = StartingCluster(), _Cluster(), threading.Event()

@@ -59,7 +59,7 @@ def mutated(tmp_path: Path, file: str, old: str, new: str) -> Kit:
     return Kit(pipeline, make_kit().load)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_duplicate_that_is_added_is_found(tmp_path: Path) -> None:
     """A mutation of hopsum.p4. What is left of the schedule is what makes a worker send again."""
     kit = mutated(
@@ -78,7 +78,7 @@ def test_a_duplicate_that_is_added_is_found(tmp_path: Path) -> None:
     assert isinstance(noise, Noise)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_an_entry_that_stays_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A job that is over leaves its rules; nothing else is needed to see it."""
 
