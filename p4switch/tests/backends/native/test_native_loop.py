@@ -165,6 +165,12 @@ def test_the_control_plane_reads_while_packets_flow(
         assert engine.read_counter("I.marks", mark).packets == 1
 
 
+def shape(interface: str, rate: str, burst: int) -> None:
+    """Let an interface send at a rate; `burst` in bytes."""
+    bucket = ["tbf", "rate", rate, "burst", str(burst), "limit", "1000000"]
+    subprocess.run(["tc", "qdisc", "add", "dev", interface, "root", *bucket], check=True)
+
+
 def test_a_full_port_stalls_no_other_and_drops_beyond_its_queue(
     hosts: list[socket.socket],
     links: list[tuple[str, str]],
@@ -173,24 +179,7 @@ def test_a_full_port_stalls_no_other_and_drops_beyond_its_queue(
 ) -> None:
     """Port 1's interface is shaped to next to nothing; port 2 goes on at once."""
     shaped = links[1][0]
-    subprocess.run(
-        [
-            "tc",
-            "qdisc",
-            "add",
-            "dev",
-            shaped,
-            "root",
-            "tbf",
-            "rate",
-            "8kbit",
-            "burst",
-            "2000",
-            "limit",
-            "1000000",
-        ],
-        check=True,
-    )
+    shape(shaped, "8kbit", 2000)
     sent = 1000
     for number in range(sent):
         hosts[0].send(frame(1, 1, 1000))
@@ -219,8 +208,7 @@ def test_a_larger_buffer_lets_more_frames_wait_in_the_kernel(
     engine.options.send_buffer = 8 << 20
     with open_socket(shaped) as mine:
         loop.add_port(1, mine)
-        slow = ["root", "tbf", "rate", "8kbit", "burst", "2000", "limit", "1000000"]
-        subprocess.run(["tc", "qdisc", "add", "dev", shaped, *slow], check=True)
+        shape(shaped, "8kbit", 2000)
         for number in range(500):
             hosts[0].send(frame(1, 1, 1000))
             if number % 10 == 9:  # never more in flight than the queue holds
@@ -235,24 +223,7 @@ def test_a_full_port_resumes(
     hosts: list[socket.socket], links: list[tuple[str, str]], loop: PacketLoop
 ) -> None:
     shaped = links[1][0]
-    subprocess.run(
-        [
-            "tc",
-            "qdisc",
-            "add",
-            "dev",
-            shaped,
-            "root",
-            "tbf",
-            "rate",
-            "20mbit",
-            "burst",
-            "5000",
-            "limit",
-            "1000000",
-        ],
-        check=True,
-    )
+    shape(shaped, "20mbit", 5000)
     for number in range(400):
         hosts[0].send(frame(1, number % 256, 1000) + number.to_bytes(4, "big"))
         hosts[0].send(frame(2, 1, 1000))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from p4switch.frontend.source.lexer import END, IDENTIFIER
 from p4switch.frontend.source.preprocessor import Preprocessed, preprocess, preprocess_text
@@ -36,6 +37,14 @@ def _parse(source: Preprocessed) -> ast.SourceProgram:
     except RecursionError:
         raise parser.error("the program is nested too deeply here") from None
     return ast.SourceProgram(declarations, source.sources.lines(), source.warnings)
+
+
+class _Head(NamedTuple):
+    position: Position
+    name: str
+    scope: int
+    type_parameters: list[str]
+    parameters: list[ast.Parameter]
 
 
 class _Parser(TableParser):
@@ -241,34 +250,35 @@ class _Parser(TableParser):
         )
 
     def _package(self, annotations: list[ast.Annotation]) -> ast.PackageDeclaration:
-        position = self.position()
-        self.index += 1
-        name = self.name("the name of a package")
-        self.declare(name, is_type=True)
-        scope = self.begin_scope()
-        type_parameters = self.type_parameters()
-        parameters = self.parameters()
+        position, name, scope, type_parameters, parameters = self._head("package")
         self.end_scope(scope)
         self.expect(";", f" after package '{name}'")
         return ast.PackageDeclaration(position, annotations, name, type_parameters, parameters)
 
+    def _head(self, what: str) -> _Head:
+        """Parse what packages, controls and parsers begin with; the caller ends its scope."""
+        position = self.position()
+        self.index += 1
+        name = self.name(f"the name of a {what}")
+        self.declare(name, is_type=True)
+        scope = self.begin_scope()
+        return _Head(position, name, scope, self.type_parameters(), self.parameters())
+
+    def _constructor(self, what: str, name: str) -> list[ast.Parameter]:
+        """Parse the parameters of a control's or parser's constructor, up to its body."""
+        constructor = self.parameters() if self.kinds[self.index] == "(" else []
+        self.expect("{", f" before the body of {what} '{name}'")
+        return constructor
+
     # --- Controls ----------------------------------------------------------------------------
 
     def _control(self, annotations: list[ast.Annotation]) -> ast.ControlDeclaration:
-        position = self.position()
-        self.index += 1
-        name = self.name("the name of a control")
-        self.declare(name, is_type=True)
-        scope = self.begin_scope()
-        type_parameters = self.type_parameters()
-        parameters = self.parameters()
+        position, name, scope, type_parameters, parameters = self._head("control")
         constructor: list[ast.Parameter] = []
         declared: list[ast.Declaration] = []
         body = None
         if not self.take(";"):
-            if self.kinds[self.index] == "(":
-                constructor = self.parameters()
-            self.expect("{", f" before the body of control '{name}'")
+            constructor = self._constructor("control", name)
             while self.kinds[self.index] != "apply":
                 declared.append(self._control_local(name))
             self.index += 1
@@ -309,20 +319,12 @@ class _Parser(TableParser):
     # --- Parsers -----------------------------------------------------------------------------
 
     def _parser(self, annotations: list[ast.Annotation]) -> ast.ParserDeclaration:
-        position = self.position()
-        self.index += 1
-        name = self.name("the name of a parser")
-        self.declare(name, is_type=True)
-        scope = self.begin_scope()
-        type_parameters = self.type_parameters()
-        parameters = self.parameters()
+        position, name, scope, type_parameters, parameters = self._head("parser")
         constructor: list[ast.Parameter] = []
         declared: list[ast.Declaration] = []
         states: list[ast.ParserState] | None = None
         if not self.take(";"):
-            if self.kinds[self.index] == "(":
-                constructor = self.parameters()
-            self.expect("{", f" before the body of parser '{name}'")
+            constructor = self._constructor("parser", name)
             states = []
             while not self.take("}"):
                 inner = self.annotations()
