@@ -1,4 +1,4 @@
-"""docs/reference/documents.md: each step of the five documents, and modules and tests that exist."""
+"""docs/reference/documents.md: a line for each step, with modules and tests that exist."""
 
 from __future__ import annotations
 
@@ -19,8 +19,15 @@ SECTIONS = {
     for heading, text in re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL)
 }
 STEPS = {
-    "001": ["S1", "S2", *(f"S3.{n}" for n in range(1, 8)), "S4.1", "S4.2"]
-    + [*(f"S5.{n}" for n in range(1, 5)), "S6"],
+    "001": [
+        "S1",
+        "S2",
+        *(f"S3.{n}" for n in range(1, 8)),
+        "S4.1",
+        "S4.2",
+        *(f"S5.{n}" for n in range(1, 5)),
+        "S6",
+    ],
     "000": ["step 1", "step 2", "step 3", *(f"S{n}" for n in range(1, 12))],
     "002": ["1)", "1) a", "1) b", "2)"],
     "003": [f"claim {n}" for n in range(1, 10)],
