@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from cli.experiment.description import Experiment
 from cli.experiment.prepare import prepare
 from cli.experiment.simulated import run_simulated
 from collectives.plan import DataType
+from network.loaders import load_network, save_network
 from simulation.faults import Faults
 
 REORDERED_FRAMES = 16
@@ -21,19 +26,29 @@ OTHER = (
     Faults(reorder=0.05, hold=REORDERED_FRAMES * FRAME_SECONDS),
     Faults(loss=0.01, reorder=0.05, hold=REORDERED_FRAMES * FRAME_SECONDS),
 )
-CASES: tuple[tuple[str, int, int, tuple[Faults, ...]], ...] = (
-    ("star:8", 8, 2_000_000, RANDOM),
-    ("fat-tree:4", 8, 2_000_000, (*RANDOM, *OTHER)),
-    ("line:16x1", 16, 500_000, RANDOM[:2]),
+LATENCY = 0.002
+"""Of links of unequal latency, s: uniform up to this; a frame takes 0.35 ms."""
+CASES: tuple[tuple[str, int, int, tuple[Faults, ...], float], ...] = (
+    ("star:8", 8, 2_000_000, RANDOM, 0.0),
+    ("fat-tree:4", 8, 2_000_000, (*RANDOM, *OTHER), 0.0),
+    ("fat-tree:4", 8, 2_000_000, RANDOM[1:3], LATENCY),
+    ("line:16x1", 16, 500_000, RANDOM[:2], 0.0),
 )
 
 
 def measure(
-    topology: str, workers: int, elements: int, faults: tuple[Faults, ...]
+    topology: str, workers: int, elements: int, faults: tuple[Faults, ...], latency: float
 ) -> Iterator[dict[str, Any]]:
-    """Time one all-reduce on 25 Mbit/s links, and compare it with the lossless time."""
-    base = Experiment(topology, workers=workers, elements=elements, rounds=1, dtype=DataType.INT32)
-    prepared = prepare(base)
+    """Time one all-reduce on 25 Mbit/s links, and compare it with the lossless time.
+
+    `latency`: each link's is drawn between 0 and so many seconds.
+    """
+    with TemporaryDirectory() as folder:
+        network = topology if not latency else _save_uneven(topology, latency, Path(folder))
+        base = Experiment(
+            network, workers=workers, elements=elements, rounds=1, dtype=DataType.INT32
+        )
+        prepared = prepare(base)
     lossless = run_simulated(prepared, lambda done, of: None).seconds
     for each in faults:
         outcome = run_simulated(prepared, lambda done, of: None, faults=each)
@@ -43,6 +58,7 @@ def measure(
             "loss": each.loss,
             "burst": each.burst,
             "reorder": each.reorder,
+            "latency": latency,
             "seconds": round(outcome.seconds, 4),
             "lossless_seconds": round(lossless, 4),
             "ratio": round(outcome.seconds / lossless, 3),
@@ -50,3 +66,12 @@ def measure(
             "sent_again": outcome.retransmissions,
             "wrong": outcome.verdict.wrong,
         }
+
+
+def _save_uneven(topology: str, latency: float, folder: Path) -> str:
+    """Save the network with a latency of its own for each link; return the file's path."""
+    network, rng = load_network(topology), Random(1)
+    links = tuple(replace(link, latency=rng.uniform(0, latency)) for link in network.links)
+    file = folder / "network.json"
+    save_network(replace(network, links=links), file)
+    return str(file)
