@@ -71,12 +71,13 @@ class EmulatedHosts(ABC):
             counted[u, v] = int(path.read_text())
         return counted
 
-    def down_links(self) -> list[tuple[str, str]]:
-        """Links of switches that carry nothing, as the kernel's interface states have it.
+    def link_states(self) -> dict[str | tuple[str, str], bool]:
+        """Whether links of switches are up, as the kernel's interface states have it.
 
-        Read at one end: a virtual Ethernet link is up only if both its ends are.
+        By their ends, in alphabetical order. Read at one of them: a virtual Ethernet link is up
+        only if both are.
         """
-        down = []
+        states: dict[str | tuple[str, str], bool] = {}
         for link in self.network.links:
             switch = link.a if link.a in self.network.switches else link.b
             if switch not in self.network.switches:
@@ -87,9 +88,8 @@ class EmulatedHosts(ABC):
                 up = state.read_text().strip() == "up"
             except OSError:
                 up = False
-            if not up:
-                down.append((link.a, link.b))
-        return down
+            states[min(link.a, link.b), max(link.a, link.b)] = up
+        return states
 
     def _sent_bytes(self, host: str) -> dict[str, int]:
         """Bytes that each of a host's interfaces has sent."""

@@ -158,7 +158,9 @@ class VirtualCluster:
             observers=options.observers,
         )
         self.switches = {
-            name: VirtualSwitch(name, self.world, self.exchange, options.load, number)
+            name: VirtualSwitch(
+                name, self.world, self.exchange, options.load, number, network.ports(name)
+            )
             for number, name in enumerate(network.switches, start=1)
         }
 
@@ -173,7 +175,6 @@ class VirtualCluster:
         """The present controller's, if there is one."""
         self._controlling: asyncio.Task[None] | None = None
         self._stop = asyncio.Event()
-        self._down: set[tuple[str, str]] = set()
         self._rng = random.Random(f"{options.seed}/cluster")
         self._keys = random.Random(f"{options.seed}/keys")
         channel = as_channel(self.exchange.channel(PEOPLE, CONTROLLER))
@@ -284,7 +285,6 @@ class VirtualCluster:
                 driver,
                 self._listen,
                 replace(self.options.settings, journal=self.journal()),
-                down_links=lambda: sorted(self._down),
                 link_bytes=self.link_bytes,
                 date=lambda: FIRST_DATE + self.queue.now + self.clock_error,
                 new_key=partial(self._keys.randbytes, KEY_BYTES),
@@ -330,13 +330,18 @@ class VirtualCluster:
         """Let a link carry nothing any more; the ports at its ends know."""
         self._tell(f"{u}-{v}", "is cut")
         self.world.channels[u, v].cut = self.world.channels[v, u].cut = True
-        self._down.add((u, v))
+        self._tell_ends(u, v, up=False)
 
     def mend_link(self, u: str, v: str) -> None:
         """Let a link carry frames again."""
         self._tell(f"{u}-{v}", "is mended")
         self.world.channels[u, v].cut = self.world.channels[v, u].cut = False
-        self._down -= {(u, v), (v, u)}
+        self._tell_ends(u, v, up=True)
+
+    def _tell_ends(self, u: str, v: str, *, up: bool) -> None:
+        for node, peer in ((u, v), (v, u)):
+            if node in self.switches:
+                self.switches[node].port_changed(self.network.port(node, peer), up)
 
     def wire(self, name: str) -> Wire:
         """Return the way between the controller and a host or switch."""

@@ -229,7 +229,8 @@ class VirtualHost:
         channels = self._hosts.world.channels
         sent = sum(each.bytes for (source, _), each in channels.items() if source == self.name)
         received = sum(each.bytes for (_, target), each in channels.items() if target == self.name)
-        return Counted(sent, received, now)
+        links = [each for (source, _), each in channels.items() if source == self.name]
+        return Counted(sent, received, now, carrier=not all(each.cut for each in links))
 
 
 class StreamTransport:

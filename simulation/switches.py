@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from typing import Any
 
-from finsy.proto import p4r, p4r_grpc
+from finsy.proto import gnmi, gnmi_grpc, p4r, p4r_grpc
 
 from p4switch.p4runtime.arbitration import Client
+from p4switch.p4runtime.interfaces import InterfaceService
 from p4switch.p4runtime.service import P4RuntimeService
 from p4switch.p4runtime.status import fail
 from p4switch.p4runtime.stream import LARGEST_BACKLOG
@@ -111,6 +112,30 @@ class _Service(P4RuntimeService):
             fail(context, message)
 
 
+class _Interfaces(InterfaceService):
+    """gNMI with subscriptions that are coroutines."""
+
+    async def Subscribe(  # type: ignore[override]
+        self, requests: AsyncIterator[gnmi.SubscribeRequest], context: Any
+    ) -> AsyncIterator[gnmi.SubscribeResponse]:
+        """See the gNMI specification, 3.5."""
+        news = asyncio.Event()
+        try:
+            subscription = self.join(await anext(requests), news.set)
+        except ControlError as error:
+            fail(context, error)
+        try:
+            for response in subscription.first:
+                yield response
+            while subscription.on_change:
+                await news.wait()
+                news.clear()
+                for response in self.news(subscription):
+                    yield response
+        finally:
+            self.leave(subscription)
+
+
 class VirtualSwitch:
     """The switch `name` of a world, with a P4Runtime server at `address` while its process runs.
 
@@ -125,6 +150,7 @@ class VirtualSwitch:
         exchange: Exchange,
         load: Callable[[bytes], Engine],
         device_id: int,
+        ports: Collection[int],
     ) -> None:
         self.name = name
         self.address = f"switch {name}"
@@ -132,7 +158,10 @@ class VirtualSwitch:
         self._world = world
         self._exchange = exchange
         self._load = load
+        self._links = dict.fromkeys(ports, True)
+        """By the number of the port, whether there is one."""
         self._service: _Service | None = None
+        self._interfaces: _Interfaces | None = None
         self._server: Server | None = None
         self._engine: Engine | None = None
         self._started = 0.0
@@ -165,6 +194,13 @@ class VirtualSwitch:
         if digests:
             self._service.digests(digests)
 
+    def port_changed(self, port: int, up: bool) -> None:
+        """Take note that a port has, or has not, a link."""
+        self._links[port] = up
+        if self._service is not None and self._interfaces is not None:
+            self._service.port_changed(port, up)
+            self._interfaces.port_changed(port, up)
+
     # -- the process
 
     @property
@@ -182,6 +218,11 @@ class VirtualSwitch:
         )
         self._server = Server(self._exchange, self.address)
         p4r_grpc.add_P4RuntimeServicer_to_server(self._service, as_server(self._server))
+        names = {port: f"{self.name}-eth{port}" for port in self._links}
+        self._interfaces = _Interfaces(names, lambda: int(self._world.queue.now * 1e9))
+        gnmi_grpc.add_gNMIServicer_to_server(self._interfaces, as_server(self._server))
+        for port, up in self._links.items():
+            self.port_changed(port, up)
         self._server.start()
         self._exchange.tell(self.name, self.name, "starts")
 
@@ -195,7 +236,7 @@ class VirtualSwitch:
         self._engine = None
         self._service.close()
         self._server.crash()
-        self._service = self._server = None
+        self._service = self._server = self._interfaces = None
 
     def hang(self) -> None:
         """Stop the process, with its state and its connections, until `resume`."""

@@ -206,7 +206,8 @@ async def with_running_cluster(
             driver,
             known_at(f"unix:{folder}/controller"),
             settings,
-            down_links=emulation.down_links,
+            # Others say so themselves.
+            other_links=emulation.link_states if emulation.engine == Engine.BMV2 else dict,
             link_bytes=partial(_link_bytes, emulation),
         ) as (cluster, bound):
             running = Running(cluster, driver, emulation.link_bytes, bound)

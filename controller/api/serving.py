@@ -18,9 +18,11 @@ from controller.background import log_defect
 from controller.dataplane.driver import Driver
 from controller.dataplane.rules import losses_on
 from controller.jobs.cluster import Cluster
-from controller.jobs.failover import DownLinks, fail_over
+from controller.jobs.failover import LinkStates, fail_over
 from controller.jobs.manager import Manager
 from controller.jobs.settings import ClusterSettings
+from controller.telemetry.health import Element
+from controller.telemetry.link_states import link_states
 from controller.telemetry.port_counts import LinkBytes, count_ports
 from network.model import Network
 from protocol.channel import Tls, server_credentials
@@ -57,19 +59,18 @@ async def serve_cluster(
     listen: Listen,
     settings: ClusterSettings,
     *,
-    down_links: DownLinks | None = None,
+    other_links: LinkStates = dict,
     link_bytes: LinkBytes | None = None,
     date: Callable[[], float] = time.time,
     new_key: Callable[[], bytes] = secrets.token_bytes,
 ) -> AsyncIterator[tuple[Cluster, str]]:
     """Drive a network's switches and serve agents and people; gives the address they use.
 
-    Jobs that an earlier controller has left in the journal go on. `down_links`, `link_bytes`: where
-    the state and the counters of links can be read. `date`: seconds since 1970. `new_key`: of a
-    job with integrity. Switches that do
-    not answer are planned around, at the start too. Raises DriverError or TimeoutError where the
-    others cannot be programmed, JobError, JournalError, Unrecorded for the journal, and what
-    `listen` raises.
+    Jobs that an earlier controller has left in the journal go on. `other_links`: whether links are
+    up of which neither switches nor agents tell. `link_bytes`: where counters of links can be read.
+    `date`: seconds since 1970. `new_key`: of a job with integrity. Switches that do not answer are
+    planned around, at the start too. Raises DriverError or TimeoutError where the others cannot be
+    programmed, JobError, JournalError, Unrecorded for the journal, and what `listen` raises.
     """
     async with contextlib.AsyncExitStack() as stack:
         await stack.enter_async_context(driver)
@@ -81,8 +82,12 @@ async def serve_cluster(
         cluster = Cluster(manager, settings, date=date, new_key=new_key)
         stack.push_async_callback(cluster.close)
         service = ControllerService(cluster, driver)
+
+        def links() -> dict[Element, bool]:
+            return {**other_links(), **link_states(network, driver.ports(), cluster.nodes)}
+
         reoptimize = not settings.replanning.live
-        _run_in_background(stack, fail_over(manager, driver, down_links, reoptimize))
+        _run_in_background(stack, fail_over(manager, driver, links, reoptimize))
         await cluster.restore()
         bound = await stack.enter_async_context(service.serve(listen))
         # Once more, and first: the end of agents' streams is not the end of their jobs.

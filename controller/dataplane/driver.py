@@ -166,6 +166,17 @@ class Driver:
         """How far each switch is."""
         return {name: link.state for name, link in self._links.items()}
 
+    def ports(self) -> dict[str, dict[int, bool]]:
+        """Which ports have a link, by number, of the switches that say so.
+
+        They do over gNMI, as p4switch; BMv2 does not. Nor does one that is not connected.
+        """
+        return {
+            name: {port.id: port.up for port in link.switch.ports}
+            for name, link in self._links.items()
+            if link.switch is not None and len(link.switch.ports)
+        }
+
     async def apply(self, rules: Mapping[str, SwitchRules], timeout: float | None = None) -> None:
         """Make these the wanted rules, and wait until every switch named holds them.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Protocol
 
 from collectives.plan import PlanError
@@ -13,14 +13,12 @@ from controller.dataplane.driver import DriverError, State
 from controller.jobs.manager import Manager
 from controller.jobs.reoptimizer import round_cost
 from controller.telemetry.diagnosis import cut_off, element_name
-from controller.telemetry.health import Element, link_element
+from controller.telemetry.health import Element
 from network.model import NetworkError
 
 LOGGER = logging.getLogger("hopsum.failover")
 
 WATCH_SECONDS = 0.1
-LINK_SECONDS = 0.5
-"""Between two looks at the links: a network has many."""
 RETRY_SECONDS = 5.0
 """After switches have not taken the rules of a change."""
 GAIN = 0.1
@@ -28,8 +26,8 @@ GAIN = 0.1
 ELEMENTS = 1_000_000
 """Of the tensor that plans are compared by."""
 
-DownLinks = Callable[[], Iterable[tuple[str, str]]]
-"""Gives the links that carry nothing at present."""
+LinkStates = Callable[[], Mapping[Element, bool]]
+"""Gives whether links are up, of those of which it is known."""
 
 
 class SwitchStates(Protocol):
@@ -42,7 +40,7 @@ class SwitchStates(Protocol):
 async def fail_over(
     manager: Manager,
     switches: SwitchStates,
-    down_links: DownLinks | None = None,
+    link_states: LinkStates = dict,
     reoptimize: bool = True,
 ) -> None:
     """Keep the jobs of a manager on the switches and links that work; for ever.
@@ -53,15 +51,12 @@ async def fail_over(
     it somebody else does (`reoptimizer`).
     """
     adapting: asyncio.Task[bool] | None = None
-    pending, retry_at, links_at = False, 0.0, 0.0
+    pending, retry_at = False, 0.0
     try:
         while True:
             await asyncio.sleep(WATCH_SECONDS)
             now = clock.now()
-            manager.health.update(_reachable_switches(switches), now)
-            if down_links is not None and now >= links_at:
-                manager.health.update(_reachable_links(manager, down_links), now)
-                links_at = now + LINK_SECONDS
+            manager.health.update({**_reachable_switches(switches), **link_states()}, now)
             _release_essential(manager)
             lost = manager.health.out - manager.failed
             if lost:
@@ -88,12 +83,6 @@ def _reachable_switches(switches: SwitchStates) -> dict[Element, bool]:
         for name, state in switches.states().items()
         if state in (State.CONNECTING, State.READY, State.REFUSED)
     }
-
-
-def _reachable_links(manager: Manager, down_links: DownLinks) -> dict[Element, bool]:
-    down = {link_element(*link) for link in down_links()}
-    links = {link_element(link.a, link.b) for link in manager.network.links}
-    return {link: link not in down for link in links}
 
 
 def _release_essential(manager: Manager) -> None:

@@ -102,6 +102,7 @@ def _native() -> ctypes.CDLL | None:
 class PacketPort:
     """A FramePort on an interface, over AF_PACKET.
 
+    While the interface is down (ENETDOWN) what is sent is lost, as on a link without a carrier.
     `udp_port`: receive only what `udp_filter` keeps for that port, and keep the kernel from
     answering with ICMP port unreachable (a UDP socket is bound there that drops everything).
     """
@@ -131,6 +132,8 @@ class PacketPort:
         done: int = self._library.packet_send(
             self._socket.fileno(), frames.ctypes.data, n, length, frames.strides[0]
         )
+        if done == -errno.ENETDOWN:
+            return len(frames)
         if done < 0:
             raise OSError(-done, f"sending frames: {os.strerror(-done)}")
         return done
@@ -150,6 +153,8 @@ class PacketPort:
                 STRIDE,
                 self._lengths.ctypes.data,
             )
+            if n == -errno.ENETDOWN:
+                n = 0
             if n < 0:
                 raise OSError(-n, f"receiving frames: {os.strerror(-n)}")
         lengths = self._lengths[:n]
@@ -163,15 +168,18 @@ class PacketPort:
             except OSError as error:
                 if error.errno in (errno.EAGAIN, errno.ENOBUFS):
                     return number
-                raise
+                if error.errno != errno.ENETDOWN:
+                    raise
         return len(frames)
 
     def _receive_plain(self, limit: int) -> int:
         for number in range(limit):
             try:
                 self._lengths[number] = self._socket.recv_into(memoryview(self._rows[number]))
-            except BlockingIOError:
-                return number
+            except OSError as error:
+                if error.errno in (errno.EAGAIN, errno.ENETDOWN):
+                    return number
+                raise
         return limit
 
     def fileno(self) -> int:

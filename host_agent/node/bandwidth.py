@@ -1,7 +1,10 @@
-"""How much of its links a host uses, from its interfaces' counters."""
+"""How much of its links a host uses, from its interfaces' counters, and whether there are any."""
 
 from __future__ import annotations
 
+import fcntl
+import socket
+import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,14 +14,19 @@ from protocol.errors import OperationError
 COUNTERS = Path("/proc/net/dev")
 """Of the network namespace this process is in (proc(5))."""
 
+SIOCGIFFLAGS = 0x8913
+IFF_UP = 0x1
+IFF_RUNNING = 0x40
+
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """Bytes since the interface came up, and when they were read (s)."""
+    """Bytes since the interface came up, when they were read (s), and whether it has a link."""
 
     sent: int
     received: int
     at: float
+    carrier: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +58,18 @@ def read_counters(interface: str, now: float, file: Path = COUNTERS) -> Counted:
         )
     numbers = lines[interface]
     return Counted(sent=int(numbers[8]), received=int(numbers[0]), at=now)
+
+
+def has_carrier(interface: str) -> bool:
+    """Return whether an interface is up and has a link (netdevice(7)); False if there is none."""
+    request = struct.pack("16sH14x", interface.encode(), 0)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+        try:
+            answer = fcntl.ioctl(asked, SIOCGIFFLAGS, request)
+        except OSError:
+            return False
+    flags: int = struct.unpack_from("16xH", answer)[0]
+    return flags & (IFF_UP | IFF_RUNNING) == IFF_UP | IFF_RUNNING
 
 
 def used_between(before: Counted, after: Counted, rate: float | None) -> Used:

@@ -215,6 +215,7 @@ class HostAgent:
                     received=used.received,
                     free_sent=used.free_sent,
                     free_received=used.free_received,
+                    no_carrier=not counted.carrier,
                 )
         self._counted = counted
         report.jobs.extend(self.features())

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from host_agent.io.port import FramePort
-from host_agent.node.bandwidth import read_counters
+from host_agent.node.bandwidth import has_carrier, read_counters
 from host_agent.node.client import NodeClient
 from host_agent.node.host import HostAgent
 from host_agent.node.real import Counters, HostLoop
@@ -50,5 +52,5 @@ class NodeServer:
 
 
 def counters_of(interface: str) -> Counters:
-    """Return the kernel's counters of an interface."""
-    return lambda now: read_counters(interface, now)
+    """Return what the kernel says of an interface."""
+    return lambda now: replace(read_counters(interface, now), carrier=has_carrier(interface))

@@ -26,12 +26,16 @@ pytestmark = pytest.mark.network
 
 
 @pytest.fixture
-def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServedCluster]:
+def cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> Iterator[ServedCluster]:
+    """A network of `TOPOLOGY`, or of the parameter."""
     monkeypatch.chdir(tmp_path)
-    network = load_network(TOPOLOGY, link_rate=LINK_RATE)
+    topology = getattr(request, "param", TOPOLOGY)
+    network = load_network(topology, link_rate=LINK_RATE)
     environment = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path), "COLUMNS": "200"}
     with Emulation(network) as emulation:
-        up = ServedCluster(tmp_path, network, emulation, environment)
+        up = ServedCluster(tmp_path, network, emulation, environment, topology=topology)
         try:
             yield up
         finally:
@@ -117,6 +121,44 @@ def test_agents_and_jobs_outlive_their_controllers(cluster: ServedCluster) -> No
     second = cluster.ask("submit", "second", "--workers", "h3,h4", *sums)
     exact(second, 2 * 2 * 5000)
     assert second["job"] > first["job"]
+    cluster.stop_controller()
+
+
+@pytest.mark.parametrize("cluster", ["leaf-spine:2x2x2"], indirect=True)
+def test_jobs_go_around_links_that_switches_and_agents_tell_of(cluster: ServedCluster) -> None:
+    """The controller sees nothing of this machine but what its switches and agents say."""
+    cluster.serve(f"unix:{cluster.folder}/controller")
+    for host in cluster.network.hosts:
+        cluster.attach(host, cluster.address)
+    until(lambda: cluster.attached() == set(cluster.network.hosts), "all agents")
+    cluster.ask(
+        "submit", "long", "--workers", "h1,h2", "--servers", "h4", "--rounds", "1000",
+        "--elements", "4000",
+    )  # fmt: skip
+    queries = ControllerClient(cluster.address)
+
+    def spine() -> str:
+        [job] = queries.state().jobs
+        return next(node for node in job.trees[0].parents.values() if node[0] == "s")
+
+    until(lambda: queries.job("long").round > 0, "rounds")
+    used = spine()
+    ip("link", "set", cluster.emulation.interface("l1", used), "down")
+    until(lambda: queries.job("long").epoch == 2, "a plan around the link")
+    assert spine() != used
+    seen = queries.job("long").round
+    until(lambda: queries.job("long").round > seen, "rounds that way")
+    ip("link", "set", cluster.emulation.interface("l1", used), "up")
+
+    cluster.emulation.run("h1", ["ip", "link", "set", cluster.interface("h1"), "down"])
+
+    def waits_for() -> str:
+        [job] = queries.status()
+        return job.waits_for
+
+    until(lambda: "link h1-l1 unreachable" in waits_for(), "word of the host's link")
+    assert queries.job("long").state == "running"
+    assert cluster.ask("cancel", "long")["state"] == "cancelled"
     cluster.stop_controller()
 
 

@@ -70,6 +70,57 @@ def test_a_switch_that_flaps_is_held_down(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_switches_tell_of_a_cut_link_and_jobs_go_around_it(tmp_path: Path) -> None:
+    async def test(cluster: VirtualCluster) -> None:
+        await submit(cluster, "a", "h1,h2", "h4", rounds=300)
+        await running(cluster, "a", 2)
+        [spine] = spines(cluster, "a")
+        cut_at = cluster.queue.now
+        cluster.cut_link("l1", spine)
+        await cluster.until(lambda: spine not in spines(cluster, "a"), "a way around", 10.0)
+        assert cluster.queue.now - cut_at < 4.0
+        cluster.mend_link("l1", spine)
+        assert cluster.controller is not None
+        manager = cluster.controller.manager
+        await cluster.until(lambda: not manager.failed, "its return", 10.0)
+        job = await exact(cluster, "a")
+        assert job.epoch == 2
+
+    run(tmp_path, "leaf-spine:2x2x2", test)
+
+
+@pytest.mark.slow
+def test_agents_tell_of_their_links_where_switches_say_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As BMv2, which serves no gNMI: of links between switches nothing is known then."""
+    monkeypatch.setattr("simulation.switches.gnmi_grpc.add_gNMIServicer_to_server", nothing)
+
+    async def test(cluster: VirtualCluster) -> None:
+        await submit(cluster, "a", "h1,h2", "h4", rounds=100)
+        await running(cluster, "a", 2)
+        [spine] = spines(cluster, "a")
+        cluster.cut_link("l1", spine)
+        cluster.cut_link("h1", "l1")
+        assert cluster.controller is not None and cluster.driver is not None
+        manager = cluster.controller.manager
+        await cluster.until(lambda: manager.failed, "the loss of a link", 20.0)
+        assert manager.failed == {("h1", "l1")}
+        assert cluster.driver.ports() == {}
+        [job] = (await cluster.people.Status(pb.StatusRequest())).jobs
+        assert "link h1-l1 unreachable" in job.waits_for
+        cluster.mend_link("h1", "l1")
+        cluster.mend_link("l1", spine)
+        await exact(cluster, "a")
+
+    run(tmp_path, "leaf-spine:2x2x2", test)
+
+
+def nothing(*_: object) -> None:
+    pass
+
+
+@pytest.mark.slow
 def test_a_reboot_costs_rules_and_registers_which_come_back(tmp_path: Path) -> None:
     """The job goes on in its epoch: the switch is back before it would be planned around."""
 

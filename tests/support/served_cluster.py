@@ -38,6 +38,7 @@ class ServedCluster:
     controller: subprocess.Popen[bytes] | None = None
     address: str = ""
     tls: Tls | None = None
+    topology: str = TOPOLOGY
 
     @property
     def log_file(self) -> Path:
@@ -49,7 +50,7 @@ class ServedCluster:
         with self.log_file.open("wb") as out:
             self.controller = subprocess.Popen(
                 [
-                    *(str(HOPSUM), "controller", "serve", TOPOLOGY, "--link-rate", LINK_RATE),
+                    *(str(HOPSUM), "controller", "serve", self.topology, "--link-rate", LINK_RATE),
                     *("--listen", listen, *options),
                 ],
                 cwd=self.folder,
@@ -78,10 +79,14 @@ class ServedCluster:
             host,
             [
                 str(AGENT), "serve", "--controller", address, "--host", host,
-                "--interface", self.emulation.interface(host, "s1"), *options,
+                "--interface", self.interface(host), *options,
             ],
         )  # fmt: skip
         return self.agents[host]
+
+    def interface(self, host: str) -> str:
+        """Return the name of a host's interface."""
+        return self.emulation.interface(host, self.network.access_switch(host))
 
     def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         """What became of a command."""

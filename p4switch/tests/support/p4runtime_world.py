@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import queue
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -16,6 +16,7 @@ from p4switch.device.loading import Loader
 from p4switch.frontend.program import compile_program
 from p4switch.frontend.syntax.parser import parse_text
 from p4switch.ir import Program
+from p4switch.p4runtime.interfaces import InterfaceService
 from p4switch.p4runtime.p4info import p4info
 from p4switch.p4runtime.server import P4RuntimeServer
 from p4switch.p4runtime.service import P4RuntimeService
@@ -64,12 +65,14 @@ class MemoryPlane:
 class World:
     """A served switch, with `everything.p4` at hand as bundle and P4Info but not running yet."""
 
-    def __init__(self) -> None:
+    def __init__(self, ports: Mapping[int, str] | None = None) -> None:
+        """`ports`: names of those that gNMI tells of."""
         self.plane = MemoryPlane()
+        self.interfaces = InterfaceService(ports or {})
         loader = Loader("interpreter", EngineOptions(cpu_port=CPU_PORT))
         self.service = P4RuntimeService(DEVICE, loader, self.plane)
         self.plane.service = self.service
-        self.server = P4RuntimeServer(self.service, "127.0.0.1:0")
+        self.server = P4RuntimeServer(self.service, "127.0.0.1:0", None, self.interfaces)
         self.address = f"127.0.0.1:{self.server.port}"
         self.device_config, self._program, self.p4info = everything()
         self.clients: list[Client] = []

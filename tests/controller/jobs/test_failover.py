@@ -14,7 +14,7 @@ from controller.dataplane.driver import DriverError, State
 from controller.dataplane.rules import Loss, SwitchRules
 from controller.jobs.failover import fail_over
 from controller.jobs.manager import Manager
-from controller.telemetry.health import DampingPolicy, Health
+from controller.telemetry.health import DampingPolicy, Element, Health, link_element
 from network.builder import NetworkBuilder
 from network.loaders import load_network
 from network.model import Network
@@ -43,6 +43,10 @@ class World:
 
     def states(self) -> Mapping[str, State]:
         return self._states
+
+    def links(self) -> Mapping[Element, bool]:
+        links = [link_element(link.a, link.b) for link in self.network.links]
+        return {link: link not in self.down for link in links}
 
     def kill(self, *names: str) -> None:
         self._states |= dict.fromkeys(names, CONNECTING)
@@ -81,7 +85,7 @@ def run(topology: str | Network, test: Callable[[World], Awaitable[None]]) -> No
     async def main() -> None:
         network = topology if isinstance(topology, Network) else load_network(topology)
         world = World(network)
-        task = asyncio.create_task(fail_over(world.manager, world, lambda: world.down))
+        task = asyncio.create_task(fail_over(world.manager, world, world.links))
         # All are seen in reach first.
         await asyncio.sleep(0.5)
         try:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import select
 import socket
+import subprocess
 
 import numpy as np
 import pytest
@@ -168,6 +169,21 @@ def test_plain_sockets_do_the_same_without_a_compiler(
 ) -> None:
     monkeypatch.setattr(port_module, "_native", lambda: None)
     send_and_receive(*veth)
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_an_interface_that_is_down_loses_what_is_sent_until_it_is_up(
+    veth: tuple[str, str], monkeypatch: pytest.MonkeyPatch, native: bool
+) -> None:
+    if not native:
+        monkeypatch.setattr(port_module, "_native", lambda: None)
+    port = PacketPort(veth[0], udp_port=UDP_PORT)
+    for state in ("down", "up"):
+        subprocess.run(["ip", "link", "set", veth[0], state], check=True)
+        assert port.receive() == []
+        assert port.send(np.zeros((3, 64), np.uint8)) == 3
+        assert port.receive() == []
+    port.close()
 
 
 def test_an_unknown_interface_is_named(veth: tuple[str, str]) -> None:

@@ -6,7 +6,7 @@ import logging
 import re
 import socket
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -19,6 +19,7 @@ from p4switch.device.file_plane import FilePlane
 from p4switch.device.links import LinkMonitor
 from p4switch.device.loading import Loader
 from p4switch.device.plane import DigestSink, FrameSink, Plane, PythonPlane
+from p4switch.p4runtime.interfaces import InterfaceService
 from p4switch.p4runtime.p4info import p4info
 from p4switch.p4runtime.server import P4RuntimeServer
 from p4switch.p4runtime.service import P4RuntimeService
@@ -114,8 +115,10 @@ class Device:
                 plane = _make_plane(loader, self._sockets, on_frames, on_digests)
             self._plane = plane
             service = self.service = P4RuntimeService(device_id, loader, plane)
+            states = None
             if files_after is None:
-                self._links = LinkMonitor(interfaces, service.port_changed)
+                states = InterfaceService(interfaces)
+                self._links = LinkMonitor(interfaces, _told(service, states))
             if engine is not None:
                 assert device_config is not None
                 config = p4r.ForwardingPipelineConfig(
@@ -130,7 +133,7 @@ class Device:
                     lambda: exposition(plane.statistics(), service.engine, interfaces),
                 )
             if address is not None:
-                self.server = P4RuntimeServer(service, address, tls)
+                self.server = P4RuntimeServer(service, address, tls, states)
         except BaseException:
             self.close()
             raise
@@ -183,6 +186,16 @@ def _make_plane(
     from p4switch.device.native_plane import NativePlane
 
     return NativePlane(ports, cpu_port, on_frames, on_digests)
+
+
+def _told(service: P4RuntimeService, states: InterfaceService) -> Callable[[int, bool], None]:
+    """Return what lets selectors and clients know of a port's link."""
+
+    def changed(port: int, up: bool) -> None:
+        service.port_changed(port, up)
+        states.port_changed(port, up)
+
+    return changed
 
 
 def _check_ports(ports: Sequence[PortName], cpu_port: int | None) -> None:

@@ -7,8 +7,9 @@ import socket
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
-from finsy.proto import p4r_grpc
+from finsy.proto import gnmi_grpc, p4r_grpc
 
+from p4switch.p4runtime.interfaces import MAX_SUBSCRIPTIONS, InterfaceService
 from p4switch.p4runtime.service import MAX_STREAMS, P4RuntimeService
 from p4switch.p4runtime.tls import Tls
 
@@ -30,17 +31,24 @@ class AddressError(OSError):
 class P4RuntimeServer:
     """A P4Runtime service that listens on an address, e.g. `0.0.0.0:9559` or `unix:/run/s1`.
 
-    `port` is the port in use, for an address that ends in `:0`. A Unix socket is for this user
-    alone (mode 0600). Whoever else reaches the address may program the switch, unless `tls` asks
-    clients for certificates. Raises AddressError, TlsError.
+    `interfaces`: is served there too. `port` is the port in use, for an address that ends in `:0`.
+    A Unix socket is for this user alone (mode 0600). Whoever else reaches the address may program
+    the switch, unless `tls` asks clients for certificates. Raises AddressError, TlsError.
     """
 
-    def __init__(self, service: P4RuntimeService, address: str, tls: Tls | None = None) -> None:
+    def __init__(
+        self,
+        service: P4RuntimeService,
+        address: str,
+        tls: Tls | None = None,
+        interfaces: InterfaceService | None = None,
+    ) -> None:
         credentials = None if tls is None else tls.credentials()
         if address.startswith(UNIX):
             _refuse_taken(address.removeprefix(UNIX))
         self._service = service
-        self._pool = ThreadPoolExecutor(MAX_STREAMS + OTHER_CALLS, thread_name_prefix="grpc")
+        threads = MAX_STREAMS + MAX_SUBSCRIPTIONS + OTHER_CALLS
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="grpc")
         self._server = grpc.server(
             self._pool,
             options=[
@@ -51,6 +59,8 @@ class P4RuntimeServer:
             ],
         )
         p4r_grpc.add_P4RuntimeServicer_to_server(service, self._server)
+        if interfaces is not None:
+            gnmi_grpc.add_gNMIServicer_to_server(interfaces, self._server)
         # gRPC makes the socket: nobody else may get in before it has its mode, or after.
         before = os.umask(0o177)
         try:

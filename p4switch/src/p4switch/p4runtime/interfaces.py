@@ -1,0 +1,239 @@
+"""State of the ports over gNMI, on the server of P4Runtime: openconfig-interfaces, to read only.
+
+P4Runtime has no word for a port that goes down; controllers ask gNMI (its specification, 0.8), as
+of Stratum. Of every port there is `/interfaces/interface[name=*]/state/` with the leaves `name`,
+`ifindex` and `id`, which both are the number of the port, and `oper-status`, UP or DOWN.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+import grpc
+from finsy.proto import gnmi, gnmi_grpc
+
+from p4switch.p4runtime.status import fail
+from p4switch.targets.v1model.engine import ControlError
+
+GNMI_VERSION = "0.8.0"
+MODEL = gnmi.ModelData(name="openconfig-interfaces", organization="OpenConfig working group")
+ENCODINGS = (gnmi.Encoding.PROTO, gnmi.Encoding.JSON)
+"""JSON is asked for by leaving it out, and finsy's subscriptions then expect typed values, as
+Stratum gives them: so all get those."""
+MAX_SUBSCRIPTIONS = 16
+"""Each holds a thread of the server."""
+STATUS = "oper-status"
+LEAVES = ("name", "ifindex", "id", STATUS)
+
+
+class Subscription:
+    """What one client has subscribed to; `wake` is called, from any thread, when there is news.
+
+    A port that changes often while the client is slow is told of once, as it is at last.
+    """
+
+    def __init__(
+        self,
+        first: list[gnmi.SubscribeResponse],
+        on_change: frozenset[tuple[int, str]],
+        wake: Callable[[], None],
+    ) -> None:
+        self.first = first
+        """The state at the beginning, and the mark at its end."""
+        self.on_change = on_change
+        self.wake = wake
+        self.changed: dict[int, None] = {}
+
+
+class InterfaceService(gnmi_grpc.gNMIServicer):
+    """gNMI for ports `names`, by number; `date_ns`: nanoseconds since 1970.
+
+    Whoever serves subscriptions otherwise than by threads, as `Subscribe` does, calls `join`,
+    `news` after each `wake`, and `leave`.
+    """
+
+    def __init__(self, names: Mapping[int, str], date_ns: Callable[[], int] = time.time_ns) -> None:
+        self._names = dict(names)
+        self._up = dict.fromkeys(self._names, True)
+        self._date_ns = date_ns
+        self._lock = threading.Lock()
+        self._subscriptions: list[Subscription] = []
+
+    def port_changed(self, port: int, up: bool) -> None:
+        """Take note that a port has, or has not, a link."""
+        with self._lock:
+            if self._up[port] == up:
+                return
+            self._up[port] = up
+            concerned = [each for each in self._subscriptions if (port, STATUS) in each.on_change]
+            for subscription in concerned:
+                subscription.changed[port] = None
+        for subscription in concerned:
+            subscription.wake()
+
+    # -- calls
+
+    def Capabilities(
+        self, request: gnmi.CapabilityRequest, context: grpc.ServicerContext
+    ) -> gnmi.CapabilityResponse:
+        """Say what there is."""
+        return gnmi.CapabilityResponse(
+            supported_models=[MODEL], supported_encodings=ENCODINGS[:1], gNMI_version=GNMI_VERSION
+        )
+
+    def Get(self, request: gnmi.GetRequest, context: grpc.ServicerContext) -> gnmi.GetResponse:
+        """Read leaves; NOT_FOUND for a path that leads to none."""
+        try:
+            _check_encoding(request.encoding)
+            answer = gnmi.GetResponse()
+            for path in request.path or [gnmi.Path()]:
+                found = list(self._below(request.prefix, path))
+                if (
+                    not (found or self._of_any(request.prefix, path))
+                    or request.type == gnmi.GetRequest.CONFIG
+                ):
+                    where = _words(request.prefix, path)
+                    raise ControlError("NOT_FOUND", f"{where}: there is no such state")
+                with self._lock:
+                    answer.notification.append(self._notification(found))
+        except ControlError as error:
+            fail(context, error)
+        return answer
+
+    def Set(self, request: gnmi.SetRequest, context: grpc.ServicerContext) -> gnmi.SetResponse:
+        """Refuse: interfaces are the operating system's."""
+        fail(context, ControlError("UNIMPLEMENTED", "state of interfaces is to read only"))
+
+    def Subscribe(
+        self, request_iterator: Iterator[gnmi.SubscribeRequest], context: grpc.ServicerContext
+    ) -> Iterator[gnmi.SubscribeResponse]:
+        """Tell of the state once, or of each change too."""
+        news = threading.Event()
+        request = next(request_iterator, gnmi.SubscribeRequest())
+        try:
+            subscription = self.join(request, news.set)
+        except ControlError as error:
+            fail(context, error)
+        context.add_callback(news.set)
+        try:
+            yield from subscription.first
+            while subscription.on_change and context.is_active():
+                news.wait()
+                news.clear()
+                yield from self.news(subscription)
+        finally:
+            self.leave(subscription)
+
+    # -- subscriptions
+
+    def join(self, request: gnmi.SubscribeRequest, wake: Callable[[], None]) -> Subscription:
+        """Begin a subscription; ControlError for one that cannot be."""
+        if request.WhichOneof("request") != "subscribe":
+            raise ControlError("INVALID_ARGUMENT", "the first message of a client is subscribe")
+        asked = request.subscribe
+        _check_encoding(asked.encoding)
+        if asked.mode == gnmi.SubscriptionList.POLL:
+            raise ControlError("UNIMPLEMENTED", "mode POLL: expected ONCE or STREAM")
+        stream = asked.mode == gnmi.SubscriptionList.STREAM
+        found: dict[tuple[int, str], None] = {}
+        for each in asked.subscription:
+            if stream and each.mode == gnmi.SubscriptionMode.SAMPLE:
+                raise ControlError("UNIMPLEMENTED", "SAMPLE: expected ON_CHANGE or TARGET_DEFINED")
+            found |= dict.fromkeys(self._below(asked.prefix, each.path))
+        with self._lock:
+            if stream and len(self._subscriptions) >= MAX_SUBSCRIPTIONS:
+                raise ControlError(
+                    "RESOURCE_EXHAUSTED", f"there are {MAX_SUBSCRIPTIONS} subscriptions already"
+                )
+            first = [gnmi.SubscribeResponse(sync_response=True)]
+            if found and not asked.updates_only:
+                update = self._notification(found)
+                first.insert(0, gnmi.SubscribeResponse(update=update))
+            on_change = frozenset(found if stream else ())
+            subscription = Subscription(first, on_change, wake)
+            if stream:
+                self._subscriptions.append(subscription)
+        return subscription
+
+    def news(self, subscription: Subscription) -> list[gnmi.SubscribeResponse]:
+        """Return what has changed since the last call."""
+        with self._lock:
+            changed, subscription.changed = subscription.changed, {}
+            return [
+                gnmi.SubscribeResponse(update=self._notification([(port, STATUS)]))
+                for port in changed
+            ]
+
+    def leave(self, subscription: Subscription) -> None:
+        """End a subscription."""
+        with self._lock:
+            if subscription in self._subscriptions:
+                self._subscriptions.remove(subscription)
+
+    # -- state
+
+    def _below(self, prefix: gnmi.Path, path: gnmi.Path) -> Iterator[tuple[int, str]]:
+        """Return the leaves, by port and name, at a path or below it."""
+        for port, name in self._names.items():
+            for leaf in LEAVES:
+                if _leads_to(prefix, path, _path(name, leaf)):
+                    yield port, leaf
+
+    def _of_any(self, prefix: gnmi.Path, path: gnmi.Path) -> bool:
+        """Whether a path leads to leaves of whatever ports there are: there may be none."""
+        return any(_leads_to(prefix, path, _path("*", leaf)) for leaf in LEAVES)
+
+    def _notification(self, leaves: Iterable[tuple[int, str]]) -> gnmi.Notification:
+        return gnmi.Notification(
+            timestamp=self._date_ns(),
+            update=[
+                gnmi.Update(path=_path(self._names[port], leaf), val=self._value(port, leaf))
+                for port, leaf in leaves
+            ],
+        )
+
+    def _value(self, port: int, leaf: str) -> gnmi.TypedValue:
+        match leaf:
+            case "name":
+                return gnmi.TypedValue(string_val=self._names[port])
+            case "oper-status":
+                return gnmi.TypedValue(string_val="UP" if self._up[port] else "DOWN")
+        return gnmi.TypedValue(uint_val=port)
+
+
+def _path(name: str, leaf: str) -> gnmi.Path:
+    return gnmi.Path(
+        elem=[
+            gnmi.PathElem(name="interfaces"),
+            gnmi.PathElem(name="interface", key={"name": name}),
+            gnmi.PathElem(name="state"),
+            gnmi.PathElem(name=leaf),
+        ]
+    )
+
+
+def _leads_to(prefix: gnmi.Path, path: gnmi.Path, leaf: gnmi.Path) -> bool:
+    asked = [*prefix.elem, *path.elem]
+    return len(asked) <= len(leaf.elem) and all(map(_matches, asked, leaf.elem))
+
+
+def _matches(asked: gnmi.PathElem, full: gnmi.PathElem) -> bool:
+    """Whether an element of a path, in which `*` stands for anything, is this one."""
+    return asked.name in ("*", full.name) and all(
+        value in ("*", full.key.get(key)) for key, value in asked.key.items()
+    )
+
+
+def _check_encoding(encoding: int) -> None:
+    if encoding not in ENCODINGS:
+        raise ControlError("UNIMPLEMENTED", f"encoding {encoding}: expected PROTO")
+
+
+def _words(prefix: gnmi.Path, path: gnmi.Path) -> str:
+    elements = [*prefix.elem, *path.elem]
+    return "".join(
+        f"/{each.name}" + "".join(f"[{key}={value}]" for key, value in each.key.items())
+        for each in elements
+    )[:200]
