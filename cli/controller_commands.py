@@ -215,18 +215,27 @@ def _slot_dict(state: SlotState, values: bool) -> Mapping[str, Any]:
 
 
 def why_stuck(
-    job: Annotated[int, typer.Argument(min=0, max=LAST_JOB, help="Number of the job.")] = 1,
+    job: Annotated[
+        str | None, typer.Argument(help="Number or name of the job; default: each that runs.")
+    ] = None,
     controller: ControllerOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Say which child is missing at which switch, for every fragment that waits."""
-    missing = connect(controller).missing(job)
+    from controller.api.client import job_query
+
+    queries = connect(controller)
+    if job is None:
+        jobs = [status.job for status in queries.status()]
+    else:
+        jobs = [job_query(job).job or queries.job(job).job]
+    missing = [child for number in jobs for child in queries.missing(number)]
     if as_json:
         print_json([asdict(child) for child in missing])
         return
     console = Console()
     if not missing:
-        console.print("no slot of a switch waits for anything")
+        console.print("no slot of a switch waits for anything" if jobs else "no job runs")
         return
     for child in missing:
         console.print(child.sentence(), markup=False, highlight=False, soft_wrap=True)

@@ -167,6 +167,11 @@ class _Commands(TyperGroup):
         command.target, command.passes_on = entry.target, entry.passes_on
         return command
 
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        # Whole sentences: the base class cuts them off.
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, entry.help) for name, entry in COMMANDS.items()])
+
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)

@@ -247,7 +247,11 @@ class Shown:
 
     def rate(self, value: Fraction) -> str:
         """Return a rate for people."""
-        return format_rate(float(value)) if self.real else f"{float(value):g} links"
+        return (
+            format_rate(float(value))
+            if self.real
+            else f"{float(value):g} {'link' if value == 1 else 'links'}"
+        )
 
 
 def _show(shown: Shown) -> None:
@@ -286,7 +290,9 @@ def _show_prediction(
         console,
     )
     limited = all(link.bandwidth is not None for link in network.links)
-    seconds = format_time(prediction.seconds) if limited else "links without a rate take no time"
+    seconds = (
+        format_time(prediction.seconds) if limited else "none: links have no rate (--link-rate)"
+    )
     if limited and prediction.limit:
         seconds += f", {prediction.busy:.0%} of it busy on {' -> '.join(prediction.limit)}"
     console.print(

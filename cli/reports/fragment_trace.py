@@ -23,6 +23,7 @@ def trace_lines(trace: FragmentTrace) -> Iterator[str]:
         return
     start = hops[0].sent
     yield f"fragment {trace.fragment} of job {trace.job}; milliseconds from its first frame"
+    yield "     sent   arrived"
     width = max(len(f"{hop.source} -> {hop.target}") for hop in hops)
     trees = len({hop.tree for hop in hops}) > 1
     for hop in hops:

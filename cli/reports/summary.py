@@ -23,8 +23,14 @@ def _goodput(report: Report, measured: Measured) -> str:
 
 
 def _as_predicted(report: Report, measured: Measured) -> str:
-    differing = len(report.differing_links)
-    return f"{differing} of {len(measured.links)} differ" if differing else "on every link"
+    """Say how near bytes are; only where every byte is predicted a difference is one."""
+    predicted, differing = report.predicted.links, report.differing_links
+    if not differing:
+        return "on every link"
+    if report.exact_bytes_expected or not all(predicted[link] for link in differing):
+        return f"{len(differing)} of {len(measured.links)} differ"
+    most = max(abs(measured.links[link] / predicted[link] - 1) for link in differing)
+    return f"within {100 * most:.2g} %" if most < 1 else f"up to {most + 1:.2g} times"
 
 
 ROWS: tuple[tuple[str, Callable[[Report, Measured], str]], ...] = (

@@ -79,7 +79,9 @@ def test_plan_as_text() -> None:
     assert "c1: sums 2, slots 0 to 255" in text
     assert "bytes on links (3 of 34" in text
     assert "predicted time 1.047 s" in text
-    assert "links without a rate" in run("plan", "--topology", "star:2")
+    text = run("plan", "--topology", "star:2")
+    assert "multi-hop: 1 link of 1 link at most" in text
+    assert "predicted time none: links have no rate" in text
     assert "passes 8" in run("plan", "--topology", "star:40")
 
 
@@ -249,6 +251,13 @@ def test_why_stuck(controller: str) -> None:
     assert "nothing from h2" in run("why-stuck", "1", "--controller", controller)
     with pytest.raises(ControllerError, match="there is no job 5; jobs: 1"):
         run("why-stuck", "5", "--controller", controller)
+
+
+def test_nothing_is_stuck_where_no_job_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    idle = type("Idle", (), {"status": lambda _: []})
+    monkeypatch.setattr("cli.controller_commands.connect", lambda _: idle())
+    assert run("why-stuck") == "no job runs\n"
+    assert json.loads(run("why-stuck", "--json")) == []
 
 
 def test_shell_names_switches(controller: str) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from cli.experiment.description import Experiment, WorldKind
 from cli.experiment.result import Measured, Predicted, Report
+from cli.reports.summary import figures
 from collectives.choices import Coordination
 from host_agent.workload import Verdict
 
@@ -60,3 +61,16 @@ def test_vectors_in_the_switches_add_bytes_in_either_world() -> None:
         assert report(
             1001, world=world, coordinate=False, coordination=Coordination.SWITCHES
         ).problems
+
+
+def bytes_row(found: Report) -> str:
+    [cell] = next(cells for label, *cells in figures([found]) if label == "bytes as predicted")
+    return cell
+
+
+def test_the_table_says_how_near_bytes_are_where_they_may_differ() -> None:
+    world = WorldKind.SIMULATION
+    assert bytes_row(report(1000, world=world, coordinate=False)) == "on every link"
+    assert bytes_row(report(1001, world=world, coordinate=False)) == "1 of 1 differ"
+    for measured, said in ((1017, "within 1.7 %"), (900, "within 10 %"), (3500, "up to 3.5 times")):
+        assert bytes_row(report(measured, world=world, coordinate=False, again=1)) == said
