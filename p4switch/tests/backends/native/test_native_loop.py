@@ -16,7 +16,7 @@ from p4switch.backends.native.loop import LostFrames, PacketLoop
 from p4switch.frontend.program import compile_program
 from p4switch.frontend.syntax.parser import parse_text
 from p4switch.targets.v1model.engine import ControlError, EngineOptions
-from tests.support.machine import PATIENCE, interface_names, wait_until_up
+from tests.support.machine import PATIENCE, interface_names, until, wait_until_up
 
 CPU_PORT = 500
 
@@ -121,6 +121,19 @@ def test_frames_go_where_the_program_says(hosts: list[socket.socket], loop: Pack
     assert loop.counts(0).rx_bytes == 60 + 1514
     assert loop.counts(2).tx_packets == 1
     assert loop.counts(2).tx_bytes == 1514
+
+
+def test_frames_that_wait_when_the_loop_starts_are_all_taken(
+    loop: PacketLoop, links: list[tuple[str, str]]
+) -> None:
+    # More than two batches: the kernel tells of them once.
+    with open_socket(links[0][0]) as mine, open_socket(links[0][1]) as theirs:
+        for _ in range(150):
+            theirs.send(frame(CPU_PORT, 1))
+        loop.add_port(0, mine)
+        loop.start()
+        until(lambda: loop.counts(0).rx_packets == 150, "150 frames")
+        loop.stop()
 
 
 def test_order_is_kept(hosts: list[socket.socket]) -> None:

@@ -1,11 +1,12 @@
 /* The packet loop: packet sockets in, the switch, packet sockets out, without Python.
 
-   One thread runs p4_loop_run. It sleeps in epoll, takes batches of up to 64 frames from a
-   readable port through ingress, and queues through egress into the port's stage, which
-   sendmmsg empties. A port whose socket is full keeps its stage and its queues (tail drop beyond
-   the queue depth) until EPOLLOUT, or for a millisecond if the kernel said ENOBUFS, which no event
-   ends; other ports go on. Frames for the CPU port go into a ring that Python empties when
-   the event descriptor `cpu_event` says so; frames from it come in by p4_loop_inject. */
+   One thread runs p4_loop_run. It sleeps in epoll, which tells of new frames only (EPOLLET),
+   takes batches of up to 64 frames from a port through ingress, and queues through egress into
+   the port's stage, which sendmmsg empties. A port whose socket is full keeps its stage and its
+   queues (tail drop beyond the queue depth) until EPOLLOUT, or for a millisecond if the kernel
+   said ENOBUFS, which no event ends; other ports go on. Frames for the CPU port go into a ring
+   that Python empties when the event descriptor `cpu_event` says so; frames from it come in by
+   p4_loop_inject. */
 #ifndef P4_LOOP_H
 #define P4_LOOP_H
 
@@ -21,6 +22,8 @@
 
 #define BATCH 64
 #define FRAME_ROOM 65536
+/* Between the frames of a batch: rooms a power of two apart would share their sets of the caches. */
+#define FRAME_STRIDE (FRAME_ROOM + 1600)
 #define VLAN_ROOM 4
 #define CPU_RING_FRAMES 4096
 #define WAKE_DATA 0xffffffffu
@@ -32,7 +35,7 @@ typedef struct {
 
 typedef struct {
     int fd;
-    u8 open, blocked, retries, watches_output;
+    u8 open, blocked, watches_output;
     u32 sent;                  /* frames of the stage that are gone */
     output stage;
     port_counts counts;
@@ -45,6 +48,8 @@ typedef struct packet_loop {
     atomic_int stopping;
     struct timespec start;
     loop_port ports[PORTS];
+    u64 unread[PORTS / 64];    /* ports that may have frames; epoll tells of new ones only */
+    u64 retrying[PORTS / 64];  /* blocked ports that no event will free */
     port_counts cpu;           /* rx: injected; tx: taken by Python */
     u64 unconnected;           /* frames for ports that have no socket */
     packet *injected, **injected_last;
@@ -52,7 +57,7 @@ typedef struct packet_loop {
     u64 cpu_lost;
 
     /* What recvmmsg fills. */
-    u8 *frames;                /* BATCH of FRAME_ROOM */
+    u8 *frames;                /* BATCH of FRAME_ROOM, FRAME_STRIDE apart */
     struct mmsghdr receive[BATCH], send[BATCH];
     struct iovec receive_parts[BATCH], send_parts[BATCH];
     u8 control[BATCH][CMSG_SPACE(sizeof(struct tpacket_auxdata))];
@@ -74,13 +79,20 @@ EXPORT packet_loop *p4_loop_create(p4_switch *sw, u32 cpu_port) {
     l->epoll = epoll_create1(EPOLL_CLOEXEC);
     l->wake_event = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     l->cpu_event = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    l->frames = malloc((size_t)BATCH * FRAME_ROOM);
+    l->frames = malloc((size_t)BATCH * FRAME_STRIDE);
     l->injected_last = &l->injected;
     struct epoll_event wake = {.events = EPOLLIN, .data.u32 = WAKE_DATA};
     if (l->epoll < 0 || l->wake_event < 0 || l->cpu_event < 0 || !l->frames
         || epoll_ctl(l->epoll, EPOLL_CTL_ADD, l->wake_event, &wake)) {
         p4_loop_destroy(l);
         return NULL;
+    }
+    for (u32 i = 0; i < BATCH; i++) {
+        l->receive_parts[i] = (struct iovec){l->frames + (size_t)i * FRAME_STRIDE + VLAN_ROOM,
+                                             FRAME_ROOM - VLAN_ROOM};
+        l->receive[i].msg_hdr = (struct msghdr){
+            .msg_iov = &l->receive_parts[i], .msg_iovlen = 1,
+            .msg_control = l->control[i], .msg_controllen = sizeof l->control[i]};
     }
     clock_gettime(CLOCK_MONOTONIC, &l->start);
     switch_lock(sw);
@@ -119,19 +131,34 @@ static void loop_wake(packet_loop *l) {
     while (write(l->wake_event, &one, sizeof one) < 0 && errno == EINTR) {}
 }
 
-/* The lock is held. */
+static void mark_port(u64 *ports, u32 port, int on) {
+    u64 bit = 1ull << (port % 64);
+    if (on) ports[port / 64] |= bit;
+    else ports[port / 64] &= ~bit;
+}
+
+static int any_port(const u64 *ports) {
+    u64 any = 0;
+    for (u32 word = 0; word < PORTS / 64; word++) any |= ports[word];
+    return any != 0;
+}
+
+/* EPOLLET: a port that was read empty need not be asked again before epoll sleeps. The lock is
+   held; asking for output anew also tells of room there has been since the socket was full. */
 static void loop_watch_output(packet_loop *l, u32 port, int wanted) {
     loop_port *lp = &l->ports[port];
-    if (lp->watches_output == wanted) return;
+    if (!lp->watches_output && !wanted) return;
     lp->watches_output = (u8)wanted;
-    struct epoll_event event = {.events = EPOLLIN | (wanted ? EPOLLOUT : 0), .data.u32 = port};
+    struct epoll_event event = {.events = EPOLLET | EPOLLIN | (wanted ? EPOLLOUT : 0),
+                                .data.u32 = port};
     epoll_ctl(l->epoll, EPOLL_CTL_MOD, lp->fd, &event);
 }
 
 static void stage_reset(packet_loop *l, u32 port) {
     loop_port *lp = &l->ports[port];
     lp->stage.used = lp->stage.count = lp->sent = 0;
-    lp->blocked = lp->retries = 0;
+    lp->blocked = 0;
+    mark_port(l->retrying, port, 0);
     l->sw->staged[port] = 0;
     if (lp->open) loop_watch_output(l, port, 0);
 }
@@ -140,12 +167,12 @@ static void stage_reset(packet_loop *l, u32 port) {
 EXPORT int p4_loop_add_port(packet_loop *l, u32 port, int fd) {
     switch_lock(l->sw);
     loop_port *lp = &l->ports[port];
-    struct epoll_event event = {.events = EPOLLIN, .data.u32 = port};
+    struct epoll_event event = {.events = EPOLLET | EPOLLIN, .data.u32 = port};
     int failed = lp->open ? EEXIST : epoll_ctl(l->epoll, EPOLL_CTL_ADD, fd, &event) ? errno : 0;
     if (!failed) {
         lp->fd = fd;
         lp->open = 1;
-        lp->blocked = lp->retries = lp->watches_output = 0;
+        lp->blocked = lp->watches_output = 0;
     }
     switch_unlock(l->sw);
     return failed;
@@ -158,6 +185,7 @@ EXPORT void p4_loop_remove_port(packet_loop *l, u32 port) {
     if (lp->open) {
         epoll_ctl(l->epoll, EPOLL_CTL_DEL, lp->fd, NULL);
         lp->open = 0;
+        mark_port(l->unread, port, 0);
         l->unconnected += lp->stage.count - lp->sent;
         stage_reset(l, port);
     }
@@ -187,7 +215,7 @@ static void stage_send(packet_loop *l, u32 port) {
         if (errno == EINTR) continue;
         if (errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS) {
             lp->blocked = 1;
-            lp->retries = errno == ENOBUFS;
+            mark_port(l->retrying, port, errno == ENOBUFS);
             loop_watch_output(l, port, errno != ENOBUFS);
             l->sw->staged[port] = o->count - lp->sent;
             return;
@@ -355,29 +383,25 @@ static u8 *frame_start(struct msghdr *m, u8 *frame, u32 *length) {
 static void loop_receive(packet_loop *l, u32 port) {
     p4_switch *sw = l->sw;
     loop_port *lp = &l->ports[port];
-    for (u32 i = 0; i < BATCH; i++) {
-        l->receive_parts[i] = (struct iovec){l->frames + (size_t)i * FRAME_ROOM + VLAN_ROOM,
-                                             FRAME_ROOM - VLAN_ROOM};
-        l->receive[i].msg_hdr = (struct msghdr){
-            .msg_iov = &l->receive_parts[i], .msg_iovlen = 1,
-            .msg_control = l->control[i], .msg_controllen = sizeof l->control[i]};
-    }
     int count = recvmmsg(lp->fd, l->receive, BATCH, MSG_DONTWAIT, NULL);
     if (count <= 0) {
         /* Nothing there, or a pending error of the socket (the interface went down), now read. */
         if (count < 0 && errno != EAGAIN && errno != EINTR) lp->counts.rx_errors++;
+        mark_port(l->unread, port, errno != EAGAIN && errno != EBADF);
         return;
     }
+    mark_port(l->unread, port, count == BATCH);
     if (atomic_load(&sw->interrupted)) return;
     sw->now = loop_now(l);
     for (int i = 0; i < count; i++) {
         u32 length = l->receive[i].msg_len;
         struct msghdr *m = &l->receive[i].msg_hdr;
+        u8 *frame = frame_start(m, l->receive_parts[i].iov_base, &length);
+        m->msg_controllen = sizeof l->control[i];  /* as it was before recvmmsg */
         if (m->msg_flags & MSG_TRUNC) {
             lp->counts.rx_errors++;
             continue;
         }
-        u8 *frame = frame_start(m, l->receive_parts[i].iov_base, &length);
         lp->counts.rx_packets++;
         lp->counts.rx_bytes += length;
         packet *p = packet_arrives(sw, port, NULL, frame, length);
@@ -385,6 +409,21 @@ static void loop_receive(packet_loop *l, u32 port) {
     }
     loop_pump(l);
     loop_keep_queued(l);
+}
+
+/* A batch from each port that may have one. Others may take the lock between two ports. */
+static void loop_receive_all(packet_loop *l) {
+    u64 unread[PORTS / 64];
+    switch_lock(l->sw);
+    memcpy(unread, l->unread, sizeof unread);
+    switch_unlock(l->sw);
+    for (u32 word = 0; word < PORTS / 64; word++)
+        for (u64 left = unread[word]; left; left &= left - 1) {
+            u32 port = word * 64 + (u32)__builtin_ctzll(left);
+            switch_lock(l->sw);
+            if (l->ports[port].open) loop_receive(l, port);
+            switch_unlock(l->sw);
+        }
 }
 
 static void loop_take_injected(packet_loop *l) {
@@ -407,6 +446,19 @@ static void loop_allow(p4_switch *sw) {
     if (atomic_load(&sw->interrupted)) atomic_store(&sw->budget, 0);
 }
 
+/* Tries ports that no event will free. The lock is held. */
+static void loop_retry_all(packet_loop *l) {
+    for (u32 word = 0; word < PORTS / 64; word++)
+        for (u64 left = l->retrying[word]; left; left &= left - 1) {
+            u32 port = word * 64 + (u32)__builtin_ctzll(left);
+            l->ports[port].blocked = 0;
+            mark_port(l->retrying, port, 0);
+            stage_send(l, port);
+        }
+    l->sw->now = loop_now(l);
+    loop_pump(l);
+}
+
 /* Runs until p4_loop_stop. 0, or the errno of what ended it. */
 EXPORT int p4_loop_run(packet_loop *l) {
     struct epoll_event events[BATCH];
@@ -414,11 +466,10 @@ EXPORT int p4_loop_run(packet_loop *l) {
     int failed = 0;
     loop_allow(sw);
     while (!atomic_load(&l->stopping)) {
-        int retries = 0;
         switch_lock(sw);
-        for (u32 port = 0; port < PORTS; port++) retries |= l->ports[port].retries;
+        int unread = any_port(l->unread), retries = any_port(l->retrying);
         switch_unlock(sw);
-        int count = epoll_wait(l->epoll, events, BATCH, retries ? 1 : -1);
+        int count = epoll_wait(l->epoll, events, BATCH, unread ? 0 : retries ? 1 : -1);
         if (count < 0) {
             if (errno == EINTR) continue;
             failed = errno;
@@ -426,13 +477,7 @@ EXPORT int p4_loop_run(packet_loop *l) {
         }
         if (retries) {
             switch_lock(sw);
-            for (u32 port = 0; port < PORTS; port++)
-                if (l->ports[port].retries) {
-                    l->ports[port].blocked = l->ports[port].retries = 0;
-                    stage_send(l, port);
-                }
-            sw->now = loop_now(l);
-            loop_pump(l);
+            loop_retry_all(l);
             switch_unlock(sw);
         }
         for (int i = 0; i < count; i++) {
@@ -449,10 +494,12 @@ EXPORT int p4_loop_run(packet_loop *l) {
                     sw->now = loop_now(l);
                     loop_pump(l);
                 }
-                if (events[i].events & (EPOLLIN | EPOLLERR | EPOLLHUP)) loop_receive(l, port);
+                if (events[i].events & (EPOLLIN | EPOLLERR | EPOLLHUP))
+                    mark_port(l->unread, port, 1);
             }
             switch_unlock(sw);
         }
+        loop_receive_all(l);
     }
     atomic_store(&l->stopping, 0);
     loop_allow(sw);
