@@ -90,7 +90,7 @@ class PythonPlane(Plane):
         super().__init__(ports, cpu_port, on_frames, on_digests)
         self._start_ns = time.monotonic_ns()
         self._engine: Engine | None = None
-        self._injected: deque[bytes] = deque()
+        self._injected: deque[tuple[Engine, bytes]] = deque()  # with the engine they are for
         self._wake = eventfd(0)
         self._closed = False
         self._thread = threading.Thread(target=self._loop, name="packet-loop", daemon=True)
@@ -118,11 +118,12 @@ class PythonPlane(Plane):
 
     def inject(self, frame: bytes) -> None:
         """See `Plane`."""
-        if self._engine is None:
+        engine = self._engine
+        if engine is None:
             raise ControlError("FAILED_PRECONDITION", "no program runs")
         if self._cpu_port is None:
             raise ControlError("FAILED_PRECONDITION", "the switch has no CPU port")
-        self._injected.append(frame)
+        self._injected.append((engine, frame))
         eventfd_write(self._wake, 1)
 
     def close(self) -> None:
@@ -151,10 +152,11 @@ class PythonPlane(Plane):
                 else:
                     number, packet_socket = by_descriptor[descriptor]
                     batch += ((number, frame) for frame in _receive(packet_socket))
-            if self._cpu_port is not None:
-                while self._injected:
-                    batch.append((self._cpu_port, self._injected.popleft()))
-            engine = self._engine
+            injected = [self._injected.popleft() for _ in range(len(self._injected))]
+            engine = self._engine  # after them: who injects for an engine has it in use before
+            for meant, frame in injected:
+                if meant is engine and self._cpu_port is not None:
+                    batch.append((self._cpu_port, frame))
             if engine is not None and batch:
                 self._process(engine, batch)
 
