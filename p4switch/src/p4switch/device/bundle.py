@@ -43,21 +43,24 @@ def to_text(tokens: Preprocessed) -> str:
     """Return the text of preprocessed tokens."""
     parts = [HEADER]
     file, line, column, last = "", 0, 1, ""
-    for kind, text, mark in zip(tokens.kinds, tokens.texts, tokens.marks, strict=True):
+    places = tokens.sources.locations(tokens.marks)
+    for kind, text, place in zip(tokens.kinds, tokens.texts, places, strict=True):
         if kind == END:
             break
         if kind == END_PRAGMA:
             parts.append("\n")
             line, column, last = line + 1, 1, ""
             continue
-        position = tokens.sources.position(mark)
-        if position.file != file or not line <= position.line <= line + BLANK_LINES:
-            parts.append(f'\n# {position.line} "{_shown(position.file)}"\n')
-            file, line, column, last = position.file, position.line, 1, ""
-        while line < position.line:
+        its_file, its_line, its_column = place
+        if its_file != file or not line <= its_line <= line + BLANK_LINES:
+            parts.append(f'\n# {its_line} "{_shown(its_file)}"\n')
+            file, line, column, last = its_file, its_line, 1, ""
+        while line < its_line:
             parts.append("\n")
             line, column, last = line + 1, 1, ""
-        space = max(position.column - column, 1 if MERGE.match(last + text[0]) else 0)
+        space = its_column - column
+        if space <= 0:
+            space = 1 if MERGE.match(last + text[0]) else 0
         parts.append(" " * space + text)
         column += space + len(text)
         line += text.count("\n")

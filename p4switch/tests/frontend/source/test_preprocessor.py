@@ -95,6 +95,18 @@ HUNDRED(FIELD, 1) HUNDRED(FIELD, 2)
     assert {str(result.sources.position(mark)) for mark in result.marks[:600]} == {"t.p4:6:1"}
 
 
+@given(data=st.data())
+def test_locations_of_many_marks_are_their_positions(data: st.DataObject) -> None:
+    text = (
+        'a b\\\n c\r\n\\\n\\\nd /* \n */ e\n#define F(x) x f\nF(1) F(F(2))\n#line 40 "u.p4"\n\ng h'
+    )
+    result = preprocess_text(text, "t.p4")
+    marks = data.draw(st.lists(st.sampled_from(result.marks)))
+    positions = map(result.sources.position, marks)
+    expected = [(place.file, place.line, place.column) for place in positions]
+    assert list(result.sources.locations(marks)) == expected
+
+
 def test_redefinition_and_warning_are_reported() -> None:
     result = preprocess_text(
         "#define A 1\n#define  A   1\n#define A 2\n#warning look here\n", "t.p4"

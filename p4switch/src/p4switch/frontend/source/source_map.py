@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right, insort
+from collections.abc import Iterable, Iterator
 
 from p4switch.position import Position
 
@@ -69,6 +70,21 @@ class SourceMap:
             known = Position(file, number + index - first, column)
             self._positions[mark] = known
         return known
+
+    def locations(self, marks: Iterable[int]) -> Iterator[tuple[str, int, int]]:
+        """Yield file, line and column of each mark: `position` of many, of which neighbours are
+        mostly on one line.
+        """
+        file, line, start, end = "", 0, 0, 0
+        for mark in marks:
+            if not start <= mark < end:
+                index = bisect_right(self._line_marks, mark) - 1
+                first, file, number = self._origin(index)
+                line = number + index - first
+                start = self._line_marks[index]
+                last = index + 1 == len(self._line_marks)
+                end = mark + 1 if last else self._line_marks[index + 1]
+            yield file, line, mark - start + 1
 
     def line_text(self, mark: int) -> str:
         """Return the text of the line that holds a mark."""
