@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,10 +17,13 @@ from cli.command_options import (
     print_table,
 )
 from cli.experiment.description import Engine
+from files.output import check_writable, write_file
 from network.units import format_bytes
+from protocol.extras import require
 
 if TYPE_CHECKING:
     from cli.experiment.prepare import Prepared
+    from cli.experiment.training import Trained
 
 
 def torchrun(
@@ -35,6 +41,14 @@ def torchrun(
     max_restarts: Annotated[
         int, typer.Option(min=0, help="How often all ranks start again after one has failed.")
     ] = 0,
+    beside_gloo: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PICTURE",
+            help="Train once more with all calls over gloo, and draw the time of each step of both "
+            "(PNG; of rank 0's lines that say `N ms a step`).",
+        ),
+    ] = None,
     engine: Annotated[Engine, typer.Option(help="Switch that runs the P4.")] = Engine.EMBEDDED,
     link_rate: RateOption = "100Mbit",
     uplink_rate: UplinkOption = None,
@@ -55,30 +69,57 @@ def torchrun(
         typer.echo(text, nl=False)
 
     check_script(command)
-    training = Training(command, max_restarts)
+    if beside_gloo is not None:
+        require("matplotlib", "plots")
+        check_writable(beside_gloo)
+    training = Training(command, max_restarts, beside_gloo is not None)
     running = find_controller() if topology is None else None
     if running is not None:
         trained = train_on_running(ControllerClient(running), workers, training, show)
     else:
         prepared = _prepare(topology or "fat-tree:4", workers, engine, link_rate, uplink_rate)
         trained = train(prepared, training, show)
+    if trained.gloo is not None and beside_gloo is not None:
+        from cli.reports.step_times import step_times_plot
+
+        both = {"switches": trained.steps, "gloo": trained.gloo.steps}
+        write_file(beside_gloo, step_times_plot(both))
     if as_json:
         print_json(asdict(trained))
     else:
-        share = 100 * trained.in_switches / trained.sent if trained.sent else 0.0
-        rows = [
-            ("time", f"{trained.seconds:.1f} s"),
-            ("of it sums in the switches", f"{trained.summing:.2f} s"),
-            ("tensors that the switches summed", f"{trained.sums}, checks included"),
-            ("sent by its hosts", format_bytes(trained.sent)),
-            ("of it for the switches", f"{format_bytes(trained.in_switches)}, {share:.0f} %"),
-            ("restarts", str(trained.restarts)),
-            ("errors", "\n".join(trained.errors) or "none"),
-        ]
-        where = topology or ("the running cluster" if running else "fat-tree:4")
-        print_table(f"training on {where}, {workers} ranks", ("", ""), rows)
-    if trained.errors:
+        _show(trained, topology or ("the running cluster" if running else "fat-tree:4"), workers)
+    if trained.errors or (trained.gloo is not None and trained.gloo.errors):
         raise typer.Exit(1)
+
+
+def _show(trained: Trained, where: str, workers: int) -> None:
+    """Print what a training came to, and beside it what it came to over gloo."""
+    columns = [trained] if trained.gloo is None else [trained, trained.gloo]
+
+    def row(what: str, say: Callable[[Trained], str]) -> tuple[str, ...]:
+        return (what, *(say(each) for each in columns))
+
+    def share(each: Trained) -> str:
+        part = 100 * each.in_switches / each.sent if each.sent else 0.0
+        return f"{format_bytes(each.in_switches)}, {part:.0f} %"
+
+    rows = [
+        row("time", lambda each: f"{each.seconds:.1f} s"),
+        row("of it sums in the switches", lambda each: f"{each.summing:.2f} s"),
+        row("tensors that the switches summed", lambda each: f"{each.sums}, checks included"),
+        row("sent by its hosts", lambda each: format_bytes(each.sent)),
+        row("of it for the switches", share),
+        row("restarts", lambda each: str(each.restarts)),
+        row("errors", lambda each: "\n".join(each.errors) or "none"),
+    ]
+    if any(each.steps for each in columns):
+        rows.insert(1, row("a step (median)", _median_step))
+    heads = ("", "") if trained.gloo is None else ("", "switches", "gloo")
+    print_table(f"training on {where}, {workers} ranks", heads, rows)
+
+
+def _median_step(trained: Trained) -> str:
+    return f"{median(trained.steps):.1f} ms" if trained.steps else "not said"
 
 
 def _prepare(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import secrets
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -34,6 +35,8 @@ PATIENCE = 30.0
 END_SECONDS = 35.0
 """torchrun gives a rank 30 s to end."""
 LOGS = Path("logs")
+WITHOUT_AGENT = "HOPSUM_AGENT=none"
+"""Lets the backend hopsum do all by gloo (hopsum_torch.rendezvous)."""
 FREE_PORT = "import socket; s = socket.create_server(('', 0)); print(s.getsockname()[1])"
 
 Show = Callable[[str], None]
@@ -44,11 +47,14 @@ Show = Callable[[str], None]
 class Training:
     """What is run as a rank on each host: a script and its arguments.
 
-    `max_restarts`: how often all ranks are started again after one has failed.
+    `max_restarts`: how often all ranks are started again after one has failed. `beside_gloo`: it is
+    run once more, on the same hosts, with all calls over gloo.
     """
 
     command: Sequence[str]
     max_restarts: int = 0
+    beside_gloo: bool = False
+    environment: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +65,8 @@ class Trained:
     jobs have sent in all, servers too, `in_switches` those of them that were for the switches,
     frames and all. `sums`: tensors summed in the switches; a call takes one for its check and
     mostly one for its values. `restarts`: how often the ranks went on with another job. `errors`:
-    what ended ranks or their last job, in words.
+    what ended ranks or their last job, in words. `steps`: of rank 0 in milliseconds, as its lines
+    have them that say `N ms a step`. `gloo`: the same training with all calls over gloo.
     """
 
     seconds: float
@@ -69,6 +76,8 @@ class Trained:
     in_switches: int
     restarts: int
     errors: tuple[str, ...]
+    steps: tuple[float, ...] = ()
+    gloo: Trained | None = None
 
 
 def train(prepared: Prepared, training: Training, show: Show) -> Trained:
@@ -80,7 +89,7 @@ def train(prepared: Prepared, training: Training, show: Show) -> Trained:
     async def run(running: Running, emulation: Emulation) -> Trained:
         await wait_for_agents(running, prepared.hosts)
         client = ControllerClient(running.address)
-        return await _train(emulation, prepared.placement.workers, client, training, show)
+        return await _runs(emulation, prepared.placement.workers, client, training, show)
 
     return with_cluster(prepared, run)
 
@@ -107,7 +116,23 @@ def train_on_running(
             "says since when"
         )
     with terminable():
-        return run_async(_train(hosts, placed, client, training, show))
+        return run_async(_runs(hosts, placed, client, training, show))
+
+
+async def _runs(
+    hosts: EmulatedHosts,
+    workers: Sequence[str],
+    client: ControllerClient,
+    training: Training,
+    show: Show,
+) -> Trained:
+    """Train, and once more over gloo if asked for."""
+    trained = await _train(hosts, workers, client, training, show)
+    if not training.beside_gloo or trained.errors:
+        return trained
+    show("once more, over gloo\n")
+    over_gloo = replace(training, environment=(WITHOUT_AGENT,))
+    return replace(trained, gloo=await _train(hosts, workers, client, over_gloo, show))
 
 
 async def _train(
@@ -129,7 +154,8 @@ async def _train(
             if not job.over:
                 await asyncio.to_thread(client.cancel, job.name)
         raise
-    return trained(seconds, workers, jobs, before, hosts.link_bytes(), codes)
+    found = trained(seconds, workers, jobs, before, hosts.link_bytes(), codes)
+    return replace(found, steps=step_times(_log(0).read_text(errors="replace")))
 
 
 async def _ranks(
@@ -141,12 +167,13 @@ async def _ranks(
     for rank in range(len(workers)):
         _log(rank).write_text("")
     processes: list[subprocess.Popen[bytes]] = []
+    environment = ("OMP_NUM_THREADS=1", *training.environment)
     try:
         for rank, host in enumerate(workers):
             arguments = torchrun(hosts.network, workers, rank, port, run, training)
             # Its own log: the host's has what the agent says.
             shell = ["sh", "-c", 'exec "$@" >"$0" 2>&1', str(_log(rank))]
-            processes.append(hosts.popen(host, [*shell, "env", "OMP_NUM_THREADS=1", *arguments]))
+            processes.append(hosts.popen(host, [*shell, "env", *environment, *arguments]))
         return await _follow(processes, show)
     finally:
         # torchrun ends its rank when it is asked to; one that is killed would leave it.
@@ -253,6 +280,11 @@ def trained(
         sum(job is not jobs[-1] for job in failed),
         tuple(errors),
     )
+
+
+def step_times(printed: str) -> tuple[float, ...]:
+    """Return the milliseconds of all lines that say `N ms a step`."""
+    return tuple(map(float, re.findall(r"\b(\d+(?:\.\d+)?) ms a step", printed)))
 
 
 def _log(rank: int) -> Path:

@@ -36,6 +36,13 @@ def test_errors_stay_with_their_calls_until_a_rank_is_gone() -> None:
         assert "rank 1 (h2): element 3 is -inf" in told["infinite"]
         assert "rank 1 (h2): " in told["shape"]
         assert "rank 1 (h2): " in told["type"]
+        assert "rank 1 (h2): " in told["operation"]
+        assert told["reduce"].startswith("reduce ")
+        assert "rank 1 (h2): element 3 is -inf" in told["reduce"]
+        assert told["scatter"].startswith("reduce-scatter ")
+        assert "rank 0 (h1): element 0 is nan" in told["scatter"]
+        assert told["broadcast"].startswith("broadcast ")
+        assert "rank 1 (h2): " in told["broadcast"]
         assert "rank 0 (h1): element 0 is nan" in told["future"]
         assert "the process on h2 is gone, without a goodbye (h2 is rank 1)" in told["dead"]
         assert float(told["seconds"]) < 5

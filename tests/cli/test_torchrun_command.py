@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from cli.experiment.description import ExperimentError
-from cli.experiment.training import Training, check_script, torchrun, trained
+from cli.experiment.training import Training, check_script, step_times, torchrun, trained
+from cli.reports.step_times import step_times_plot
 from network.loaders import load_network
 from protocol import hopsum_pb2 as pb
 
@@ -73,6 +74,18 @@ def test_torchrun_is_told_of_hosts_restarts_and_whose_jobs_they_are() -> None:
         "--rdzv-id": "hopsum-ab",
         "--max-restarts": "3",
     }
+
+
+def test_the_times_of_steps_are_read_from_what_rank_0_prints() -> None:
+    printed = "W: 3 ms\nepoch 1: loss 0.9, 12.5 ms a step\nnothing\nstep 20: 8 ms a step\n"
+    assert step_times(printed) == (12.5, 8.0)
+
+
+def test_the_picture_of_steps() -> None:
+    pytest.importorskip("matplotlib")
+    times = {"switches": [3.0, 2.0], "gloo": [4.0, 4.5, 4.0]}
+    assert step_times_plot(times).startswith(b"\x89PNG")
+    assert step_times_plot(times) == step_times_plot(times)
 
 
 def test_a_script_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

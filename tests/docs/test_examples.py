@@ -12,7 +12,9 @@ from tests.support.documents import check_commands
 from tests.support.paths import ROOT
 
 EXAMPLES = ROOT / "examples"
-TESTED_ELSEWHERE = {"ddp_cnn": "tests/mininet_topos/test_torch_in_network.py"}
+TESTED_ELSEWHERE = dict.fromkeys(
+    ("ddp_cnn", "fsdp_gpt", "two_trainings"), "tests/mininet_topos/test_torch_in_network.py"
+)
 """Those that need torch, by the test that runs them."""
 ALONE = sorted(path.parent for path in EXAMPLES.glob("*/README.md"))
 

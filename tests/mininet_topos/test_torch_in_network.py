@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -16,13 +17,16 @@ from typing import Any
 
 import pytest
 
+from mininet_topos.emulation import Emulation
 from mininet_topos.record import state_folder
+from network.loaders import load_network
 from tests.support.emulated_cluster import HOPSUM, Running, emulated_cluster
-from tests.support.emulation_turns import wait_for_turn
+from tests.support.emulation_turns import refused, wait_for_turn
 from tests.support.jobs import GOING
 from tests.support.machine import PATIENCE, until
 from tests.support.paths import ROOT, SUPPORT
 from tests.support.processes import processes
+from tests.support.served_cluster import LINK_RATE, TOPOLOGY, ServedCluster
 
 pytestmark = [
     pytest.mark.network,
@@ -33,10 +37,12 @@ pytestmark = [
     ),
 ]
 
+README = ROOT / "README.md"
 OPERATIONS = ROOT / "hopsum_torch/tests/support/operations.py"
 RESTARTING = ROOT / "hopsum_torch/tests/support/restarting.py"
 UNTIL_ENDED = SUPPORT / "torch_until_ended.py"
-EXAMPLE = ROOT / "examples/ddp_cnn/train.py"
+LENGTHS = {"ddp_cnn": ["--epochs", "3"], "fsdp_gpt": ["--steps", "40"]}
+"""How long examples are to train."""
 WORKERS = ("h1", "h2")
 
 
@@ -91,20 +97,20 @@ def ranks(cluster: Running, script: Path) -> list[subprocess.Popen[str]]:
 
 def run(folder: Path, command: list[str]) -> str:
     """What a command that must end well prints on standard output."""
-    if "--topology" in command:
-        # What ran before in the same test has let others come up.
+    while True:
+        ended = subprocess.run(
+            command,
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=PATIENCE,
+            env={**os.environ, "OMP_NUM_THREADS": "1", "XDG_RUNTIME_DIR": str(folder)},
+        )
+        if not refused(ended.stderr):
+            assert ended.returncode == 0, ended.stdout[-3000:] + ended.stderr[-3000:]
+            return ended.stdout
         wait_for_turn()
-    ended = subprocess.run(
-        command,
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "XDG_RUNTIME_DIR": str(folder)},
-    )
-    assert ended.returncode == 0, ended.stdout[-3000:] + ended.stderr[-3000:]
-    return ended.stdout
 
 
 def with_gloo(ranks: int) -> list[str]:
@@ -151,6 +157,56 @@ def test_a_cluster_that_is_up_is_used_and_outlives_restarts_and_interrupts(
     cluster.wait_until(cluster.attached, "agents on all hosts")
 
 
+def test_a_controller_that_is_lost_costs_time_and_not_the_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    network = load_network(TOPOLOGY, link_rate=LINK_RATE)
+    environment = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)}
+    with Emulation(network) as emulation:
+        served = ServedCluster(tmp_path, network, emulation, environment)
+        address, jobs = f"unix:{tmp_path}/controller", str(tmp_path / "jobs")
+        try:
+            served.serve(address, "--jobs", jobs)
+            for host in network.hosts:
+                served.attach(host, address)
+            until(lambda: served.attached() == set(network.hosts), "all agents")
+            process = start_ranks(emulation, tmp_path)[0]
+            wait(process, lambda: len(log_of_rank_0(tmp_path)) > 2, "some steps")
+            assert served.controller is not None
+            served.controller.kill()
+            served.controller.wait()
+            steps = len(log_of_rank_0(tmp_path))
+            wait(process, lambda: len(log_of_rank_0(tmp_path)) > steps + 2, "steps without one")
+            served.serve(address, "--jobs", jobs)
+            until(lambda: served.attached() == set(network.hosts), "all agents")
+            steps = len(log_of_rank_0(tmp_path))
+            wait(process, lambda: len(log_of_rank_0(tmp_path)) > steps + 2, "steps under the next")
+            [job] = served.ask("jobs")
+            assert (job["state"], job["epoch"]) == ("running", 1)
+            process.kill()
+            until(lambda: served.ask("jobs")[0]["state"] not in GOING, "the end of its job")
+            assert "the process on h1 is gone" in served.ask("jobs")[0]["reason"]
+        finally:
+            served.stop_controller()
+
+
+def start_ranks(emulation: Emulation, folder: Path) -> list[subprocess.Popen[bytes]]:
+    """A training until it is ended, without torchrun, on each worker's host."""
+    processes = []
+    (folder / "logs").mkdir(exist_ok=True)
+    for rank, host in enumerate(WORKERS):
+        variables = [
+            "OMP_NUM_THREADS=1", "MASTER_ADDR=10.0.0.1", "MASTER_PORT=29500",
+            f"RANK={rank}", f"WORLD_SIZE={len(WORKERS)}",
+        ]  # fmt: skip
+        log = str(folder / f"logs/rank-{rank}.log")
+        command = ["env", *variables, sys.executable, str(UNTIL_ENDED)]
+        shell = ["sh", "-c", 'exec "$@" >"$0" 2>&1', log]
+        processes.append(emulation.popen(host, [*shell, *command]))
+    return processes
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_interrupts_end_ranks_job_and_cluster(
     number: signal.Signals, code: int, tmp_path: Path
@@ -172,16 +228,26 @@ def test_interrupts_end_ranks_job_and_cluster(
 @contextlib.contextmanager
 def training(folder: Path, command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
     """A command that trains until it is ended, once it trains."""
-    environment = {**os.environ, "XDG_RUNTIME_DIR": str(folder)}
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log)
+    process = begin(folder, command)
+    while refused((folder / "log").read_text()):
+        wait_for_turn()
+        process = begin(folder, command)
     try:
-        wait(process, lambda: len(log_of_rank_0(folder)) > 2, "some steps")
+        assert process.poll() is None, (folder / "log").read_text()
         yield process
     finally:
         if process.poll() is None:
             process.kill()
             process.wait()
+
+
+def begin(folder: Path, command: list[str]) -> subprocess.Popen[bytes]:
+    """Start a training; return when it has summed something, or has ended."""
+    environment = {**os.environ, "XDG_RUNTIME_DIR": str(folder)}
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log)
+    until(lambda: len(log_of_rank_0(folder)) > 2 or process.poll() is not None, "some steps")
+    return process
 
 
 def log_of_rank_0(folder: Path) -> list[str]:
@@ -200,18 +266,42 @@ def wait(process: subprocess.Popen[bytes], true: Callable[[], bool], what: str) 
     until(ask, what)
 
 
-def test_the_example_trains_as_with_gloo(tmp_path: Path) -> None:
-    options = [str(EXAMPLE), "--epochs", "3"]
-    alone = run(tmp_path, [*with_gloo(2), *options, "--backend", "gloo"])
-    together = run(tmp_path, [*in_switches(2), *options])
-    losses = [re.findall(r"loss (\S+),", text) for text in (alone, together)]
-    assert len(losses[0]) == len(losses[1]) == 3
-    assert float(losses[1][-1]) == pytest.approx(float(losses[0][-1]), rel=0.01)
-    measured = json.loads(together[together.index("\n{") :])
-    assert measured["errors"] == []
+@pytest.mark.parametrize("example", ["ddp_cnn", "fsdp_gpt"])
+def test_an_example_trains_as_with_gloo(example: str, tmp_path: Path) -> None:
+    """By the command that the README of everything has."""
+    [line] = [line for line in README.read_text().splitlines() if f"examples/{example}/" in line]
+    hopsum, torchrun, *words = shlex.split(line)
+    assert (hopsum, torchrun) == (".venv/bin/hopsum", "torchrun")
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    options = ["--json", "--link-rate", "50Mbit"]
+    options += [] if "--beside-gloo" in words else ["--beside-gloo", "steps.png"]
+    printed = run(tmp_path, [str(HOPSUM), torchrun, *options, *words, *LENGTHS[example]])
+    losses = re.findall(r"loss ([\d.]+), [\d.]+ ms a step", printed)
+    assert len(losses) % 2 == 0
+    through_switches, over_gloo = losses[: len(losses) // 2], losses[len(losses) // 2 :]
+    assert len(over_gloo) > 2
+    assert float(through_switches[-1]) == pytest.approx(float(over_gloo[-1]), rel=0.01)
+    assert float(over_gloo[-1]) < 0.9 * float(over_gloo[0])
+    measured = json.loads(printed[printed.index("\n{") :])
+    gloo = measured["gloo"]
+    assert measured["errors"] == gloo["errors"] == []
+    assert len(measured["steps"]) == len(gloo["steps"]) == len(over_gloo)
     assert 0 < measured["summing"] < measured["seconds"]
-    # 45 steps of 85,000 parameters.
-    assert 45 * 4 * 85_000 < measured["in_switches"] <= measured["sent"]
+    assert gloo["sums"] == gloo["in_switches"] == 0
+    # Frames of 1 KiB and more for each step's 85,000 and 110,000 parameters.
+    assert 20 * 4 * 85_000 < measured["in_switches"] <= measured["sent"]
+    assert (tmp_path / "steps.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.slow
+def test_two_trainings_at_once_have_gloos_losses(tmp_path: Path) -> None:
+    printed = run(tmp_path, [sys.executable, str(ROOT / "examples/two_trainings/two_trainings.py")])
+    losses = dict(re.findall(r"^  (\w+): loss ([\d.]+)", printed.split("over gloo")[0], re.M))
+    expected = dict(re.findall(r"^  (\w+): loss ([\d.]+)", printed.split("over gloo")[1], re.M))
+    assert set(losses) == set(expected) == {"long", "short"}
+    for name, loss in losses.items():
+        assert float(loss) == pytest.approx(float(expected[name]), rel=0.01)
+    assert (tmp_path / "steps.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_every_operation_gives_gloos_values(tmp_path: Path) -> None:

@@ -15,8 +15,9 @@ import pytest
 
 from cli.job_commands import job_dict
 from controller.api.client import ControllerClient
+from tests.support.emulation_turns import refused, wait_for_turn
 from tests.support.jobs import GOING
-from tests.support.machine import PATIENCE
+from tests.support.machine import PATIENCE, until
 from tests.support.processes import process, processes
 
 HOPSUM = Path(sys.executable).with_name("hopsum")
@@ -32,6 +33,16 @@ class Running:
             self.process = subprocess.Popen(
                 [str(HOPSUM), "cluster", topology, *options], cwd=folder, stdout=log, stderr=log
             )
+
+    def said(self) -> str:
+        """What it has said when its controller is there, or it has ended."""
+
+        def is_there() -> bool:
+            there = "its controller at" in self.log.read_text()
+            return there or self.process.poll() is not None
+
+        until(is_there, "the cluster")
+        return self.log.read_text()
 
     def wait_until_up(self) -> None:
         """Return when every host has its agent."""
@@ -90,7 +101,8 @@ def emulated_cluster(folder: Path, topology: str, *options: str) -> Iterator[Run
     """A cluster in a folder of its own, where commands and clients of this process find it."""
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("XDG_RUNTIME_DIR", str(folder))
-        running = Running(folder, topology, *options)
+        while refused((running := Running(folder, topology, *options)).said()):
+            wait_for_turn()
         try:
             running.wait_until_up()
             yield running

@@ -16,6 +16,14 @@ def wait_for_turn() -> None:
     until(lambda: not _others_emulate(folder), "the end of another emulation")
 
 
+def refused(said: str) -> bool:
+    """Whether a command that is to emulate has found another emulation up, one that came first.
+
+    `said`: what the command printed. Then it is `wait_for_turn` once more, and the command again.
+    """
+    return "another emulation is up on this machine" in said
+
+
 def _others_emulate(folder: Path) -> bool:
     try:
         EmulationLock(folder).release()

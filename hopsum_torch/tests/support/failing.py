@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import time
+from collections.abc import Callable
 
 import torch
 import torch.distributed as dist
@@ -15,9 +16,11 @@ rank, size = dist.get_rank(), dist.get_world_size()
 told: dict[str, str] = {}
 
 
-def refused(name: str, tensor: torch.Tensor) -> None:
+def refused(
+    name: str, tensor: torch.Tensor, call: Callable[[torch.Tensor], object] = dist.all_reduce
+) -> None:
     try:
-        dist.all_reduce(tensor)
+        call(tensor)
     except RuntimeError as error:
         told[name] = str(error)
 
@@ -28,7 +31,16 @@ if rank == 1:
 refused("infinite", values)
 refused("shape", torch.ones(3 + (rank == 1)))
 refused("type", torch.ones(3, dtype=torch.int32 if rank == 1 else torch.float32))
-assert len(told) == 3, told
+refused(
+    "operation",
+    torch.ones(3),
+    lambda tensor: dist.barrier() if rank == 1 else dist.all_reduce(tensor),
+)
+refused("reduce", values.clone(), lambda tensor: dist.reduce(tensor, 2))
+parts = torch.full((size, 2), float("nan") if rank == 0 else 1.0)
+refused("scatter", parts, lambda tensor: dist.reduce_scatter_tensor(torch.empty(2), tensor))
+refused("broadcast", torch.ones(2000 + rank), lambda tensor: dist.broadcast(tensor, 0))
+assert len(told) == 7, told
 
 after = torch.full((5,), rank + 1.0)
 dist.all_reduce(after)

@@ -1,0 +1,90 @@
+"""Two PyTorch trainings at once on the hosts of one cluster, a long one and a short one (root).
+
+Through the switches first, then the same over gloo: their losses, and a picture of their steps.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from cli.experiment.training import step_times
+from cli.reports.step_times import step_times_plot
+from controller.api.rendezvous import find_controller
+
+HOPSUM = Path(sys.executable).with_name("hopsum")
+EXAMPLES = Path(__file__).resolve().parent.parent
+TRAININGS = {
+    "long": [str(EXAMPLES / "fsdp_gpt/train.py"), "--steps", "60"],
+    "short": [str(EXAMPLES / "ddp_cnn/train.py"), "--epochs", "2"],
+}
+AGENTS: dict[str, dict[str, str]] = {"switches": {}, "gloo": {"HOPSUM_AGENT": "none"}}
+"""Environment of ranks: without an agent all goes over gloo."""
+PICTURE = Path("steps.png")
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """Return what lets commands find this cluster, and no other that is up."""
+    return {**os.environ, "XDG_RUNTIME_DIR": str(folder)}
+
+
+def wait_until_up(cluster: subprocess.Popen[bytes], folder: Path) -> None:
+    """Return when the cluster has a controller; its agents follow."""
+    while find_controller(folder / "hopsum-controller") is None:
+        if cluster.poll() is not None:
+            sys.exit("hopsum cluster has ended; it needs root and Mininet")
+        time.sleep(0.1)
+
+
+def train_at_once(folder: Path, way: str) -> dict[str, str]:
+    """Run both trainings; return what they print."""
+    running = {}
+    for name, command in TRAININGS.items():
+        own = folder / way / name
+        own.mkdir(parents=True)
+        running[name] = subprocess.Popen(
+            [str(HOPSUM), "torchrun", "--workers", "3", *command],
+            cwd=own,
+            env={**environment(folder), **AGENTS[way]},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+    printed = {name: process.communicate()[0] for name, process in running.items()}
+    for name, process in running.items():
+        if process.returncode:
+            sys.exit(f"{name}, {way}: ended with {process.returncode}\n{printed[name]}")
+    return printed
+
+
+def main() -> None:
+    """Bring a cluster up, train, take it down, and draw."""
+    steps = {}
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        cluster = subprocess.Popen(
+            [str(HOPSUM), "cluster", "star:4", "--link-rate", "50Mbit"],
+            cwd=folder,
+            env=environment(folder),
+        )
+        try:
+            wait_until_up(cluster, folder)
+            for way in AGENTS:
+                print(f"over {way}" if way == "gloo" else f"through the {way}", flush=True)
+                for name, printed in train_at_once(folder, way).items():
+                    losses = re.findall(r"loss ([\d.]+)", printed)
+                    times = steps[f"{name}, {way}"] = step_times(printed)
+                    print(f"  {name}: loss {losses[-1]}, {times[-1]:.1f} ms a step", flush=True)
+        finally:
+            cluster.send_signal(signal.SIGINT)
+            cluster.wait()
+    PICTURE.write_bytes(step_times_plot(steps))
+
+
+if __name__ == "__main__":
+    main()
