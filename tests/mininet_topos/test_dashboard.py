@@ -49,6 +49,9 @@ def figures(page: Page) -> str:
 
 
 def test_a_job_and_a_killed_switch_are_seen_on_the_page(up: Running, tmp_path: Path) -> None:
+    with opened(url(up)) as page:
+        page.get_by_text("4 of 4 switches ready, 7 of 7 agents attached").wait_for()
+        page.get_by_text("None yet").wait_for()
     up.queries.submit(make_submission("mine", "h1,h2,h4,h5", "ps", elements=50_000, rounds=5000))
     up.queries.submit(
         make_submission("other", "h3,h6", elements=50_000, rounds=3, algorithm="ring")
@@ -58,6 +61,7 @@ def test_a_job_and_a_killed_switch_are_seen_on_the_page(up: Running, tmp_path: P
         mine.get_by_text("running").wait_for()
         page.locator("tr[data-job=other]").get_by_text("finished").wait_for()
         assert page.locator("circle[data-switch]").count() == 4
+        assert not page.get_by_text("None yet").is_visible()
         used = page.locator("line[data-tree='1/0']")
         # A vertical line has no width, and counts as hidden.
         used.first.wait_for(state="attached")
@@ -89,7 +93,9 @@ def test_a_job_and_a_killed_switch_are_seen_on_the_page(up: Running, tmp_path: P
         spine = job.trees[0].parents["l2"]
         around = page.locator("li[data-kind=failover]", has_text=f"around switch {spine}")
         killed_until(up, around, (spine,))
-        assert page.locator(f"circle[data-switch={spine}].down").count() == 1
+        dead = page.locator(f"circle[data-switch={spine}].down")
+        # Its colour, also where it sums.
+        assert dead.evaluate("each => getComputedStyle(each).fill") == "rgb(255, 227, 227)"
         assert mine.locator("td").nth(5).inner_text() == "2"
         assert page.locator("circle[data-event=outage]").count() >= 1
         assert page.locator("circle[data-event=failover]").count() == 1

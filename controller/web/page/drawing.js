@@ -156,7 +156,7 @@ export function drawTimeline(svg, state, pick) {
       const until = begun[i + 1]?.date ?? end;
       const bar = { x: x(event.date), y: y - 7, width: Math.max(1, x(until) - x(event.date)), height: 14 };
       parts.push(titled(shape("rect", { ...bar, fill: jobColour(job), "fill-opacity": 0.18 + 0.14 * (i % 2) }), `epoch ${event.epoch}`));
-      if (bar.width > 16) parts.push(shape("text", { class: "small", x: bar.x + 9, y }, `e${event.epoch}`));
+      if (bar.width > 40) parts.push(shape("text", { class: "small", x: bar.x + bar.width - 14, y }, `e${event.epoch}`));
     });
     for (const event of events) {
       const dot = titled(shape("circle", { cx: x(event.date), cy: y, r: 5, fill: kindColour(event.kind), class: "pick", "data-event": event.kind }),

@@ -36,7 +36,7 @@ function show() {
   $("network").textContent = state.network.name;
   const { active_jobs: active, usable_switches: usable, attached_agents: attached } = state;
   $("summary").textContent = `${clock(state.date)} UTC  ${active} of ${state.jobs.length} jobs active, `
-    + `${usable} of ${state.switches.length} switches in use, ${attached} of ${state.nodes.length} agents`;
+    + `${usable} of ${state.switches.length} switches ready, ${attached} of ${state.nodes.length} agents attached`;
   drawTopology($("topology"), history, layout, picked, pick);
   drawTimeline($("timeline"), state, pick);
   showJobs(state);
@@ -72,6 +72,7 @@ function progress(job) {
   if (total) {
     const bar = element("progress");
     [bar.max, bar.value] = [total, done];
+    bar.style.accentColor = jobColour(job.job);
     cell.append(bar, " ");
   }
   cell.append(total ? `${done} of ${total}` : String(done));
@@ -92,6 +93,7 @@ function showJobs(state) {
     made.addEventListener("click", () => pick({ kind: "job", id: job.job }));
     return made;
   });
+  $("nothing").hidden = rows.length > 0;
   $("jobs").replaceChildren(head, ...rows);
 }
 
