@@ -1,4 +1,7 @@
-"""Writes docs/figures.md, all tables of benchmarks/results: `python -m benchmarks.figures`."""
+"""Writes docs/figures.md, all tables of benchmarks/results: `python -m benchmarks.figures`.
+
+And the README's picture, which shows two of them.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from benchmarks.overview_picture import overview_svg
+
 RESULTS = Path(__file__).with_name("results")
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "figures.md"
+PICTURE = PAGE.with_name("images") / "overview.svg"
 HEAD = """# Figures
 
 All that the benchmarks have measured, from `benchmarks/results/*.json`;
@@ -33,6 +39,14 @@ def figures_page(results: Path = RESULTS) -> str:
         content = json.loads(file.read_text())
         parts.append("\n".join(_section(file.stem, content["machine"], content["rows"])))
     return "\n".join(parts)
+
+
+def picture(results: Path = RESULTS) -> str:
+    """Return the README's picture, as SVG."""
+    goodput, loss = (
+        json.loads((results / f"{name}.json").read_text())["rows"] for name in ("goodput", "loss")
+    )
+    return overview_svg(goodput, loss)
 
 
 def _section(name: str, machine: dict[str, Any], rows: list[dict[str, Any]]) -> Iterator[str]:
@@ -66,3 +80,4 @@ def _cell(value: Any) -> str:
 
 if __name__ == "__main__":
     PAGE.write_text(figures_page())
+    PICTURE.write_text(picture())

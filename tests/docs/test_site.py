@@ -6,10 +6,11 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks.figures import PAGE, figures_page
+from benchmarks.figures import PAGE, PICTURE, figures_page, picture
 from tests.support.paths import ROOT
 from tools.reference_pages import PAGES, error_classes
 
@@ -45,6 +46,12 @@ def test_errors_are_those_of_the_code() -> None:
 
 def test_the_figures_page_is_that_of_the_results() -> None:
     assert PAGE.read_text() == figures_page(), "run `python -m benchmarks.figures`"
+
+
+def test_the_readmes_picture_is_that_of_the_results() -> None:
+    assert PICTURE.read_text() == picture(), "run `python -m benchmarks.figures`"
+    ElementTree.fromstring(PICTURE.read_text())
+    assert "docs/images/overview.svg" in (ROOT / "README.md").read_text()
 
 
 def test_links_of_the_documents_lead_to_files() -> None:
