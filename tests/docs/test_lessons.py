@@ -15,7 +15,12 @@ pytestmark = pytest.mark.long
 LESSONS = sorted((ROOT / "docs" / "lessons").glob("*.md"))
 OTHERS = [
     ROOT / "docs" / name
-    for name in ("concepts/virtual-time.md", "how-to/add-a-planner.md", "how-to/own-topology.md")
+    for name in (
+        "concepts/virtual-time.md",
+        "how-to/add-a-planner.md",
+        "how-to/add-a-table.md",
+        "how-to/own-topology.md",
+    )
 ]
 
 
