@@ -51,7 +51,7 @@ def test_a_lost_frame_is_told_and_drawn() -> None:
     assert lost
     lines = list(trace_lines(trace))
     assert sum("     lost  " in line for line in lines) == len(lost)
-    assert len(lines) == 1 + len(trace.hops)
+    assert len(lines) == 2 + len(trace.hops)
     root = ElementTree.fromstring(trace_svg(trace))
     space = "{http://www.w3.org/2000/svg}"
     arrows = [line for line in root.iter(f"{space}line") if "marker-end" in line.attrib]
@@ -70,7 +70,7 @@ def test_watching_changes_nothing() -> None:
 def test_times_go_on() -> None:
     trace = FragmentTrace(3)
     run_experiment(replace(SMALL, topology="leaf-spine:2x2", workers=4), trace=trace)
-    times = [float(line.split()[0]) for line in list(trace_lines(trace))[1:]]
+    times = [float(line.split()[0]) for line in list(trace_lines(trace))[2:]]
     assert times[0] == 0.0
     assert times == sorted(times)
 
