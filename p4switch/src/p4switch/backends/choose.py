@@ -49,7 +49,7 @@ def _native_maker(
     options: EngineOptions | None,
 ) -> Callable[[], Engine]:
     from p4switch.backends.native.build import load
-    from p4switch.backends.native.engine import NativeEngine
+    from p4switch.backends.native.engine import NativeEngine, c_file
 
-    program, compiled = load(path, include_paths, defines)
+    program, compiled = load(path, include_paths, defines, c_file(options))
     return lambda: NativeEngine(program, options, compiled=compiled)

@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 
 from p4switch.cli.options import fail
+
+
+def executor_of_externs(externs: Path, executor: str | None) -> str:
+    """Return the executor that takes a file of externs; an error if another was asked for."""
+    language, taker = ("C", "native") if externs.suffix == ".c" else ("Python", "interpreter")
+    if executor not in (None, taker):
+        fail(f"externs in {language} run in the {taker} executor: leave --executor {executor} out")
+    return chosen_executor(taker)
 
 
 def chosen_executor(executor: str | None) -> str:

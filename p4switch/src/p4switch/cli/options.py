@@ -28,8 +28,9 @@ Executor = Annotated[
 Externs = Annotated[
     Path | None,
     typer.Option(
-        metavar="FILE.py",
-        help="Externs of the program's own, in Python (docs/externs.md). Runs the interpreter.",
+        metavar="FILE",
+        help="Externs of the program's own (docs/externs.md): FILE.py in Python, which the "
+        "interpreter runs, or FILE.c in C, which the native executor runs.",
     ),
 ]
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from p4switch.cli.executors import chosen_executor
+from p4switch.cli.executors import chosen_executor, executor_of_externs
 from p4switch.cli.options import (
     MOST_DEVICE_ID,
     MOST_PORT,
@@ -342,12 +342,17 @@ def start_logging(level: str, file: Path | None) -> None:
 
 
 def make_loader(executor: str | None, tracer: Tracer | None, options: EngineOptions) -> Loader:
-    """Return a loader: of the interpreter where packets are traced or externs are in Python."""
+    """Return a loader: of the interpreter where packets are traced or externs are in Python.
+
+    Of the native executor where they are in C.
+    """
     from p4switch.device.loading import Loader
 
-    if options.externs is not None and executor == "native":
-        fail("externs in Python run in the interpreter: leave --executor native out")
-    if tracer is not None or options.externs is not None:
+    if options.externs is not None:
+        executor = executor_of_externs(options.externs, executor)
+        if tracer is not None and executor == "native":
+            fail("packets are traced by the interpreter, which takes externs in Python")
+    if tracer is not None:
         return Loader("interpreter", options, tracer)
     return Loader(chosen_executor(executor), options)
 

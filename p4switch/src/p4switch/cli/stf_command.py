@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from p4switch.cli.executors import chosen_executor
+from p4switch.cli.executors import chosen_executor, executor_of_externs
 from p4switch.cli.options import (
     Defines,
     Executor,
@@ -21,7 +22,7 @@ from p4switch.cli.options import (
 
 if TYPE_CHECKING:
     from p4switch.stf import EngineFactory
-    from p4switch.targets.v1model.engine import EngineOptions
+    from p4switch.targets.v1model.engine import Engine, EngineOptions
 
 
 def stf(
@@ -40,15 +41,14 @@ def stf(
     includes: Includes = None,
 ) -> None:
     """Run STF packet tests (the format of p4c's tests) against a program."""
-    from p4switch.backends.reference.interpreter import Interpreter
     from p4switch.frontend.program import compile_file
     from p4switch.packet_io.private_files import UnsafePathError
     from p4switch.position import P4Error
     from p4switch.stf import StfError, engine_factory, run_stf
     from p4switch.targets.v1model.engine import EngineOptions, ExternError
 
-    if externs is not None and executor == "native":
-        fail("externs in Python run in the interpreter: leave --executor native out")
+    if externs is not None:
+        executor = executor_of_externs(externs, executor)
     if coverage is not None and executor == "native":
         fail("coverage is counted by the interpreter: leave --executor native out")
     failures = []
@@ -60,10 +60,9 @@ def stf(
         factory: EngineFactory
         if coverage is not None:
             factory, write_page = _covering(coverage, program, options)
-        elif externs is not None:
-            factory = lambda made: Interpreter(made, options)  # noqa: E731
         else:
-            factory = engine_factory(chosen_executor(executor))
+            maker: Callable[..., Engine] = engine_factory(chosen_executor(executor))
+            factory = partial(maker, options=options)
         for script in scripts:
             found = run_stf(factory, checked, script)
             failures += found

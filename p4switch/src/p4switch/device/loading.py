@@ -11,6 +11,7 @@ from p4switch.position import P4Error, Position
 from p4switch.targets.v1model.engine import Engine, EngineOptions
 
 if TYPE_CHECKING:
+    from p4switch.backends.native.own_externs import CFile
     from p4switch.backends.reference.trace import Tracer
     from p4switch.ir import Program
 
@@ -45,9 +46,9 @@ class Loader:
             from p4switch.backends.reference.interpreter import Interpreter
 
             return Interpreter(checked_program(device_config), self.options, self.tracer)
-        from p4switch.backends.native.engine import NativeEngine
+        from p4switch.backends.native.engine import NativeEngine, c_file
 
-        program, compiled = _native_program(device_config)
+        program, compiled = _native_program(device_config, c_file(self.options))
         return NativeEngine(program, self.options, compiled=compiled)
 
 
@@ -77,13 +78,13 @@ def checked_program(device_config: bytes) -> Program:
 
 
 @lru_cache(maxsize=4)
-def _native_program(device_config: bytes) -> tuple[Program, Path]:
+def _native_program(device_config: bytes, externs: CFile | None) -> tuple[Program, Path]:
     """Return a bundle's program and its shared object."""
     from p4switch.backends.native.build import load_kept
 
     digest = hashlib.sha256(device_config).hexdigest()
     # What is kept under its hash has been checked before.
-    return load_kept(("bundle", digest), lambda: checked_program(device_config))
+    return load_kept(("bundle", digest), lambda: checked_program(device_config), externs)
 
 
 def _checked_text(device_config: bytes) -> str:

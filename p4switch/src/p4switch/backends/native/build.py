@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from p4switch import ir
     from p4switch.backends.native.generate import Generated
     from p4switch.backends.native.layout import Layout
+    from p4switch.backends.native.own_externs import CFile
 
 RUNTIME = Path(__file__).parent / "runtime"
 PACKAGE = Path(__file__).parents[2]
@@ -78,21 +79,30 @@ def package_hash() -> str:
     return digest.hexdigest()
 
 
-def compile_generated(generated: Generated, extra_flags: Sequence[str] = ()) -> Path:
+def compile_generated(
+    generated: Generated, extra_flags: Sequence[str] = (), externs: CFile | None = None
+) -> Path:
     """Return the shared object for a C text, compiled or from the cache, with its layout.
 
-    Raises NoCompilerError; CompileError for a defect of p4switch.
+    Raises NoCompilerError; ExternError if it is because of `externs` that it does not compile,
+    else CompileError, for a defect of p4switch.
     """
+    from p4switch.backends.native import own_externs
+    from p4switch.targets.v1model.engine import ExternError
+
+    own_flags = () if externs is None else own_externs.FLAGS
     try:
         return compile_shared(
             "switch",
             generated.text,
-            [*FLAGS, *extra_flags],
+            [*FLAGS, *own_flags, *extra_flags],
             include_paths=[RUNTIME],
             depends=(runtime_text(), machine()),
             beside={LAYOUT: pickle.dumps(generated.layout)},
         )
     except CompileError as error:
+        if externs is not None:
+            raise ExternError(f"{externs.path}: {error}") from None
         raise CompileError(f"a defect of p4switch, please report it: {error}") from None
 
 
@@ -102,20 +112,26 @@ def read_layout(path: Path) -> Layout:
     return layout
 
 
-def build(program: ir.Program, extra_flags: Sequence[str] = ()) -> Path:
-    """Generate and compile a program; the shared object."""
+def build(
+    program: ir.Program, extra_flags: Sequence[str] = (), externs: CFile | None = None
+) -> Path:
+    """Generate and compile a program with its own externs; the shared object."""
     from p4switch.backends.native.generate import generate
 
     compiler()
-    return compile_generated(generate(program), extra_flags)
+    return compile_generated(generate(program, externs), extra_flags, externs)
 
 
-def load_kept(parts: Sequence[str], make: Callable[[], ir.Program]) -> tuple[ir.Program, Path]:
+def load_kept(
+    parts: Sequence[str], make: Callable[[], ir.Program], externs: CFile | None = None
+) -> tuple[ir.Program, Path]:
     """Return a program and its shared object, from the cache if they are there.
 
     `parts` determine the program together with p4switch's own source; `make` is called if it is not
     kept. Raises what `make` and `build` raise.
     """
+    if externs is not None:
+        parts = (*parts, str(externs.path), externs.text)
     entry = cache_entry("program", *parts, package_hash(), machine(), compiler_identity(compiler()))
     kept = entry / "program.pickle"
     with locked(entry):
@@ -124,7 +140,7 @@ def load_kept(parts: Sequence[str], make: Callable[[], ir.Program]) -> tuple[ir.
             if shared.exists():
                 return program, shared
         program = make()
-        shared = build(program)
+        shared = build(program, externs=externs)
         made = kept.with_suffix(".new")
         made.write_bytes(pickle.dumps((program, shared)))
         made.replace(kept)
@@ -135,6 +151,7 @@ def load(
     path: Path,
     include_paths: Sequence[Path] = (),
     defines: Mapping[str, str] | None = None,
+    externs: CFile | None = None,
 ) -> tuple[ir.Program, Path]:
     """Return the program of a source file and its shared object.
 
@@ -150,5 +167,5 @@ def load(
     tokens = preprocess(path, include_paths=include_paths, defines=defines)
     parts = (str(path), "\n".join(tokens.texts), repr(sorted(defines.items())))
     return load_kept(
-        parts, lambda: compile_file(path, include_paths=include_paths, defines=defines)
+        parts, lambda: compile_file(path, include_paths=include_paths, defines=defines), externs
     )

@@ -12,6 +12,7 @@ from pathlib import Path
 from p4switch.backends.native.build import build, read_layout
 from p4switch.backends.native.layout import Layout, RecordLayout
 from p4switch.backends.native.library import BatchResult, Library, open_library
+from p4switch.backends.native.own_externs import CFile
 from p4switch.ir import ActionChoice, ExternInstance, Program
 from p4switch.targets.v1model.engine import (
     CloneSession,
@@ -37,6 +38,13 @@ ENTRY_ACTION, ENTRY_MEMBER, ENTRY_GROUP = range(3)
 
 
 LARGEST_BUDGET = (1 << 32) - 1
+
+
+def c_file(options: EngineOptions | None) -> CFile | None:
+    """Return the externs in C that options name, if any. Raises ExternError."""
+    if options is None or options.externs is None:
+        return None
+    return CFile.read(options.externs)
 
 
 class Slots:
@@ -76,7 +84,9 @@ class NativeEngine(ControlState):
         extra_flags: Sequence[str] = (),
     ) -> None:
         super().__init__(program, options)
-        self.path = build(program, extra_flags) if compiled is None else compiled
+        if compiled is None:
+            compiled = build(program, extra_flags, c_file(self.options))
+        self.path = compiled
         self.layout: Layout = read_layout(self.path)
         self.library: Library = open_library(self.path)
         self.switch = self.library.create(

@@ -6,10 +6,12 @@ from collections.abc import Callable
 
 from p4switch import ir
 from p4switch.backends.native.layout import RecordLayout
+from p4switch.backends.native.own_externs import c_type
 from p4switch.backends.native.types import (
     NARROW,
     is_composite,
     is_scalar,
+    is_signed,
     is_wide,
     mask_of,
     scalar_width,
@@ -41,10 +43,67 @@ class Externs(Wire):
         if call.instance is not None:
             name = f"{call.instance.extern}_{call.method}"
         method: Callable[[ir.CallExtern], None] | None = getattr(self, f"_extern_{name}", None)
+        if method is None and self.unit.own is not None:
+            method = self._own_extern
         if method is None:
-            raise self.unsupported(f"extern {name.replace('_', '.', 1)!r}")
+            raise self.unsupported(
+                f"extern {name.replace('_', '.', 1)!r}: it is not one of v1model; "
+                "--externs FILE.c may define it"
+            )
         with self.block(""):
             method(call)
+
+    def _own_extern(self, call: ir.CallExtern) -> None:
+        """Call the program's own extern: `extern_NAME` or `extern_OBJECT_METHOD` in C."""
+        own = self.unit.own
+        assert own is not None
+        name, parameters, arguments = f"extern_{call.method}", [], []
+        if call.instance is not None:
+            name = f"extern_{call.instance.extern}_{call.method}"
+            member = own.member(call.instance)
+            self.unit.frame[member] = f"extern_{call.instance.extern}"
+            parameters.append(f"extern_{call.instance.extern} *")
+            arguments.append(f"&f->{member}")
+        changed: list[tuple[ir.Expression, str]] = []
+        for argument in call.arguments:
+            kind = self._own_type(call, argument.name, argument.value.type)
+            if argument.direction in ("out", "inout"):
+                variable = self.name("o")
+                first = self._own_value(argument.value) if argument.direction == "inout" else "0"
+                self.line(f"{kind} {variable} = {first};")
+                parameters.append(f"{kind} *")
+                arguments.append(f"&{variable}")
+                changed.append((argument.value, variable))
+            else:
+                parameters.append(kind)
+                arguments.append(self.temporary(kind, self._own_value(argument.value)))
+        text = f"{name}({', '.join(arguments)})"
+        if call.result is None:
+            own.declare(call, name, "void", parameters)
+            self.line(f"{text};")
+        else:
+            kind = self._own_type(call, "its result", call.result.type)
+            own.declare(call, name, kind, parameters)
+            variable = self.temporary(kind, text)
+            changed.append((ir.Read(call.result.type, call.result), variable))
+        for target, variable in changed:
+            is_bool = isinstance(target.type, ir.Bool)
+            self.store(target, f"({variable} != 0)" if is_bool else f"(u64){variable}")
+
+    def _own_type(self, call: ir.CallExtern, what: str, kind: ir.Type) -> str:
+        name = c_type(kind)
+        if name is None:
+            raise self.unsupported(
+                f"extern {call.method!r}, {what}: externs in C take and return numbers of at most "
+                "64 bits and Booleans"
+            )
+        return name
+
+    def _own_value(self, expression: ir.Expression) -> str:
+        text = self.scalar(expression)
+        if is_signed(expression.type):
+            return f"sign_extend({text}, {scalar_width(expression.type)})"
+        return f"(u64)({text})"
 
     def store(self, target: ir.Expression, text: str) -> None:
         """Store the C text of a number of at most 64 bits in an l-value."""

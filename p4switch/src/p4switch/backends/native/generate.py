@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from p4switch import ir
 from p4switch.backends.native.externs import NO_FIELD_LIST
 from p4switch.backends.native.layout import Layout, TableLayout
+from p4switch.backends.native.own_externs import CFile, OwnExterns
 from p4switch.backends.native.statements import Statements
 from p4switch.backends.native.types import is_composite, mask_of, scalar_width, words
 from p4switch.backends.native.unit import V1MODEL_BLOCKS, Unit
@@ -45,14 +46,17 @@ class Generated:
     layout: Layout
 
 
-def generate(program: ir.Program) -> Generated:
-    """Translate a program. UnsupportedError if it has what the native engine cannot run."""
+def generate(program: ir.Program, externs: CFile | None = None) -> Generated:
+    """Translate a program; `externs` are its own, which it may call.
+
+    UnsupportedError if it has what the native engine cannot run.
+    """
     with deep_recursion():
-        return _generate(program)
+        return _generate(program, None if externs is None else OwnExterns(externs))
 
 
-def _generate(program: ir.Program) -> Generated:
-    unit = Unit(program)
+def _generate(program: ir.Program, own: OwnExterns | None) -> Generated:
+    unit = Unit(program, own)
     for kind in (unit.headers, unit.metadata, unit.standard):
         unit.types.name(kind)
     functions = [Statements(unit).function(function) for function in unit.functions]
@@ -68,6 +72,7 @@ def _generate(program: ir.Program) -> Generated:
         '#include "wide.h"',
         '#include "wire.h"',
         '#include "hashes.h"',
+        *(own.head() if own is not None else ()),
         *unit.types.declarations,
         *(
             f"UNUSED static const u64 {name}[{len(value)}] = {{{_hex_list(value)}}};"
@@ -84,11 +89,16 @@ def _generate(program: ir.Program) -> Generated:
         *_standard_metadata(unit),
         '#include "switch.h"',
         '#include "actions.h"',
+        *(own.declarations() if own is not None else ()),
         *prototypes,
         *functions,
         *helpers,
         *_specifications(unit),
         *(f"#define run_{role} {unit.function_name(unit.blocks[role])}" for role in V1MODEL_BLOCKS),
+        "UNUSED static void own_start(frame *f) {",
+        "    (void)f;",
+        *(f"    {line}" for line in (own.start() if own is not None else ())),
+        "}",
         '#include "process.h"',
         '#include "control.h"',
         '#include "loop.h"',

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from p4switch import ir
 from p4switch.backends.native.layout import KeyField, Layout, table_layout
+from p4switch.backends.native.own_externs import OwnExterns
 from p4switch.backends.native.types import CTypes, is_composite, wire_width, words
 from p4switch.backends.native.variables import Usage
 from p4switch.midend import visit
@@ -24,8 +25,10 @@ def clean(name: str) -> str:
 class Unit:
     """The shared part of a translation: types, functions, places of variables, constants."""
 
-    def __init__(self, program: ir.Program) -> None:
+    def __init__(self, program: ir.Program, own: OwnExterns | None = None) -> None:
         self.program = program
+        self.own = own
+        """Externs of the program's own, if they are there."""
         self.types = CTypes()
         blocks = list(program.package.blocks.values())
         if len(blocks) != len(V1MODEL_BLOCKS) or blocks[0].kind != "parser":

@@ -140,7 +140,9 @@ class EngineOptions:
     seed: int = 0
     """Of `random()`."""
     externs: Path | None = None
-    """Python file with externs of the program's own; for the interpreter only."""
+    """File with externs of the program's own: in Python for the interpreter, in C (FILE.c) for the
+    native executor.
+    """
 
 
 @dataclass(slots=True)

@@ -16,6 +16,7 @@ EXPORT p4_switch *p4_create(u32 drop_port, u32 queue_depth, u32 priorities, u32 
     p4_switch *sw = calloc(1, sizeof *sw);
     if (!sw) return NULL;
     int bad = !(sw->frame = calloc(1, sizeof *sw->frame));
+    if (!bad) own_start(sw->frame);
     sw->again_last = &sw->again;
     sw->drop_port = drop_port;
     sw->queue_depth = queue_depth;
