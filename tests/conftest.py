@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+import signal
 import subprocess
 from collections import Counter
 from collections.abc import Generator, Iterator
@@ -65,6 +66,10 @@ def pytest_configure(config: pytest.Config) -> None:
     """Say how far to search, before modules are collected that ask."""
     if config.getoption("--all-examples"):
         search_all()
+    # What a shell starts in the background ignores interrupts, as do the commands that tests start
+    # and interrupt.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 MANY_DESCRIPTORS = 300

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,6 +34,10 @@ def pytest_configure(config: pytest.Config) -> None:
     """Say how far to search, before modules are collected that ask."""
     if config.getoption("--all-examples"):
         search_all()
+    # What a shell starts in the background ignores interrupts, as do the commands that tests start
+    # and interrupt.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
