@@ -3,7 +3,8 @@
 Controller, switches and agents are processes of their own. In each case a job runs, something fails
 after a while, and what failed comes back later, or is started again. `noticed`: seconds until the
 controller says so (a new epoch, a reason why the job waits, an agent that is gone). `stood_still`:
-the longest time that a tensor took beyond the median, which is what the failure cost the job.
+the longest time that a tensor took beyond the median, which is what the failure cost the job;
+`after_return`: how much of that was after what failed had been brought back.
 """
 
 from __future__ import annotations
@@ -309,10 +310,13 @@ def _measure(case: Case, up: Processes) -> dict[str, Any]:
     intervals = [intervals_from(report.intervals) for report in info.reports.values()]
     seconds = call_seconds([one for one in intervals if one])
     verdicts = [report.verdict for report in info.reports.values() if report.HasField("verdict")]
+    still = max(seconds) - median(seconds) if seconds else 0.0
+    after = still - case.seconds if case.seconds else 0.0
     return {
         "failure": case.what,
         "noticed": None if noticed is None or case.what == "nothing" else round(noticed, 2),
-        "stood_still": round(max(seconds) - median(seconds), 2) if seconds else None,
+        "stood_still": round(still, 2) if seconds else None,
+        "after_return": round(after, 2) if after > 0 else None,
         "epochs": info.epoch,
         "job": info.state,
         "why": info.reason[:100],

@@ -50,9 +50,12 @@ def run_benchmarks(
         if skipped and name in skipped:
             console.print(f"{name}: skipped: {skipped[name]}", highlight=False)
             continue
-        before = _processor_time()
+        before, load = _processor_time(), os.getloadavg()[0]
         rows = measures[name]()
-        values = {"machine": machine() | {"stolen": _stolen(before)}, "rows": rows}
+        values = {
+            "machine": machine() | {"stolen": _stolen(before), "load_before": round(load, 1)},
+            "rows": rows,
+        }
         file = asked.output / f"{prefix}{name.replace(' ', '-')}.json"
         file.write_text(json.dumps(values, indent=1) + "\n")
         console.print(table(f"{prefix}{name}", rows))

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from host_agent.codec import Frames, every, flags_of, some
 from host_agent.link_repairs import LinkRepairs
 from host_agent.options import WorkerOptions, WorkerStatistics
-from host_agent.recovery import NEVER, Progress, Recovery
+from host_agent.recovery import NEVER, PROBE_FRAGMENTS, Progress, Recovery
 from host_agent.timeout import RoundTrip
 from protocol.wire import Flag
 
@@ -153,6 +153,20 @@ class Flight:
         """Wait for nothing any more."""
         self.due[:] = NEVER
         self.next_due = NEVER
+
+    def resume(self, now: float) -> None:
+        """Send what is in flight at once, as if it had not been tried.
+
+        Where others have results that are missing here they do not send again; so the server is
+        asked for the oldest ones.
+        """
+        self.round_trip.restart()
+        self.recovery.restart()
+        self.send_all_again(now)
+        slots = self.slots
+        oldest = slots[np.argsort(self.fragment[slots])][:PROBE_FRAGMENTS]
+        if len(oldest):
+            self._send_again(oldest, now, quiet=False, ask=True)
 
     def send_all_again(self, now: float) -> None:
         """Send what is in flight under a new epoch."""

@@ -65,7 +65,12 @@ class AllDone:
 
 @dataclass(frozen=True, slots=True)
 class JobWaits:
-    """The job waits for a switch or link that is out of reach; repeated while it does."""
+    """The job waits for a switch or link that is out of reach; repeated while it does.
+
+    `over`: it waits no longer.
+    """
+
+    over: bool = False
 
 
 Event = PlanChanged | AgentLost | AllDone | JobWaits
@@ -221,8 +226,9 @@ class AgentSession:
                 self.lost = AgentLost(message.lost.host, message.lost.reason)
                 self._events.append(self.lost)
             case "waiting":
-                if JobWaits() not in self._events:
-                    self._events.append(JobWaits())
+                waits = JobWaits(message.waiting.over)
+                if waits not in self._events:
+                    self._events.append(waits)
             case "cut":
                 if self._cut is None or message.cut.number > self._cut[0]:
                     self._cut = message.cut.number, plan_from(message.cut.plan)

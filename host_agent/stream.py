@@ -532,6 +532,10 @@ class Stream:
         self._flight.postpone(now)
         self._handing_since = now
 
+    def resume(self, now: float) -> None:
+        """Send what is in flight again at once."""
+        self._flight.resume(now)
+
     def _fail(self, slot: int, why: str) -> None:
         """End the job over the fragment in flight in a slot."""
         fragment = int(self._flight.fragment[slot])

@@ -238,6 +238,11 @@ class Worker:
         for stream in self._all:
             stream.postpone(now)
 
+    def resume(self, now: float) -> None:
+        """Send what is in flight again at once: what the job has waited for is back."""
+        for stream in self._all:
+            stream.resume(now)
+
     def take_output(self) -> list[Frames]:
         """Return the frames to send, in order; each batch has one length.
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -51,9 +52,17 @@ PUSH_SECONDS = 120.0
 """A first push may compile the program."""
 CONNECT_SECONDS = 30.0
 """gRPC itself gives a server 20 s for its first words."""
-HEARTBEAT_SECONDS = 2.0
+HEARTBEAT_SECONDS = 0.5
+MOST_HEARTBEATS = 40
+"""A second, of all switches together: each costs a millisecond of CPU time."""
+QUIET_SECONDS = 0.5
+QUIET_FACTOR = 4
+"""A switch is quiet when an answer takes this many times as long as the slowest of late, and at
+least `QUIET_SECONDS`: on a busy machine all answers take long."""
+ANSWERS = 16
+"""That `QUIET_FACTOR` looks back on."""
 FIRST_PAUSE = 0.1
-LAST_PAUSE = 2.0
+LAST_PAUSE = 0.5
 INSPECT_SECONDS = 2.0
 
 
@@ -107,6 +116,14 @@ class _Link:
     switch: fy.Switch | None = None
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     asking: asyncio.Lock = field(default_factory=asyncio.Lock)
+    answers: deque[float] = field(default_factory=lambda: deque(maxlen=ANSWERS))
+    """How long the last ones took, in seconds."""
+    quiet: bool = False
+
+    @property
+    def patience(self) -> float:
+        """Seconds after which an answer is late."""
+        return max(QUIET_SECONDS, QUIET_FACTOR * max(self.answers, default=0.0))
 
 
 class Driver:
@@ -165,6 +182,13 @@ class Driver:
     def states(self) -> dict[str, State]:
         """How far each switch is."""
         return {name: link.state for name, link in self._links.items()}
+
+    def quiet(self) -> frozenset[str]:
+        """Return the connected switches whose answer to the last question is late.
+
+        A switch that hangs is one long before `silence` is over.
+        """
+        return frozenset(name for name, link in self._links.items() if link.quiet)
 
     def ports(self) -> dict[str, dict[int, bool]]:
         """Which ports have a link, by number, of the switches that say so.
@@ -295,6 +319,7 @@ class Driver:
             ) as error:
                 why = _in_short(error)
             link.switch = None
+            link.quiet = False
             link.reached = -1
             self._move(link, State.CONNECTING, why)
             await asyncio.sleep(pause)
@@ -320,7 +345,7 @@ class Driver:
                 )
             channel = await stack.enter_async_context(self._connect(link.target.address))
             stub = p4r_grpc.P4RuntimeStub(channel)
-            await _until_one_ends(self._hold(switch, link, stub, lost), self._ask(stub))
+            await _until_one_ends(self._hold(switch, link, stub, lost), self._ask(link, stub))
 
     async def _hold(
         self, switch: fy.Switch, link: _Link, stub: p4r_grpc.P4RuntimeAsyncStub, lost: asyncio.Event
@@ -334,7 +359,7 @@ class Driver:
             await self._write(switch, link)
             await _first_of(lost, link.changed)
 
-    async def _ask(self, stub: p4r_grpc.P4RuntimeAsyncStub) -> None:
+    async def _ask(self, link: _Link, stub: p4r_grpc.P4RuntimeAsyncStub) -> None:
         """Ask a switch for its capabilities now and then; TimeoutError when it stays silent.
 
         The connections of a process that hangs stay open. gRPC's own keepalive would notice that,
@@ -342,14 +367,22 @@ class Driver:
         configured otherwise (GOAWAY, "too many pings"), and simple_switch_grpc is not; a call is no
         ping.
         """
+        loop = asyncio.get_running_loop()
+        pause = max(HEARTBEAT_SECONDS, len(self._links) / MOST_HEARTBEATS)
         while True:
+            asked = loop.time()
+            late = loop.call_later(link.patience, setattr, link, "quiet", True)
             try:
                 await stub.Capabilities(p4r.CapabilitiesRequest(), timeout=self._silence)
             except grpc.aio.AioRpcError as error:
                 # A refusal is an answer, and a connection that breaks ends the stream as well.
                 if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
                     raise TimeoutError(f"no answer for {self._silence:g} s") from None
-            await asyncio.sleep(HEARTBEAT_SECONDS)
+            finally:
+                late.cancel()
+            link.quiet = False
+            link.answers.append(loop.time() - asked)
+            await asyncio.sleep(pause)
 
     async def _push(
         self, switch: fy.Switch, target: SwitchTarget, stub: p4r_grpc.P4RuntimeAsyncStub

@@ -80,6 +80,10 @@ class AgentRegistry:
         """Send a job's next plan to its agents."""
         self._send(plan.job, lambda tracker: tracker.adopt(plan))
 
+    def resume(self, job: int) -> None:
+        """Tell a job's agents that what it has waited for is back."""
+        self._send(job, lambda tracker: tracker.waiting(over=True))
+
     def decide(self, number: int, plan: JobPlan) -> None:
         """Partition a job's tensors as a plan says, from boundary `number` on."""
         self._send(plan.job, lambda tracker: tracker.decide(number, plan))

@@ -36,6 +36,9 @@ class SwitchStates(Protocol):
     def states(self) -> Mapping[str, State]:
         """How far every switch is."""
 
+    def quiet(self) -> Collection[str]:
+        """Return the switches that answer later than they use to."""
+
 
 async def fail_over(
     manager: Manager,
@@ -56,7 +59,8 @@ async def fail_over(
         while True:
             await asyncio.sleep(WATCH_SECONDS)
             now = clock.now()
-            manager.health.update({**_reachable_switches(switches), **link_states()}, now)
+            reachable = {**_reachable_switches(switches), **link_states()}
+            manager.health.update(reachable, now, manager.awaited())
             _release_essential(manager)
             lost = manager.health.out - manager.failed
             if lost:
@@ -78,8 +82,9 @@ async def fail_over(
 
 def _reachable_switches(switches: SwitchStates) -> dict[Element, bool]:
     """Which switches are in reach; one that takes its program is neither."""
+    quiet = switches.quiet()
     return {
-        name: state is not State.CONNECTING
+        name: state is not State.CONNECTING and name not in quiet
         for name, state in switches.states().items()
         if state in (State.CONNECTING, State.READY, State.REFUSED)
     }

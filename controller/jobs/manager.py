@@ -148,6 +148,10 @@ class Manager:
         """Return the failed switches and links that the plan of a job still uses."""
         return used_elements(self.plan_of(job)) & self._failed
 
+    def awaited(self) -> frozenset[Element]:
+        """Return the failed switches and links that jobs have no way around, as far as is known."""
+        return frozenset().union(*map(self.lost_to, self._jobs if self._failed else ()))
+
     def waits(self, job: int) -> bool:
         """Whether a job waits for a failed switch or link, in its plan or between its hosts."""
         if job not in self._jobs or not self._failed:
@@ -498,12 +502,16 @@ class Manager:
         """
         async with self._changing:
             back = self._failed.intersection(elements)
+            waited = [job for job in self._jobs if self.waits(job)]
             self._failed -= back
             try:
                 await self.refresh()
             except BaseException:
                 self._failed |= back
                 raise
+            for job in waited:
+                if not self.waits(job):
+                    self.agents.resume(job)
         if back:
             self.table.events.add(EventKind.RECOVERY, f"{_names(back)} back in use")
         self.recovered()

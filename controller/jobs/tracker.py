@@ -169,9 +169,9 @@ class Tracker:
                 out += self._fall(agent, pb.LOST, f"silent for {silent:.0f} s")
         return out
 
-    def waiting(self) -> Outgoing:
-        """Tell every agent that the job waits for something out of reach."""
-        message = pb.ControllerMessage(waiting=pb.Waiting())
+    def waiting(self, *, over: bool = False) -> Outgoing:
+        """Tell every agent that the job waits for something out of reach, or waits no longer."""
+        message = pb.ControllerMessage(waiting=pb.Waiting(over=over))
         return [(agent.host, message) for agent in self.agents.values() if agent.connected]
 
     def adopt(self, plan: JobPlan) -> Outgoing:

@@ -11,7 +11,7 @@ No input or output, no clock of its own: times are seconds of one monotonic cloc
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 Element = str | tuple[str, str]
@@ -27,7 +27,7 @@ def link_element(u: str, v: str) -> Element:
 class DampingPolicy:
     """When an element is planned around, and when it is planned in again. Times in seconds."""
 
-    away: float = 3.0
+    away: float = 1.5
     """A switch that only restarts is back before that, and costs a job less than a new plan."""
     startup: float = 10.0
     """The same for an element that has not been in reach yet."""
@@ -78,8 +78,16 @@ class Health:
         """The elements to plan around."""
         return frozenset(element for element, record in self._records.items() if record.out)
 
-    def update(self, reachable: Mapping[Element, bool], now: float) -> None:
-        """Take in which elements are in reach; one that is not named is as it was before."""
+    def update(
+        self,
+        reachable: Mapping[Element, bool],
+        now: float,
+        awaited: Collection[Element] = frozenset(),
+    ) -> None:
+        """Take in which elements are in reach; one that is not named is as it was before.
+
+        `awaited`: those that something waits for, which return as soon as they are in reach.
+        """
         for element, state in reachable.items():
             record = self._records.setdefault(element, _Record(state, now, state))
             record.seen |= state
@@ -88,8 +96,10 @@ class Health:
                 if record.out and not state:
                     # It comes and goes before it is stable, or while it is held down.
                     self._penalize(record, now)
-        for record in self._records.values():
-            if record.out:
+        for element, record in self._records.items():
+            if record.out and record.reachable and element in awaited:
+                record.out = record.held = False
+            elif record.out:
                 self._consider_return(record, now)
             elif not record.reachable:
                 patience = self.policy.away if record.seen else self.policy.startup

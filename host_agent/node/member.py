@@ -182,6 +182,8 @@ class Member:
                 self._lost(event)
             elif isinstance(event, JobWaits):
                 self._postpone()
+                if event.over and self._worker is not None:
+                    self._worker.resume(self._now)
 
     def _postpone(self) -> None:
         """Let nothing fail for want of time: the job waits for a part of the network."""

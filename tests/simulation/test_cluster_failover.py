@@ -19,6 +19,7 @@ from tests.support.virtual_cluster import (
     details,
     exact,
     network_of,
+    progress,
     run,
     running,
     spines,
@@ -70,6 +71,48 @@ def test_a_switch_that_flaps_is_held_down(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_job_goes_on_around_a_switch_that_hangs_within_three_seconds(tmp_path: Path) -> None:
+    """Its connections stay open: it is late with an answer, as nobody else is."""
+
+    async def test(cluster: VirtualCluster) -> None:
+        await submit(cluster, "a", "h1,h3", rounds=100)
+        await running(cluster, "a", 2)
+        [spine] = spines(cluster, "a")
+        cluster.switches[spine].hang()
+        hung_at = cluster.queue.now
+        at = progress(cluster, "a")
+        await cluster.until(lambda: progress(cluster, "a") > at + 1, "rounds around it", 3.0)
+        assert spines(cluster, "a") == {"s1", "s2"} - {spine}
+        assert cluster.queue.now - hung_at > 1.0
+        cluster.switches[spine].resume()
+        assert cluster.controller is not None
+        manager = cluster.controller.manager
+        await cluster.until(lambda: not manager.failed, "its return", 2.0)
+        await exact(cluster, "a")
+
+    run(tmp_path, "leaf-spine:2x2x2", test)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seconds", [2.0, 7.0, 30.0])
+def test_a_job_goes_on_at_once_when_what_it_waits_for_is_back(
+    tmp_path: Path, seconds: float
+) -> None:
+    async def test(cluster: VirtualCluster) -> None:
+        await submit(cluster, "a", "h1,h2", rounds=100)
+        await running(cluster, "a", 2)
+        cluster.switches["s1"].crash()
+        await asyncio.sleep(seconds)
+        at = progress(cluster, "a")
+        cluster.switches["s1"].start()
+        await cluster.until(lambda: progress(cluster, "a") > at + 1, "rounds again", 1.5)
+        job = await exact(cluster, "a")
+        assert job.epoch == 1
+
+    run(tmp_path, "star:4", test)
+
+
+@pytest.mark.slow
 def test_switches_tell_of_a_cut_link_and_jobs_go_around_it(tmp_path: Path) -> None:
     async def test(cluster: VirtualCluster) -> None:
         await submit(cluster, "a", "h1,h2", "h4", rounds=300)
@@ -78,7 +121,7 @@ def test_switches_tell_of_a_cut_link_and_jobs_go_around_it(tmp_path: Path) -> No
         cut_at = cluster.queue.now
         cluster.cut_link("l1", spine)
         await cluster.until(lambda: spine not in spines(cluster, "a"), "a way around", 10.0)
-        assert cluster.queue.now - cut_at < 4.0
+        assert cluster.queue.now - cut_at < 2.0
         cluster.mend_link("l1", spine)
         assert cluster.controller is not None
         manager = cluster.controller.manager
@@ -165,9 +208,13 @@ def test_a_job_goes_over_to_a_spine_that_is_back_where_that_is_faster(tmp_path: 
         await cluster.until(
             lambda: spines(cluster, "a") | spines(cluster, "b") == {"s1", "s2"}, "a move", 60.0
         )
+        # Two that look at the network at once may both move, and one then moves back.
+        await asyncio.sleep(15.0)
         epochs = sorted(plan.epoch for plan in manager.plans())
+        assert spines(cluster, "a") | spines(cluster, "b") == {"s1", "s2"}
         await asyncio.sleep(10.0)
-        assert epochs == sorted(plan.epoch for plan in manager.plans()) == [1, 2]
+        assert epochs == sorted(plan.epoch for plan in manager.plans())
+        assert sum(epochs) <= 5
 
     policy = ReplanningPolicy(every=0, hold=1.0, pause=2.0)
     run(tmp_path, replace(network, links=tuple(slow)), test, policies={"replanning": policy})

@@ -16,7 +16,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collectives.plan import Results
-from controller.dataplane.driver import Driver, DriverError, State, SwitchTarget
+from controller.dataplane.driver import (
+    ANSWERS,
+    QUIET_FACTOR,
+    QUIET_SECONDS,
+    Driver,
+    DriverError,
+    State,
+    SwitchTarget,
+    _Link,
+)
 from controller.dataplane.entries import (
     Change,
     Entity,
@@ -281,6 +290,17 @@ def test_a_switch_that_hangs_while_it_is_written_counts_as_lost() -> None:
         assert same(held(fake), star_rules())
 
     run(test)
+
+
+def test_patience_grows_with_the_time_that_answers_take() -> None:
+    link = _Link(SwitchTarget("s1", "nowhere"), SwitchRules())
+    assert link.patience == QUIET_SECONDS
+    link.answers.append(2.0)
+    for _ in range(ANSWERS - 1):
+        link.answers.append(0.01)
+        assert link.patience == QUIET_FACTOR * 2.0
+    link.answers.append(0.01)
+    assert link.patience == QUIET_SECONDS
 
 
 def test_a_switch_that_refuses_the_question_is_there(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,6 +48,9 @@ class World:
         links = [link_element(link.a, link.b) for link in self.network.links]
         return {link: link not in self.down for link in links}
 
+    def quiet(self) -> frozenset[str]:
+        return frozenset()
+
     def kill(self, *names: str) -> None:
         self._states |= dict.fromkeys(names, CONNECTING)
 

@@ -11,6 +11,17 @@ from controller.telemetry.health import DampingPolicy, Health, link_element
 POLICY = DampingPolicy(away=3.0, startup=10.0, stable=1.0, half_life=30.0)
 
 
+def test_what_something_waits_for_is_back_as_soon_as_it_is_in_reach() -> None:
+    health = Health(POLICY)
+    for second, reachable in enumerate([True, False, False, False, False]):
+        health.update({"s1": reachable, "s2": reachable}, float(second))
+    assert health.out == {"s1", "s2"}
+    health.update({"s1": True, "s2": True}, 5.0, awaited={"s1"})
+    assert health.out == {"s2"}
+    health.update({"s1": True, "s2": True}, 5.0 + POLICY.stable)
+    assert not health.out
+
+
 def test_only_an_element_that_is_away_without_a_break_is_out() -> None:
     health = Health(DampingPolicy(away=2.0, stable=0.0))
     health.update({"a": True, "b": True}, 0.0)
