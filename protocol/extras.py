@@ -14,6 +14,8 @@ EXTRAS = {
     "torch": "torch",
 }
 """The extra that brings each package, by the name it is imported with."""
+WITH_WHEELS = ("scapy", "torch")
+"""Extras with a distribution of ours in them, which no index has."""
 
 
 class MissingExtraError(OperationError):
@@ -26,7 +28,10 @@ def require(package: str, user: str) -> None:
     `user`: what needs it, as the message's first words.
     """
     if find_spec(package) is None:
+        extra = EXTRAS[package]
+        ours = extra in WITH_WHEELS
         raise MissingExtraError(
             f"{user}: {package} is not installed; install it with "
-            f"`pip install 'hopsum[{EXTRAS[package]}]'`"
+            f"`pip install {'--find-links dist ' if ours else ''}'hopsum[{extra}]'`"
+            + (", dist being the folder of `make wheels`" if ours else "")
         )
