@@ -343,6 +343,13 @@ class VirtualCluster:
             if node in self.switches:
                 self.switches[node].port_changed(self.network.port(node, peer), up)
 
+    def drift(self, host: str, pace: float) -> None:
+        """Let the clock of a host's machine run at `pace` seconds a second."""
+        self._tell(host, f"runs at {pace}")
+        self.common.clocks[host].drift(self.queue.now, pace)
+        if host in self.hosts:
+            self.world.flush(host)
+
     def wire(self, name: str) -> Wire:
         """Return the way between the controller and a host or switch."""
         if name in self.switches:

@@ -7,6 +7,7 @@ in the abstract (`FrameTimes`).
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -57,6 +58,8 @@ class VirtualHosts:
         self.work = work or (lambda assignment: Work(task_from(assignment.task)))
         self.groups: dict[int, Group] = {}
         """Who agree on an order, by job."""
+        self.clocks: defaultdict[str, HostClock] = defaultdict(HostClock)
+        """Of the hosts' machines, which outlive their agents."""
         self._ports: dict[tuple[int, int], int] = {}
         self._next_port = BASE_PORT
 
@@ -69,6 +72,26 @@ class VirtualHosts:
             self._ports[key] = self._next_port
             self._next_port += len(meeting.hosts)
         return self._ports[key]
+
+
+class HostClock:
+    """The monotonic clock of a host's machine: the virtual time, unless it drifts."""
+
+    def __init__(self) -> None:
+        self._set_at = self._shown = 0.0
+        self._pace = 1.0
+
+    def shows(self, time: float) -> float:
+        """Return what it shows at a virtual time."""
+        return self._shown + (time - self._set_at) * self._pace
+
+    def time_of(self, shown: float) -> float:
+        """Return the virtual time at which it shows something."""
+        return self._set_at + (shown - self._shown) / self._pace
+
+    def drift(self, time: float, pace: float) -> None:
+        """Let it run at `pace` seconds a second from a virtual time on."""
+        self._shown, self._set_at, self._pace = self.shows(time), time, pace
 
 
 class VirtualHost:
@@ -89,6 +112,7 @@ class VirtualHost:
     ) -> None:
         self.name = name
         self._hosts = hosts
+        self._clock = hosts.clocks[name]
         self._attend = attend
         self._leave = leave
         self._awake = False
@@ -101,8 +125,8 @@ class VirtualHost:
 
     @property
     def now(self) -> float:
-        """The virtual time."""
-        return self._hosts.world.queue.now
+        """What the clock of the host's machine shows."""
+        return self._clock.shows(self._hosts.world.queue.now)
 
     # -- for the world
 
@@ -111,6 +135,7 @@ class VirtualHost:
 
     def receive(self, frames: Frames, now: float) -> None:
         """Take frames in: TCP, and what is for the agent."""
+        now = self.now
         streams = self._streams()
         if streams:
             tcp = frames[:, PROTOCOL] == TCP_PROTOCOL
@@ -123,6 +148,9 @@ class VirtualHost:
 
     def tick(self, now: float) -> None:
         """Do what is due."""
+        due = self._due
+        # What is due now is so by the host's clock too, however that is rounded.
+        now = self.now if due is None or self._clock.time_of(due) > now else max(self.now, due)
         for stream in self._streams():
             stream.tick(now)
         self.agent.tick(now)
@@ -139,7 +167,12 @@ class VirtualHost:
 
     @property
     def deadline(self) -> float | None:
-        """The next timer."""
+        """The next timer, in virtual time."""
+        due = self._due
+        return None if due is None else self._clock.time_of(due)
+
+    @property
+    def _due(self) -> float | None:
         dues = [self.agent.deadline, *(stream.deadline for stream in self._streams())]
         dues += [coordination.deadline for coordination in self._coordinations.values()]
         return min((due for due in dues if due is not None), default=None)

@@ -15,11 +15,13 @@ from collectives.choices import (
 )
 from collectives.workload import DIGITS, RANDOM
 from network.model import Network
+from protocol.wire import HOPS_DEFAULT, frame_bytes
 from simulation.faults import Outage, Trouble, outage_targets
 from simulation.soak.run import network_of
 from simulation.soak.schedule import (
     EVERYWHERE,
     Attack,
+    ClockDrift,
     ClockJump,
     DiskFault,
     DiskTrouble,
@@ -34,6 +36,9 @@ from simulation.soak.schedule import (
 
 FRAGMENTS = (10, 30, 100)
 """Of a job, about; what a run costs is what its packets cost."""
+REORDERED = 16
+"""Packets by which some noise reorders, at the rate of the fastest link."""
+LANES = 32
 SPAN = 3.0
 """Seconds in which jobs and faults begin."""
 STOPS = (0.02, 0.3, 1.0, 3.5, 6.0, 12.0)
@@ -48,11 +53,19 @@ def make_schedule(seed: int) -> FaultSchedule:
     network = _network(rng)
     built = network_of(network)
     jobs = tuple(_job(rng, built, number) for number in range(rng.choice([1, 1, 2, 2, 3, 5])))
+    faults = _faults(rng, built)
+    if rng.random() < 0.2:
+        jobs = tuple(
+            replace(job, integrity=job.algorithm in (Algorithm.IN_NETWORK, Algorithm.SERVER))
+            for job in jobs
+        )
+        flip = rng.choice([0.0, 0.001, 0.02])
+        faults = tuple(replace(f, flip=flip) if isinstance(f, Noise) else f for f in faults)
     return FaultSchedule(
         seed,
         network,
         jobs,
-        _faults(rng, built),
+        faults,
         quota=rng.choice([0.25, 0.5, 1.0]),
         every=rng.choice([4, 10, 50]),
         wire_loss=rng.choice([0.0, 0.0, 0.02, 0.1]),
@@ -96,7 +109,9 @@ def _graph(rng: random.Random, rate: float) -> tuple[LinkEntry, ...]:
     """Draw a connected graph of switches, with hosts at some, and links that are not alike."""
 
     def link(a: str, b: str) -> LinkEntry:
-        return LinkEntry(a, b, rate * rng.choice([0.5, 1, 1, 2]), rng.choice([1e-5, 1e-4, 1e-3]))
+        return LinkEntry(
+            a, b, rate * rng.choice([0.5, 1, 1, 2]), rng.choice([1e-5, 1e-4, 1e-3, 2e-2])
+        )
 
     switches = [f"s{number}" for number in range(1, rng.randint(2, 6) + 1)]
     links = [link(rng.choice(switches[:n]), switches[n]) for n in range(1, len(switches))]
@@ -203,6 +218,9 @@ def _faults(rng: random.Random, network: Network) -> tuple[Fault, ...]:
     if kind in ("noise", "all") and rng.random() < 0.2:
         by = rng.choice([-86400.0, -1.0, 0.5, 3600.0])
         faults.append(ClockJump(_start(rng), by))
+    if rng.random() < 0.15:
+        pace = rng.choice([0.5, 0.99, 0.9999, 1.0001, 1.01, 2.0])
+        faults.append(ClockDrift(rng.choice([*network.hosts]), _start(rng), pace))
     return tuple(faults)
 
 
@@ -220,6 +238,10 @@ def _noise(rng: random.Random, network: Network, start: float) -> Noise:
     if rng.random() < 0.4:
         chosen = rng.choice(network.links)
         link = f"{chosen.a}-{chosen.b}"
+    rates = [each.bandwidth for each in network.links if each.bandwidth]
+    packets = (
+        round(REORDERED * 8 * frame_bytes(LANES, HOPS_DEFAULT) / max(rates), 6) if rates else 0.005
+    )
     noise = Noise(link, start, round(start + rng.choice([0.5, 2.0, 8.0, 20.0]), 3))
     while noise == replace(noise, loss=0.0, corrupt=0.0, duplicate=0.0, reorder=0.0):
         loss = rng.choice([0.0, 0.001, 0.01, 0.05, 0.2])
@@ -230,7 +252,7 @@ def _noise(rng: random.Random, network: Network, start: float) -> Noise:
             corrupt=rng.choice([0.0, 0.0, 0.01]),
             duplicate=rng.choice([0.0, 0.0, 0.02, 0.2]),
             reorder=rng.choice([0.0, 0.0, 0.02, 0.2]),
-            hold=rng.choice([0.005, 0.05, 0.5]),
+            hold=rng.choice([0.005, 0.05, 0.5, packets]),
         )
     return noise
 

@@ -11,6 +11,7 @@ from simulation.soak.attacks import Attacker
 from simulation.soak.schedule import (
     EVERYWHERE,
     Attack,
+    ClockDrift,
     ClockJump,
     DiskFault,
     DiskTrouble,
@@ -45,6 +46,8 @@ class Injection:
                 self._plan_disk(fault, start, began + fault.stop)
             case ClockJump():
                 self._at(start, lambda: self._set_clock(fault.by))
+            case ClockDrift():
+                self._at(start, lambda: self._set_pace(fault))
             case Attack():
                 self._attacker.plan(fault, began)
 
@@ -100,6 +103,10 @@ class Injection:
         self._count("clock set")
         self._cluster.clock_error += by
 
+    def _set_pace(self, drift: ClockDrift) -> None:
+        self._count("clock drift")
+        self._cluster.drift(drift.host, drift.pace)
+
 
 def _together(active: list[Noise]) -> Faults:
     """Return several noises at once: the worst of each kind."""
@@ -111,6 +118,7 @@ def _together(active: list[Noise]) -> Faults:
         loss=worst("loss"),
         burst=max(1.0, worst("burst")),
         corrupt=worst("corrupt"),
+        flip=worst("flip"),
         duplicate=worst("duplicate"),
         reorder=worst("reorder"),
         hold=worst("hold"),

@@ -21,7 +21,7 @@ from simulation.soak.schedule import (
     Noise,
 )
 
-_CHANCES = ("loss", "corrupt", "duplicate", "reorder")
+_CHANCES = ("loss", "corrupt", "flip", "duplicate", "reorder")
 Fails = Callable[[FaultSchedule], bool]
 Part = JobEntry | Fault
 
@@ -105,7 +105,16 @@ def _simpler_jobs(job: JobEntry) -> Iterator[JobEntry]:
     if job.elements > 1:
         yield replace(job, elements=job.elements // 2)
     usual = JobEntry(job.name, job.start, job.workers, job.servers)
-    for name in ("planner", "algorithm", "dtype", "window", "trees", "results", "first_fragment"):
+    for name in (
+        "planner",
+        "algorithm",
+        "dtype",
+        "window",
+        "trees",
+        "results",
+        "first_fragment",
+        "integrity",
+    ):
         if getattr(job, name) != getattr(usual, name):
             yield replace(job, **{name: getattr(usual, name)})
     if job.cancel:
@@ -114,7 +123,7 @@ def _simpler_jobs(job: JobEntry) -> Iterator[JobEntry]:
 
 def _simpler_faults(fault: Fault, schedule: FaultSchedule) -> Iterator[Fault]:
     if isinstance(fault, Noise):
-        for name in ("loss", "corrupt", "duplicate", "reorder"):
+        for name in ("loss", "corrupt", "flip", "duplicate", "reorder"):
             others = [getattr(fault, other) for other in _CHANCES if other != name]
             if getattr(fault, name) and any(others):
                 changes: dict[str, Any] = {name: 0.0}

@@ -33,6 +33,7 @@ from network.topologies import Options, make_topology
 from p4switch.targets.v1model.engine import Engine
 from planning.model.stack_depth import stack_depth
 from protocol import hopsum_pb2 as pb
+from protocol.errors import InputError
 from simulation.cluster import ClusterOptions, VirtualCluster
 from simulation.events import EventQueue, SimulationError
 from simulation.faults import Outage, Trouble
@@ -51,6 +52,7 @@ from simulation.soak.oracles import (
 )
 from simulation.soak.schedule import (
     Attack,
+    ClockDrift,
     ClockJump,
     DiskFault,
     FaultSchedule,
@@ -160,6 +162,7 @@ def submission_of(job: JobEntry) -> pb.Submission:
         planner="" if job.algorithm in SCHEDULE_NAMES else job.planner,
         window=job.window,
         coordination=job.coordination,
+        integrity=job.integrity,
     )
     submission.task.workload.CopyFrom(workload_message(workload_of(job)))
     if job.algorithm in SCHEDULE_NAMES:
@@ -331,7 +334,7 @@ class _Run:
     async def _watch(self, owners: list[asyncio.Task[None]]) -> None:
         """Look at what must hold all the time, until all is over; then at what must hold then."""
         begun = [
-            each.start if isinstance(each, (Noise, JobEntry, ClockJump)) else each.stop
+            each.start if isinstance(each, (Noise, JobEntry, ClockJump, ClockDrift)) else each.stop
             for each in (*self.schedule.faults, *self.schedule.jobs)
         ]
         last = self._began + max(begun, default=0.0)
@@ -448,6 +451,11 @@ def _is_input(reason: str) -> bool:
     return reason.startswith(("INVALID_ARGUMENT", "FAILED_PRECONDITION", "NOT_FOUND", "ALREADY"))
 
 
+def protected(job: JobEntry) -> bool:
+    """Whether bits that flip in frames of switches' sums do a job no harm."""
+    return job.integrity or (job.algorithm in SCHEDULE_NAMES and not job.coordinate)
+
+
 def check(schedule: FaultSchedule) -> None:
     """Raise InputError for a schedule whose jobs or faults name what its network does not have."""
     network = network_of(schedule.network)
@@ -455,5 +463,12 @@ def check(schedule: FaultSchedule) -> None:
         for host in (*job.workers, *job.servers):
             network.access_switch(host)
     for fault in schedule.faults:
-        if isinstance(fault, Attack):
+        if isinstance(fault, (Attack, ClockDrift)):
             network.access_switch(fault.host)
+        if isinstance(fault, Noise) and fault.flip:
+            unprotected = [job.name for job in schedule.jobs if not protected(job)]
+            if unprotected:
+                raise InputError(
+                    f"flip {fault.flip}: sums of {', '.join(unprotected)} would be wrong; expected "
+                    "jobs with integrity, or among hosts"
+                )

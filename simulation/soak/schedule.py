@@ -88,8 +88,8 @@ class NetworkEntry:
 class JobEntry:
     """A job that is handed in at `start`; `cancel`: when its owner cancels it, 0: never.
 
-    `window` 0 and `trees` 0: the cluster's choice. `first_fragment`: of each tree, 0 or near the
-    wrap of fragment numbers.
+    `window` 0 and `trees` 0: the cluster's choice. `integrity`: with check lanes.
+    `first_fragment`: of each tree, 0 or near the wrap of fragment numbers.
     """
 
     name: str
@@ -110,6 +110,7 @@ class JobEntry:
     first_fragment: int = 0
     seed: int = 1
     cancel: float = 0.0
+    integrity: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +126,7 @@ class Noise:
     duplicate: float = 0.0
     reorder: float = 0.0
     hold: float = 0.005
+    flip: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +148,15 @@ class ClockJump:
 
 
 @dataclass(frozen=True, slots=True)
+class ClockDrift:
+    """The clock of a host's machine runs at `pace` seconds a second from `start` on."""
+
+    host: str
+    start: float
+    pace: float
+
+
+@dataclass(frozen=True, slots=True)
 class Attack:
     """A host forges frames of jobs that it has no part in, one every `every` seconds."""
 
@@ -157,13 +168,14 @@ class Attack:
     seed: int = 0
 
 
-Fault = Noise | Outage | DiskFault | ClockJump | Attack
+Fault = Noise | Outage | DiskFault | ClockJump | ClockDrift | Attack
 _KINDS: MappingProxyType[str, type[Fault]] = MappingProxyType(
     {
         "noise": Noise,
         "outage": Outage,
         "disk": DiskFault,
         "clock": ClockJump,
+        "drift": ClockDrift,
         "attack": Attack,
     }
 )
@@ -196,12 +208,14 @@ def kind_of(fault: Fault) -> str:
             return f"disk {fault.trouble.value}"
         case ClockJump():
             return "clock set"
+        case ClockDrift():
+            return "clock drift"
         case Attack():
             return f"forged {fault.forgery.value}"
         case Noise():
             named = [
                 name
-                for name in ("loss", "corrupt", "duplicate", "reorder")
+                for name in ("loss", "corrupt", "flip", "duplicate", "reorder")
                 if getattr(fault, name) > 0
             ]
             return " and ".join(named) or "no noise"
