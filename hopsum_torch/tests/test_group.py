@@ -49,6 +49,22 @@ def test_errors_stay_with_their_calls_until_a_rank_is_gone() -> None:
         assert "h2 is rank 1" in told["afterwards"]
 
 
+@pytest.mark.slow
+def test_a_rank_that_dies_is_named_in_calls_over_gloo_too() -> None:
+    """Also by who waits for it by way of others: rank 3, in gloo's ring of four."""
+    agents = Agents(4)
+    processes = start(list(agents.names.values()), SUPPORT / "dying_over_gloo.py")
+    printed = [process.communicate() for process in processes]
+    assert [process.returncode for process in processes] == [0, -9, 0, 0], printed
+    agents.close()
+    for rank in (0, 2, 3):
+        [line] = [line for line in printed[rank].splitlines() if line.startswith("told ")]
+        seconds, *texts = json.loads(line.removeprefix("told "))
+        assert seconds < 5
+        for text in texts:
+            assert "the process on h2 is gone, without a goodbye (h2 is rank 1)" in text
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int32", "int8", "uint8"])
 def test_what_the_switches_sum(dtype: str) -> None:
     tensor = torch.ones(3, dtype=getattr(torch, dtype))

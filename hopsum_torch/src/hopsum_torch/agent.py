@@ -57,6 +57,7 @@ class Agent:
         self._sending = threading.Lock()
         """Calls have the order of their numbers on the way, too."""
         self._ended: GroupLost | None = None
+        self._over = threading.Event()
         self._closed = False
         self._ranks: dict[str, int] = {}
         self._thread: threading.Thread | None = None
@@ -92,6 +93,10 @@ class Agent:
         self._socket.settimeout(None)
         self._thread = threading.Thread(target=self._read, name="hopsum agent", daemon=True)
         self._thread.start()
+
+    def lost(self, seconds: float = 0.0) -> GroupLost | None:
+        """Return why the job has ended before it was to, or does within some seconds."""
+        return self._ended if self._over.wait(seconds) and not self._closed else None
 
     # -- calls
 
@@ -225,6 +230,7 @@ class Agent:
                 "make another (torchrun --max-restarts does)"
             )
             calls = [self._calls.pop(number) for number in list(self._calls)]
+        self._over.set()
         for call in calls:
             call.then(GroupLost(f"{call.what}: {self._ended}"))
         self._socket.close()

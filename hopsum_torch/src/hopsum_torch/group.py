@@ -59,7 +59,7 @@ from hopsum_torch.tensors import (
     into,
     reduce,
 )
-from hopsum_torch.work import HopsumWork
+from hopsum_torch.work import GlooWork, HopsumWork, naming
 
 ALL_REDUCE = "all-reduce"
 SINGLE, COALESCED = (
@@ -100,13 +100,13 @@ class HopsumGroup(dist.ProcessGroup):
     def allreduce(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> Any:
         """Reduce each tensor over all ranks, in place."""
         opts = opts or dist.AllreduceOptions()
-        return self._allreduce(tensors, opts) or self._gloo.allreduce(_list(tensors), opts)
+        return self._allreduce(tensors, opts) or self._pass_on("allreduce", _list(tensors), opts)
 
     def allreduce_coalesced(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> Any:
         """Reduce each of several tensors over all ranks, in place."""
         opts = opts or dist.AllreduceCoalescedOptions()
         work = self._allreduce(tensors, opts)
-        return work or self._gloo.allreduce_coalesced(_list(tensors), opts)
+        return work or self._pass_on("allreduce_coalesced", _list(tensors), opts)
 
     def _allreduce(self, tensors: Sequence[torch.Tensor], opts: Any) -> HopsumWork | None:
         parts = [Part([tensor], into(tensor)) for tensor in _list(tensors)]
@@ -118,7 +118,7 @@ class HopsumGroup(dist.ProcessGroup):
         root = self.rank() == opts.rootRank
         parts = [Part([tensor], into(tensor) if root else None) for tensor in tensors]
         work = self._reduced("reduce", parts, opts, list(tensors))
-        return work or self._plain.reduce(tensors, opts)
+        return work or self._pass_on("reduce", tensors, opts)
 
     def reduce_scatter(
         self,
@@ -129,7 +129,7 @@ class HopsumGroup(dist.ProcessGroup):
         """Reduce a list of tensors over all ranks; rank r gets the one at place r."""
         opts = opts or dist.ReduceScatterOptions()
         work = self._reduce_scatter(outputs, inputs, opts)
-        return work or self._plain.reduce_scatter(outputs, inputs, opts)
+        return work or self._pass_on("reduce_scatter", outputs, inputs, opts)
 
     def reduce_scatter_single(
         self, output: torch.Tensor, source: torch.Tensor, opts: Any = None
@@ -137,7 +137,7 @@ class HopsumGroup(dist.ProcessGroup):
         """Reduce a tensor over all ranks; rank r gets part r."""
         opts = opts or dist.ReduceScatterOptions()
         work = self._reduce_scatter([output], [self._parts(source)], opts)
-        return work or getattr(self._plain, SINGLE)(output, source, opts)
+        return work or self._pass_on(SINGLE, output, source, opts)
 
     def reduce_scatter_single_coalesced(
         self, outputs: Sequence[torch.Tensor], sources: Sequence[torch.Tensor], opts: Any = None
@@ -145,7 +145,7 @@ class HopsumGroup(dist.ProcessGroup):
         """Reduce several tensors over all ranks; rank r gets part r of each."""
         opts = opts or dist.ReduceScatterOptions()
         work = self._reduce_scatter(outputs, [self._parts(each) for each in sources], opts)
-        return work or getattr(self._plain, COALESCED)(outputs, sources, opts)
+        return work or self._pass_on(COALESCED, outputs, sources, opts)
 
     # Their names in torch before 2.13, which has both.
     _reduce_scatter_base = reduce_scatter_single
@@ -192,7 +192,7 @@ class HopsumGroup(dist.ProcessGroup):
         opts = opts or dist.BroadcastOptions()
         agent, tensor = self._agent, tensors[0]
         if agent is None or len(tensors) > 1 or not broadcasts(tensor, self.size()):
-            return self._plain.broadcast(tensors, opts)
+            return self._pass_on("broadcast", tensors, opts)
         name = f"broadcast {next(self._numbers)}"
         work = HopsumWork(name, 1, [tensor], self._time(opts))
         root = self.rank() == opts.rootRank
@@ -203,7 +203,7 @@ class HopsumGroup(dist.ProcessGroup):
         """Wait until all ranks are here."""
         opts = opts or dist.BarrierOptions()
         if self._agent is None:
-            return self._gloo.barrier(opts)
+            return self._pass_on("barrier", opts)
         name = f"barrier {next(self._numbers)}"
         work = HopsumWork(name, 1, [], self._time(opts))
         self._agent.barrier(name, work.ended)
@@ -213,6 +213,15 @@ class HopsumGroup(dist.ProcessGroup):
         """Return the call's own timeout, if it has one."""
         given: timedelta = opts.timeout
         return given if given.total_seconds() > 0 else self._default_timeout
+
+    def _pass_on(self, name: str, *arguments: Any, **options: Any) -> Any:
+        """Call a method of the plain group, over gloo."""
+        call = getattr(self._plain, name)
+        if self._agent is None:
+            return call(*arguments, **options)
+        with naming(self._agent):
+            work = call(*arguments, **options)
+            return work if name in TO_ONE else GlooWork(work, self._agent)
 
     # -- the end
 
@@ -235,37 +244,45 @@ def _set_backend(group: Any, gloo: Any) -> None:
         group._register_backend(torch.device("cuda"), kind, gloo)
 
 
-GIL_HELD = (
+TO_ONE = ("send", "recv", "recv_anysource")
+"""Calls between two ranks, of which gloo names the other one's address."""
+OVER_GLOO = (
+    *TO_ONE,
+    "_allgather_base",
+    "all_gather_single",
     "all_gather_single_coalesced",
     "all_to_all_single",
     "allgather",
+    "allgather_coalesced",
     "allgather_into_tensor_coalesced",
+    "alltoall",
     "alltoall_base",
-    "recv",
-    "send",
+    "gather",
+    "scatter",
 )
-"""Methods that a subclass written in Python may not inherit.
+"""Calls that are passed on.
 
-PyProcessGroup.hpp (WORK_OVERRIDE) looks for an override with the GIL held, and finding none calls
-the base class without letting go of it. A thread of gloo that gives back a tensor then waits for
-the GIL with gloo's queue locked, which the base class waits for: both hang.
+A subclass written in Python may not inherit most of them either: PyProcessGroup.hpp (WORK_OVERRIDE)
+looks for an override with the GIL held, and finding none calls the base class without letting go of
+it. A thread of gloo that gives back a tensor then waits for the GIL with gloo's queue locked, which
+the base class waits for: both hang.
 """
 
 
-def _through_plain(name: str) -> Callable[..., Any]:
+def _over_gloo(name: str) -> Callable[..., Any]:
     """Return a method that calls the same of a group that is not a Python subclass."""
 
     def method(self: HopsumGroup, *arguments: Any, **options: Any) -> Any:
-        return getattr(self._plain, name)(*arguments, **options)
+        return self._pass_on(name, *arguments, **options)
 
     method.__name__ = name
     return method
 
 
-for _name in GIL_HELD:
+for _name in OVER_GLOO:
     # torch before 2.13 has fewer.
     if hasattr(dist.ProcessGroup, _name):
-        setattr(HopsumGroup, _name, _through_plain(_name))
+        setattr(HopsumGroup, _name, _over_gloo(_name))
 
 
 def create(options: Any) -> HopsumGroup:

@@ -2,15 +2,98 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import math
+import re
 import threading
+import time
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from hopsum_torch.errors import HopsumError
+from hopsum_torch.agent import Agent
+from hopsum_torch.errors import GroupLost, HopsumError
+
+SLICE_SECONDS = 1.0
+"""Between two looks whether a rank is gone."""
+LOST_SECONDS = 3.0
+"""For the agents to learn of a process that is gone, once gloo has."""
+
+
+@contextlib.contextmanager
+def naming(agent: Agent) -> Iterator[None]:
+    """Raise GroupLost, which names the rank that is gone, for gloo's errors of its connections."""
+    if lost := agent.lost():
+        raise lost
+    try:
+        yield
+    except RuntimeError as error:
+        # Of its own accord gloo raises errors of arguments, too, which say all.
+        if isinstance(error, HopsumError) or not re.search("onnection|abort|closed", str(error)):
+            raise
+        lost = agent.lost(LOST_SECONDS)
+        if lost is None:
+            raise
+        raise GroupLost(str(lost)) from error
+
+
+class GlooWork(dist.Work):
+    """A call under way over gloo; where a rank is gone, its error is the agent's, with names."""
+
+    def __init__(self, inner: Any, agent: Agent) -> None:
+        super().__init__()
+        self._inner = inner
+        self._agent = agent
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """Wait for the call. Raises GroupLost, and what gloo raises."""
+        deadline = time.monotonic() + timeout.total_seconds() if timeout else math.inf
+        with naming(self._agent):
+            # Ranks that wait for one that is gone by way of others do not hear of it from gloo.
+            while not self._wait_a_while(deadline):
+                if lost := self._agent.lost():
+                    raise lost
+            done: bool = self._inner.wait()
+            return done
+
+    def _wait_a_while(self, deadline: float) -> bool:
+        """Wait for some time; return whether the call is over, well or not.
+
+        Raises what gloo raises at the deadline.
+        """
+        left = min(SLICE_SECONDS, max(0.001, deadline - time.monotonic()))
+        try:
+            self._inner.wait(timedelta(seconds=left))
+        except RuntimeError:
+            over = self.is_completed()
+            if not over and time.monotonic() >= deadline:
+                raise
+            return over
+        return True
+
+    def is_completed(self) -> bool:
+        """Whether the call is over, well or not."""
+        return bool(self._inner.is_completed())
+
+    def is_success(self) -> bool:
+        """Whether the call is over and has a result."""
+        return bool(self._inner.is_success())
+
+    def exception(self) -> Any:
+        """Return what the call ended with, if not well."""
+        return self._inner.exception()
+
+    def result(self) -> Any:
+        """Return the tensors."""
+        return self._inner.result()
+
+    def get_future(self) -> Any:
+        """Return the same as a torch future."""
+        return self._inner.get_future()
 
 
 class HopsumWork(dist.Work):

@@ -1,0 +1,40 @@
+"""Run as a rank: rank 1 dies while all others gather over gloo. Prints what a rank was told.
+
+All stay until all have been told: the end of one would tell the others.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("hopsum")
+rank, size = dist.get_rank(), dist.get_world_size()
+parts = [torch.empty(1000) for _ in range(size)]
+dist.all_gather(parts, torch.ones(1000))
+if rank == 1:
+    os.kill(os.getpid(), signal.SIGKILL)
+began = time.monotonic()
+told = []
+try:
+    while True:
+        dist.all_gather(parts, torch.ones(1000))
+except RuntimeError as error:
+    told += [time.monotonic() - began, str(error)]
+try:
+    dist.all_reduce(torch.ones(3, dtype=torch.float64))
+except RuntimeError as error:
+    told.append(str(error))
+print("told", json.dumps(told), flush=True)
+store = dist.distributed_c10d._get_default_store()
+store.set(f"told/{rank}", "")
+store.wait([f"told/{each}" for each in range(size) if each != 1])
+# Rank 0 has the store: it leaves last.
+store.add("left", 1)
+while rank == 0 and store.add("left", 0) < size - 1:
+    pass
