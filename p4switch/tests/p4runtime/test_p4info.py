@@ -73,6 +73,26 @@ def test_p4c_writes_the_same(tmp_path: Path) -> None:
     assert p4info(compile_file(EVERYTHING_P4)) == theirs
 
 
+def test_actions_of_the_top_level_come_first_as_p4c_has_them() -> None:
+    """Of the blocks inside too: tables' first, then those that are called."""
+    control = (
+        "control {0}(inout bit<8> a) {{ action own() {{ a = 1; }}"
+        "table t {{ key = {{ a: exact; }} actions = {{ own; {1}(a); }} default_action = own(); }}"
+        "apply {{ called(a); t.apply(); }} }}"
+    )
+    names = ("first", "second", "called")
+    actions = [f"action {name}(inout bit<8> a) {{ a = 2; }}" for name in names]
+    text = "\n".join([*actions, control.format("A", "second"), control.format("B", "first")])
+    info = info_of(
+        "A() a; B() b; action mine() { m.a = 3; }"
+        "table t { key = { m.a: exact; } actions = { mine; } default_action = mine(); }"
+        "apply { a.apply(m.a); b.apply(m.a); t.apply(); }",
+        declarations=text,
+    )
+    found = [action.preamble.name for action in info.actions]
+    assert found == ["second", "first", "called", "I.a.own", "I.b.own", "I.mine"]
+
+
 # --- ids and aliases ---------------------------------------------------------------------------
 
 

@@ -9,7 +9,7 @@ from p4switch.frontend.names import scope
 from p4switch.midend.references import pass_by_reference
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from p4switch.frontend.names.compilation import Compiler
     from p4switch.frontend.names.scope import Unit
@@ -133,12 +133,15 @@ def program(
 ) -> ir.Program:
     """Put the program together out of what `main`'s blocks reach."""
     walk = _Walk()
+    shown: dict[ir.Block, list[ir.Callable]] = {}
     for block in blocks.values():
+        before = len(walk.shown)
         walk.block(block)
+        shown[block] = list(walk.shown)[before:]
     order = _Order(walk)
     order.unit(compiler.top, only_externs=True)
     for unit in units:
-        order.block(unit)
+        order.block(unit, shown.get(unit.block, ()))
     for action in order.clashes:
         raise compiler.error(
             action.position,
@@ -215,16 +218,33 @@ class _Order:
         self.clashes: list[ir.Callable] = []
         """Actions that are used, and have the name of another one of their block that is."""
 
-    def block(self, unit: scope.BlockUnit) -> None:
-        # Actions of the top level are listed with the first control that uses them, before
-        # its own.
-        own = {item for item in unit.unit.contents if isinstance(item, ir.Callable)}
-        for item in unit.unit.contents:
+    def block(self, unit: scope.BlockUnit, shown: Iterable[ir.Callable]) -> None:
+        """Put a block of the package in order, with the blocks inside it.
+
+        `shown`: actions that it is the first to use.
+        """
+        # p4c has inlined the blocks inside by then: actions of the top level come before all
+        # others, first those of tables, in their order, then those that are called.
+        contents = list(self._contents(unit.unit))
+        own = {item for item in contents if isinstance(item, ir.Callable)}
+        for item in contents:
             if isinstance(item, ir.Table) and item in self.walk.tables:
                 for action in item.actions:
                     if action.action not in own:
                         self.actions[action.action] = None
+        self.actions.update(dict.fromkeys(action for action in shown if action not in own))
         self.unit(unit.unit)
+
+    def _contents(self, unit: Unit) -> Iterator[object]:
+        """Yield what a unit declares, and blocks inside it where they are declared."""
+        for item in unit.contents:
+            yield item
+            if isinstance(item, scope.BlockEntity):
+                for made in self._reached(item):
+                    yield from self._contents(made.unit)
+
+    def _reached(self, entity: scope.BlockEntity) -> Iterator[scope.BlockUnit]:
+        return (made for made in entity.blocks.values() if made.block in self.walk.blocks)
 
     def unit(self, unit: Unit, only_externs: bool = False) -> None:
         names: dict[str, ir.Callable] = {}
@@ -245,6 +265,5 @@ class _Order:
                 if item in self.walk.value_sets:
                     self.value_sets[item] = None
             elif isinstance(item, scope.BlockEntity):
-                for made in item.blocks.values():
-                    if made.block in self.walk.blocks:
-                        self.block(made)
+                for made in self._reached(item):
+                    self.unit(made.unit)
