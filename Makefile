@@ -62,7 +62,7 @@ $(VENV)/torch: $(READY) hopsum_torch/requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements.lock -r hopsum_torch/requirements.lock
 	@touch $@
 
-test-tools:  ## install what a few tests need: Prometheus, tshark, a headless Chromium (as root)
+test-tools:  ## install what a few tests need: Prometheus, etcd, tshark, a headless Chromium (as root)
 	@tools/install-test-tools
 
 images: setup  ## take the pictures of the dashboard that the documents show (as root)
@@ -73,6 +73,7 @@ wheels: setup  ## build the wheels of hopsum and its three parts into dist/
 
 docs: setup  ## build the documentation's site in build/site, with all links checked
 	$(BIN)/python -m mkdocs build --strict --quiet
+	@echo build/site/index.html
 
 build: setup  ## compile the P4 program (with p4c too where it is installed)
 	@mkdir -p build

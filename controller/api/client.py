@@ -44,7 +44,7 @@ class ControllerClient:
         if found is None:
             raise ControllerError(
                 f"no controller is running ({address_file()} names none); "
-                "start one with `hopsum run --world mininet`, or give --controller ADDRESS"
+                "start one with `hopsum cluster star:4` (as root), or give --controller ADDRESS"
             )
         self.address = found
         self._tls = tls if tls or found.startswith("unix:") else tls_of_environment()
