@@ -136,6 +136,20 @@ def test_frames_that_wait_when_the_loop_starts_are_all_taken(
         loop.stop()
 
 
+def test_a_port_goes_on_when_its_interface_is_up_again(
+    hosts: list[socket.socket], loop: PacketLoop, links: list[tuple[str, str]]
+) -> None:
+    mine, theirs = links[0]
+    for _ in range(2):
+        before = loop.counts(0).rx_errors
+        subprocess.run(["ip", "link", "set", mine, "down"], check=True)
+        until(lambda errors=before: loop.counts(0).rx_errors > errors, "the error")  # type: ignore[misc]
+        subprocess.run(["ip", "link", "set", mine, "up"], check=True)
+        wait_until_up(mine, theirs)
+        hosts[0].send(frame(1, 7))
+        assert hosts[1].recv(2048) == frame(1, 7)
+
+
 def test_order_is_kept(hosts: list[socket.socket]) -> None:
     for mark in range(200):
         hosts[0].send(frame(1, mark))
