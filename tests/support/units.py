@@ -94,7 +94,7 @@ class Unit:
         for folder in writable:
             folder.mkdir(parents=True, exist_ok=True)
         seen = shlex.join(
-            str(path) for path in (sys.prefix, sys.base_prefix, ROOT, state.parents[1])
+            _outermost([Path(sys.prefix), Path(sys.base_prefix), ROOT, state.parents[1]])
         )
         steps = [ENTER]
         if self.on("ProtectHome"):
@@ -119,6 +119,11 @@ class Unit:
         start += ["--", "env", "-u", "HOME", *shlex.split(environment)]
         steps.append(f"{shlex.join(start)} {self.settings['ExecStart']}")
         return ["sh", "-c", "\n".join(steps)]
+
+
+def _outermost(paths: list[Path]) -> list[str]:
+    """Return the paths that are in none of the others: a mount there would be hidden by theirs."""
+    return [str(path) for path in paths if not any(other in path.parents for other in paths)]
 
 
 def _capabilities(names: str) -> str:
