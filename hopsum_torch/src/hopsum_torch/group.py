@@ -59,7 +59,7 @@ from hopsum_torch.tensors import (
     into,
     reduce,
 )
-from hopsum_torch.work import GlooWork, HopsumWork, naming
+from hopsum_torch.work import GlooWork, HopsumWork, naming, until_gloo_rests
 
 ALL_REDUCE = "all-reduce"
 SINGLE, COALESCED = (
@@ -87,9 +87,7 @@ class HopsumGroup(dist.ProcessGroup):
         _set_backend(self, gloo)
         self._plain = dist.ProcessGroup(rank, size)
         _set_backend(self._plain, gloo)
-        if agent is not None:
-            # A script may end without destroying its groups; its job ends well all the same.
-            atexit.register(_close, weakref.ref(self))
+        atexit.register(_end, weakref.ref(self))
 
     def getBackendName(self) -> str:
         """Return the name by which the backend is registered."""
@@ -311,10 +309,14 @@ def create(options: Any) -> HopsumGroup:
     return HopsumGroup(rank, size, timeout, gloo, agent)
 
 
-def _close(group: weakref.ref[HopsumGroup]) -> None:
+def _end(group: weakref.ref[HopsumGroup]) -> None:
+    """Let a group go with its process: a script may end without destroying it."""
     found = group()
-    if found is not None and found._agent is not None:
+    if found is None:
+        return
+    if found._agent is not None:
         found._agent.close()
+    until_gloo_rests()
 
 
 def _gloo_devices() -> list[Any]:

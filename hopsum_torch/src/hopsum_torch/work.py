@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,6 +23,12 @@ SLICE_SECONDS = 1.0
 """Between two looks whether a rank is gone."""
 LOST_SECONDS = 3.0
 """For the agents to learn of a process that is gone, once gloo has."""
+GLOO_THREAD = "pt_gloo_runloop"
+"""The name of the threads that do gloo's calls."""
+LOOK_SECONDS, RESTING_LOOKS = 0.002, 3
+"""Between two looks whether they rest; and how many looks in a row are to find them resting."""
+REST_SECONDS = 1.0
+"""At most: one may be in a call that never ends."""
 
 
 @contextlib.contextmanager
@@ -168,3 +175,29 @@ class HopsumWork(dist.Work):
                 if self._over.is_set():
                     self._complete()
             return self._future
+
+
+def until_gloo_rests() -> None:
+    """Wait until gloo's threads have given back the tensors of ended calls, REST_SECONDS at most.
+
+    Before the interpreter ends: a thread that then waits for the GIL, as it does to give back a
+    tensor of Python's, aborts the process (pytorch/pytorch, issue 190489).
+    """
+    deadline, rested = time.monotonic() + REST_SECONDS, 0
+    while rested < RESTING_LOOKS and time.monotonic() < deadline:
+        # Sleeping gives them the GIL.
+        time.sleep(LOOK_SECONDS)
+        rested = 0 if _gloo_runs() else rested + 1
+
+
+def _gloo_runs() -> bool:
+    """Whether a thread of gloo is running; False where the system does not say (proc(5))."""
+    for thread in Path("/proc/self/task").glob("*/stat"):
+        try:
+            text = thread.read_text()
+        except OSError:
+            continue
+        name, _, fields = text.partition("(")[2].rpartition(") ")
+        if name == GLOO_THREAD and fields.startswith("R"):
+            return True
+    return False

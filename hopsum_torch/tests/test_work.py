@@ -1,0 +1,33 @@
+"""The end of calls: what gloo's threads still hold when a process ends."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("torch", reason="hopsum_torch needs torch")
+
+from tests.support.ranks import COMMON, PATIENCE, SUPPORT
+
+
+@pytest.mark.slow
+def test_a_process_ends_well_while_gloo_gives_back_tensors() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    world = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, str(SUPPORT / "ending_over_gloo.py")],
+            env={**os.environ, **COMMON, **world, "RANK": str(rank), "HOPSUM_AGENT": "none"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    printed = [process.communicate(timeout=PATIENCE)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], printed
