@@ -72,9 +72,9 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-MANY_DESCRIPTORS = 300
-"""So many more open files of a process of tests are worth a look for those that nobody needs, which
-takes up to a second."""
+MANY_DESCRIPTORS = 500
+"""Open files of a process of tests that are worth a look for those that nobody needs, which takes up
+to a second. One module opens hundreds, and select(2) takes numbers below 1,024 only."""
 
 
 @pytest.hookimpl(wrapper=True)
@@ -156,31 +156,18 @@ def _group(item: pytest.Item) -> str:
     return name
 
 
-def _descriptors() -> int:
-    return sum(1 for _ in Path("/proc/self/fd").iterdir())
-
-
-@pytest.fixture(scope="session")
-def needed_descriptors() -> list[int]:
-    """How many files were open after the last look for garbage among all objects."""
-    return [0]
-
-
 @pytest.fixture(scope="module", autouse=True)
-def few_objects_to_look_at(needed_descriptors: list[int]) -> None:
+def few_objects_to_look_at() -> None:
     """Keep the collector from what is there before a module's tests, and lives as long as they do.
 
     Modules, tests, programs that are compiled once: to look at all of these, hundreds of thousands
     of objects, takes up to a second each time. Of these some have become garbage since, and may
     hold descriptors.
     """
-    all_objects = _descriptors() > needed_descriptors[0] + MANY_DESCRIPTORS
-    if all_objects:
+    if sum(1 for _ in Path("/proc/self/fd").iterdir()) > MANY_DESCRIPTORS:
         gc.unfreeze()
     gc.collect()
     gc.freeze()
-    if all_objects:
-        needed_descriptors[0] = _descriptors()
 
 
 @pytest.fixture(scope="module", autouse=True)
