@@ -73,8 +73,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 MANY_DESCRIPTORS = 500
-"""Open files of a process of tests that are worth a look for those that nobody needs, which takes up
-to a second. One module opens hundreds, and select(2) takes numbers below 1,024 only."""
+"""Open files of a process of tests that are worth a look for those that nobody needs.
+
+It takes up to a second. One module opens hundreds, and select(2) takes numbers below 1,024 only.
+"""
 
 
 @pytest.hookimpl(wrapper=True)
