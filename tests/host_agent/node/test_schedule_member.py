@@ -111,11 +111,15 @@ def run_agents(controller: Controller) -> None:
     """Let every host of a job play its part, to the end."""
 
     def agent(host: str) -> None:
+        ports = MemoryPort.pair()
         try:
-            attend(cast(AgentStream, Client(controller, host)), MemoryPort.pair()[0])
+            attend(cast(AgentStream, Client(controller, host)), ports[0])
         except Exception:  # noqa: BLE001 - the agent has told the controller why
             controller.barrier.abort()
             controller.working.abort()
+        finally:
+            for port in ports:
+                port.close()
 
     threads = [threading.Thread(target=agent, args=(host,)) for host in controller.hosts]
     for thread in threads:
