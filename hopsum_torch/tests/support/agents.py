@@ -118,6 +118,7 @@ class Agents:
             self._say(connected, {"kind": "ended", "why": why})
             connected.shutdown(socket.SHUT_RDWR)
         self._attending.clear()
+        self._calls.clear()  # or a quicker host's next call meets a call of this job
 
     def _go_on(self) -> None:
         """Sum the calls that all hosts have made."""
