@@ -41,7 +41,7 @@ def torchrun(
     max_restarts: Annotated[
         int, typer.Option(min=0, help="How often all ranks start again after one has failed.")
     ] = 0,
-    beside_gloo: Annotated[
+    compare_gloo: Annotated[
         Path | None,
         typer.Option(
             metavar="PICTURE",
@@ -69,21 +69,21 @@ def torchrun(
         typer.echo(text, nl=False)
 
     check_script(command)
-    if beside_gloo is not None:
+    if compare_gloo is not None:
         require("matplotlib", "plots")
-        check_writable(beside_gloo)
-    training = Training(command, max_restarts, beside_gloo is not None)
+        check_writable(compare_gloo)
+    training = Training(command, max_restarts, compare_gloo is not None)
     running = find_controller() if topology is None else None
     if running is not None:
         trained = train_on_running(ControllerClient(running), workers, training, show)
     else:
         prepared = _prepare(topology or "fat-tree:4", workers, engine, link_rate, uplink_rate)
         trained = train(prepared, training, show)
-    if trained.gloo is not None and beside_gloo is not None:
+    if trained.gloo is not None and compare_gloo is not None:
         from cli.reports.step_times import step_times_plot
 
         both = {"switches": trained.steps, "gloo": trained.gloo.steps}
-        write_file(beside_gloo, step_times_plot(both))
+        write_file(compare_gloo, step_times_plot(both))
     if as_json:
         print_json(asdict(trained))
     else:
@@ -93,7 +93,7 @@ def torchrun(
 
 
 def _show(trained: Trained, where: str, workers: int) -> None:
-    """Print what a training came to, and beside it what it came to over gloo."""
+    """Print a training's measurements, and those of the same training over gloo if it was run."""
     columns = [trained] if trained.gloo is None else [trained, trained.gloo]
 
     def row(what: str, say: Callable[[Trained], str]) -> tuple[str, ...]:

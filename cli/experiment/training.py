@@ -47,19 +47,19 @@ Show = Callable[[str], None]
 class Training:
     """What is run as a rank on each host: a script and its arguments.
 
-    `max_restarts`: how often all ranks are started again after one has failed. `beside_gloo`: it is
-    run once more, on the same hosts, with all calls over gloo.
+    `max_restarts`: how often all ranks are started again after one has failed. `compare_gloo`: the
+    training is run once more, on the same hosts, with all calls over gloo.
     """
 
     command: Sequence[str]
     max_restarts: int = 0
-    beside_gloo: bool = False
+    compare_gloo: bool = False
     environment: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """What a training on a cluster came to. Times in seconds.
+    """Measurements of a training on a cluster. Times in seconds.
 
     `summing`: in which sums were under way in the switches. `sent`: bytes that the hosts of its
     jobs have sent in all, servers too, `in_switches` those of them that were for the switches,
@@ -89,7 +89,7 @@ def train(prepared: Prepared, training: Training, show: Show) -> Trained:
     async def run(running: Running, emulation: Emulation) -> Trained:
         await wait_for_agents(running, prepared.hosts)
         client = ControllerClient(running.address)
-        return await _runs(emulation, prepared.placement.workers, client, training, show)
+        return await Trainer(emulation, prepared.placement.workers, client, show).run(training)
 
     return with_cluster(prepared, run)
 
@@ -116,69 +116,63 @@ def train_on_running(
             "says since when"
         )
     with terminable():
-        return run_async(_runs(hosts, placed, client, training, show))
+        return run_async(Trainer(hosts, placed, client, show).run(training))
 
 
-async def _runs(
-    hosts: EmulatedHosts,
-    workers: Sequence[str],
-    client: ControllerClient,
-    training: Training,
-    show: Show,
-) -> Trained:
-    """Train, and once more over gloo if asked for."""
-    trained = await _train(hosts, workers, client, training, show)
-    if not training.beside_gloo or trained.errors:
-        return trained
-    show("once more, over gloo\n")
-    over_gloo = replace(training, environment=(WITHOUT_AGENT,))
-    return replace(trained, gloo=await _train(hosts, workers, client, over_gloo, show))
+@dataclass(frozen=True, slots=True)
+class Trainer:
+    """Trains on hosts of a cluster, a rank on each of `workers`; `show`: of what rank 0 prints."""
 
+    hosts: EmulatedHosts
+    workers: Sequence[str]
+    client: ControllerClient
+    show: Show
 
-async def _train(
-    hosts: EmulatedHosts,
-    workers: Sequence[str],
-    client: ControllerClient,
-    training: Training,
-    show: Show,
-) -> Trained:
-    """Train, and measure; where this is cancelled, ranks and jobs end first."""
-    run = f"hopsum-{secrets.token_hex(4)}"
-    before, began = hosts.link_bytes(), time.monotonic()
-    try:
-        codes = await _ranks(hosts, workers, training, run, show)
-        seconds = time.monotonic() - began
-        jobs = await _settled_jobs(client, run)
-    except asyncio.CancelledError:
-        for job in await asyncio.to_thread(_jobs_of, client, run):
-            if not job.over:
-                await asyncio.to_thread(client.cancel, job.name)
-        raise
-    found = trained(seconds, workers, jobs, before, hosts.link_bytes(), codes)
-    return replace(found, steps=step_times(_log(0).read_text(errors="replace")))
+    async def run(self, training: Training) -> Trained:
+        """Train, and once more over gloo if asked for."""
+        trained = await self._train(training)
+        if not training.compare_gloo or trained.errors:
+            return trained
+        self.show("once more, over gloo\n")
+        over_gloo = replace(training, environment=(*training.environment, WITHOUT_AGENT))
+        return replace(trained, gloo=await self._train(over_gloo))
 
+    async def _train(self, training: Training) -> Trained:
+        """Train, and measure; where this is cancelled, ranks and jobs end first."""
+        run = f"hopsum-{secrets.token_hex(4)}"
+        before, began = self.hosts.link_bytes(), time.monotonic()
+        try:
+            codes = await self._ranks(training, run)
+            seconds = time.monotonic() - began
+            jobs = await _settled_jobs(self.client, run)
+        except asyncio.CancelledError:
+            for job in await asyncio.to_thread(_jobs_of, self.client, run):
+                if not job.over:
+                    await asyncio.to_thread(self.client.cancel, job.name)
+            raise
+        found = trained(seconds, self.workers, jobs, before, self.hosts.link_bytes(), codes)
+        return replace(found, steps=step_times(_log(0).read_text(errors="replace")))
 
-async def _ranks(
-    hosts: EmulatedHosts, workers: Sequence[str], training: Training, run: str, show: Show
-) -> list[int]:
-    """Return each rank's exit code; torchrun ends the others when one fails."""
-    port = hosts.run(workers[0], [sys.executable, "-c", FREE_PORT]).strip()
-    LOGS.mkdir(exist_ok=True)
-    for rank in range(len(workers)):
-        _log(rank).write_text("")
-    processes: list[subprocess.Popen[bytes]] = []
-    environment = ("OMP_NUM_THREADS=1", *training.environment)
-    try:
-        for rank, host in enumerate(workers):
-            arguments = torchrun(hosts.network, workers, rank, port, run, training)
-            # Its own log: the host's has what the agent says.
-            shell = ["sh", "-c", 'exec "$@" >"$0" 2>&1', str(_log(rank))]
-            processes.append(hosts.popen(host, [*shell, "env", *environment, *arguments]))
-        return await _follow(processes, show)
-    finally:
-        # torchrun ends its rank when it is asked to; one that is killed would leave it.
-        running = [process for process in processes if process.poll() is None]
-        await asyncio.to_thread(end_processes, running, END_SECONDS)
+    async def _ranks(self, training: Training, run: str) -> list[int]:
+        """Return each rank's exit code; torchrun ends the others when one fails."""
+        hosts, workers = self.hosts, self.workers
+        port = hosts.run(workers[0], [sys.executable, "-c", FREE_PORT]).strip()
+        LOGS.mkdir(exist_ok=True)
+        for rank in range(len(workers)):
+            _log(rank).write_text("")
+        processes: list[subprocess.Popen[bytes]] = []
+        environment = ("OMP_NUM_THREADS=1", *training.environment)
+        try:
+            for rank, host in enumerate(workers):
+                arguments = torchrun(hosts.network, workers, rank, port, run, training)
+                # Its own log: the host's has what the agent says.
+                shell = ["sh", "-c", 'exec "$@" >"$0" 2>&1', str(_log(rank))]
+                processes.append(hosts.popen(host, [*shell, "env", *environment, *arguments]))
+            return await _follow(processes, self.show)
+        finally:
+            # torchrun ends its rank when it is asked to; one that is killed would leave it.
+            running = [process for process in processes if process.poll() is None]
+            await asyncio.to_thread(end_processes, running, END_SECONDS)
 
 
 def torchrun(

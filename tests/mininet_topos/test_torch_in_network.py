@@ -274,7 +274,7 @@ def test_an_example_trains_as_with_gloo(example: str, tmp_path: Path) -> None:
     assert (hopsum, torchrun) == (".venv/bin/hopsum", "torchrun")
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     options = ["--json", "--link-rate", "50Mbit"]
-    options += [] if "--beside-gloo" in words else ["--beside-gloo", "steps.png"]
+    options += [] if "--compare-gloo" in words else ["--compare-gloo", "steps.png"]
     printed = run(tmp_path, [str(HOPSUM), torchrun, *options, *words, *LENGTHS[example]])
     losses = re.findall(r"loss ([\d.]+), [\d.]+ ms a step", printed)
     assert len(losses) % 2 == 0
