@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
-import os
 import secrets
 import selectors
 import socket
@@ -27,6 +26,7 @@ from coordination.operators import Operator
 from coordination.participant import Participant
 from coordination.reduction import ExternalAnd
 from coordination.tree import CoordinationTree
+from host_agent.io.wakeup import Wakeup
 
 LOGGER = logging.getLogger("hopsum-agent")
 
@@ -99,8 +99,8 @@ class Coordinator:
         self._over = 0
         self._closing = False
         self._ended = False
-        self._wakeup = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._news = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._wakeup = Wakeup()
+        self._news = Wakeup()
         self._wake = wake
         ring = tree.ring
         after = [ring[(ring.index(rank) + 1) % len(ring)]] if ring else []
@@ -178,9 +178,7 @@ class Coordinator:
     def events(self) -> list[Event]:
         """Take what has happened; `Start`s come in the same order at all processes."""
         with self._changed:
-            if not self._closing:
-                with contextlib.suppress(BlockingIOError):
-                    os.eventfd_read(self._news)
+            self._news.clear()
             self._take_events()
             events, self._events = self._events, []
             if not events:
@@ -189,7 +187,7 @@ class Coordinator:
 
     def fileno(self) -> int:
         """Become readable when `events` has something, or raises."""
-        return self._news
+        return self._news.fileno()
 
     def next_start(self, timeout: float | None = None) -> Operator:
         """Wait for the next operator to start, instead of `events`.
@@ -244,20 +242,19 @@ class Coordinator:
             if self._closing:
                 return
             self._closing = True
-        os.eventfd_write(self._wakeup, 1)
+        self._wakeup.set()
         if self._thread.ident is None:
             self._end()
         else:
             self._thread.join()
-        for descriptor in (self._wakeup, self._news):
-            os.close(descriptor)
+        self._wakeup.close()
+        self._news.close()
 
     def _call(self, action: Callable[[Participant, float], None]) -> None:
         with self._changed:
             self._check()
             action(self._participant, time.monotonic())
-            if not self._closing:
-                os.eventfd_write(self._wakeup, 1)
+            self._wakeup.set()
 
     def _check(self) -> None:
         failure = self._participant.failure
@@ -272,7 +269,7 @@ class Coordinator:
 
     def _run(self) -> None:
         self._selector.register(self._server, selectors.EVENT_READ)
-        self._selector.register(self._wakeup, selectors.EVENT_READ)
+        self._selector.register(self._wakeup.fileno(), selectors.EVENT_READ)
         until = float("inf")
         try:
             while True:
@@ -355,8 +352,7 @@ class Coordinator:
         if key.fileobj is self._server:
             self._accept()
         elif key.data is None:
-            with contextlib.suppress(BlockingIOError):
-                os.eventfd_read(self._wakeup)
+            self._wakeup.clear()
         elif key.data.sock.fileno() < 0:
             # It ended while others of the same turn were served.
             pass
@@ -480,7 +476,7 @@ class Coordinator:
             self._tell()
 
     def _tell(self) -> None:
-        os.eventfd_write(self._news, 1)
+        self._news.set()
         self._changed.notify_all()
         if self._wake is not None:
             self._wake()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import os
 import threading
 from collections.abc import Callable, Iterator
 from itertools import cycle
@@ -12,6 +10,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import grpc
 
+from host_agent.io.wakeup import Wakeup
 from protocol.channel import ControllerError, Tls, addresses_in, in_words, open_channel
 
 LOGGER = logging.getLogger("hopsum-agent")
@@ -81,7 +80,7 @@ class SessionThread(Generic[Out, In]):
         self._pause = pause
         self._output = threading.Condition(lock)
         self._closing = threading.Event()
-        self._wakeup = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._wakeup = Wakeup()
         self._streams = 0
         self._stream: Any = None
         self._thread = threading.Thread(target=self._run, name="controller client", daemon=True)
@@ -94,13 +93,11 @@ class SessionThread(Generic[Out, In]):
 
     def fileno(self) -> int:
         """Become readable when the session has news."""
-        return self._wakeup
+        return self._wakeup.fileno()
 
     def heard(self) -> None:
         """Take in that the news are known; `fileno` is readable no longer."""
-        if not self.closed:
-            with contextlib.suppress(BlockingIOError):
-                os.eventfd_read(self._wakeup)
+        self._wakeup.clear()
 
     def close(self, patience: float = _CLOSING_SECONDS) -> None:
         """End the stream; what was said may take `patience` seconds to go out."""
@@ -117,12 +114,11 @@ class SessionThread(Generic[Out, In]):
             if self._thread.is_alive() and stream is not None:
                 stream.cancel()
                 self._thread.join(_CLOSING_SECONDS)
-        os.close(self._wakeup)
+        self._wakeup.close()
 
     def _news(self) -> None:
         self.changed.notify_all()
-        if not self.closed:
-            os.eventfd_write(self._wakeup, 1)
+        self._wakeup.set()
 
     def _run(self) -> None:
         told: dict[str, str] = {}

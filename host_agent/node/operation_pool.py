@@ -7,13 +7,13 @@ come to in the completion queue, which the agent's loop empties.
 
 from __future__ import annotations
 
-import contextlib
 import heapq
-import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
+
+from host_agent.io.wakeup import Wakeup
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +45,13 @@ class OperationPool:
         self._next = 0
         self._closed = False
         self._changed = threading.Condition()
-        self._wakeup = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._wakeup = Wakeup()
         for number in range(threads):
             threading.Thread(target=self._work, name=f"operations {number}", daemon=True).start()
 
     def fileno(self) -> int:
         """Become readable when `completed` has something."""
-        return self._wakeup
+        return self._wakeup.fileno()
 
     def set_level(self, job: int, level: int) -> None:
         """Give a job's tasks another level, those that wait too; 0, as all begin, goes first."""
@@ -92,8 +92,7 @@ class OperationPool:
         if not self._completed:
             return []
         with self._changed:
-            with contextlib.suppress(BlockingIOError):
-                os.eventfd_read(self._wakeup)
+            self._wakeup.clear()
             taken, self._completed = self._completed, []
         return taken
 
@@ -112,6 +111,7 @@ class OperationPool:
             self._closed = True
             self._tasks.clear()
             self._changed.notify_all()
+        self._wakeup.close()
 
     def _work(self) -> None:
         while True:
@@ -132,4 +132,4 @@ class OperationPool:
             if self._awaited.pop(task.number, None) is None or self._closed:
                 return
             self._completed.append(done)
-            os.eventfd_write(self._wakeup, 1)
+            self._wakeup.set()

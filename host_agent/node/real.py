@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -18,6 +16,7 @@ from host_agent.io.port import FramePort
 from host_agent.io.process_socket import Attendance, ProcessSocket
 from host_agent.io.tcp_collective import BASE_PORT
 from host_agent.io.tcp_transport import TcpTransport
+from host_agent.io.wakeup import Wakeup
 from host_agent.memory import too_much
 from host_agent.node.bandwidth import Counted
 from host_agent.node.client import NodeClient
@@ -65,20 +64,19 @@ class RealEnvironment:
         self._node = node
         self._counters = counters
         self._tls = tls
-        self._wakeup = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._wakeup = Wakeup()
 
     def fileno(self) -> int:
         """Become readable after `wake`."""
-        return self._wakeup
+        return self._wakeup.fileno()
 
     def wake(self) -> None:
         """Let the host's agent advance soon; from any thread."""
-        os.eventfd_write(self._wakeup, 1)
+        self._wakeup.set()
 
     def awake(self) -> None:
         """Let the agent advance; `fileno` is readable no longer."""
-        with contextlib.suppress(BlockingIOError):
-            os.eventfd_read(self._wakeup)
+        self._wakeup.clear()
 
     def work(self, assignment: Assignment) -> Work:
         """Return what the job's task says."""
@@ -157,6 +155,11 @@ class RealEnvironment:
         """Return the kernel's counters."""
         assert self._counters is not None
         return self._counters(now)
+
+    def close(self) -> None:
+        """End the operations, and give the descriptors back."""
+        self.pool.close()
+        self._wakeup.close()
 
 
 class RealCoordination(Coordinator):
@@ -246,7 +249,7 @@ class HostLoop:
         if self._environment.processes is not None:
             self._environment.processes.close()
         self._loop.flush()
-        self._environment.pool.close()
+        self._environment.close()
 
 
 def port_of(job: int, part: int) -> int:

@@ -60,6 +60,7 @@ class Pair:
 
     def __init__(self, tos: int) -> None:
         network = on_loopback(load_network("star:2"))
+        self._environments: list[RealEnvironment] = []
         self.exchanges = [
             ScheduleExchange(schedule, network, host, [ELEMENTS], 1, 0, tos) for host in HOSTS
         ]
@@ -68,6 +69,7 @@ class Pair:
         """Let each meet the other."""
         for exchange in self.exchanges:
             environment = RealEnvironment(HOSTS[0], lambda number: None, lambda number: None)
+            self._environments.append(environment)
             exchange.connect(environment)
 
     def wait(self) -> None:
@@ -77,6 +79,8 @@ class Pair:
     def close(self) -> None:
         for exchange in self.exchanges:
             exchange.close()
+        for environment in self._environments:
+            environment.close()
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,6 +16,7 @@ from coordination.tree import CoordinationTree
 from host_agent.io.controller_client import AgentStream
 from host_agent.io.port import MemoryPort
 from host_agent.io.tcp_transport import TcpTransport
+from host_agent.io.wakeup import Wakeup
 from host_agent.session import AllDone, Assignment, Event, JobWaits
 from host_agent.stream import WorkerOptions
 from host_agent.task import Task, TaskError, task_from, task_message
@@ -61,14 +61,14 @@ class Client:
         self.started = False
         self._controller = controller
         self._events: list[Event] = []
-        self._wakeup = os.eventfd(0, os.EFD_NONBLOCK)
+        self._wakeup = Wakeup()
         controller.clients.append(self)
 
     def open(self) -> None:
-        os.eventfd_write(self._wakeup, 1)
+        self._wakeup.set()
 
     def fileno(self) -> int:
-        return self._wakeup
+        return self._wakeup.fileno()
 
     def events(self) -> list[Event]:
         taken, self._events = self._events, []
@@ -79,13 +79,13 @@ class Client:
         self.started = True
 
     def close(self) -> None:
-        pass
+        self._wakeup.close()
 
     def progress(self, round_: int) -> None:
         pass
 
     def ask_boundary(self, number: int) -> None:
-        os.eventfd_write(self._wakeup, 1)
+        self._wakeup.set()
 
     def cut(self, number: int) -> tuple[int, JobPlan] | None:
         return None if self._controller.cut is None else self._controller.cut(self.host, number)
@@ -96,7 +96,7 @@ class Client:
 
     def released(self) -> None:
         self._events.append(AllDone({}))
-        os.eventfd_write(self._wakeup, 1)
+        self._wakeup.set()
 
     def failed(self, reason: str) -> None:
         self._controller.failures[self.host] = reason

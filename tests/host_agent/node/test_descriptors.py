@@ -1,0 +1,86 @@
+"""An agent gives back what a job opened: it serves jobs for months."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from pathlib import Path
+
+import pytest
+
+from cli.job_commands import make_submission
+from collectives.choices import DataType
+from host_agent.io.port import MemoryPort
+from host_agent.node.real import HostLoop
+from tests.support.cluster_world import World, ring
+from tests.support.jobs import GOING
+from tests.support.machine import until
+
+JOBS = 8
+HOSTS = ("h1", "h2", "h3")
+
+
+def event_descriptors() -> int:
+    """Return how many event descriptors this process has open."""
+    count = 0
+    for entry in Path("/proc/self/fd").iterdir():
+        try:
+            count += "eventfd" in str(entry.readlink())
+        except FileNotFoundError:
+            # It was the directory's own, or another thread's.
+            continue
+    return count
+
+
+def test_a_host_that_leaves_gives_its_descriptors_back() -> None:
+    before = event_descriptors()
+    for _ in range(JOBS):
+        for port in MemoryPort.pair():
+            HostLoop(port, "h1").close()
+            port.close()
+    assert event_descriptors() < before + JOBS
+
+
+def finish(world: World, name: str, coordinate: bool) -> None:
+    submission = ring(name, ",".join(HOSTS))
+    if coordinate:
+        submission = make_submission(
+            name,
+            ",".join(HOSTS),
+            dtype=DataType.FLOAT32,
+            kind="digits",
+            algorithm="ring",
+            coordinate=True,
+        )
+    world.queries.submit(submission)
+    world.exact(name)
+
+
+def cancel(world: World, name: str) -> None:
+    world.queries.submit(ring(name, ",".join(HOSTS), rounds=100_000))
+    until(lambda: world.queries.job(name).round > 0, "rounds")
+    world.queries.cancel(name)
+    until(lambda: world.state(name) not in GOING, "its end")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["finished", "coordinated", "cancelled"])
+def test_an_agent_opens_no_more_with_every_job(tmp_path: Path, kind: str) -> None:
+    def run(world: World, first: int) -> tuple[int, int]:
+        for number in range(first, first + JOBS):
+            if kind == "cancelled":
+                cancel(world, f"job-{number}")
+            else:
+                finish(world, f"job-{number}", kind == "coordinated")
+        until(
+            lambda: not any(each.name.startswith("closing") for each in threading.enumerate()),
+            "the last words of jobs",
+        )
+        return len(list(Path("/proc/self/fd").iterdir())), threading.active_count()
+
+    with contextlib.closing(World(tmp_path)) as world:
+        world.agents(*HOSTS)
+        descriptors, threads = run(world, 1)
+        more_descriptors, more_threads = run(world, 1 + JOBS)
+    assert more_descriptors < descriptors + JOBS
+    assert more_threads < threads + JOBS
