@@ -17,26 +17,30 @@ MOST_DAYS = 36_500
 
 def certificates(
     network: TopologyArgument,
-    folder: Annotated[Path, typer.Option(help="Where to write them, and to find the authority.")],
+    folder: Annotated[
+        Path, typer.Option(help="Folder to write them to, and of an existing authority.")
+    ],
     controller: Annotated[
         list[str],
-        typer.Option(help="An address or DNS name at which the controller is reached (repeat)."),
+        typer.Option(help="An address or DNS name of the controller (repeatable)."),
     ],
     switch: Annotated[
         list[str] | None,
-        typer.Option(help="NAME=ADDRESS: where a switch's P4Runtime is reached (repeat)."),
+        typer.Option(help="NAME=ADDRESS: where a switch's P4Runtime is reached (repeatable)."),
     ] = None,
     operator: Annotated[
-        list[str] | None, typer.Option(help="Name of a person who may do everything (repeat).")
+        list[str] | None, typer.Option(help="Name of a person who may do everything (repeatable).")
     ] = None,
     user: Annotated[
         list[str] | None,
-        typer.Option(help="Name of a person who submits jobs and cancels those (repeat)."),
+        typer.Option(
+            help="Name of a person who may submit jobs and cancel their own (repeatable)."
+        ),
     ] = None,
     viewer: Annotated[
-        list[str] | None, typer.Option(help="Name of a person who may look (repeat).")
+        list[str] | None, typer.Option(help="Name of a person who may only view (repeatable).")
     ] = None,
-    days: Annotated[int, typer.Option(min=1, max=MOST_DAYS, help="How long they are valid.")] = 365,
+    days: Annotated[int, typer.Option(min=1, max=MOST_DAYS, help="Validity in days.")] = 365,
     workers: WorkersOption = None,
     servers: ServersOption = 1,
 ) -> None:

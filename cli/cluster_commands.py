@@ -48,19 +48,19 @@ app = typer.Typer(
 
 _ADDRESS = r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}"
 
-EngineOption = Annotated[Engine, typer.Option(help="Switch that runs the P4.")]
-LanesOption = Annotated[int, typer.Option(min=LANES_STEP, max=LANES_MAX, help="Values a packet.")]
+EngineOption = Annotated[Engine, typer.Option(help="Switch that runs the P4 program.")]
+LanesOption = Annotated[int, typer.Option(min=LANES_STEP, max=LANES_MAX, help="Values per packet.")]
 PrioritiesOption = Annotated[
     bool,
     typer.Option(
         "--priorities/--no-priorities",
-        help="Jobs go first in their first iterations, and then the less they have sent; or all "
-        "share links fairly.",
+        help="Prioritize jobs in their first iterations, then those that have sent least; or share "
+        "links fairly.",
     ),
 ]
 DEFAULT_QUOTA = float(SharingPolicy().quota)
 QuotaOption = Annotated[
-    float, typer.Option(help="Of a switch's slots what one job may hold, above 0 to 1.")
+    float, typer.Option(help="Share of a switch's slots that one job may hold, above 0 to 1.")
 ]
 
 
@@ -137,11 +137,11 @@ def serve(
     ] = None,
     group: Annotated[
         str | None,
-        typer.Option(help="Let users of this group in too: they submit, and cancel their own."),
+        typer.Option(help="Let users of this group submit jobs and cancel their own."),
     ] = None,
     insecure: Annotated[
         bool,
-        typer.Option("--insecure", help="Let whoever reaches host:port operate the cluster."),
+        typer.Option("--insecure", help="Let anyone who reaches host:port operate the cluster."),
     ] = False,
     engine: EngineOption = Engine.EMBEDDED,
     lanes: LanesOption = 256,
@@ -153,18 +153,18 @@ def serve(
     plain: PlainOption = None,
     hosts_per_switch: HostsOption = 1,
     tls_certificate: Annotated[
-        Path | None, typer.Option(help="Speak TLS only, with this certificate (PEM).")
+        Path | None, typer.Option(help="Accept only TLS, with this certificate (PEM).")
     ] = None,
     tls_key: Annotated[Path | None, typer.Option(help="The key of that certificate.")] = None,
     tls_authority: Annotated[
-        Path | None, typer.Option(help="Let in only who has a certificate of this authority.")
+        Path | None, typer.Option(help="Accept only clients with a certificate of this authority.")
     ] = None,
     jobs: Annotated[
         str | None,
         typer.Option(
             metavar="FILE|etcd://HOST:PORT[,HOST:PORT...]/NAME",
-            help="What keeps the jobs: after a restart of the controller they go on. With etcd "
-            "several controllers may serve one cluster, of which one leads.",
+            help="Where jobs are recorded, so that they survive a restart of the controller. With "
+            "etcd several controllers may serve one cluster, of which one leads.",
         ),
     ] = None,
     priorities: PrioritiesOption = True,
@@ -173,25 +173,26 @@ def serve(
     switch: Annotated[
         list[str] | None,
         typer.Option(
-            help="Where a switch speaks P4Runtime: NAME=HOST:PORT or NAME=unix:PATH (repeat, for "
-            "all of them). Default: where `mn --custom` has them."
+            help="Where a switch speaks P4Runtime: NAME=HOST:PORT or NAME=unix:PATH (one per "
+            "switch). Default: the sockets of `mn --custom`."
         ),
     ] = None,
     bmv2: Annotated[
         list[str] | None,
-        typer.Option(help="A switch that is BMv2, among those of --engine embedded (repeat)."),
+        typer.Option(help="A switch that is BMv2, among those of --engine embedded (repeatable)."),
     ] = None,
     switch_tls: Annotated[
         bool,
         typer.Option(
-            "--switch-tls", help="Speak TLS to switches at HOST:PORT, with the controller's files."
+            "--switch-tls",
+            help="Use TLS to switches at HOST:PORT, with the controller's certificate.",
         ),
     ] = False,
     dashboard: DashboardOption = False,
     web: WebOption = None,
     config: Annotated[Path | None, config_option("controller")] = None,
 ) -> None:
-    """Serve jobs on switches that run, until interrupted."""
+    """Serve jobs on running switches, until interrupted."""
     loaded = load_network(
         network,
         link_rate=link_rate,
@@ -240,7 +241,7 @@ def serve(
 
 @app.command()
 def recover(
-    journal: Annotated[Path, typer.Argument(help="The file, as given to --jobs.")],
+    journal: Annotated[Path, typer.Argument(help="The file given to --jobs.")],
 ) -> None:
     """Keep what can be read of a damaged journal, while no controller uses it.
 

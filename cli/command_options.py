@@ -49,8 +49,8 @@ WebOption = Annotated[
     str | None,
     typer.Option(
         "--web",
-        help="Serve page, state and metrics here: HOST:PORT. Beyond loopback who reads needs a "
-        "token: HOPSUM_WEB_TOKEN, or one that is printed.",
+        help="Serve page, state and metrics at HOST:PORT. Beyond loopback readers need a token: "
+        "HOPSUM_WEB_TOKEN, or one that is printed.",
     ),
 ]
 WorkersOption = Annotated[int | None, typer.Option(help="Number of workers; default: all hosts.")]
@@ -66,11 +66,11 @@ IntegrityOption = Annotated[
     bool,
     typer.Option(
         "--integrity",
-        help="Let 3 lanes of each packet show that sums are right: bits that flip unseen and sums "
-        "that are forged without the job's key are found.",
+        help="Use 3 lanes of each packet as check lanes: silent bit flips, and sums forged without "
+        "the job's key, are detected.",
     ),
 ]
-AlgorithmOption = Annotated[Algorithm, typer.Option(help="Who sums.")]
+AlgorithmOption = Annotated[Algorithm, typer.Option(help="Which algorithm sums.")]
 WindowOption = Annotated[
     int | None,
     typer.Option(
@@ -96,7 +96,7 @@ UplinkOption = Annotated[str | None, typer.Option(help="Rate of links between sw
 LatencyOption = Annotated[str | None, typer.Option(help="Latency of every link, e.g. 20us.")]
 PlainOption = Annotated[
     list[str] | None,
-    typer.Option(help="A switch that only forwards (repeat), or `all`."),
+    typer.Option(help="A switch that only forwards (repeatable), or `all`."),
 ]
 HostsOption = Annotated[
     int, typer.Option(help="Hosts attached to each switch of a GraphML file without hosts.")
@@ -104,14 +104,15 @@ HostsOption = Annotated[
 TreeBandwidthOption = Annotated[
     str | None,
     typer.Option(
-        help="b: what a tree takes of its links while mtree grows trees, e.g. 1Mbit; default: "
-        "several are tried."
+        help="b: bandwidth that mtree reserves on each link of a tree, e.g. 1Mbit; default: try "
+        "several."
     ),
 ]
 KeepOption = Annotated[
     float | None,
     typer.Option(
-        help="Part of the throughput that mtree keeps when it makes its trees lower; default 0.95."
+        help="Fraction of the throughput that mtree keeps when it reduces the height of its trees; "
+        "default 0.95."
     ),
 ]
 
@@ -122,20 +123,23 @@ PlannerOption = Annotated[
 ]
 ResultsOption = Annotated[
     Results | None,
-    typer.Option(help="How results come down; default replicated, for server unicast."),
+    typer.Option(help="How results return to workers; default: replicated, with server unicast."),
 ]
 MaxTreesOption = Annotated[
-    int | None, typer.Option(min=1, max=MOST, help="K: trees of multi-tree and mtree at most.")
+    int | None,
+    typer.Option(min=1, max=MOST, help="K: maximum number of trees (multi-tree, mtree)."),
 ]
 MaxHeightOption = Annotated[
     int | None,
     typer.Option(
-        min=1, max=MOST, help="H: links from any node to its root at most (multi-tree, mtree)."
+        min=1,
+        max=MOST,
+        help="H: maximum number of links from a node to its root (multi-tree, mtree).",
     ),
 ]
 MinRateOption = Annotated[
     str | None,
-    typer.Option(help="r: rate of a tree at least, e.g. 1Mbit (multi-tree, mtree)."),
+    typer.Option(help="r: minimum rate of a tree, e.g. 1Mbit (multi-tree, mtree)."),
 ]
 ElementsOption = Annotated[int, typer.Option(min=0, help="Elements of a tensor.")]
 RoundsOption = Annotated[int, typer.Option(min=1, help="All-reduces, or epochs with --train.")]
@@ -145,26 +149,24 @@ SeedOption = Annotated[int, typer.Option(help="Seed of everything random.")]
 CoordinateOption = Annotated[
     bool,
     typer.Option(
-        help="Training sums several gradients a step in an order that the workers agree on; "
-        "else all of them as one tensor."
+        help="Sum the gradients of a training step one by one, in an order that the workers "
+        "agree on, or as one tensor."
     ),
 ]
 CoordinationOption = Annotated[
     Coordination,
-    typer.Option(help="Where the workers' bit vectors are combined that say what is ready."),
+    typer.Option(help="Where the workers' bit vectors of ready operators are combined."),
 ]
 ELEMENTS, ROUNDS, SEED = 1_000_000, 3, 1
 """Of a job that does not say, at whichever command."""
 
 LevelWiseFormOption = Annotated[
     Shape,
-    typer.Option(
-        help="Of level-wise: level by level, all ranks on one flat level, or what suits the links."
-    ),
+    typer.Option(help="Form of level-wise: by levels, flat (one level), or what suits the links."),
 ]
 SiblingsOption = Annotated[
     Siblings | None,
-    typer.Option(help="How siblings of level-wise exchange; default: what suits the links."),
+    typer.Option(help="How siblings exchange in level-wise; default: what suits the links."),
 ]
 
 

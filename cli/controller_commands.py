@@ -48,7 +48,7 @@ MOST_ID = (1 << 64) - 1
 def topology(
     network: TopologyArgument,
     save: Annotated[Path | None, typer.Option(help="Write it as node-link JSON.")] = None,
-    svg: Annotated[Path | None, typer.Option(help="Draw it into this file.")] = None,
+    svg: Annotated[Path | None, typer.Option(help="Draw it to this file.")] = None,
     workers: WorkersOption = None,
     servers: ServersOption = 1,
     link_rate: RateOption = None,
@@ -112,10 +112,12 @@ def topology(
 
 def stats(
     controller: ControllerOption = None,
-    everything: Annotated[bool, typer.Option("--all", help="Also what never happened.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Include counters that are zero.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what became of the packets at every switch."""
+    """Show the packet counters of every switch, by outcome."""
     switches = connect(controller).switches(counters=True)
     if as_json:
         print_json(
@@ -149,13 +151,13 @@ def slots(
     first: Annotated[int, typer.Option(min=0, max=MOST_SLOTS, help="First slot.")] = 0,
     count: Annotated[int, typer.Option(min=1, max=MOST_SLOTS, help="How many.")] = 16,
     job: Annotated[
-        int | None, typer.Option(min=0, max=LAST_JOB, help="All slots of this job instead.")
+        int | None, typer.Option(min=0, max=LAST_JOB, help="Show all slots of this job instead.")
     ] = None,
-    values: Annotated[bool, typer.Option(help="Also the values, in JSON.")] = False,
+    values: Annotated[bool, typer.Option(help="Include the values, in JSON.")] = False,
     controller: ControllerOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what slots of a switch hold, read in-band."""
+    """Show the contents of a switch's slots, read in-band."""
     queries = connect(controller)
     ranges = [range(first, first + count)]
     if job is not None:
@@ -216,12 +218,12 @@ def _slot_dict(state: SlotState, values: bool) -> Mapping[str, Any]:
 
 def why_stuck(
     job: Annotated[
-        str | None, typer.Argument(help="Number or name of the job; default: each that runs.")
+        str | None, typer.Argument(help="Number or name of the job; default: every running job.")
     ] = None,
     controller: ControllerOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say which child is missing at which switch, for every fragment that waits."""
+    """List the children missing at each switch, for every incomplete fragment."""
     from controller.api.client import job_query
 
     queries = connect(controller)
@@ -246,7 +248,7 @@ def shell(
         str | None, typer.Argument(help="Name of a switch, or its host:port or unix:path.")
     ] = None,
     device_id: Annotated[
-        int, typer.Option(min=0, max=MOST_ID, help="Where the switch is given by address.")
+        int, typer.Option(min=0, max=MOST_ID, help="Device id of a switch given by address.")
     ] = 1,
     election_id: Annotated[
         int,
@@ -258,7 +260,10 @@ def shell(
         ),
     ] = 1,
     prepare: Annotated[
-        bool, typer.Option("--prepare", help="Install it, to be used without the network later.")
+        bool,
+        typer.Option(
+            "--prepare", help="Install p4runtime-shell for later use without Internet access."
+        ),
     ] = False,
     controller: ControllerOption = None,
 ) -> None:
@@ -280,15 +285,15 @@ def shell(
 def doctor(
     config: Annotated[
         Path | None,
-        typer.Option(help="Check this file of controller and agent instead, here and now."),
+        typer.Option(help="Check this configuration file of a controller or agent instead."),
     ] = None,
     controller: Annotated[
         str | None,
-        typer.Option(help="Compare versions and clocks with the controller at this address too."),
+        typer.Option(help="Also compare versions and clocks with the controller at this address."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Look at what this machine has, and say what works without the rest."""
+    """Check this machine: what works, and what to install for the rest."""
     from cli.configuration_check import check_controller, check_file
 
     findings = examination.examine() if config is None and controller is None else []

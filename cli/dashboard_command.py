@@ -25,7 +25,7 @@ def dashboard(
     web: Annotated[
         str,
         typer.Option(
-            help="Serve it here: HOST:PORT. Beyond loopback who reads needs a token: "
+            help="Serve it at HOST:PORT. Beyond loopback readers need a token: "
             "HOPSUM_WEB_TOKEN, or one that is printed."
         ),
     ] = WEB_ADDRESS,

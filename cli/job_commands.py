@@ -105,13 +105,13 @@ def submit(
     window: WindowOption = None,
     task: Annotated[
         Path | None,
-        typer.Option(help="JSON file of what agents do, instead of tensors as above."),
+        typer.Option(help="JSON file with the agents' task, instead of the options above."),
     ] = None,
     wait: WaitOption = False,
     controller: ControllerOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Hand a job to the running controller."""
+    """Submit a job to the running controller."""
     from protocol import hopsum_pb2 as pb
 
     if train is not None and train not in DATA_SETS:
@@ -229,7 +229,7 @@ def job(
     controller: ControllerOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show a job of the running controller: how far it is, and what its workers found."""
+    """Show a job of the running controller: its progress, and its workers' verdicts."""
     queries = connect(controller)
     info = queries.job(job)
     _show(_wait(queries, info) if wait else info, as_json)
@@ -243,7 +243,7 @@ def cancel(
 
 
 def jobs(controller: ControllerOption = None, as_json: JsonOption = False) -> None:
-    """List the jobs of the running controller, those that are over too."""
+    """List the jobs of the running controller, including finished ones."""
     found = connect(controller).jobs()
     if as_json:
         print_json([job_dict(info) for info in found])
@@ -266,7 +266,7 @@ def jobs(controller: ControllerOption = None, as_json: JsonOption = False) -> No
 
 
 def nodes(controller: ControllerOption = None, as_json: JsonOption = False) -> None:
-    """List the hosts: which have an agent, their jobs, and what their links carry."""
+    """List the hosts: which have an agent, their jobs, and the load of their links."""
     found = connect(controller).nodes()
     if as_json:
         print_json([node_dict(info) for info in found])

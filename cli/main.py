@@ -61,18 +61,18 @@ COMMANDS = {
         "cli.cluster_commands:cluster",
         "Bring up a cluster in Mininet that jobs can be submitted to, until interrupted (root).",
     ),
-    "submit": Command("cli.job_commands:submit", "Hand a job to the running controller."),
+    "submit": Command("cli.job_commands:submit", "Submit a job to the running controller."),
     "jobs": Command(
-        "cli.job_commands:jobs", "List the jobs of the running controller, those that are over too."
+        "cli.job_commands:jobs", "List the jobs of the running controller, including finished ones."
     ),
     "job": Command(
         "cli.job_commands:job",
-        "Show a job of the running controller: how far it is, and what its workers found.",
+        "Show a job of the running controller: its progress, and its workers' verdicts.",
     ),
     "cancel": Command("cli.job_commands:cancel", "Cancel a job, queued or running."),
     "nodes": Command(
         "cli.job_commands:nodes",
-        "List the hosts: which have an agent, their jobs, and what their links carry.",
+        "List the hosts: which have an agent, their jobs, and the load of their links.",
     ),
     "status": Command(
         "cli.status_command:status",
@@ -87,18 +87,18 @@ COMMANDS = {
         "Show jobs, switches, busy links and events of the running controller, every second.",
     ),
     "stats": Command(
-        "cli.controller_commands:stats", "Show what became of the packets at every switch."
+        "cli.controller_commands:stats", "Show the packet counters of every switch, by outcome."
     ),
     "slots": Command(
-        "cli.controller_commands:slots", "Show what slots of a switch hold, read in-band."
+        "cli.controller_commands:slots", "Show the contents of a switch's slots, read in-band."
     ),
     "why-stuck": Command(
         "cli.controller_commands:why_stuck",
-        "Say which child is missing at which switch, for every fragment that waits.",
+        "List the children missing at each switch, for every incomplete fragment.",
     ),
     "trace": Command(
         "cli.trace_command:trace",
-        "Say which frames of a fragment crossed which links, and when, from capture files.",
+        "Show when the frames of a fragment crossed which links, from capture files.",
     ),
     "schedule": Command(
         "cli.schedule_commands:app", "Collectives as schedules: make, check, draw."
@@ -110,7 +110,7 @@ COMMANDS = {
     ),
     "drive": Command(
         "cli.run_commands:drive",
-        "Hold the switches of a running `mn --custom mininet_topos/custom.py` at plain forwarding.",
+        "Keep plain forwarding on the switches of a running `mn --custom mininet_topos/custom.py`.",
     ),
     "shell": Command(
         "cli.controller_commands:shell",
@@ -118,7 +118,7 @@ COMMANDS = {
     ),
     "doctor": Command(
         "cli.controller_commands:doctor",
-        "Look at what this machine has, and say what works without the rest.",
+        "Check this machine: what works, and what to install for the rest.",
     ),
     "manual": Command(
         "cli.manual_command:manual",
@@ -126,7 +126,7 @@ COMMANDS = {
     ),
     "stop": Command(
         "cli.run_commands:stop",
-        "Take down what a killed run left: processes, interfaces, namespaces (root).",
+        "Clean up after a killed run: processes, interfaces, namespaces (root).",
     ),
 }
 

@@ -85,21 +85,25 @@ def plan(
     max_height: MaxHeightOption = None,
     max_delay: Annotated[
         str | None,
-        typer.Option(help="Latency from any node to its root at most: 0.005, 5ms (trees only)."),
+        typer.Option(help="Maximum latency from a node to its root: 0.005, 5ms (trees only)."),
     ] = None,
     min_rate: MinRateOption = None,
     tree_bandwidth: TreeBandwidthOption = None,
     keep: KeepOption = None,
-    gap: Annotated[float, typer.Option(min=0, help="Stop so near the bound.")] = 0.001,
-    time_limit: Annotated[float, typer.Option(min=0, help="Seconds to plan.")] = 10.0,
-    seed: Annotated[int, typer.Option(help="Of everything random.")] = 0,
-    method: Annotated[
-        Method, typer.Option(help="How hard multi-hop looks for trees.")
-    ] = Method.AUTO,
+    gap: Annotated[
+        float, typer.Option(min=0, help="Relative gap to the bound at which to stop.")
+    ] = 0.001,
+    time_limit: Annotated[
+        float, typer.Option(min=0, help="Time limit for planning, in seconds.")
+    ] = 10.0,
+    seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
+    method: Annotated[Method, typer.Option(help="How multi-hop searches for trees.")] = Method.AUTO,
     max_aggregating: Annotated[
-        int | None, typer.Option(min=0, help="Switches that may sum at most (multi-hop).")
+        int | None, typer.Option(min=0, help="Maximum number of switches that sum (multi-hop).")
     ] = None,
-    algorithm: Annotated[Algorithm, typer.Option(help="Who sums.")] = Algorithm.IN_NETWORK,
+    algorithm: Annotated[
+        Algorithm, typer.Option(help="Which algorithm sums.")
+    ] = Algorithm.IN_NETWORK,
     results: ResultsOption = None,
     elements: ElementsOption = ELEMENTS,
     dtype: DataTypeOption = DataType.FLOAT32,
@@ -114,7 +118,7 @@ def plan(
     hosts_per_switch: HostsOption = 1,
     top: Annotated[int, typer.Option(min=0, help="Busiest links to list; 0 for all.")] = 10,
     draw: Annotated[
-        Path | None, typer.Option("--draw", "--svg", help="Draw the trees into this file.")
+        Path | None, typer.Option("--draw", "--svg", help="Draw the trees to this file.")
     ] = None,
     explain: Annotated[
         bool, typer.Option("--explain", help="Say which cut or switch limits the rate.")

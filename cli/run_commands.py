@@ -102,9 +102,9 @@ def run(
     outage: Annotated[
         list[str] | None,
         typer.Option(
-            help="What fails when, in seconds of virtual time after the job is handed in: "
-            "link-cut:l1-s1@0.5-3 (repeat); also switch-down:, switch-hangs: and agent-down:, "
-            "without -STOP for good."
+            help="Inject a failure, in seconds of virtual time after submission: "
+            "link-cut:l1-s1@0.5-3 (repeatable); also switch-down:, switch-hangs: and "
+            "agent-down:; without -STOP it is permanent."
         ),
     ] = None,
     seed: SeedOption = SEED,
@@ -125,21 +125,21 @@ def run(
     coordinate: CoordinateOption = True,
     coordination: CoordinationOption = Coordination.AUTO,
     integrity: IntegrityOption = False,
-    limit: Annotated[float, typer.Option(help="Give up after so many seconds.")] = 600.0,
+    limit: Annotated[float, typer.Option(help="Give up after this many seconds.")] = 600.0,
     report: Annotated[Path | None, typer.Option(help="Write the JSON report to this file.")] = None,
     record: Annotated[
         Path | None,
-        typer.Option(help="Record the run in this file, for `hopsum dashboard --replay`."),
+        typer.Option(help="Record the run to this file, for `hopsum dashboard --replay`."),
     ] = None,
     pcap: PcapOption = None,
     trace_fragment: Annotated[
         int | None,
         typer.Option(
-            min=0, max=0xFFFF_FFFF, help="Print the way of this fragment (virtual time only)."
+            min=0, max=0xFFFF_FFFF, help="Print the journey of this fragment (virtual time only)."
         ),
     ] = None,
     trace_svg: Annotated[
-        Path | None, typer.Option(help="Draw that way as a sequence diagram, in this file.")
+        Path | None, typer.Option(help="Draw that journey as a sequence diagram, to this file.")
     ] = None,
     dashboard: DashboardOption = False,
     web: WebOption = None,
@@ -310,9 +310,9 @@ def run_with_progress(
 
 
 def demo(
-    output: Annotated[Path, typer.Option(help="Folder for report, plots and page.")] = Path(
-        "out/run"
-    ),
+    output: Annotated[
+        Path, typer.Option(help="Folder for the report, plots and HTML page.")
+    ] = Path("out/run"),
     world: Annotated[
         WorldKind | None, typer.Option(help="Default: Mininet where it can run, else simulation.")
     ] = None,
@@ -352,7 +352,7 @@ def drive(
     engine: EngineOption = Engine.EMBEDDED,
     lanes: LanesOption = 256,
 ) -> None:
-    """Hold the switches of a running `mn --custom mininet_topos/custom.py` at plain forwarding."""
+    """Keep plain forwarding on the switches of a running `mn --custom mininet_topos/custom.py`."""
     import asyncio
 
     from cli.experiment.drive import drive as drive_network
@@ -362,7 +362,7 @@ def drive(
 
 
 def stop() -> None:
-    """Take down what a killed run left: processes, interfaces, namespaces (root)."""
+    """Clean up after a killed run: processes, interfaces, namespaces (root)."""
     from mininet_topos.record import stop_left_over
 
     lines = stop_left_over()

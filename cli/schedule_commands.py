@@ -62,7 +62,8 @@ def make(
         str | None, typer.Option(help="Rate of every link; `none`: what the file says.")
     ] = "25Mbit",
     servers: Annotated[
-        int, typer.Option(min=1, max=MOST_WORKERS, help="For server and in-network.")
+        int,
+        typer.Option(min=1, max=MOST_WORKERS, help="Number of servers, for server and in-network."),
     ] = 1,
     planner: Annotated[
         str, typer.Option(help=f"Of the trees of multi-tree: {', '.join(HOST_PLANNERS)}.")
@@ -73,10 +74,10 @@ def make(
     level_wise_form: LevelWiseFormOption = Shape.AUTO,
     siblings: SiblingsOption = None,
     output: Annotated[
-        Path | None, typer.Option(help="Write here; default: standard output.")
+        Path | None, typer.Option(help="Write to this file; default: standard output.")
     ] = None,
 ) -> None:
-    """Make the schedule of an all-reduce on a topology, as JSON; it is proved first."""
+    """Make the schedule of an all-reduce on a topology, as JSON, and prove it first."""
     needed = servers if algorithm in WITH_SERVERS else 0
     rate = None if link_rate == "none" else link_rate
     network = load_network(topology, link_rate=rate, workers=workers, servers=needed)
@@ -134,11 +135,11 @@ def _make(
 def check(
     file: Annotated[Path, typer.Argument(help="A schedule as JSON.")],
     topology: Annotated[
-        str | None, typer.Option(help="Count bytes on the links of this network, too.")
+        str | None, typer.Option(help="Also count the bytes on the links of this network.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
 ) -> None:
-    """Prove that a schedule does its collective: every contribution once, nothing left out."""
+    """Prove that a schedule is correct: every contribution is included exactly once."""
     schedule = _read(file)
     check_schedule(schedule)
     found = _facts(schedule, None if topology is None else load_network(topology))
@@ -178,9 +179,9 @@ def _facts(schedule: Schedule, network: Network | None) -> dict[str, Any]:
 @app.command()
 def draw(
     file: Annotated[Path, typer.Argument(help="A schedule as JSON.")],
-    output: Annotated[Path, typer.Option(help="Write the picture (SVG) here.")],
+    output: Annotated[Path, typer.Option(help="Write the picture (SVG) to this file.")],
 ) -> None:
-    """Draw a schedule: nodes as lines, turns from left to right, transfers as arrows."""
+    """Draw a schedule: nodes as lines, steps from left to right, transfers as arrows."""
     write_file(output, schedule_svg(_read(file)) + "\n")
 
 

@@ -51,7 +51,7 @@ def simulate(
         str, typer.Option(help="Name (star:8, leaf-spine:4x4, fat-tree:4, ...) or file.")
     ] = "fat-tree:4",
     algorithm: Annotated[
-        str | None, typer.Option(help=f"Some of {', '.join(ALGORITHMS)}; default all.")
+        str | None, typer.Option(help=f"Any of {', '.join(ALGORITHMS)}; default: all.")
     ] = None,
     size: Annotated[str, typer.Option(help="Bytes of the tensor, such as 1GB or 1MB,1GB.")] = "1MB",
     workers: Annotated[
@@ -73,15 +73,15 @@ def simulate(
     keep: KeepOption = None,
     level_wise_form: LevelWiseFormOption = Shape.AUTO,
     siblings: SiblingsOption = None,
-    lanes: Annotated[int, typer.Option(help="Values a packet.")] = 256,
+    lanes: Annotated[int, typer.Option(help="Values per packet.")] = 256,
     window: Annotated[
         int | None, typer.Option(help="Slots of a tree; half as many fragments are in flight.")
     ] = None,
     dtype: Annotated[DataType, typer.Option(help="Element type.")] = DataType.FLOAT32,
     block: Annotated[
-        str | None, typer.Option(help="Bytes that agents pass on at once; default: a TCP segment.")
+        str | None, typer.Option(help="Bytes that agents forward at once; default: a TCP segment.")
     ] = None,
-    overhead: Annotated[str, typer.Option(help="Time every message costs its host.")] = "0s",
+    overhead: Annotated[str, typer.Option(help="Time that each message costs its host.")] = "0s",
     background: Annotated[
         list[str] | None,
         typer.Option(help="Other traffic: h1-h5, h1-h5:10Mbit or h1-h5:20MB; may be repeated."),

@@ -34,16 +34,22 @@ def soak(
         int, typer.Option(min=1, max=MOST_SCHEDULES, help="How many, one a seed.")
     ] = 200,
     seed: Annotated[
-        int, typer.Option(min=0, max=MOST_SCHEDULES, help="Of the first; the next has the next.")
+        int,
+        typer.Option(
+            min=0,
+            max=MOST_SCHEDULES,
+            help="Seed of the first schedule; each next one has the next seed.",
+        ),
     ] = 1,
     jobs: Annotated[
-        int, typer.Option(min=1, max=MOST_PROCESSES, help="Processes side by side.")
+        int, typer.Option(min=1, max=MOST_PROCESSES, help="Number of parallel processes.")
     ] = 1,
     replay: Annotated[
-        Path | None, typer.Option(help="Run the schedule of this file instead, and say all of it.")
+        Path | None,
+        typer.Option(help="Run the schedule in this file instead, and print every finding."),
     ] = None,
     output: Annotated[
-        Path, typer.Option(help="Folder for the schedules that fail, as they are and minimised.")
+        Path, typer.Option(help="Folder for schedules that fail, original and minimised.")
     ] = FOLDER,
     as_json: JsonOption = False,
 ) -> None:

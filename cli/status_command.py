@@ -32,8 +32,10 @@ SHOWN_LINKS = 12
 
 def status(
     controller: ControllerOption = None,
-    live: Annotated[bool, typer.Option("--live", help="Again every second.")] = False,
-    everything: Annotated[bool, typer.Option("--all", help="Every link, idle ones too.")] = False,
+    live: Annotated[bool, typer.Option("--live", help="Refresh every second.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Show every link, including idle ones.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Show the jobs of the running controller and their agents; its switches, links and slots."""

@@ -31,7 +31,7 @@ BAR = 12
 
 def top(
     controller: ControllerOption = None,
-    once: Annotated[bool, typer.Option("--once", help="Show it once, and end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Show it once, and exit.")] = False,
     as_json: JsonOption = False,
     replay: Annotated[
         Path | None,

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 def torchrun(
     command: Annotated[
-        list[str], typer.Argument(metavar="SCRIPT [ARGS]...", help="A training, and its options.")
+        list[str],
+        typer.Argument(metavar="SCRIPT [ARGS]...", help="The training script and its options."),
     ],
     topology: Annotated[
         str | None,
@@ -37,19 +38,22 @@ def torchrun(
             "the running cluster's (`hopsum cluster`), where none is up fat-tree:4."
         ),
     ] = None,
-    workers: Annotated[int, typer.Option(min=2, help="Ranks, each on a host of its own.")] = 4,
+    workers: Annotated[int, typer.Option(min=2, help="Number of ranks, one per host.")] = 4,
     max_restarts: Annotated[
-        int, typer.Option(min=0, help="How often all ranks start again after one has failed.")
+        int,
+        typer.Option(min=0, help="How many times all ranks are restarted after one has failed."),
     ] = 0,
     compare_gloo: Annotated[
         Path | None,
         typer.Option(
             metavar="PICTURE",
-            help="Train once more with all calls over gloo, and draw the time of each step of both "
-            "(PNG; of rank 0's lines that say `N ms a step`).",
+            help="Train again with all calls over gloo, and plot the step times of both (PNG; from "
+            "rank 0's lines with `N ms a step`).",
         ),
     ] = None,
-    engine: Annotated[Engine, typer.Option(help="Switch that runs the P4.")] = Engine.EMBEDDED,
+    engine: Annotated[
+        Engine, typer.Option(help="Switch that runs the P4 program.")
+    ] = Engine.EMBEDDED,
     link_rate: RateOption = "100Mbit",
     uplink_rate: UplinkOption = None,
     as_json: JsonOption = False,

@@ -16,17 +16,17 @@ LAST_FRAGMENT = 0xFFFF_FFFF
 
 
 def trace(
-    folder: Annotated[Path, typer.Argument(help="Folder that --pcap has written.")],
+    folder: Annotated[Path, typer.Argument(help="Folder written by --pcap.")],
     fragment: Annotated[
         int, typer.Argument(min=0, max=LAST_FRAGMENT, help="Number of the fragment.")
     ],
     job: Annotated[int, typer.Option(min=0, max=LAST_JOB, help="Number of the job.")] = 1,
     svg: Annotated[
-        Path | None, typer.Option(help="Draw it as a sequence diagram, in this file.")
+        Path | None, typer.Option(help="Draw it as a sequence diagram, to this file.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say which frames of a fragment crossed which links, and when, from capture files."""
+    """Show when the frames of a fragment crossed which links, from capture files."""
     if svg is not None:
         check_writable(svg)
     from cli.experiment.captured_trace import captured_trace

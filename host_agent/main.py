@@ -51,17 +51,18 @@ def serve(
     interface: Annotated[str, typer.Option(help="Network interface to send and receive on.")],
     packet_io: Annotated[str, typer.Option(help="`fast` or `scapy`.")] = "fast",
     tls_authority: Annotated[
-        Path | None, typer.Option(help="Whose certificate the controller must have (PEM): TLS.")
+        Path | None,
+        typer.Option(help="Authority of the controller's certificate (PEM); implies TLS."),
     ] = None,
     tls_certificate: Annotated[
-        Path | None, typer.Option(help="This agent's certificate, where the controller asks.")
+        Path | None, typer.Option(help="This agent's certificate, if the controller requires one.")
     ] = None,
     tls_key: Annotated[Path | None, typer.Option(help="The key of that certificate.")] = None,
     processes: Annotated[
         str,
         typer.Option(
             "--socket",
-            help="Where processes of this host hand in tensors: a path, or @NAME (abstract).",
+            help="Socket for tensors of local processes: a path, or @NAME (abstract).",
         ),
     ] = "@hopsum-agent",
     metrics: Annotated[
@@ -153,7 +154,7 @@ def send(
     count: Annotated[int, typer.Option(min=1, help="So many times.")] = 1,
     show: Annotated[bool, typer.Option("--show", help="Print every field.")] = False,
 ) -> None:
-    """Send a packet made by hand (needs CAP_NET_RAW)."""
+    """Send a hand-made packet (needs CAP_NET_RAW)."""
     _require_scapy()
     from host_agent.io import scapy_commands as packets
     from p4switch.packet_io.sockets import InterfaceError
