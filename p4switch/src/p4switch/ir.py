@@ -794,3 +794,5 @@ class Program:
     """Declared header, struct and union types by name (`controller_header`s are among them)."""
     annotations: tuple[Annotation, ...] = ()
     """Of the package instance: `@pkginfo`."""
+    p4info: str = ""
+    """The P4Info (text form) that came with BMv2 JSON; of P4 source it is made of the rest."""

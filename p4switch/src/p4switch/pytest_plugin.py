@@ -108,9 +108,9 @@ def _compiled(
     path: Path, _changed_ns: int, includes: tuple[Path, ...], defines: tuple[tuple[str, str], ...]
 ) -> Program:
     """Return the checked program; once for each time the file changes. Raises P4Error."""
-    from p4switch.frontend.program import compile_file
+    from p4switch.programs import compile_path
 
-    return compile_file(path, include_paths=includes, defines=dict(defines))
+    return compile_path(path, include_paths=includes, defines=dict(defines))
 
 
 def _engine(program: Program, executor: str, options: dict[str, Any], traces: list[str]) -> Engine:

@@ -36,9 +36,9 @@ def engine_maker(
                 raise
             _log.warning("%s; the interpreter runs instead (slower)", error)
     from p4switch.backends.reference.interpreter import Interpreter
-    from p4switch.frontend.program import compile_file
+    from p4switch.programs import compile_path
 
-    program = compile_file(path, include_paths=include_paths, defines=dict(defines or {}))
+    program = compile_path(path, include_paths=include_paths, defines=defines)
     return lambda: Interpreter(program, options)
 
 

@@ -11,7 +11,7 @@ from p4switch.cli.options import MOST_PORT, Defines, Includes, fail, parse_defin
 
 
 def explain(
-    program: Annotated[Path, typer.Argument(help="P4 source.")],
+    program: Annotated[Path, typer.Argument(help="P4 source, or BMv2 JSON.")],
     packet: Annotated[str, typer.Option(help="The frame, in hexadecimal digits.")],
     port: Annotated[int, typer.Option(min=0, max=MOST_PORT, help="Port at which it comes in.")] = 0,
     entries: Annotated[
@@ -32,8 +32,8 @@ def explain(
     from p4switch.backends.reference.interpreter import Interpreter
     from p4switch.backends.reference.trace import PacketTrace, Tracer, sink_of
     from p4switch.cli.path_drawing import path_svg
-    from p4switch.frontend.program import compile_file
     from p4switch.position import P4Error
+    from p4switch.programs import compile_path
     from p4switch.stf import StfError, prepare
 
     try:
@@ -45,7 +45,7 @@ def explain(
     except ValueError as error:
         fail(f"--format: {error}")
     try:
-        compiled = compile_file(
+        compiled = compile_path(
             program, include_paths=includes or [], defines=parse_defines(defines)
         )
         traces: list[PacketTrace] = []

@@ -18,6 +18,14 @@ Includes = Annotated[
 Defines = Annotated[
     list[str] | None, typer.Option("-D", help="NAME or NAME=VALUE to define for #if and macros.")
 ]
+P4InfoFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--p4info",
+        metavar="FILE",
+        help="The P4Info (text form) that p4c wrote beside BMv2 JSON; default: made of the JSON.",
+    ),
+]
 Executor = Annotated[
     str | None,
     typer.Option(
@@ -47,11 +55,16 @@ def parse_defines(texts: list[str] | None) -> dict[str, str]:
     return {name: value if equals else "1" for name, equals, value in pairs}
 
 
-def read_bundle(path: Path, includes: list[Path] | None, defines: list[str] | None) -> bytes:
-    """Return the bundle of a program, P4 source or a bundle. Raises P4Error."""
+def read_bundle(
+    path: Path,
+    includes: list[Path] | None,
+    defines: list[str] | None,
+    p4info: Path | None = None,
+) -> bytes:
+    """Return the bundle of a program: P4 source, BMv2 JSON or a bundle. Raises P4Error."""
     from p4switch.device.loading import read_program
 
-    return read_program(path, includes or [], parse_defines(defines))
+    return read_program(path, includes or [], parse_defines(defines), p4info)
 
 
 def write_file(path: Path, content: bytes) -> None:

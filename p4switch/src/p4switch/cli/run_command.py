@@ -21,6 +21,7 @@ from p4switch.cli.options import (
     Executor,
     Externs,
     Includes,
+    P4InfoFile,
     fail,
     read_bundle,
     write_file,
@@ -82,7 +83,8 @@ TraceHeaders = Annotated[
 
 def run(
     program: Annotated[
-        Path | None, typer.Argument(help="P4 source, or what `p4switch compile -o` wrote.")
+        Path | None,
+        typer.Argument(help="P4 source, BMv2 JSON, or what `p4switch compile -o` wrote."),
     ] = None,
     interfaces: Annotated[
         list[str] | None, typer.Option("-i", "--interface", help="PORT@INTERFACE, for each port.")
@@ -168,6 +170,7 @@ def run(
     log_console: Annotated[
         bool, typer.Option("--log-console", help="Log to stderr (the default).")
     ] = False,
+    p4info: P4InfoFile = None,
     p4info_out: Annotated[
         Path | None, typer.Option(help="Write the program's P4Info here (protobuf text).")
     ] = None,
@@ -221,7 +224,9 @@ def run(
     )
     try:
         ports = [PortName.parse(text) for text in interfaces or []]
-        config = read_bundle(program, includes, defines) if program is not None else None
+        config = None
+        if program is not None:
+            config = read_bundle(program, includes, defines, p4info)
         if config is not None and trace_tables:
             check_tables(config, trace_tables)
         if p4info_out is not None and config is not None:
@@ -358,8 +363,7 @@ def make_loader(executor: str | None, tracer: Tracer | None, options: EngineOpti
 
 
 def _write_p4info(config: bytes, path: Path) -> None:
-    from p4switch.frontend.program import compile_program
-    from p4switch.frontend.syntax.parser import parse_text
+    from p4switch.device.loading import checked_program
     from p4switch.p4runtime.p4info import p4info_text
 
-    write_file(path, p4info_text(compile_program(parse_text(config.decode()))).encode())
+    write_file(path, p4info_text(checked_program(config)).encode())

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def stf(
-    program: Annotated[Path, typer.Argument(help="P4 source.")],
+    program: Annotated[Path, typer.Argument(help="P4 source, or BMv2 JSON.")],
     scripts: Annotated[list[Path], typer.Argument(help="Packets and expectations, in STF.")],
     executor: Executor = None,
     coverage: Annotated[
@@ -41,9 +41,9 @@ def stf(
     includes: Includes = None,
 ) -> None:
     """Run STF packet tests (the format of p4c's tests) against a program."""
-    from p4switch.frontend.program import compile_file
     from p4switch.packet_io.private_files import UnsafePathError
     from p4switch.position import P4Error
+    from p4switch.programs import compile_path
     from p4switch.stf import StfError, engine_factory, run_stf
     from p4switch.targets.v1model.engine import EngineOptions, ExternError
 
@@ -53,7 +53,7 @@ def stf(
         fail("coverage is counted by the interpreter: leave --executor native out")
     failures = []
     try:
-        checked = compile_file(
+        checked = compile_path(
             program, include_paths=includes or [], defines=parse_defines(defines)
         )
         options = EngineOptions(externs=externs)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from p4switch.position import P4Error, Position
+from p4switch.programs import is_bmv2_json, read_file
 from p4switch.targets.v1model.engine import Engine, EngineOptions
 
 if TYPE_CHECKING:
@@ -70,7 +71,11 @@ class LoaderWithEntries(Loader):
 
 @lru_cache(maxsize=4)
 def checked_program(device_config: bytes) -> Program:
-    """Return the program of a bundle. Raises P4Error."""
+    """Return the program of a bundle, or of BMv2 JSON. Raises P4Error."""
+    if is_bmv2_json(device_config):
+        from p4switch.bmv2_json.reader import read
+
+        return read(device_config, "<device config>")
     from p4switch.frontend.program import compile_program
     from p4switch.frontend.syntax.parser import parse_text
 
@@ -92,27 +97,34 @@ def _checked_text(device_config: bytes) -> str:
     from p4switch.device import bundle
 
     if not bundle.is_bundle(device_config):
-        position = Position("<device config>", 1, 1)
-        if device_config.lstrip()[:1] == b"{":
-            raise P4Error(
-                position,
-                "this looks like a BMv2 JSON file; p4switch takes what "
-                "`p4switch compile prog.p4 -o prog.p4bin` writes",
-            )
-        raise P4Error(position, "expected what `p4switch compile prog.p4 -o prog.p4bin` writes")
+        raise P4Error(
+            Position("<device config>", 1, 1),
+            "expected what `p4switch compile prog.p4 -o prog.p4bin` writes, or BMv2 JSON",
+        )
     text = device_config.decode(errors="replace")
     bundle.from_text(text)
     return text
 
 
-def read_program(path: Path, include_paths: list[Path], defines: dict[str, str]) -> bytes:
-    """Return the bundle of a file that is one, or of P4 source. Raises P4Error."""
+def read_program(
+    path: Path, include_paths: list[Path], defines: dict[str, str], p4info: Path | None = None
+) -> bytes:
+    """Return the bundle of a file that is one, or of P4 source or BMv2 JSON. Raises P4Error.
+
+    `p4info`: a file (text form) that belongs to BMv2 JSON, which does not have everything of it.
+    """
     from p4switch.device import bundle
 
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise P4Error(Position(str(path), 1, 1), f"cannot read: {error.strerror}") from error
+    data = read_file(path)
+    if is_bmv2_json(data):
+        from p4switch.bmv2_json import reader
+
+        text = "" if p4info is None else read_file(p4info).decode(errors="replace")
+        return reader.bundle(data, str(path), text)
+    if p4info is not None:
+        raise P4Error(
+            Position(str(p4info), 1, 1), f"{path} is no BMv2 JSON: its P4Info is made of itself"
+        )
     if bundle.is_bundle(data):
         return data
     return bundle.make_bundle(path, include_paths, defines)

@@ -54,7 +54,9 @@ PACKAGE_KEYS = frozenset({"name", "version", "organization", "contact", "url", "
 
 
 def p4info(program: Program) -> p4i.P4Info:
-    """Return the P4Info of a program."""
+    """Return the P4Info of a program: the one that came with it, if one did."""
+    if program.p4info:
+        return text_format.Parse(program.p4info, p4i.P4Info())
     return _Builder(program).build()
 
 

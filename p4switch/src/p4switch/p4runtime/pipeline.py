@@ -6,6 +6,7 @@ from collections.abc import Set
 from dataclasses import dataclass, field
 
 from finsy.proto import p4i, p4r
+from google.protobuf import text_format
 
 from p4switch.ir import Program, Table
 from p4switch.p4runtime.digests import Digests
@@ -13,9 +14,23 @@ from p4switch.p4runtime.entities import Entities
 from p4switch.p4runtime.idle import IdleEntries
 from p4switch.p4runtime.p4info import p4info
 from p4switch.p4runtime.packets import PacketHeaders
+from p4switch.programs import is_bmv2_json
 from p4switch.targets.v1model.engine import Engine, TableEntry
 from p4switch.targets.v1model.matches import canonical_entry
 from p4switch.targets.v1model.state import EntryKey
+
+
+def device_config(config: p4r.ForwardingPipelineConfig) -> bytes:
+    """Return the program of a client's configuration, BMv2 JSON with its P4Info.
+
+    Raises P4Error.
+    """
+    if not is_bmv2_json(config.p4_device_config):
+        return config.p4_device_config
+    from p4switch.bmv2_json.reader import bundle
+
+    text = text_format.MessageToString(config.p4info)
+    return bundle(config.p4_device_config, "<device config>", text)
 
 
 @dataclass(slots=True)

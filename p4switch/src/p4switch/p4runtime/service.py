@@ -14,7 +14,7 @@ from finsy.proto import U128, p4r, p4r_grpc
 from p4switch.p4runtime import batch
 from p4switch.p4runtime.arbitration import Arbitration, Client
 from p4switch.p4runtime.p4info_match import difference
-from p4switch.p4runtime.pipeline import Pipeline
+from p4switch.p4runtime.pipeline import Pipeline, device_config
 from p4switch.p4runtime.reader import Reader
 from p4switch.p4runtime.status import code_of, fail, fail_parts
 from p4switch.p4runtime.stream import Outbox
@@ -117,7 +117,7 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
     def _verified(self, config: p4r.ForwardingPipelineConfig) -> Running:
         """Return a pipeline of a client's configuration; INVALID_ARGUMENT if it cannot be."""
         try:
-            engine = self._load(config.p4_device_config)
+            engine = self._load(device_config(config))
         except P4Error as error:
             raise ControlError("INVALID_ARGUMENT", str(error)) from error
         kept = p4r.ForwardingPipelineConfig()

@@ -153,19 +153,24 @@ def load(
     defines: Mapping[str, str] | None = None,
     externs: CFile | None = None,
 ) -> tuple[ir.Program, Path]:
-    """Return the program of a source file and its shared object.
+    """Return the program of a file, P4 source or BMv2 JSON, and its shared object.
 
     Both come from the cache if they are there. The entry is named by the preprocessed source, the
     defines and p4switch's own source, so a second start needs no front end. Errors are those of the
     front end, of `generate`, and NoCompilerError.
     """
-    from p4switch.frontend.program import compile_file
-    from p4switch.frontend.source.preprocessor import preprocess
+    from p4switch.programs import compile_path, is_bmv2_json, read_file
 
     defines = dict(defines or {})
     compiler()
-    tokens = preprocess(path, include_paths=include_paths, defines=defines)
-    parts = (str(path), "\n".join(tokens.texts), repr(sorted(defines.items())))
+    data = read_file(path)
+    if is_bmv2_json(data):
+        text = data.decode(errors="replace")
+    else:
+        from p4switch.frontend.source.preprocessor import preprocess
+
+        text = "\n".join(preprocess(path, include_paths=include_paths, defines=defines).texts)
+    parts = (str(path), text, repr(sorted(defines.items())))
     return load_kept(
-        parts, lambda: compile_file(path, include_paths=include_paths, defines=defines), externs
+        parts, lambda: compile_path(path, include_paths=include_paths, defines=defines), externs
     )

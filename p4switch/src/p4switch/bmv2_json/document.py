@@ -1,0 +1,85 @@
+"""The parts of a BMv2 JSON file, with errors that say where something is wrong in it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from p4switch.position import P4Error, Position, UnsupportedError
+
+Part = dict[str, Any]
+"""An object of the file."""
+
+
+class Document:
+    """A BMv2 JSON file. `file`: its name, for errors about parts that name no P4 source."""
+
+    def __init__(self, root: Part, file: str) -> None:
+        self.root = root
+        self._start = Position(file, 1, 1)
+
+    def parts(self, name: str) -> list[Part]:
+        """Return the objects of a list at the top; none if it is not there."""
+        found: list[Part] = self.root.get(name) or []
+        return found
+
+    def position(self, part: Part | None = None) -> Position:
+        """Return where a part comes from: its P4 source if it says so, else the JSON file."""
+        source = (part or {}).get("source_info")
+        if not isinstance(source, dict):
+            return self._start
+        return Position(
+            str(source.get("filename", self._start.file)),
+            int(source.get("line", 1)),
+            int(source.get("column", 0)) + 1,
+        )
+
+    def error(self, message: str, part: Part | None = None) -> P4Error:
+        """Return the error that something in the file is not as it must be."""
+        return P4Error(self.position(part), f"BMv2 JSON: {message}")
+
+    def unsupported(self, message: str, part: Part | None = None) -> UnsupportedError:
+        """Return the error that something in the file is not supported."""
+        return UnsupportedError(self.position(part), f"BMv2 JSON: {message}")
+
+
+class Identifiers:
+    """C identifiers for the names of one scope, each another one."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, str] = {}
+        self._taken: set[str] = set()
+
+    def of(self, name: str) -> str:
+        """Return the identifier of a name, the same each time."""
+        if name not in self._made:
+            base = identifier = re.sub(r"\W", "_", name) or "_"
+            count = 1
+            while identifier in self._taken:
+                count += 1
+                identifier = f"{base}_{count}"
+            self._taken.add(identifier)
+            self._made[name] = identifier
+        return self._made[name]
+
+
+def number_of(text: str | int) -> int:
+    """Return the number that a `hexstr` stands for: hexadecimal, with or without `0x`, signed."""
+    return text if isinstance(text, int) else int(text, 16)
+
+
+def unwrapped(value: Part) -> Part:
+    """Return a value without the `expression` objects that only hold another one."""
+    while value.get("type") == "expression" and "op" not in value["value"]:
+        value = value["value"]
+    return value
+
+
+def nested_values(value: Any) -> Iterator[Part]:
+    """Yield the type-value objects inside a value, itself first."""
+    if isinstance(value, dict):
+        if "type" in value:
+            yield value
+        for inner in value.values():
+            yield from nested_values(inner)

@@ -1,0 +1,210 @@
+"""A BMv2 JSON file as a program of the intermediate representation."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from p4switch import ir
+from p4switch.bmv2_json.control_flow import ControlFlow
+from p4switch.bmv2_json.control_plane import KINDS, ControlPlane
+from p4switch.bmv2_json.document import Document, Identifiers, Part
+from p4switch.bmv2_json.expressions import Expressions
+from p4switch.bmv2_json.externs import ENUMS, Arrays, Calculations
+from p4switch.bmv2_json.headers import Headers
+from p4switch.bmv2_json.parsers import Parser
+from p4switch.bmv2_json.primitives import Primitives
+from p4switch.bmv2_json.tables import Tables
+from p4switch.nesting import deep_recursion
+from p4switch.position import P4Error, Position
+
+NOTES = "p4switch"
+"""The member of a file in which `bundle` keeps its name and its P4Info."""
+MAJOR_VERSION = 2
+CORE_ERRORS = (
+    "NoError",
+    "PacketTooShort",
+    "NoMatch",
+    "StackOutOfBounds",
+    "HeaderTooShort",
+    "ParserTimeout",
+    "ParserInvalidArgument",
+)
+
+
+def bundle(data: bytes, file: str, p4info: str = "") -> bytes:
+    """Return a BMv2 JSON with a P4Info (text form) and its name inside. Raises P4Error."""
+    root = _parsed(data, file)
+    notes = root.setdefault(NOTES, {})
+    notes.setdefault("file", file)
+    if p4info:
+        notes["p4info"] = p4info
+    return json.dumps(root).encode()
+
+
+def read(data: bytes, file: str = "<BMv2 JSON>") -> ir.Program:
+    """Return the program of a BMv2 JSON, or of what `bundle` made of one. Raises P4Error."""
+    root = _parsed(data, file)
+    notes = root.get(NOTES) or {}
+    document = Document(root, str(notes.get("file", file)))
+    try:
+        with deep_recursion():
+            return _Reader(document, ControlPlane(str(notes.get("p4info", "")))).program()
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        raise document.error(f"not as expected: {type(error).__name__}: {error}") from error
+
+
+def _parsed(data: bytes, file: str) -> dict[str, Any]:
+    start = Position(file, 1, 1)
+    try:
+        root = json.loads(data)
+    except ValueError as error:
+        raise P4Error(start, f"BMv2 JSON: {error}") from error
+    if not isinstance(root, dict) or "header_types" not in root or "pipelines" not in root:
+        raise P4Error(start, "BMv2 JSON: expected header_types, pipelines, ... as p4c writes them")
+    version = (root.get("__meta__") or {}).get("version", [MAJOR_VERSION, 0])
+    if version[0] != MAJOR_VERSION:
+        raise P4Error(start, f"BMv2 JSON: version {version[0]}: expected {MAJOR_VERSION}")
+    return root
+
+
+class _Reader:
+    """One reading."""
+
+    def __init__(self, document: Document, control_plane: ControlPlane) -> None:
+        self._document = document
+        self._control_plane = control_plane
+        self._names = Identifiers()
+        self._variables: list[ir.Variable] = []
+        if document.parts("extern_instances"):
+            name = document.parts("extern_instances")[0].get("type")
+            raise document.unsupported(f"an extern of type {name!r}")
+        self._headers = headers = Headers(document)
+        self._variables += [headers.headers, headers.metadata, headers.standard]
+        self._arrays = Arrays(document, headers, control_plane)
+        self._expressions = Expressions(document, headers)
+        self._calculations = Calculations(document, self._expressions)
+        self._primitives = primitives = Primitives(
+            document, self._arrays, self._calculations, self._variable
+        )
+        tables = Tables(document, headers, self._arrays, primitives, control_plane, self._variable)
+        self._tables = tables
+        self._parser = Parser(
+            document,
+            self._expressions,
+            primitives,
+            control_plane,
+            self._variable,
+            self._error_value,
+        )
+        self._flow = ControlFlow(document, self._expressions, tables, self._variable)
+
+    def program(self) -> ir.Program:
+        """Return the program."""
+        document, headers = self._document, self._headers
+        everything = (headers.headers, headers.metadata, headers.standard)
+        parameters = tuple(ir.Parameter(v.name, "inout", v) for v in everything)
+        pipelines = {part["name"]: part for part in document.parts("pipelines")}
+
+        def control(name: str, body: list[ir.Statement]) -> ir.Block:
+            return ir.Block(name, "control", name, parameters, body)
+
+        def flow(name: str) -> ir.Block:
+            return control(name, self._flow.code(pipelines[name]) if name in pipelines else [])
+
+        parsers = document.parts("parsers")
+        if len(parsers) != 1:
+            raise document.unsupported(f"{len(parsers)} parsers: expected one")
+        verify = self._no_error() + self._calculations.checksums(update=False)
+        blocks = {
+            "p": self._parser.block(parsers[0], parameters),
+            "vr": control("verify_checksum", verify),
+            "ig": flow("ingress"),
+            "eg": flow("egress"),
+            "ck": control("compute_checksum", self._calculations.checksums(update=True)),
+            "dep": control("deparser", self._deparser()),
+        }
+        tables = tuple(self._tables.tables.values())
+        self._check_p4info()
+        actions = {item.action: None for table in tables for item in table.actions}
+        enums = {
+            part["name"]: tuple((name, int(value)) for name, value in part["entries"])
+            for part in document.parts("enums")
+        }
+        types = dict(headers.types)
+        return ir.Program(
+            ir.Package("V1Switch", blocks),
+            self._errors(),
+            {**enums, **ENUMS},
+            tables,
+            tuple(actions),
+            tuple(self._arrays.instances.values()),
+            tuple(self._parser.value_sets.values()),
+            tuple(blocks.values()),
+            tuple(a for a in self._tables.actions.values() if a not in actions),
+            tuple(self._variables),
+            {**types, **self._control_plane.controller_headers()},
+            p4info=self._control_plane.text,
+        )
+
+    def _check_p4info(self) -> None:
+        names = {
+            "tables": list(self._tables.tables),
+            "actions": [action.name for action in self._tables.actions.values()],
+            "value_sets": [part["name"] for part in self._document.parts("parse_vsets")],
+        }
+        for kind in KINDS:
+            missing = self._control_plane.missing(kind, names.get(kind, self._arrays.instances))
+            if missing is not None:
+                what = kind.removesuffix("s").replace("_", " ")
+                raise self._document.error(
+                    f"the P4Info is of another program: its {what} {missing!r} is not there"
+                )
+
+    def _variable(self, name: str, kind: ir.Type) -> ir.Variable:
+        made = ir.Variable(self._names.of(f"{name} {len(self._variables)}"), kind)
+        self._variables.append(made)
+        return made
+
+    def _deparser(self) -> list[ir.Statement]:
+        parts = self._document.parts("deparsers")
+        if len(parts) != 1:
+            raise self._document.unsupported(f"{len(parts)} deparsers: expected one")
+        code = self._primitives.code(parts[0].get("primitives") or [], self._expressions)
+        code += [ir.Emit(self._headers.header(name)) for name in parts[0]["order"]]
+        return code
+
+    # --- errors
+
+    def _error_numbers(self) -> dict[str, int]:
+        return {name: int(number) for name, number in self._document.root.get("errors") or []}
+
+    def _errors(self) -> tuple[str, ...]:
+        """Return the errors at the file's numbers, NoError at 0 and what is missing behind them.
+
+        Here no error is always 0; see `_no_error`.
+        """
+        numbers = self._error_numbers()
+        if any(number == 0 and name != "NoError" for name, number in numbers.items()):
+            raise self._document.unsupported("an error other than NoError that is 0")
+        names = [f"error {index}" for index in range(max(numbers.values(), default=0) + 1)]
+        for name, number in numbers.items():
+            if name != "NoError":
+                names[number] = name
+        names[0] = "NoError"
+        return (*names, *(name for name in CORE_ERRORS if name not in names))
+
+    def _error_value(self, number: int) -> int:
+        return 0 if number == self._error_numbers().get("NoError", 0) else number
+
+    def _no_error(self) -> list[ir.Statement]:
+        """Return what sets parser_error to the file's number of NoError, where that is not 0."""
+        number = self._error_numbers().get("NoError", 0)
+        standard: Part = {"type": "field", "value": ["standard_metadata", "parser_error"]}
+        known = self._headers.standard.type
+        assert isinstance(known, ir.Struct)
+        if number == 0 or "parser_error" not in {field.name for field in known.fields}:
+            return []
+        field = self._expressions.place(standard)
+        none = ir.Binary(ir.BOOL, "==", field, ir.Const(field.type, 0))
+        return [ir.If(none, [ir.Assign(field, ir.Const(field.type, number))], [])]

@@ -1,0 +1,39 @@
+"""A program from a file: P4 source, or BMv2 JSON as p4c writes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from p4switch.position import P4Error, Position
+
+if TYPE_CHECKING:
+    from p4switch.ir import Program
+
+
+def read_file(path: Path) -> bytes:
+    """Return a program's file. Raises P4Error."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise P4Error(Position(str(path), 1, 1), f"cannot read: {error.strerror}") from error
+
+
+def is_bmv2_json(data: bytes) -> bool:
+    """Whether a file's content is JSON rather than P4, which cannot begin with a brace."""
+    return data.lstrip()[:1] == b"{"
+
+
+def compile_path(
+    path: Path, *, include_paths: Sequence[Path] = (), defines: Mapping[str, str] | None = None
+) -> Program:
+    """Return the program of a file, P4 source or BMv2 JSON. Raises P4Error."""
+    data = read_file(path)
+    if is_bmv2_json(data):
+        from p4switch.bmv2_json.reader import read
+
+        return read(data, str(path))
+    from p4switch.frontend.program import compile_file
+
+    return compile_file(path, include_paths=include_paths, defines=defines)
