@@ -12,8 +12,9 @@
  *     admission           may it speak for its job, and what for?            admission.p4
  *     sent log            request: which slot answers it?                    sequencing.p4
  *     read slot           the state of its slot                              slot_memory.p4
+ *     fragment age        is the packet newer than that?                     slots.p4
  *       slot machine      contribution: what becomes of slot and packet?     slots.p4
- *       results           result: what does it clear?                        results.p4
+ *       results           result: what does it clear, and is it kept?        results.p4
  *       answer            request: is it here?                               repairs.p4
  *     arrivals            is one before it missing?                          sequencing.p4
  *     lanes               store, combine or load the values                  lanes_*.p4
@@ -60,6 +61,7 @@ control HopsumIngress(inout headers_t hdr,
     IngressFaults() faults;
     Admission() admission;
     ReadSlot() read_slot;
+    FragmentAge() fragment_age;
     SlotTransition() slot_machine;
     Results() results;
     Arrivals() child_arrivals;
@@ -109,6 +111,7 @@ control HopsumIngress(inout headers_t hdr,
                     meta.slot_index = (meta.slot_base + (fragment & meta.window_mask)) & SLOT_MASK;
                 }
                 read_slot.apply(meta);
+                fragment_age.apply(hdr.hopsum, meta.slot, meta.age);
                 if (meta.task == task_t.AGGREGATE) {
                     if (hdr.hopsum.sequenced == 1
                         && (fragment_t)hdr.hops[0].child <= meta.window_mask) {

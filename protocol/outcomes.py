@@ -54,6 +54,8 @@ class Outcome(IntEnum):
     """A request for what this switch does not hold any more."""
     ANSWERED = 20
     """A contribution whose result is kept here: answered with it."""
+    KEPT = 21
+    """A result that an empty slot, or one of an older fragment, keeps from now on."""
 
 
 NO_PACKETS = frozenset(

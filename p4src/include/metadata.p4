@@ -47,6 +47,7 @@ struct metadata_t {
     // slots.p4, results.p4
     children_t        child;          // this packet's, as a bit
     slot_t            slot;           // as it was read, then as it will be written
+    age_t             age;            // of the packet, beside the slot as it was read
     bool              slot_changed;
     lanes_operation_t lanes_operation;
     bool              wrapped;        // some lane, in this addition

@@ -30,8 +30,9 @@ const outcome_t OUTCOME_REQUESTED = 17;      // showed that one before it was lo
 const outcome_t OUTCOME_REPEATED = 18;       // a request: what was lost went out again
 const outcome_t OUTCOME_UNANSWERED = 19;     // a request for what is not here
 const outcome_t OUTCOME_ANSWERED = 20;       // its result is here: it went back
+const outcome_t OUTCOME_KEPT = 21;           // a result that an empty slot keeps
 
 @id(1)
-counter(21, CounterType.packets) outcomes;
+counter(22, CounterType.packets) outcomes;
 
 #endif  // HOPSUM_OUTCOMES_P4_

@@ -5,6 +5,7 @@
  * table on (job, tree, epoch): keyed by the epoch, so that tables of mixed plans cannot loop it.
  * A slot is cleared only while it holds exactly the fragment of the result, because several
  * results pass a shared switch and the next fragment may already be there. It keeps its owner.
+ * A replicated result is kept until the slot is used again, also by a slot that was empty.
  */
 #ifndef HOPSUM_RESULTS_P4_
 #define HOPSUM_RESULTS_P4_
@@ -17,7 +18,6 @@ control Results(inout headers_t hdr,
                 inout metadata_t meta,
                 inout standard_metadata_t standard_metadata) {
     bit<1> clears;
-    bool same;
 
     // One copy to each member of `group`; a `clear` of 1 clears the slot on the way.
     @id(5)
@@ -56,11 +56,27 @@ control Results(inout headers_t hdr,
     // Until the slot is used again it answers for the server.
     action keep_result() {
         meta.slot.kept = 1;
+        meta.slot.reduction = hdr.hopsum.reduction;
         meta.slot.weight = hdr.hopsum.weight;
         meta.slot.exponent = hdr.hopsum.exponent;
         meta.slot.overflow = hdr.hopsum.overflow;
         meta.slot.ecn = hdr.hopsum.ecn;
         meta.lanes_operation = lanes_operation_t.STORE;
+    }
+
+    // The slot holds nothing that is still needed: no part of this sum has been here since it was
+    // last used, because the switch has started again, the plan is new, or the parts bypassed it.
+    action open_for_result() {
+        outcomes.count(OUTCOME_KEPT);
+        meta.slot.job = hdr.hopsum.job;
+        meta.slot.tree = hdr.hopsum.tree;
+        meta.slot.epoch = hdr.hopsum.epoch;
+        meta.slot.fragment = hdr.hopsum.fragment;
+        meta.slot.children = 0;
+        meta.slot.count = 0;
+        meta.slot.fan_in = 0;
+        meta.slot.cleared = 1;
+        meta.slot_changed = true;
     }
 
     // It has gone on from here before; who missed it asks.
@@ -85,18 +101,19 @@ control Results(inout headers_t hdr,
                 hdr.hopsum.repair = 0;
                 hdr.udp.checksum = 0;
             }
-            same = meta.slot.job == hdr.hopsum.job
-                && meta.slot.tree == hdr.hopsum.tree
-                && meta.slot.epoch == hdr.hopsum.epoch
-                && meta.slot.fragment == hdr.hopsum.fragment;
-            if (meta.sums_here && same && meta.slot.kept == 1) {
+            if (meta.sums_here && meta.age == age_t.SAME && meta.slot.kept == 1) {
                 discard();
             } else {
-                if (clears == 1 && same && meta.slot.cleared == 0) {
+                if (clears == 1 && meta.age == age_t.SAME && meta.slot.cleared == 0) {
                     clear_slot();
                     if (meta.sums_here) {
                         keep_result();
                     }
+                } else if (meta.sums_here
+                           && (meta.age == age_t.VACANT || meta.age == age_t.NEWER
+                               || (meta.age == age_t.FOREIGN && meta.slot.cleared == 1))) {
+                    open_for_result();
+                    keep_result();
                 } else {
                     outcomes.count(OUTCOME_RESULT);
                 }

@@ -1,5 +1,5 @@
 /*
- * The state machine of a slot: what a contribution does to it.
+ * The state machine of a slot: how old a packet is to it, and what a contribution does to it.
  *
  * Decided from the slot's owner, the children it has seen and whether it is cleared:
  *
@@ -16,28 +16,18 @@
 #include "metadata.p4"
 #include "outcomes.p4"
 
-control SlotTransition(inout headers_t hdr, inout metadata_t meta) {
-    age_t age;
+// How does the packet's fragment compare with the slot's owner?
+control FragmentAge(in hopsum_t ours, in slot_t slot, out age_t age) {
     bit<1> vacant;
     bit<1> same_job;
     epoch_t epoch_lead;
     fragment_t fragment_lead;
-    bit<1> seen;
-    bit<1> complete;
-    bit<1> answers;
-
-    // -- How old is the fragment? --------------------------------------------
 
     action compare() {
-        vacant = (bit<1>)(meta.slot.job == 0);
-        same_job = (bit<1>)(meta.slot.job == hdr.hopsum.job && meta.slot.tree == hdr.hopsum.tree);
-        epoch_lead = hdr.hopsum.epoch - meta.slot.epoch;
-        fragment_lead = hdr.hopsum.fragment - meta.slot.fragment;
-        seen = (bit<1>)((meta.slot.children & meta.child) != 0);
-        complete = (bit<1>)(meta.slot.count == meta.slot.fan_in);
-        // Behind a port of several children somebody would copy each one's answer to all.
-        answers = meta.slot.kept
-            & (bit<1>)((meta.admitted_children & (meta.admitted_children - 1)) == 0);
+        vacant = (bit<1>)(slot.job == 0);
+        same_job = (bit<1>)(slot.job == ours.job && slot.tree == ours.tree);
+        epoch_lead = ours.epoch - slot.epoch;
+        fragment_lead = ours.fragment - slot.fragment;
     }
 
     action set_age(age_t value) {
@@ -66,6 +56,26 @@ control SlotTransition(inout headers_t hdr, inout metadata_t meta) {
             (0, 1,  0,                     0)                          : set_age(age_t.SAME);
             (0, 1,  _,                     _)                          : set_age(age_t.NEWER);
         }
+    }
+
+    apply {
+        age = age_t.OLDER;
+        compare();
+        fragment_age.apply();
+    }
+}  // control FragmentAge
+
+control SlotTransition(inout headers_t hdr, inout metadata_t meta) {
+    bit<1> seen;
+    bit<1> complete;
+    bit<1> answers;
+
+    action look() {
+        seen = (bit<1>)((meta.slot.children & meta.child) != 0);
+        complete = (bit<1>)(meta.slot.count == meta.slot.fan_in);
+        // Behind a port of several children somebody would copy each one's answer to all.
+        answers = meta.slot.kept
+            & (bit<1>)((meta.admitted_children & (meta.admitted_children - 1)) == 0);
     }
 
     // -- What becomes of slot and packet? ------------------------------------
@@ -137,7 +147,7 @@ control SlotTransition(inout headers_t hdr, inout metadata_t meta) {
 
     table slot_transition {
         key = {
-            age               : exact   @name("age");
+            meta.age          : exact   @name("age");
             meta.slot.cleared : ternary @name("cleared");
             seen              : ternary @name("seen");
             complete          : ternary @name("complete");
@@ -174,14 +184,13 @@ control SlotTransition(inout headers_t hdr, inout metadata_t meta) {
     }
 
     apply {
-        compare();
-        fragment_age.apply();
-        if (age == age_t.SAME && meta.slot.cleared == 0
+        look();
+        if (meta.age == age_t.SAME && meta.slot.cleared == 0
             && (meta.slot.fan_in != hdr.hops[0].fan_in
                 || meta.slot.reduction != hdr.hopsum.reduction)) {
             // Siblings that do not agree on the sum they make.
             discard(OUTCOME_MALFORMED);
-        } else if (age == age_t.SAME && seen == 1 && meta.again) {
+        } else if (meta.age == age_t.SAME && seen == 1 && meta.again) {
             // Late or doubled on the link. Who sends it once more gives it another number.
             discard(OUTCOME_DUPLICATE);
         } else {

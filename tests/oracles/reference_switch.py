@@ -78,6 +78,24 @@ class Slot:
             return serial_newer(packet.epoch, self.epoch, 16)
         return serial_newer(packet.fragment, self.fragment, 32)
 
+    def gives_way_to_result(self, packet: Packet) -> bool:
+        """The same, but an unfinished sum of another job or tree stays."""
+        another = (self.job, self.tree) != (packet.job, packet.tree)
+        return self.gives_way_to(packet) and not (self.job and another and not self.cleared)
+
+    def open_for_result(self, packet: Packet) -> None:
+        """No child has been seen, and none is needed."""
+        self.job, self.tree = packet.job, packet.tree
+        self.epoch, self.fragment = packet.epoch, packet.fragment
+        self.children, self.fan_in, self.cleared = set(), 0, True
+
+    def keep(self, packet: Packet) -> None:
+        """Hold the result until the slot is used again."""
+        self.kept = True
+        self.reduction = packet.reduction
+        self.weight, self.exponent = packet.weight, packet.exponent
+        self.flags, self.values = packet.flags & SUMMED_FLAGS, packet.values
+
 
 Owner = tuple[int, int, int]
 """Job, tree, epoch."""
@@ -411,10 +429,12 @@ class ReferenceSwitch(Switch):
             asks = self._ask(packet, frame, port, missing)
         if slot.is_of(packet) and slot.kept:
             return asks + self._dropped(Outcome.DUPLICATE)
-        if self._clear(packet, slot, clears=True):
-            slot.kept = True
-            slot.weight, slot.exponent = packet.weight, packet.exponent
-            slot.flags, slot.values = packet.flags & SUMMED_FLAGS, packet.values
+        if slot.gives_way_to_result(packet):
+            self.counts[Outcome.KEPT] += 1
+            slot.open_for_result(packet)
+            slot.keep(packet)
+        elif self._clear(packet, slot, clears=True):
+            slot.keep(packet)
         frame = self._number(packet, frame, sender, up=False)
         return asks + [(to, frame) for to in ports]
 

@@ -8,7 +8,7 @@ import pytest
 
 from protocol.outcomes import Outcome
 from protocol.tos import URGENT
-from protocol.wire import Flag, Kind
+from protocol.wire import Flag, Kind, Reduction
 from tests.packet.hopsum.packets import Packet, add
 from tests.packet.hopsum.star import SERVER_PORT, contribution, result, send, star, up
 from tests.packet.hopsum.switches import EngineSwitch, Switch
@@ -255,6 +255,96 @@ def test_a_result_that_was_here_before_goes_no_further(switch: Switch) -> None:
     assert len(send(switch, SERVER_PORT, total_down(switch))) == 2
     assert send(switch, SERVER_PORT, total_down(switch)) == []
     assert switch.counted()[Outcome.DUPLICATE] == 1
+
+
+# --- what is kept by a slot that no contribution has opened
+
+
+def replicate_also(switch: Switch, epoch: int) -> None:
+    """Let another plan's results come by the same ports."""
+    switch.insert(
+        "replication", {"job": 1, "tree": 0, "epoch": epoch}, "replicate", group=GROUP, clear=1
+    )
+
+
+@pytest.mark.parametrize("before", ["nothing", "cleared", "unfinished", "complete", "older epoch"])
+def test_a_result_is_kept_by_a_slot_that_holds_nothing_newer(switch: Switch, before: str) -> None:
+    """After a reboot, after contributions that bypassed the switch, under a new plan."""
+    star(switch)
+    replicate(switch, 1, 2)
+    replicate_also(switch, 2)
+    parts = [contribution(switch, child, 0) for child in (0, 1)]
+    if before == "older epoch":
+        parts = [contribution(switch, child, 4) for child in (0, 1)]
+    up(switch, *parts[: {"nothing": 0, "unfinished": 1}.get(before, 2)])
+    if before == "cleared":
+        send(switch, SERVER_PORT, total_down(switch))
+    epoch = 2 if before == "older epoch" else 1
+    down = total_down(switch, 4, epoch=epoch, exponent=130, flags=1, reduction=Reduction.MAX)
+    copies = send(switch, SERVER_PORT, down)
+    assert [(port, sent, sent.on_link[1]) for port, sent in copies] == [
+        (1, down, False),
+        (2, down, False),
+    ]
+    assert switch.counted()[Outcome.KEPT] == 1
+
+    [number] = {sent.on_link[0] for _, sent in copies}
+    assert number is not None
+    [(port, again)] = send(switch, 1, replace(request_of_result(number, switch), epoch=epoch))
+    assert (port, again) == (1, replace(down, tos=URGENT))
+    late = contribution(switch, 1, 4, epoch=epoch, reduction=Reduction.MAX)
+    [(port, answer)] = send(switch, 2, late)
+    assert (port, answer) == (2, replace(down, worker=1, tos=URGENT))
+    assert send(switch, SERVER_PORT, down) == [], "it has gone on from here before"
+
+
+def test_a_slot_that_keeps_a_result_serves_the_next_fragment(switch: Switch) -> None:
+    star(switch)
+    replicate(switch, 1, 2)
+    send(switch, SERVER_PORT, total_down(switch, 0))
+    parts = [contribution(switch, child, 4) for child in (0, 1)]
+    [at_server] = up(switch, *parts)
+    assert (at_server.values, at_server.weight) == (add(*(part.values for part in parts)), 2)
+    assert switch.counted() == {Outcome.KEPT: 1, Outcome.AGGREGATED: 1, Outcome.COMPLETED: 1}
+
+
+def test_a_late_result_takes_no_slot_of_a_newer_fragment(switch: Switch) -> None:
+    star(switch)
+    replicate(switch, 1, 2)
+    parts = [contribution(switch, child, 4) for child in (0, 1)]
+    up(switch, parts[0])
+    assert len(send(switch, SERVER_PORT, total_down(switch, 0))) == 2
+    assert up(switch, parts[1])[0].weight == 2
+    send(switch, SERVER_PORT, total_down(switch, 4))
+    assert len(send(switch, SERVER_PORT, total_down(switch, 0))) == 2
+    assert send(switch, SERVER_PORT, total_down(switch, 4)) == [], "still kept"
+    assert Outcome.KEPT not in switch.counted()
+
+
+@pytest.mark.parametrize("other", [{"job": 2}, {"tree": 1}], ids=str)
+def test_a_result_ends_no_sum_of_another_job(switch: Switch, other: dict[str, int]) -> None:
+    star(switch)
+    star(switch, **other)
+    replicate(switch, 1, 2)
+    parts = [contribution(switch, child, **other) for child in (0, 1)]
+    up(switch, parts[0])
+    assert len(send(switch, SERVER_PORT, total_down(switch))) == 2
+    assert up(switch, parts[1])[0].weight == 2
+    down = result(switch, **other)  # type: ignore[arg-type]
+    assert send(switch, SERVER_PORT, down) == [(1, down.popped())]
+    assert Outcome.KEPT not in switch.counted()
+    send(switch, SERVER_PORT, total_down(switch))
+    assert switch.counted()[Outcome.KEPT] == 1, "the slot was cleared"
+
+
+def test_a_switch_that_only_forwards_results_keeps_none(switch: Switch) -> None:
+    star(switch)
+    switch.multicast(GROUP, (1, 2))
+    switch.insert(
+        "replication", {"job": 1, "tree": 0, "epoch": 1}, "replicate", group=GROUP, clear=0
+    )
+    assert len(send(switch, SERVER_PORT, total_down(switch))) == 2
+    assert switch.counted() == {Outcome.RESULT: 1}
 
 
 def test_what_a_repair_completes_goes_on_without_its_urgency(switch: Switch) -> None:
