@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
 import venv
 import zipfile
+from collections.abc import Iterable, Sequence
 from importlib import metadata
 from pathlib import Path
 
@@ -16,6 +18,9 @@ from packaging.requirements import Requirement
 from tests.support.paths import PROGRAMS, ROOT
 
 pytestmark = pytest.mark.slow
+
+TEST_DISTRIBUTIONS = ("pytest", "hypothesis", "packaging", "pytest-xdist")
+"""What the tests need besides the wheel."""
 
 RUN = """
 import sys
@@ -56,19 +61,24 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     command = [sys.executable, "-m", "pip", "--quiet", "--python", binaries / "python", "install"]
     subprocess.run([*command, "--no-deps", "--no-index", wheel], check=True)
     [packages] = folder.glob("lib/python*/site-packages")
-    for distribution in _dependencies(packages):
+    [installed] = metadata.distributions(path=[str(packages)])
+    _copy(_dependencies([installed]), packages)
+    return binaries
+
+
+def _copy(distributions: Iterable[metadata.Distribution], packages: Path) -> None:
+    """Copy distributions of this environment into a folder of packages."""
+    for distribution in distributions:
         for file in distribution.files or ():
             if file.parts[0] != "..":
                 (packages / file).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(file.locate(), packages / file)
-    return binaries
 
 
-def _dependencies(packages: Path) -> list[metadata.Distribution]:
-    """All that the wheel in a folder of packages depends on, and these, and so on."""
-    [installed] = metadata.distributions(path=[str(packages)])
+def _dependencies(installed: Sequence[metadata.Distribution]) -> list[metadata.Distribution]:
+    """All that distributions depend on, and these, and so on."""
     found: dict[str, metadata.Distribution] = {}
-    open_ = [installed]
+    open_ = list(installed)
     while open_:
         for text in open_.pop().requires or ():
             requirement = Requirement(text)
@@ -122,3 +132,23 @@ def test_it_speaks_p4runtime(environment: Path) -> None:
     """Messages and service are imported: grpcio and finsy are there."""
     command = "import p4switch.p4runtime.server, p4switch.device.device"
     subprocess.run([environment / "python", "-I", "-c", command], check=True)
+
+
+def test_its_tests_stand_alone(environment: Path, tmp_path: Path) -> None:
+    """All tests can be collected with the wheel and what tests need alone, and a room's pass."""
+    needed = [metadata.distribution(name) for name in TEST_DISTRIBUTIONS]
+    packages = tmp_path / "packages"
+    _copy([*needed, *_dependencies(needed)], packages)
+    unwanted = shutil.ignore_patterns("__pycache__", "src")
+    shutil.copytree(ROOT, tmp_path / "p4switch", ignore=unwanted)
+    command = [environment / "python", "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    for arguments in (["--collect-only"], ["tests/midend"]):
+        shown = subprocess.run(
+            [*command, *arguments],
+            cwd=tmp_path / "p4switch",
+            env={"PATH": os.environ["PATH"], "PYTHONPATH": str(packages)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert shown.returncode == 0, shown.stdout[-3000:] + shown.stderr

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from pathlib import Path
 
 import pytest
 
-from controller.api.rendezvous import address_file, announced, find_controller
 from p4switch.packet_io.compile import cache_folder
 from p4switch.packet_io.private_files import (
     UnsafePathError,
@@ -97,55 +95,6 @@ def test_files_of_others_are_not_read(tmp_path: Path) -> None:
     give_away(file)
     with pytest.raises(UnsafePathError, match=f"belongs to user {SOMEBODY}"):
         read_private(file)
-
-
-@pytest.fixture
-def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A shared temporary folder, which the address of the controller goes to."""
-    folder = tmp_path / "tmp"
-    folder.mkdir()
-    folder.chmod(0o1777)
-    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
-    monkeypatch.setattr(tempfile, "tempdir", str(folder))
-    assert address_file().parent.parent == folder
-    return folder
-
-
-def test_the_address_of_a_controller_is_found_and_goes_with_it(shared: Path) -> None:
-    assert find_controller() is None
-    with announced("unix:/mine"):
-        assert find_controller() == "unix:/mine"
-        assert address_file().parent.stat().st_mode & 0o777 == 0o700
-    assert find_controller() is None
-
-
-def test_no_controller_is_announced_in_or_found_through_anothers_folder(shared: Path) -> None:
-    theirs = address_file().parent
-    theirs.mkdir()
-    (theirs / address_file().name).write_text("unix:/theirs")
-    give_away(theirs)
-    with pytest.raises(UnsafePathError, match=f"belongs to user {SOMEBODY}"):
-        find_controller()
-    with pytest.raises(UnsafePathError), announced("unix:/mine"):
-        pass
-    assert (theirs / address_file().name).read_text() == "unix:/theirs"
-
-
-def test_an_announcement_follows_no_link(shared: Path, tmp_path: Path) -> None:
-    precious = tmp_path / "precious"
-    precious.write_text("keep me")
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    folder = address_file().parent
-    folder.symlink_to(elsewhere)
-    with pytest.raises(UnsafePathError, match="symbolic link"), announced("unix:/mine"):
-        pass
-    folder.unlink()
-    folder.mkdir(0o700)
-    address_file().symlink_to(precious)
-    with announced("unix:/mine"):
-        assert find_controller() == "unix:/mine"
-    assert precious.read_text() == "keep me"
 
 
 def test_compiled_code_is_not_taken_from_a_folder_of_others(
