@@ -23,6 +23,8 @@ lone frame is taken in at once. (Network cards moderate their interrupts in the 
 """
 STEADY_FRAMES = 2
 """A stream is steady when a moderation interval brings at least so many frames."""
+LONE_FRAMES = 2
+"""Of so many at once nothing says that more will come: a small call is a check and its values."""
 DEEP_SECONDS = 0.010
 """At most, where the machines can defer more: then as many are let come, by the stream's rate."""
 
@@ -121,7 +123,7 @@ class Loop:
         elapsed = max(now - self._taken_at, MODERATION_SECONDS)
         self._taken_at = now
         self._pause_seconds = 0.0
-        if taken * MODERATION_SECONDS >= STEADY_FRAMES * elapsed:
+        if taken > LONE_FRAMES and taken * MODERATION_SECONDS >= STEADY_FRAMES * elapsed:
             self._pause_seconds = MODERATION_SECONDS
         deferrable = min(machine.deferrable for machine in self._machines)
         if deferrable and taken >= STEADY_FRAMES and elapsed <= 2 * DEEP_SECONDS:

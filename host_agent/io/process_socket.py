@@ -90,8 +90,8 @@ class Request:
 class ProcessSocket:
     """Listens at `name` for the processes of `host`, which `submit` and attend jobs.
 
-    It never waits: `turn` is called when a descriptor that it had watched is readable. `wake`, from
-    any thread, when there is something for `Attendance.take`. Raises SocketTaken.
+    It never waits: `turn` is called when a descriptor that it had watched is readable; then there
+    may be something for `Attendance.take`. Raises SocketTaken.
 
     A job that was handed in here is attended by its user alone, or root; of another, whose user the
     host does not know, the first process that comes is taken.
@@ -104,14 +104,12 @@ class ProcessSocket:
         submit: Submit,
         watch: Callable[[int], None],
         unwatch: Callable[[int], None],
-        wake: Callable[[], None],
     ) -> None:
         self.name = name
         self._host = host
         self._submit = submit
         self._watch = watch
         self._unwatch = unwatch
-        self._wake = wake
         self._connections: dict[int, _Connection] = {}
         self._full = False
         """Whether there was no descriptor for the last that came."""
@@ -190,7 +188,6 @@ class ProcessSocket:
         connection = self._connections.pop(descriptor)
         self._unwatch(descriptor)
         connection.close()
-        self._wake()
 
     def _obey(self, connection: _Connection, message: Message) -> None:
         match message.get("kind"):
@@ -212,7 +209,6 @@ class ProcessSocket:
                 job = _whole(message, "job", 0xFFFF)
                 self._check_user(job, connection.user)
                 self.attendance(job).begin(connection)
-                self._wake()
             case "memory":
                 connection.map_memory(_whole(message, "memory", MOST_MEMORIES - 1))
             case "sum" | "barrier" | "leave":
@@ -222,7 +218,6 @@ class ProcessSocket:
                         "before so many more"
                     )
                 connection.requests.append(connection.request(message))
-                self._wake()
             case kind:
                 raise _Refused(
                     f"kind {kind!r:.40}: expected submit, attend, memory, sum, barrier or leave"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,8 @@ Script = Generator[None, None, None]
 
 PROCESS_SECONDS = 1e6
 """That a fragment may take where processes hand in tensors: they know how long they will wait."""
+PROGRESS_SECONDS = 0.05
+"""Between two messages to the controller of how many tensors are summed."""
 PARTS = 64
 """Parts of a tensor have meetings of their own, and those after a boundary others than before."""
 
@@ -104,6 +107,9 @@ class Member:
         self._source: Source | None = None
         self._under_way: list[_Call] = []
         self._intervals = pb.Intervals()
+        self._told = 0
+        """Tensors summed, as the controller knows it."""
+        self._told_at = -inf
         self._released = False
         self._tos = 0
         self._then: dict[int, Then] = {}
@@ -129,6 +135,7 @@ class Member:
         source = self._source
         if source is not None and source.deadline is not None and source.deadline <= now:
             source.tick(now)
+        self._tell_progress(now)
 
     @property
     def stirred(self) -> bool:
@@ -138,7 +145,9 @@ class Member:
     @property
     def deadline(self) -> float | None:
         """When `tick` and `advance` are wanted, at the latest."""
-        return None if self._source is None else self._source.deadline
+        source = None if self._source is None else self._source.deadline
+        progress = None if self._told == self.round else self._told_at + PROGRESS_SECONDS
+        return min((due for due in (source, progress) if due is not None), default=None)
 
     def close(self, why: str = "") -> None:
         """Give back what the member holds, whatever its state; the stream stays open.
@@ -333,7 +342,7 @@ class Member:
                 while not self._complete():
                     yield
                 number += 1
-                self.round = number
+                self.round = self._told = number
             elif plan.period:
                 boundary = number // plan.period + 1
                 self.stream.ask_boundary(boundary)
@@ -381,6 +390,9 @@ class Member:
         yield from self._connect()
         source.start(self._now)
         plan = yield from self._sum(assignment, plan, work, source)
+        if self._told != self.round:
+            self._told = self.round
+            self.stream.progress(self.round)
         verdict = yield from self._operation(source.workload.verdict)
         outcome = yield from self._operation(source.workload.outcome)
         self.stream.finished(
@@ -452,8 +464,14 @@ class Member:
         for call in complete:
             self.round += 1
             source.finish(call.name, call.result, self._now)
-            self.stream.progress(self.round)
+        self._tell_progress(self._now)
         return bool(complete)
+
+    def _tell_progress(self, now: float) -> None:
+        """Tell the controller how many tensors are summed, but not of each where many are."""
+        if self._told != self.round and self._told_at + PROGRESS_SECONDS <= now:
+            self._told, self._told_at = self.round, now
+            self.stream.progress(self.round)
 
     def _make_source(
         self, assignment: Assignment, plan: JobPlan, work: Work
@@ -485,7 +503,14 @@ class Member:
                 "expected algorithm in-network or server"
             )
         handover = self._environment.process_tensors(self.job)
-        return ProcessSource(handover, self.stream.host, plan.workers, sums_only=plan.integrity)
+        return ProcessSource(
+            handover,
+            self.stream.host,
+            plan.workers,
+            lanes=plan.values,
+            window=plan.in_flight,
+            sums_only=plan.integrity,
+        )
 
     def _make_exchanges(
         self, assignment: Assignment, plan: JobPlan, work: Work, boundary: int = 0

@@ -1,16 +1,23 @@
 """The calls of a process on this host: agreed on with those of the job's other hosts, and summed.
 
-What one worker submits to the switches and another does not would shift all that follows. So a
-call begins with a *check*: an int32 tensor of WORDS words a worker, zero but for its own, so that
-the sum tells every worker what all of them call. All come to the same conclusion. Only if they call
-for the same, and nothing is wrong with any worker's values, do these follow; then the next check.
+What one worker submits to the switches and another does not would shift all that follows. So calls
+begin with a *check*: an int32 tensor of one fragment in which each worker has WORDS words for each
+of the next calls, its own filled in and all others zero, so that the sum tells every worker what
+all of them call. All come to the same conclusion about the calls that all have made; the rest is
+for the next check. Only if they call for the same, and nothing is wrong with any worker's values,
+do these follow; then the next check.
+
+*Packs.* The check also tells the magnitudes. Small tensors of a check, those whose common scale is
+known from it, are summed as the integers of one tensor: they share fragments, and no exponents
+travel ahead of float32.
 
 *Guesses.* A training makes the same calls in the same order again and again. After call A the
-workers guess that what followed A the last time follows again. If that is a small tensor, its
-values are submitted right behind the check, without waiting for it. A worker that wants something
-else submits zeros of the length guessed. If the guess was wrong, the sum is not used, and the
-values follow as above. Whether there is a guess, and which, follows from calls that all agreed on,
-so all workers have the same.
+workers guess that what followed A the last time follows again. If that is a tensor of moderate
+length, its values are submitted right behind the check, without waiting for it. A worker that wants
+something else submits zeros of the length guessed. If the guess was wrong, the sum is not used, and
+the values follow as above. Whether there is a guess, and which, follows from calls that all agreed
+on, so all workers have the same. Small float32 tensors are not guessed: they would wait for their
+exponents as long as for the check.
 
 *Halves.* Where the magnitudes of int32 tensors could add up to more than 31 bits, their upper and
 lower 16 bits are summed apart, in as many tensors: then it is known which sums overflow.
@@ -24,25 +31,32 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from collectives.plan import JobPlan
+from collectives.plan import WINDOW_BMV2, JobPlan
 from host_agent.io.process_socket import FAULTS, REDUCTIONS, TYPES, Request
 from host_agent.node.environment import Handover, Named
 from host_agent.node.reductions import COMBINED_BY, decode, encode
+from host_agent.numbers import dequantise, exponent_codes, quantise, worker_bits
 from host_agent.segment import Tensor
 from host_agent.workload import Judged, Verdict
-from protocol.wire import Reduction
+from protocol.wire import LANES_DEFAULT, Reduction
 
 WORDS = 4
-"""Of a worker in a check: kind and fault, elements, index of the fault, magnitude."""
+"""Of a worker and call in a check: kind and fault, elements, index of the fault, magnitude."""
 MOST = (1 << 31) - 1
 GUESSED_BYTES = 1 << 16
 """Of a tensor that is submitted before the check of its call is known. A wrong guess costs as much
 traffic; waiting costs a round trip, which carries about as much."""
+CONFIRMED, CONFIRMED_BYTES = 16, 1 << 18
+"""A guess that was right so often in a row may be of a tensor as long: as many round trips saved
+are worth what it costs to be wrong once."""
+PACKED_ELEMENTS = 1 << 13
+"""A tensor of no more shares fragments with others; all of it has one scale."""
 GUESSES = 4096
 """Different calls that are remembered."""
 HALF = 16
@@ -54,7 +68,7 @@ _WAYS = {
     )
 }
 """Codes of what is done to values, by reduction and type."""
-_SUM_INT = _WAYS["sum", "int32"]
+_SUM_INT, _SUM_FLOAT = _WAYS["sum", "int32"], _WAYS["sum", "float32"]
 _KINDS = {_BARRIER: "barrier", _LEAVE: "leave"} | {
     code: f"{reduction} of {dtype}" for (reduction, dtype), code in _WAYS.items()
 }
@@ -63,7 +77,8 @@ _SUBMITTED_AS = {
     code: TYPES[dtype if reduction == "sum" else "int32"]
     for (reduction, dtype), code in _WAYS.items()
 }
-_CHECK, _GUESS, _VALUES, _UPPER, _LOWER = "check", "guess", "values", "upper", "lower"
+_CHECK, _GUESS, _VALUES, _PACK = "check", "guess", "values", "pack"
+_UPPER, _LOWER = "upper", "lower"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,13 +123,35 @@ class _Unjudged(Judged):
 
 
 class _Call:
-    """A call under way. `guess`: what is submitted along with its check, if anything."""
+    """A call of the process. `guess`: what is submitted along with its check, if anything."""
 
-    def __init__(self, request: Request, guess: Wanted | None) -> None:
+    def __init__(self, request: Request) -> None:
         self.request = request
         self.wanted = wanted(request)
-        self.guess = guess
+        self.guess: Wanted | None = None
         self.halves: dict[str, Tensor] = {}
+
+    @property
+    def tensor(self) -> Tensor:
+        """Of the process, flat."""
+        assert self.request.tensor is not None
+        return self.request.tensor
+
+
+@dataclass(frozen=True, slots=True)
+class _Pack:
+    """Calls whose tensors are summed as one. `codes`: of float32, the exponents of their scales."""
+
+    calls: Sequence[_Call]
+    codes: Sequence[int]
+
+
+@dataclass(slots=True)
+class _Following:
+    """What followed a call the last time, and how often in a row."""
+
+    wanted: Wanted
+    times: int = 1
 
 
 class ProcessSource:
@@ -122,14 +159,22 @@ class ProcessSource:
 
     `workers`: the job's hosts. All their sources give `next` tensors of the same types and lengths
     in the same order, whatever their processes call. Raises ProcessGone for one that ends without a
-    word. `sums_only`: other reductions are refused.
+    word. `lanes`: values of a fragment. `window`: fragments whose values have one scale at the
+    least. `sums_only`: other reductions are refused.
     """
 
     in_place = True
     deadline: float | None = None
 
     def __init__(
-        self, handover: Handover, host: str, workers: Sequence[str], *, sums_only: bool = False
+        self,
+        handover: Handover,
+        host: str,
+        workers: Sequence[str],
+        *,
+        lanes: int = LANES_DEFAULT,
+        window: int = WINDOW_BMV2,
+        sums_only: bool = False,
     ) -> None:
         self.workload = _Unjudged()
         self.prepared = False
@@ -138,15 +183,20 @@ class ProcessSource:
         self._workers = tuple(workers)
         self._sums_only = sums_only
         self._index = self._workers.index(host)
-        self._asked: deque[Request] = deque()
+        self._bits = worker_bits(len(self._workers))
+        self._most_calls = max(1, lanes // (WORDS * len(self._workers)))
+        """Of a check, which is to fit into one fragment."""
+        self._packed_elements = min(PACKED_ELEMENTS, lanes * window)
+        self._asked: deque[_Call] = deque()
+        """Calls that not all workers are known to have made."""
         self._left = False
-        self._checked: _Call | None = None
-        """The call whose check is under way."""
-        self._ready: deque[tuple[str, _Call, Tensor]] = deque()
-        self._submitted: dict[str, tuple[str, _Call]] = {}
+        self._checked: list[_Call] | None = None
+        """The calls whose check is under way."""
+        self._ready: deque[tuple[str, _Call | _Pack, Tensor]] = deque()
+        self._submitted: dict[str, tuple[str, _Call | _Pack]] = {}
         self._numbers = 0
         self._last: Wanted | None = None
-        self._follows: dict[Wanted, Wanted] = {}
+        self._follows: dict[Wanted, _Following] = {}
         self._guessed: dict[_Call, Tensor | None] = {}
         """Sums of guesses whose check is not known yet, or (None) the other way round."""
 
@@ -162,56 +212,81 @@ class ProcessSource:
         """Return the next tensor, the same at all workers. Raises ProcessGone."""
         if not self._left:
             for request in self._handover.take():
-                self._asked.append(request)
-                self._left |= request.kind == "leave"
+                if request.kind == "leave":
+                    self._left = True
+                else:
+                    self._asked.append(_Call(request))
         if not self._ready and self._checked is None:
             self._begin()
         if not self._ready:
             return None
-        kind, call, tensor = self._ready.popleft()
+        kind, what, tensor = self._ready.popleft()
         self._numbers += 1
         name = f"{kind} {self._numbers}"
-        self._submitted[name] = kind, call
-        reduced = {_GUESS: call.guess, _VALUES: call.wanted}.get(kind)
+        self._submitted[name] = kind, what
+        if isinstance(what, _Pack):
+            return Named(name, tensor, None)
+        reduced = {_GUESS: what.guess, _VALUES: what.wanted}.get(kind)
         return Named(name, tensor, None if reduced is None else reduced.reduction)
 
     def _begin(self) -> None:
-        """Ready the check of the next call; who has left takes part until all have."""
+        """Ready the check of the next calls; who has left takes part until all have."""
         if self.over or not (self._asked or self._left):
             return
-        request = self._asked.popleft() if self._asked else Request("leave")
-        guess = None if self._last is None else self._follows.get(self._last)
-        if guess is not None and not (
-            guess.values and guess.elements * guess.type.itemsize <= GUESSED_BYTES
-        ):
-            guess = None
-        call = self._checked = _Call(request, guess)
-        self._ready.append((_CHECK, call, self._words(call)))
+        calls = [*islice(self._asked, self._most_calls)]
+        if self._left:
+            calls += [_Call(Request("leave")) for _ in range(self._most_calls - len(calls))]
+        self._checked = calls
+        self._ready.append((_CHECK, calls[0], self._words(calls)))
+        calls[0].guess = guess = self._guess()
         if guess is not None:
-            self._ready.append((_GUESS, call, self._guess(call, guess)))
+            self._ready.append((_GUESS, calls[0], self._guessed_values(calls[0], guess)))
 
-    def _words(self, call: _Call) -> Tensor:
-        words = np.zeros((len(self._workers), WORDS), np.int32)
-        request = call.request
-        fault, index = (0, 0)
-        if request.fault is not None:
-            fault, index = FAULTS.index(request.fault[0]) + 1, request.fault[1]
-        words[self._index] = (
-            call.wanted.code | fault << 8,
-            call.wanted.elements,
-            index,
-            min(request.magnitude, MOST),
-        )
+    def _words(self, calls: Sequence[_Call]) -> Tensor:
+        words = np.zeros((self._most_calls, len(self._workers), WORDS), np.int32)
+        for place, call in enumerate(calls):
+            request = call.request
+            fault, index = (0, 0)
+            if request.fault is not None:
+                fault, index = FAULTS.index(request.fault[0]) + 1, request.fault[1]
+            words[place, self._index] = (
+                call.wanted.code | fault << 8,
+                call.wanted.elements,
+                index,
+                self._magnitude(call),
+            )
         return words.reshape(-1)
 
-    def _guess(self, call: _Call, guess: Wanted) -> Tensor:
+    def _magnitude(self, call: _Call) -> int:
+        """Return the magnitude of int32 values, or the exponent byte of float32 for a pack."""
+        request = call.request
+        if call.wanted.code != _SUM_FLOAT:
+            return min(request.magnitude, MOST)
+        if request.fault is not None or not self._small(call.wanted):
+            return 0
+        return int(exponent_codes(call.tensor, call.wanted.elements, "tensor")[0])
+
+    def _small(self, agreed: Wanted) -> bool:
+        return 0 < agreed.elements <= self._packed_elements
+
+    def _guess(self) -> Wanted | None:
+        """Return what is submitted behind the check; None: nothing."""
+        following = None if self._last is None else self._follows.get(self._last)
+        if following is None or not following.wanted.values:
+            return None
+        guess, most = following.wanted, GUESSED_BYTES
+        if following.times >= CONFIRMED:
+            most = CONFIRMED_BYTES
+        packed = guess.code == _SUM_FLOAT and self._small(guess)
+        return None if packed or guess.elements * guess.type.itemsize > most else guess
+
+    def _guessed_values(self, call: _Call, guess: Wanted) -> Tensor:
         """Return the values, if they are as guessed and cannot spoil the others'; else zeros."""
         request = call.request
         if call.wanted != guess or request.fault is not None or not self._narrow(request.magnitude):
             return np.zeros(guess.elements, guess.type)
-        assert request.tensor is not None
         # The process's own must be as it was if the guess is wrong.
-        values = np.array(request.tensor)
+        values = np.array(call.tensor)
         return values if guess.reduction is None else encode(request, values)
 
     def _narrow(self, magnitude: int) -> bool:
@@ -223,15 +298,19 @@ class ProcessSource:
     def finish(self, name: str, result: Tensor, now: float) -> None:
         """Take in the sum of a tensor."""
         kind, call = self._submitted.pop(name)
+        if isinstance(call, _Pack):
+            self._unpack(call, result)
+            return
         match kind:
             case "check":
-                self._checked = None
-                self._conclude(call, result.reshape(-1, WORDS))
+                assert self._checked is not None
+                calls, self._checked = self._checked, None
+                self._agree(calls, result.reshape(-1, len(self._workers), WORDS))
             case "guess":
                 if call in self._guessed:
                     del self._guessed[call]
                     self._copy(call, result)
-                elif call is self._checked:
+                elif self._checked is not None and call is self._checked[0]:
                     self._guessed[call] = result
             case "upper" | "lower":
                 call.halves[kind] = result
@@ -242,14 +321,58 @@ class ProcessSource:
                     decode(call.request, result)
                 self._done(call)
 
-    def _conclude(self, call: _Call, words: NDArray[Any]) -> None:
-        """All workers have the same words, and come to the same conclusion."""
+    def _agree(self, calls: Sequence[_Call], words: NDArray[Any]) -> None:
+        """Conclude, in order, what all workers have called for."""
+        packed: list[tuple[_Call, int]] = []
+        for call, of_call in zip(calls, words, strict=False):
+            if not of_call[:, 0].all():
+                break
+            if self._asked:
+                self._asked.popleft()
+            if self._conclude(call, of_call):
+                packed.append((call, int(of_call[:, 3].max())))
+            if self.over:
+                break
+        if packed:
+            self._pack(packed)
+
+    def _pack(self, packed: Sequence[tuple[_Call, int]]) -> None:
+        """Ready the integers of calls as one tensor; `packed`: with each call's magnitude."""
+        first = packed[0][0]
+        if len(packed) == 1 and first.wanted.code == _SUM_INT:
+            self._ready.append((_VALUES, first, first.tensor))
+            return
+        parts = [
+            quantise(call.tensor.reshape(1, -1), np.array([code], np.uint8), self._bits)[0]
+            if call.wanted.code == _SUM_FLOAT
+            else call.tensor
+            for call, code in packed
+        ]
+        pack = _Pack(*zip(*packed, strict=True))
+        self._ready.append((_PACK, pack, parts[0] if len(parts) == 1 else np.concatenate(parts)))
+
+    def _unpack(self, pack: _Pack, result: Tensor) -> None:
+        start = 0
+        for call, code in zip(pack.calls, pack.codes, strict=True):
+            total = result[start : start + call.wanted.elements]
+            start += call.wanted.elements
+            if call.wanted.code == _SUM_FLOAT:
+                codes = np.array([code], np.uint8)
+                total = dequantise(total.reshape(1, -1), codes, self._bits)[0]
+            call.tensor[...] = total
+            self._done(call)
+
+    def _conclude(self, call: _Call, words: NDArray[Any]) -> bool:
+        """Take in what all workers call for; return whether it is for the check's pack.
+
+        All have the same words, and come to the same conclusion.
+        """
         calls = [Wanted(int(code) & 0xFF, int(elements)) for code, elements, _, _ in words]
         agreed = calls[0]
         if any(other != agreed for other in calls):
             self._void(call)
             self._disagree(call, calls)
-            return
+            return False
         if self._sums_only and agreed.reduction is not None:
             self._void(call)
             why = (
@@ -257,12 +380,8 @@ class ProcessSource:
                 "a sum, or submit the job without --integrity"
             )
             self._failed(call, why, {})
-            return
-        if self._last is not None:
-            if len(self._follows) >= GUESSES:
-                self._follows.clear()
-            self._follows[self._last] = agreed
-        self._last = agreed
+            return False
+        self._remember(agreed)
         faults = {
             host: f"element {index} is {FAULTS[(int(code) >> 8) - 1]}"
             for host, (code, _, index, _) in zip(self._workers, words, strict=True)
@@ -282,37 +401,52 @@ class ProcessSource:
         elif not agreed.values:
             self._done(call)
         else:
-            self._sum(call, agreed, [int(each) for each in words[:, 3]])
+            return self._sum(call, agreed, [int(each) for each in words[:, 3]])
+        return False
 
-    def _sum(self, call: _Call, agreed: Wanted, magnitudes: list[int]) -> None:
-        if call.guess == agreed and all(map(self._narrow, magnitudes)):
+    def _remember(self, agreed: Wanted) -> None:
+        """Note what followed the last call."""
+        if self._last is not None:
+            following = self._follows.get(self._last)
+            if following is not None and following.wanted == agreed:
+                following.times += 1
+            else:
+                if len(self._follows) >= GUESSES:
+                    self._follows.clear()
+                self._follows[self._last] = _Following(agreed)
+        self._last = agreed
+
+    def _sum(self, call: _Call, agreed: Wanted, magnitudes: list[int]) -> bool:
+        """Ready what is to be summed; return whether it is for the check's pack instead."""
+        narrow = agreed.code == _SUM_FLOAT or all(map(self._narrow, magnitudes))
+        if call.guess == agreed and narrow:
             if call in self._guessed:
                 total = self._guessed.pop(call)
                 assert total is not None
                 self._copy(call, total)
             else:
                 self._guessed[call] = None
-            return
+            return False
         self._void(call)
-        tensor = call.request.tensor
-        assert tensor is not None
         if agreed.code == _SUM_INT and sum(magnitudes) > MOST:
-            self._ready.append((_UPPER, call, tensor >> HALF))
-            self._ready.append((_LOWER, call, tensor & ((1 << HALF) - 1)))
+            self._ready.append((_UPPER, call, call.tensor >> HALF))
+            self._ready.append((_LOWER, call, call.tensor & ((1 << HALF) - 1)))
         elif agreed.reduction is not None:
-            self._ready.append((_VALUES, call, encode(call.request, tensor)))
+            self._ready.append((_VALUES, call, encode(call.request, call.tensor)))
+        elif self._small(agreed):
+            return True
         else:
-            self._ready.append((_VALUES, call, tensor))
+            self._ready.append((_VALUES, call, call.tensor))
+        return False
 
     def _void(self, call: _Call) -> None:
         """Let the sum of a guess be of no use, whether it is there or not."""
         self._guessed.pop(call, None)
 
     def _copy(self, call: _Call, total: Tensor) -> None:
-        assert call.request.tensor is not None
         if call.wanted.reduction is not None:
             total = decode(call.request, total)
-        call.request.tensor[...] = total
+        call.tensor[...] = total
         self._done(call)
 
     def _join(self, call: _Call) -> None:

@@ -221,7 +221,6 @@ class HostLoop:
                 node.submit_processes,
                 self._loop.watch,
                 self._loop.unwatch,
-                self._environment.wake,
             )
 
     def join(self, client: AgentStream) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +14,7 @@ from host_agent.node.work import Work
 from host_agent.segment import Tensor
 from host_agent.stream import WorkerOptions
 from host_agent.task import Task
-from host_agent.workload import PROCESS, WorkloadSpec
+from host_agent.workload import PROCESS, WorkloadSpec, intervals_from, reduce_seconds
 from network.loaders import load_network
 from p4switch.backends.choose import engine_maker
 from planning.model.placement import place
@@ -39,16 +39,17 @@ REDUCED_BY = {
 
 
 class Handed:
-    """The process of a host, which calls for each reduction twice and leaves."""
+    """The process of a host, which makes calls, and leaves."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, calls: Iterable[tuple[str, str, int]]) -> None:
+        """`calls`: with type, reduction and number of elements."""
         generator = np.random.default_rng(seed)
         self.given: list[Tensor] = []
         self.tensors: list[Tensor] = []
         self.done_with: list[int] = []
         self._asked: list[Request] = []
-        for dtype, reduction in [*REDUCED_BY] * 2:
-            values = generator.integers(-1000, 1000, 700).astype(dtype)
+        for dtype, reduction, elements in calls:
+            values = generator.integers(-1000, 1000, elements).astype(dtype)
             self.given.append(values.copy())
             self.tensors.append(values)
             magnitude = 1000 if reduction == "sum" else 0
@@ -84,7 +85,8 @@ def test_each_call_is_reduced_in_its_own_way(
     placement = place(network, 4, 1)
     request = PlanRequest(1, 1, placement.workers, placement.servers, lanes=LANES, window=8)
     plan = make_plan(network, request)
-    processes = {host: Handed(number) for number, host in enumerate(plan.workers)}
+    calls = [(*call, 700) for call in REDUCED_BY] * 2
+    processes = {host: Handed(number, calls) for number, host in enumerate(plan.workers)}
     monkeypatch.setattr(VirtualHost, "process_tensors", lambda self, job: processes[self.name])
     switch = next(iter(network.switches))
     faults = Faults(loss=loss, reboots=tuple(Reboot(switch, time) for time in reboots))
@@ -104,3 +106,29 @@ def test_each_call_is_reduced_in_its_own_way(
             np.testing.assert_array_equal(process.tensors[number], expected)
     for process in processes.values():
         assert sorted(process.done_with) == [*range(2 * len(REDUCED_BY))]
+
+
+def seconds(sizes: Sequence[int], monkeypatch: pytest.MonkeyPatch) -> float:
+    """How long two workers' float32 sums of these sizes take, handed in at once."""
+    network = load_network("star:2", link_rate=5e7, latency=1e-5, servers=1, workers=2)
+    placement = place(network, 2, 1)
+    plan = make_plan(network, PlanRequest(1, 1, placement.workers, placement.servers, window=64))
+    calls = [("float32", "sum", size) for size in sizes]
+    processes = {host: Handed(number, calls) for number, host in enumerate(plan.workers)}
+    monkeypatch.setattr(VirtualHost, "process_tensors", lambda self, job: processes[self.name])
+    simulation = Simulation(network, engine_maker(HOPSUM_P4), seed=1)
+    spec = WorkloadSpec(PROCESS, 2, 0, 0, DataType.INT32, 0)
+    simulation.add(plan, Work(Task(spec)))
+    simulation.run(100.0)
+    assert [len(process.done_with) for process in processes.values()] == [len(sizes)] * 2
+    reports = simulation.script.jobs[plan.job].reports
+    return reduce_seconds([intervals_from(reports[host].intervals) for host in plan.workers])
+
+
+@pytest.mark.slow
+def test_small_tensors_handed_in_together_take_as_long_as_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They share checks and fragments, where each took two round trips of its own."""
+    together, one = seconds([500] * 16, monkeypatch), seconds([8000], monkeypatch)
+    assert together <= 1.05 * one

@@ -107,6 +107,7 @@ class Streaming:
         (0.008, 4, 3, 6),
         # One frame at a time, or after a pause: nothing says that more will come.
         (0.002, 1, 10, None),
+        (0.001, 2, 0, None),
         (0.05, 40, 10, None),
     ],
 )

@@ -37,7 +37,7 @@ class Host:
         self.watched: set[int] = set()
         self.submitted: list[tuple[str, list[str]]] = []
         self.socket = ProcessSocket(
-            "h1", name, self._submit, self.watched.add, self.watched.discard, lambda: None
+            "h1", name, self._submit, self.watched.add, self.watched.discard
         )
 
     def _submit(self, name: str, workers: Sequence[str]) -> int:

@@ -13,8 +13,16 @@ from hypothesis import strategies as st
 
 from host_agent.io.process_socket import Request
 from host_agent.node.environment import Named
-from host_agent.node.process import MOST, ProcessSource
-from protocol.wire import Reduction
+from host_agent.node.process import (
+    CONFIRMED,
+    CONFIRMED_BYTES,
+    GUESSED_BYTES,
+    MOST,
+    PACKED_ELEMENTS,
+    ProcessSource,
+)
+from host_agent.numbers import error_bound, exponent_codes
+from protocol.wire import LANES_DEFAULT, Reduction
 
 SWITCHES: dict[Reduction | None, np.ufunc] = {
     None: np.add,
@@ -23,6 +31,8 @@ SWITCHES: dict[Reduction | None, np.ufunc] = {
     Reduction.XOR: np.bitwise_xor,
 }
 """What switches do to 32-bit lanes."""
+CHECK = LANES_DEFAULT
+"""Elements of a check of few workers."""
 EXPECTED = {
     "max": np.maximum,
     "min": np.minimum,
@@ -86,15 +96,19 @@ class Process:
 class Job:
     """Processes, their sources, and switches that sum the nth tensors of all."""
 
-    def __init__(self, size: int, random: Random | None = None, *, sums_only: bool = False) -> None:
+    def __init__(self, size: int, random: Random | None = None, **options: Any) -> None:
         hosts = [f"h{number}" for number in range(1, size + 1)]
         self.processes = [Process() for _ in hosts]
         self._sources = [
-            ProcessSource(process, host, hosts, sums_only=sums_only)
+            ProcessSource(process, host, hosts, **options)
             for process, host in zip(self.processes, hosts, strict=True)
         ]
         self.summed: list[int] = []
         """Elements of each tensor that the switches have summed."""
+        self.types: list[tuple[str, int]] = []
+        """The same with their types."""
+        self.kinds: set[str] = set()
+        """What sources submit them as."""
         self._random = random or Random(0)
         self._waiting: list[list[Named]] = [[] for _ in hosts]
 
@@ -125,6 +139,8 @@ class Job:
                 elif dtype == np.int32:
                     assert np.abs(exact).max(initial=0) <= MOST + 1, "the switches overflow"
                 self.summed.append(exact.size)
+                self.types.append((dtype.name, exact.size))
+                self.kinds.add(tensors[0].name.partition(" ")[0])
                 for source, each in zip(self._sources, tensors, strict=True):
                     each.tensor[...] = exact
                     source.finish(each.name, each.tensor, 0.0)
@@ -154,22 +170,104 @@ def test_sums_and_barriers_of_all() -> None:
 
 
 def test_what_followed_once_is_submitted_along_with_its_check() -> None:
-    """Three tensors again and again: from the second time on no values wait for their check."""
+    """Three maxima again and again: from the second time on no first values wait for a check."""
     job = Job(2)
     for turn in range(3):
         for process in job.processes:
             for elements in (3, 4, 5):
-                process.sum(np.full(elements, turn + 1, np.float32))
+                process.sum(np.full(elements, turn + 1, np.int32), "max")
         before = len(job.summed)
         job.run()
-        assert sorted(job.summed[before:]) == [3, 4, 5, 8, 8, 8]
+        assert sorted(job.summed[before:]) == [3, 4, 5, CHECK]
+        for process in job.processes:
+            assert [process.tensors[3 * turn + each].max() for each in range(3)] == [turn + 1] * 3
     # A guess that is wrong costs its length, and the values follow.
     for process in job.processes:
-        process.sum(np.full(9, 2, np.float32))
+        process.sum(np.full(9, 2, np.int32), "max")
     before = len(job.summed)
     job.run()
-    assert sorted(job.summed[before:]) == [3, 8, 9]
-    assert [process.tensors[9].tolist() for process in job.processes] == [[4.0] * 9] * 2
+    assert sorted(job.summed[before:]) == [3, 9, CHECK]
+    assert [process.tensors[9].tolist() for process in job.processes] == [[2] * 9] * 2
+
+
+@pytest.mark.parametrize(
+    ("elements", "from_turn"), [(1 << 14, 1), (1 << 16, CONFIRMED), (1 << 18, 99)]
+)
+def test_longer_tensors_are_guessed_once_it_was_right_again(elements: int, from_turn: int) -> None:
+    assert PACKED_ELEMENTS < 1 << 14 <= GUESSED_BYTES // 4 < 1 << 16 <= CONFIRMED_BYTES // 4
+    job = Job(2)
+    for turn in range(CONFIRMED + 2):
+        for process in job.processes:
+            process.barrier()
+        job.run()
+        job.kinds.clear()
+        for process in job.processes:
+            process.sum(np.full(elements, turn + 1, np.float32))
+        job.run()
+        assert job.kinds == {"check", "guess" if turn >= from_turn else "values"}
+        for process in job.processes:
+            assert (process.tensors[2 * turn + 1] == 2 * (turn + 1)).all()
+
+
+def test_small_tensors_share_fragments_and_keep_their_own_scales() -> None:
+    generator = np.random.default_rng(1)
+    job = Job(3)
+    rows = [
+        [(generator.normal(size=50) * scale).astype(np.float32) for scale in (1e-30, 1.0, 1e30, 0)]
+        for _ in job.processes
+    ]
+    for process, mine in zip(job.processes, rows, strict=True):
+        for values in mine:
+            process.sum(values)
+        process.sum(np.full(7, MOST // 4, np.int32))
+        process.sum(np.full(7, MOST // 2, np.int32))
+    job.run()
+    # The check, the pack, and the halves of what may overflow.
+    assert sorted(job.summed) == [7, 7, 207, CHECK // 12 * 12]
+    for number, of_all in enumerate(zip(*rows, strict=True)):
+        exact = np.sum(np.array(of_all, np.float64), axis=0)
+        code = max(int(exponent_codes(each, 50, "")[0]) for each in of_all)
+        bound = error_bound(code, 3, exact)
+        for process in job.processes:
+            assert (np.abs(process.tensors[number] - exact) <= bound).all()
+            assert process.tensors[4].tolist() == [MOST // 4 * 3] * 7
+            assert "beyond int32" in process.ended[5]
+
+
+def test_a_tensor_of_more_than_a_window_has_its_scales_by_fragments() -> None:
+    job = Job(2, lanes=32, window=2)
+    for process in job.processes:
+        process.sum(np.ones(64, np.float32))
+        process.sum(np.ones(65, np.float32))
+    job.run()
+    assert sorted(job.types) == [("float32", 65), ("int32", 32), ("int32", 64)]
+
+
+def test_calls_that_not_all_have_made_are_for_the_next_check() -> None:
+    job = Job(2)
+    for number, process in enumerate(job.processes):
+        for _ in range(1 + number):
+            process.sum(np.ones(3, np.float32))
+    job.run()
+    assert [process.ended for process in job.processes] == [{0: "done"}] * 2
+    job.processes[0].sum(np.ones(3, np.float32))
+    job.run()
+    assert [process.ended for process in job.processes] == [{0: "done", 1: "done"}] * 2
+    assert job.processes[0].tensors[1].tolist() == [2.0] * 3
+
+
+def test_more_calls_than_a_check_has_room_for() -> None:
+    job = Job(4, lanes=32)
+    for process in job.processes:
+        for number in range(5):
+            process.sum(np.full(3, number, np.float32))
+        process.leave()
+    job.run()
+    # Two of four workers with four words each.
+    assert sorted(job.summed) == [3, 6, 6, 32, 32, 32]
+    assert job.over == [True] * 4
+    for process in job.processes:
+        assert [tensor[0] for tensor in process.tensors.values()] == [0, 4, 8, 12, 16]
 
 
 @pytest.mark.parametrize("guessed", [False, True])
