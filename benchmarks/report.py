@@ -93,13 +93,14 @@ def _stolen(before: tuple[int, int]) -> float:
 def table(title: str, rows: Rows) -> Table:
     """Rows as a table."""
     shown = Table(title=title)
-    for heading in rows[0]:
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    for heading in columns:
         shown.add_column(heading.replace("_", " "), justify="right")
     for row in rows:
         shown.add_row(
             *(
                 f"{v:,}" if isinstance(v, (int, float)) and not isinstance(v, bool) else str(v)
-                for v in row.values()
+                for v in map(row.get, columns)
             )
         )
     return shown

@@ -8,6 +8,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 from rich.console import Console
@@ -106,6 +107,41 @@ def faults(seconds: float, folder: Path) -> Rows:
     return measure()
 
 
+def torch_operations(seconds: float, folder: Path) -> Rows:
+    """Return which of gloo's operations the switches take, and whether all give gloo's values."""
+    from benchmarks.torch_figures import operations
+
+    return operations()
+
+
+def torch_latency(seconds: float, folder: Path) -> Rows:
+    """Return what a call of one fragment takes from PyTorch, and of what that consists."""
+    from benchmarks.torch_figures import latency
+
+    return latency()
+
+
+def torch_steps(seconds: float, folder: Path) -> Rows:
+    """Return how long steps of trainings take through the switches and over gloo."""
+    from benchmarks.torch_figures import STEP_CASES, steps
+
+    return [row for case in STEP_CASES for row in steps(case)]
+
+
+def torch_cpu(seconds: float, folder: Path) -> Rows:
+    """Return the CPU time of a gigabyte through the switches and over gloo."""
+    from benchmarks.torch_figures import processor_time
+
+    return processor_time()
+
+
+def torch_sharded(seconds: float, folder: Path) -> Rows:
+    """Return the bytes and times of FSDP's collectives, one at a time and both at once."""
+    from benchmarks.torch_figures import sharded
+
+    return [row for workers in (3, 8) for row in sharded(workers)]
+
+
 BENCHMARKS: dict[str, tuple[bool, Callable[[float, Path], Rows]]] = {
     "simulation": (False, simulation),
     "loss": (False, loss),
@@ -118,6 +154,11 @@ BENCHMARKS: dict[str, tuple[bool, Callable[[float, Path], Rows]]] = {
     "faults": (True, faults),
     "collectives": (True, collectives),
     "flow-level": (True, flow_level),
+    "torch-operations": (True, torch_operations),
+    "torch-latency": (True, torch_latency),
+    "torch-steps": (True, torch_steps),
+    "torch-cpu": (True, torch_cpu),
+    "torch-sharded": (True, torch_sharded),
 }
 """Whether each needs root and Mininet, and what it is."""
 
@@ -128,15 +169,17 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=5.0, help="length of a measurement")
     asked = parser.parse_args()
     reason = why_unavailable()
+    skipped = {n: reason for n, (root, _) in BENCHMARKS.items() if root} if reason else {}
+    if find_spec("torch") is None:
+        without = "PyTorch is not installed (make torch)"
+        skipped |= {name: without for name in BENCHMARKS if name.startswith("torch-")}
     run_benchmarks(
         {
             name: partial(measure, asked.seconds, asked.output)
             for name, (_, measure) in BENCHMARKS.items()
         },
         asked,
-        skipped={}
-        if reason is None
-        else {n: reason for n, (root, _) in BENCHMARKS.items() if root},
+        skipped=skipped,
     )
 
 

@@ -10,14 +10,13 @@ import pytest
 torch = pytest.importorskip("torch", reason="hopsum_torch needs torch")
 
 from tests.support.agents import Agents  # noqa: E402
+from tests.support.compare import same  # noqa: E402
 from tests.support.operations import OPERATIONS  # noqa: E402
 from tests.support.ranks import SUPPORT, run  # noqa: E402
 
 pytestmark = pytest.mark.slow
 
 SIZES = [2, 3, pytest.param(8, marks=pytest.mark.long)]
-HALF = {torch.float16: 1e-2, torch.bfloat16: 5e-2}
-"""gloo rounds to these after every addition, the switches' sums once."""
 
 
 def values(folder: Path, backend: str, agents: list[str]) -> list[dict[str, Any]]:
@@ -59,28 +58,21 @@ def hopsum(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return of
 
 
-def same(found: Any, expected: Any, tolerance: float = 1e-5) -> None:
-    """Compare two results, whichever container holds the tensors."""
-    assert type(found) is type(expected), found
-    if isinstance(expected, torch.Tensor):
-        tolerance = HALF.get(expected.dtype, tolerance)
-        torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
-    elif isinstance(expected, list | tuple):
-        assert len(found) == len(expected)
-        for one, other in zip(found, expected, strict=True):
-            same(one, other, tolerance)
-    else:
-        assert found == expected
-
-
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_it_gives_gloos_values(operation: str, size: int, gloo: Any, hopsum: Any) -> None:
     for found, expected in zip(hopsum(size), gloo(size), strict=True):
         assert not isinstance(expected[operation], str), expected[operation]
-        # Gradients that are rounded to 11 bits on the way.
-        tolerance = 1e-3 if operation == "fp16_hook" else 1e-5
-        same(found[operation], expected[operation], tolerance)
+        same(operation, found[operation], expected[operation])
+
+
+def test_it_is_known_which_calls_the_switches_take(hopsum: Any) -> None:
+    for size in (2, 3):
+        made = hopsum(size)[0]["made"]
+        assert made["sum_float32"] == {"switches": 4}
+        assert (made["sum_float64"], made["product"]) == ({"gloo": 4}, {"gloo": 1})
+        assert ("switches" in made["reduce_scatter_tensor"]) == (size > 2)
+        assert set(made["all_gather"]) == {"gloo"}
 
 
 def test_nothing_of_hopsum_is_in_the_process(hopsum: Any) -> None:
@@ -94,4 +86,4 @@ def test_without_agents_all_goes_over_gloo(tmp_path: Path, gloo: Any) -> None:
         values(tmp_path, "cpu:hopsum", ["@hopsum-nobody"] * 2), gloo(2), strict=True
     ):
         for operation in OPERATIONS:
-            same(found[operation], expected[operation])
+            same(operation, found[operation], expected[operation])

@@ -1,7 +1,8 @@
 """Run as a rank: all that gloo does, each operation's results in a file.
 
 python operations.py BACKEND RESULTS, with the environment that torchrun sets. RESULTS.RANK gets a
-dict of the operations' values by name, or the text of what they raised.
+dict of the operations' values by name, or the text of what they raised; `modules`, those that are
+loaded; and `made`, by operation how many calls went through the switches and over gloo.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import faulthandler
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -413,6 +415,28 @@ def zero(rank: int, size: int) -> Any:
     return [parameter.detach().clone() for parameter in model.parameters()]
 
 
+def count_calls() -> Counter[str]:
+    """Count the calls that hopsum_torch hands to the agent, and those that it passes on to gloo."""
+    from hopsum_torch.agent import Agent
+    from hopsum_torch.group import HopsumGroup
+
+    made: Counter[str] = Counter()
+
+    def counted(of: type, method: str, where: str) -> None:
+        before = getattr(of, method)
+
+        def after(self: Any, *arguments: Any, **options: Any) -> Any:
+            made[where] += 1
+            return before(self, *arguments, **options)
+
+        setattr(of, method, after)
+
+    counted(Agent, "sum", "switches")
+    counted(Agent, "barrier", "switches")
+    counted(HopsumGroup, "_pass_on", "gloo")
+    return made
+
+
 def main() -> None:
     backend, results = sys.argv[1:]
     torch.set_num_threads(1)
@@ -421,6 +445,9 @@ def main() -> None:
     if backend != "gloo":
         # Calls over gloo look often whether a rank is gone.
         sys.modules["hopsum_torch.work"].SLICE_SECONDS = 0.0001  # type: ignore[attr-defined]
+    made, made_by = Counter[str](), {}
+    if backend != "gloo":
+        made = count_calls()
     found = {}
     for name, act in OPERATIONS.items():
         # One that hangs says where.
@@ -429,9 +456,12 @@ def main() -> None:
             found[name] = act(rank, size)
         except Exception as error:  # noqa: BLE001 - the test compares it
             found[name] = f"{type(error).__name__}: {error}"
+        made_by[name] = dict(made)
+        made.clear()
     faulthandler.cancel_dump_traceback_later()
     # In somebody else's process: no module of hopsum's has a place here.
     found["modules"] = sorted({name.partition(".")[0] for name in sys.modules})
+    found["made"] = made_by
     torch.save(found, f"{results}.{rank}")
     dist.destroy_process_group()
 

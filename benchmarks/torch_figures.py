@@ -1,0 +1,372 @@
+"""What PyTorch gets through the switches, and over gloo between the same hosts in the same run.
+
+Both backends are in one process of each rank and take turns (`benchmarks.torch_rank`), so that
+ratios say something even where other work keeps the machine busy.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Any
+
+from benchmarks.report import Rows
+from benchmarks.torch_names import (
+    ALONE,
+    CLUSTER,
+    CPU,
+    FIGURES,
+    GLOO,
+    LOOPBACK,
+    NAMESPACES,
+    PROCESSES,
+    RANK,
+    SMALL,
+    SWITCHES,
+    WAKE_UP,
+)
+from cli.experiment.description import Experiment, WorldKind
+from cli.experiment.emulated import with_cluster
+from cli.experiment.prepare import Prepared, prepare
+from cli.experiment.result import RunFailed
+from cli.experiment.session import Running, no_progress, run_job, wait_for_agents
+from cli.experiment.training import Trainer, Training
+from collectives.plan import DataType
+from controller.api.client import ControllerClient
+from mininet_topos.emulation import Emulation
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+ECHOES, ECHO_SECONDS = 400, 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Something of which a call consists. `wake_ups`: of processes, one after the other."""
+
+    name: str
+    what: str
+    wake_ups: int | None
+
+
+STAGES = (
+    Stage(WAKE_UP, "a message to another process on the host (Unix socket)", 1),
+    Stage("echo", "UDP, 1 KiB, to the other host and back: switch, host, switch, host", 4),
+    Stage("native int32", "the agents alone: worker, switch, server, switch, worker", 4),
+    Stage("native float32", "the same twice: the fragment's exponent travels first", 8),
+    Stage("barrier", "PyTorch, through the agents: rank, agent, one round trip, rank", 6),
+    Stage("int32", "PyTorch, MAX of 256 int32", None),
+    Stage("float32", "PyTorch, AVG of 256 float32", None),
+    Stage(GLOO, "PyTorch, SUM of 256 float32 over gloo", None),
+)
+
+
+async def train(
+    running: Running,
+    emulation: Emulation,
+    workers: Sequence[str],
+    arguments: Sequence[str],
+    environment: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Run `benchmarks.torch_rank` on hosts; return rank 0's figures. Raises RunFailed."""
+    printed: list[str] = []
+    trainer = Trainer(emulation, workers, ControllerClient(running.address), printed.append)
+    command = ["--module", "benchmarks.torch_rank", *arguments]
+    trained = await trainer.run(
+        Training(command, environment=(f"PYTHONPATH={CHECKOUT}", *environment))
+    )
+    lines = "".join(printed).splitlines()
+    found = [line.removeprefix(FIGURES) for line in lines if line.startswith(FIGURES)]
+    if trained.errors or not found:
+        raise RunFailed("\n".join(["PyTorch's ranks failed:", *trained.errors, *lines[-10:]]))
+    figures: dict[str, Any] = json.loads(found[0])
+    return figures
+
+
+def _prepared(topology: str, workers: int, link_rate: float | None) -> Prepared:
+    return prepare(
+        Experiment(
+            topology=topology,
+            workers=workers,
+            elements=SMALL,
+            rounds=200,
+            world=WorldKind.MININET,
+            link_rate=link_rate,
+        )
+    )
+
+
+def latency(repeats: int = 10) -> Rows:
+    """Return what one fragment's call takes between two hosts, links not shaped, by stages."""
+    prepared = _prepared("star:2", 2, None)
+
+    async def run(running: Running, emulation: Emulation) -> dict[str, Any]:
+        await wait_for_agents(running, prepared.hosts)
+        workers = prepared.placement.workers
+        arguments = ["latency", str(repeats)]
+        found = await train(running, emulation, workers, arguments, _counted(emulation, prepared))
+        found["echo"] = _echoes(emulation, prepared)
+        for dtype in DataType:
+            native = prepare(replace(prepared.experiment, dtype=dtype))
+            measured = await run_job(running, native, no_progress)
+            found[f"native {dtype.value}"] = [1e6 * call for call in measured.calls]
+        return found
+
+    return latency_rows(with_cluster(prepared, run))
+
+
+def _counted(emulation: Emulation, prepared: Prepared) -> list[str]:
+    """Return the environment of ranks that count the CPU time of all hosts and switches."""
+    placed = prepared.placement
+    hosts = dict(zip(("worker", "other"), placed.workers, strict=True)) | {
+        "server": placed.servers[0]
+    }
+    switches = {name: emulation.switch_process(name).pid for name in prepared.network.switches}
+    return [
+        f"{NAMESPACES}={json.dumps({name: emulation.pid(host) for name, host in hosts.items()})}",
+        f"{PROCESSES}={json.dumps(switches)}",
+    ]
+
+
+def _echoes(emulation: Emulation, prepared: Prepared) -> list[float]:
+    """Return microseconds of packets to the other host and back."""
+    one, other = prepared.placement.workers
+    address = prepared.network.hosts[other].ip
+    python = ["env", f"PYTHONPATH={CHECKOUT}", sys.executable, "-m", "benchmarks.echo"]
+    server = emulation.popen(other, [*python, "server", address])
+    try:
+        printed = emulation.run(one, [*python, "client", address, str(ECHOES)], ECHO_SECONDS)
+        return [float(each) for each in printed.split()]
+    finally:
+        server.kill()
+        server.wait()
+
+
+def latency_rows(found: Mapping[str, Any]) -> Rows:
+    """Return a row a stage: microseconds, next to gloo's, and of CPU time in all processes."""
+    gloo = median(found[GLOO])
+    return [
+        {
+            "stage": stage.name,
+            "what": stage.what,
+            "wake_ups": stage.wake_ups,
+            "calls": len(found[stage.name]),
+            "best": round(min(found[stage.name])),
+            "median": round(median(found[stage.name])),
+            "90_percent": round(quantiles(found[stage.name], n=10)[-1]),
+            "of_gloo": round(median(found[stage.name]) / gloo, 2),
+            **_cpu_columns(found[CPU].get(stage.name)),
+            "load": round(os.getloadavg()[0], 1),
+        }
+        for stage in STAGES
+    ]
+
+
+def _cpu_columns(used: Mapping[str, float] | None) -> dict[str, int | None]:
+    """Return CPU time by where it is used: in a worker's rank and agent, ..., and the switch."""
+    if used is None:
+        return {}
+    return {
+        "cpu_rank": round(used[RANK]),
+        "cpu_agent": round(used["worker"] - used[RANK]),
+        "cpu_server": round(used["server"]),
+        "cpu_switch": round(used["s1"]),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class StepCase:
+    """Steps of a training. Rate in bit/s; `repeats`: steps of each backend."""
+
+    training: str
+    topology: str
+    workers: int
+    link_rate: float
+    repeats: int
+
+
+STEP_CASES = (
+    StepCase("cnn", "star:3", 3, 50e6, 5),
+    StepCase("cnn", "star:8", 8, 50e6, 5),
+    StepCase("fsdp_gpt", "star:3", 3, 50e6, 30),
+    StepCase("fsdp_gpt", "star:8", 8, 50e6, 30),
+)
+
+
+def steps(case: StepCase) -> Rows:
+    """Return how long steps take, whose communication overlaps with back-propagation."""
+    prepared = _prepared(case.topology, case.workers, case.link_rate)
+
+    async def run(running: Running, emulation: Emulation) -> dict[str, list[float]]:
+        await wait_for_agents(running, prepared.hosts)
+        arguments = [case.training, str(case.repeats)]
+        return await train(running, emulation, prepared.placement.workers, arguments)
+
+    return step_rows(case, with_cluster(prepared, run))
+
+
+def step_rows(case: StepCase, found: Mapping[str, Sequence[float]]) -> Rows:
+    """Return a row a backend: milliseconds, and how many times as fast as gloo."""
+    gloo = median(found[GLOO])
+    return [
+        {
+            "training": case.training,
+            "topology": case.topology,
+            "ranks": case.workers,
+            "link_rate": case.link_rate,
+            "backend": name,
+            "steps": len(found[name]),
+            "milliseconds": round(median(found[name]), 1),
+            "best": round(min(found[name]), 1),
+            "without_communication": round(median(found[ALONE]), 1),
+            "times_gloo": round(gloo / median(found[name]), 2),
+            "load": round(os.getloadavg()[0], 1),
+        }
+        for name in (GLOO, SWITCHES)
+    ]
+
+
+def processor_time(repeats: int = 3) -> Rows:
+    """Return the CPU time that a gigabyte takes on two workers, the server's host and the switch.
+
+    The links are not shaped. On a worker's host run rank, torchrun and agent.
+    """
+    prepared = _prepared("star:2", 2, None)
+
+    async def run(running: Running, emulation: Emulation) -> dict[str, dict[str, float]]:
+        await wait_for_agents(running, prepared.hosts)
+        workers, environment = prepared.placement.workers, _counted(emulation, prepared)
+        return await train(running, emulation, workers, ["cpu", str(repeats)], environment)
+
+    found = with_cluster(prepared, run)
+    return [
+        {
+            "backend": name,
+            "ranks": 2,
+            "rank": round(found[name][RANK], 2),
+            "agent": round(found[name]["worker"] - found[name][RANK], 2),
+            "server": round(found[name]["server"], 2),
+            "switch": round(sum(found[name][each] for each in prepared.network.switches), 2),
+            "load": round(os.getloadavg()[0], 1),
+        }
+        for name in (GLOO, SWITCHES)
+    ]
+
+
+RANKS = (2, 3, 8)
+TORCH_TESTS = CHECKOUT / "hopsum_torch"
+OPERATIONS = TORCH_TESTS / "tests" / "support" / "operations.py"
+COMPARE = OPERATIONS.with_name("compare.py")
+LOOPBACK_SECONDS = 600.0
+
+
+def operations() -> Rows:
+    """Return, for each of gloo's operations, who makes its calls and whether results are gloo's.
+
+    On this machine alone agents of the tests take the switches' place.
+    """
+    compared: dict[tuple[str, int], dict[str, dict[str, int]]] = {}
+    with tempfile.TemporaryDirectory(prefix="hopsum-torch-") as folder:
+        for ranks in RANKS:
+            results = {name: f"{folder}/{name}-{ranks}" for name in ("gloo", LOOPBACK, CLUSTER)}
+            for backend, name in (("gloo", "gloo"), ("hopsum", LOOPBACK)):
+                command = ["-m", "tests.support.loopback", backend, str(ranks), results[name]]
+                _python(command)
+            _operations_in_cluster(ranks, results[CLUSTER])
+            for where in (LOOPBACK, CLUSTER):
+                printed = _python([str(COMPARE), str(ranks), results[where], results["gloo"]])
+                compared[where, ranks] = json.loads(printed)
+    return operation_rows(compared)
+
+
+def _python(arguments: Sequence[str]) -> str:
+    """Run Python where the tests of hopsum_torch are; return what it prints. Raises RunFailed."""
+    ended = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=TORCH_TESTS,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=LOOPBACK_SECONDS,
+    )
+    if ended.returncode:
+        raise RunFailed(f"{' '.join(arguments)}: ended with {ended.returncode}\n{ended.stderr}")
+    return ended.stdout
+
+
+def _operations_in_cluster(ranks: int, results: str) -> None:
+    prepared = _prepared(f"star:{ranks}", ranks, None)
+
+    async def run(running: Running, emulation: Emulation) -> None:
+        await wait_for_agents(running, prepared.hosts)
+        client = ControllerClient(running.address)
+        trainer = Trainer(emulation, prepared.placement.workers, client, lambda text: None)
+        trained = await trainer.run(Training([str(OPERATIONS), "hopsum", results]))
+        if trained.errors:
+            raise RunFailed("\n".join(["PyTorch's ranks failed:", *trained.errors]))
+
+    with_cluster(prepared, run)
+
+
+def operation_rows(compared: Mapping[tuple[str, int], Mapping[str, Mapping[str, int]]]) -> Rows:
+    """Return a row an operation: a rank's calls in a cluster, and whether all results are equal.
+
+    `compared`: by place and ranks, for each operation what `compare.py` prints.
+    """
+    sizes = sorted({ranks for _, ranks in compared})
+
+    def made(operation: str, ranks: int) -> str:
+        calls = compared[CLUSTER, ranks][operation]
+        return ", ".join(f"{calls[where]} {where}" for where in (SWITCHES, GLOO) if where in calls)
+
+    return [
+        {
+            "operation": operation,
+            **{f"{ranks}_ranks": made(operation, ranks) for ranks in sizes},
+            **{
+                f"equal_{where}": [
+                    bool(compared[where, ranks][operation]["equal"]) for ranks in sizes
+                ]
+                for where in (LOOPBACK, CLUSTER)
+            },
+        }
+        for operation in compared[CLUSTER, sizes[0]]
+    ]
+
+
+def sharded(workers: int, link_rate: float = 50e6, repeats: int = 3) -> Rows:
+    """Return what FSDP's collectives send over a worker's link and take, one and both at once."""
+    prepared = _prepared(f"star:{workers}", workers, link_rate)
+
+    async def run(running: Running, emulation: Emulation) -> dict[str, dict[str, Any]]:
+        await wait_for_agents(running, prepared.hosts)
+        arguments = ["sharded", str(repeats)]
+        return await train(running, emulation, prepared.placement.workers, arguments)
+
+    found = with_cluster(prepared, run)
+    return [
+        {
+            "ranks": workers,
+            "link_rate": link_rate,
+            "call": call,
+            "backend": backend,
+            "sent": round(median(each["sent"]), 2),
+            "received": round(median(each["received"]), 2),
+            "milliseconds": round(median(each["milliseconds"]), 1),
+            "of_links": round(
+                median(each["milliseconds"])
+                / (8e3 * each["bytes"] / link_rate)
+                / max(median(each["sent"]), median(each["received"])),
+                2,
+            ),
+            "load": round(os.getloadavg()[0], 1),
+        }
+        for backend, calls in found.items()
+        for call, each in calls.items()
+    ]

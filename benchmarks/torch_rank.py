@@ -1,0 +1,310 @@
+"""One rank of a measurement of PyTorch's collectives, through the switches and over gloo.
+
+python -m benchmarks.torch_rank latency|cpu|sharded|cnn|fsdp_gpt REPEATS, as torchrun starts it.
+Both backends are in one process, and take turns. Rank 0 prints `figures` and a JSON object.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import itertools
+import json
+import os
+import socket
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+from benchmarks.torch_names import (
+    ALONE,
+    CPU,
+    FIGURES,
+    GLOO,
+    NAMESPACES,
+    PROCESSES,
+    RANK,
+    SMALL,
+    SWITCHES,
+    WAKE_UP,
+)
+
+CALLS = 100
+"""Calls of each kind in a turn, for latency."""
+LARGE, LARGE_CALLS = 1_000_000, 8
+"""Elements, and calls in a turn, for CPU time."""
+SHARDED = 252_000
+"""Elements of what FSDP's calls gather and scatter; as many for each rank of 3, 4 or 8."""
+BATCH = 8
+"""Images or lines of a rank's step."""
+TEXT, CHARACTERS = 4096, 96
+"""Of random text: its length, and how many letters there are."""
+FSDP_GPT = Path(__file__).resolve().parent.parent / "examples" / "fsdp_gpt" / "train.py"
+
+Groups = dict[str, dist.ProcessGroup]
+
+
+def groups() -> Groups:
+    """Return the ranks' group through the switches, and one over gloo."""
+    # Of its own accord gloo listens where the host's name leads.
+    interfaces = [name for _, name in socket.if_nameindex() if name != "lo"]
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", interfaces[0])
+    dist.init_process_group("hopsum")
+    world = dist.group.WORLD
+    assert world is not None
+    return {SWITCHES: world, GLOO: dist.new_group(backend="gloo")}
+
+
+def latency(found: Groups, repeats: int) -> dict[str, Any]:
+    """Return microseconds of each call of one fragment, by what is called, and of CPU time."""
+    floats, integers = torch.ones(SMALL), torch.ones(SMALL, dtype=torch.int32)
+    calls: dict[str, Callable[[], object]] = {
+        "barrier": lambda: dist.barrier(found[SWITCHES]),
+        "int32": lambda: dist.all_reduce(integers, dist.ReduceOp.MAX, found[SWITCHES]),
+        "float32": lambda: dist.all_reduce(floats, dist.ReduceOp.AVG, found[SWITCHES]),
+        GLOO: lambda: dist.all_reduce(floats, dist.ReduceOp.SUM, found[GLOO]),
+    }
+    taken: dict[str, list[float]] = {name: [] for name in calls}
+    used: dict[str, defaultdict[str, float]] = {name: defaultdict(float) for name in calls}
+    for turn in range(repeats + 1):
+        for name, call in calls.items():
+            floats.fill_(1)
+            dist.barrier(found[GLOO])
+            before = _cpu_seconds()
+            for number in range(CALLS):
+                began = time.perf_counter()
+                call()
+                # The first calls after others are guessed wrong, as those of a first turn.
+                if turn and number > 1:
+                    taken[name].append(1e6 * (time.perf_counter() - began))
+            dist.barrier(found[GLOO])
+            if turn:
+                after = _cpu_seconds()
+                for who, seconds in after.items():
+                    used[name][who] += 1e6 * (seconds - before[who]) / (repeats * CALLS)
+    return {**taken, CPU: used, WAKE_UP: _wake_ups(repeats * CALLS)}
+
+
+def _wake_ups(count: int) -> list[float]:
+    """Return microseconds from a message to a process until it is awake: half a round trip."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    child = os.fork()
+    if not child:
+        ours.close()
+        while message := theirs.recv(100):
+            theirs.send(message)
+        os._exit(0)
+    theirs.close()
+    taken = []
+    for _ in range(count):
+        began = time.perf_counter()
+        ours.send(b"a message")
+        ours.recv(100)
+        taken.append(0.5e6 * (time.perf_counter() - began))
+    ours.close()
+    os.waitpid(child, 0)
+    return taken
+
+
+def cpu(found: Groups, repeats: int) -> dict[str, Any]:
+    """Return seconds of CPU time that a gigabyte of a rank's tensors takes, by who uses them."""
+    values = torch.ones(LARGE)
+    gigabytes = repeats * LARGE_CALLS * 4e-9 * LARGE
+    used: dict[str, dict[str, float]] = {name: {} for name in found}
+    for turn in range(repeats + 1):
+        for name, group in found.items():
+            dist.barrier(found[GLOO])
+            before = _cpu_seconds()
+            for _ in range(LARGE_CALLS):
+                dist.all_reduce(values, group=group)
+                values.fill_(1)
+            dist.barrier(found[GLOO])
+            after = _cpu_seconds()
+            for who, seconds in after.items():
+                more = (seconds - before[who]) / gigabytes if turn else 0.0
+                used[name][who] = used[name].get(who, 0.0) + more
+    return used
+
+
+def _cpu_seconds() -> dict[str, float]:
+    """Return the CPU time that has been used so far, by name; RANK: by this process."""
+    namespaces = {
+        _namespace(str(process)): name
+        for name, process in json.loads(os.environ.get(NAMESPACES, "{}")).items()
+    }
+    used = dict.fromkeys(namespaces.values(), 0.0)
+    if namespaces:
+        for process in filter(str.isdigit, (path.name for path in Path("/proc").iterdir())):
+            with contextlib.suppress(OSError):
+                name = namespaces.get(_namespace(process))
+                if name is not None:
+                    used[name] += _cpu_of(process)
+    for name, process in json.loads(os.environ.get(PROCESSES, "{}")).items():
+        used[name] = _cpu_of(str(process))
+    return {**used, RANK: time.process_time()}
+
+
+def _namespace(process: str) -> str:
+    return str(Path(f"/proc/{process}/ns/net").readlink())
+
+
+def _cpu_of(process: str) -> float:
+    """Return a process's CPU time in seconds (proc(5), fields 14 and 15)."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(") ")[2].split()
+    return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
+
+
+def cnn() -> nn.Module:
+    """Return a CNN for images of 8 by 8, of five million parameters."""
+    widths = (1, 64, 128, 256, 256, 512, 512)
+    layers: list[nn.Module] = []
+    for before, after in itertools.pairwise(widths):
+        layers += [nn.Conv2d(before, after, 3, padding=1), nn.ReLU()]
+        if after in (64, 128):
+            layers.append(nn.MaxPool2d(2))
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 1000))
+
+
+class Steps:
+    """Steps of a training in a group. `alone`: without any communication, for comparison."""
+
+    def __init__(self, kind: str, group: dist.ProcessGroup) -> None:
+        torch.manual_seed(1)
+        self._kind = kind
+        if kind == "cnn":
+            self._model: Any = DistributedDataParallel(cnn(), process_group=group)
+            self._alone: nn.Module = cnn()
+            images, targets = torch.randn(BATCH, 1, 8, 8), torch.randint(1000, (BATCH,))
+            self._loss = lambda model: nn.functional.cross_entropy(model(images), targets)
+        else:
+            Model = _example().Model
+            mesh = DeviceMesh.from_group(group, "cpu")
+            self._model, self._alone = Model(CHARACTERS), Model(CHARACTERS)
+            for layer in (*self._model.layers, self._model):
+                fully_shard(layer, mesh=mesh)
+            context = _example().CONTEXT + 1
+            lines = torch.randint(CHARACTERS, (TEXT,)).unfold(0, context, context)[:BATCH]
+            self._loss = lambda model: model(lines)
+        self._optimizers = {
+            model: torch.optim.SGD(model.parameters(), lr=0.01)
+            for model in (self._model, self._alone)
+        }
+
+    def take(self, *, alone: bool = False) -> float:
+        """Do a step; return its milliseconds."""
+        model = self._alone if alone else self._model
+        began = time.perf_counter()
+        self._optimizers[model].zero_grad()
+        self._loss(model).backward()  # type: ignore[no-untyped-call]
+        self._optimizers[model].step()
+        return 1e3 * (time.perf_counter() - began)
+
+
+def _example() -> Any:
+    """Return the module of the example that trains with FSDP."""
+    spec = importlib.util.spec_from_file_location("fsdp_gpt", FSDP_GPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def steps(kind: str, found: Groups, repeats: int) -> dict[str, Any]:
+    """Return milliseconds of each step by backend, and of steps that do not communicate."""
+    trainings = {name: Steps(kind, group) for name, group in found.items()}
+    taken: dict[str, list[float]] = {**{name: [] for name in found}, ALONE: []}
+    for turn in range(repeats + 1):
+        for name, training in trainings.items():
+            dist.barrier(found[GLOO])
+            taken[name].append(training.take())
+        dist.barrier(found[GLOO])
+        taken[ALONE].append(trainings[GLOO].take(alone=True))
+        if not turn:
+            for each in taken.values():
+                each.clear()
+    return taken
+
+
+def sharded(found: Groups, repeats: int) -> dict[str, Any]:
+    """Return milliseconds, and bytes over this host's link in units of the tensor, by backend.
+
+    Of what FSDP calls for: an all-gather, a reduce-scatter, and both at once.
+    """
+    ranks = dist.get_world_size()
+    whole, part = torch.ones(SHARDED // ranks * ranks), torch.ones(SHARDED // ranks)
+    size = 4 * whole.numel()
+
+    def gather(group: dist.ProcessGroup) -> Any:
+        return dist.all_gather_into_tensor(whole.clone(), part, group, async_op=True)
+
+    def scatter(group: dist.ProcessGroup) -> Any:
+        return dist.reduce_scatter_tensor(part.clone(), whole, group=group, async_op=True)
+
+    calls = {"all-gather": [gather], "reduce-scatter": [scatter], "both at once": [scatter, gather]}
+    result: dict[str, Any] = {}
+    for name, group in found.items():
+        result[name] = {}
+        for call, begin in calls.items():
+            each: dict[str, Any] = {"bytes": size, "milliseconds": [], "sent": [], "received": []}
+            result[name][call] = each
+            for _ in range(repeats + 1):
+                dist.barrier(found[GLOO])
+                before, began = _link_bytes(), time.perf_counter()
+                for work in [one(group) for one in begin]:
+                    work.wait()
+                each["milliseconds"].append(1e3 * (time.perf_counter() - began))
+                after = _link_bytes()
+                for key, count in after.items():
+                    each[key].append((count - before[key]) / size)
+            for values in (each["milliseconds"], each["sent"], each["received"]):
+                del values[0]
+    return result
+
+
+def _link_bytes() -> dict[str, int]:
+    """Return the bytes that this host's interface has sent and received."""
+    folder = Path("/sys/class/net") / os.environ["GLOO_SOCKET_IFNAME"] / "statistics"
+    names = {"sent": "tx_bytes", "received": "rx_bytes"}
+    return {key: int((folder / name).read_text()) for key, name in names.items()}
+
+
+@contextlib.contextmanager
+def measuring() -> Iterator[Groups]:
+    """Give the groups, and end them."""
+    torch.set_num_threads(1)
+    try:
+        yield groups()
+    finally:
+        dist.destroy_process_group()
+
+
+def main() -> None:
+    """Measure what the arguments name."""
+    kind, repeats = sys.argv[1], int(sys.argv[2])
+    with measuring() as found:
+        match kind:
+            case "latency":
+                result = latency(found, repeats)
+            case "cpu":
+                result = cpu(found, repeats)
+            case "sharded":
+                result = sharded(found, repeats)
+            case _:
+                result = steps(kind, found, repeats)
+        if dist.get_rank() == 0:
+            print(FIGURES + json.dumps(result), flush=True)
+
+
+if __name__ == "__main__":
+    main()
