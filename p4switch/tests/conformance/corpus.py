@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,9 +13,11 @@ from pathlib import Path
 from finsy.proto import p4i
 from google.protobuf import text_format
 
+from p4switch import ir
+from p4switch.bmv2_json.reader import bundle, read
 from p4switch.frontend.program import compile_file
 from p4switch.p4runtime.p4info import p4info
-from p4switch.position import P4Error
+from p4switch.position import P4Error, Position
 from p4switch.stf import StfError, engine_factory, run_stf
 
 NO_MAIN = "the program makes no package called 'main'"
@@ -93,11 +98,22 @@ def _refused(testdata: Path, suite: str) -> Iterator[Case]:
 SUITES: dict[str, tuple[str, Callable[[Path, str], Iterator[Case]]]] = {
     "stf-interpreter": ("packet tests (STF) on the interpreter", _stf),
     "stf-native": ("packet tests (STF) on the native executor", _stf),
+    "json-interpreter": ("the same through p4c's JSON, on the interpreter", _stf),
+    "json-native": ("the same through p4c's JSON, on the native executor", _stf),
     "p4info": ("P4Info identical to p4c's", _p4infos),
     "compile": ("v1model programs that must compile", _compiled),
     "refuse": ("programs that must be refused", _refused),
 }
 """Suite: (what it is, its cases in a testdata folder)."""
+
+
+P4C = "p4c-bm2-ss"
+"""What makes BMv2's JSON; suites that need it are left out where it is not installed."""
+
+
+def available() -> list[str]:
+    """Return the suites that can run here."""
+    return [name for name in SUITES if not name.startswith("json-") or shutil.which(P4C)]
 
 
 def cases(checkout: Path, suite: str) -> list[Case]:
@@ -121,6 +137,10 @@ def run(case: Case) -> list[str]:
 def _run(case: Case) -> list[str]:
     if case.suite == "refuse":
         return _accepted(case.program)
+    if case.suite.startswith("json-"):
+        assert case.expected is not None
+        factory = engine_factory(case.suite.removeprefix("json-"))
+        return run_stf(factory, _through_p4c(case.program), case.expected)
     program = compile_file(case.program)
     if case.suite == "compile":
         return []
@@ -130,6 +150,17 @@ def _run(case: Case) -> list[str]:
         return _first_difference(golden, p4info(program))
     executor = case.suite.removeprefix("stf-")
     return run_stf(engine_factory(executor), program, case.expected)
+
+
+def _through_p4c(path: Path) -> ir.Program:
+    """Return a program as p4c's JSON and P4Info have it. Raises P4Error if p4c refuses it."""
+    with tempfile.TemporaryDirectory() as folder:
+        made, info = Path(folder, "program.json"), Path(folder, "program.p4info.txtpb")
+        command = [P4C, "--arch", "v1model", "-o", made, "--p4runtime-files", info, path]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise P4Error(Position(str(path), 1, 1), f"p4c: {done.stderr[-1000:]}")
+        return read(bundle(made.read_bytes(), str(path), info.read_text()))
 
 
 def _accepted(path: Path) -> list[str]:

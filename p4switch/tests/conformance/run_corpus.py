@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
-from tests.conformance.corpus import SUITES, Case, cases, run
+from tests.conformance.corpus import SUITES, Case, available, cases, run
 
 KNOWN = Path(__file__).with_name("known_failures.txt")
 SECONDS_EACH = 120
@@ -117,7 +117,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("checkout", type=Path, help="a checkout of p4lang/p4c")
     parser.add_argument("names", nargs="*", help="only programs whose name contains one of these")
-    parser.add_argument("--suite", action="append", choices=tuple(SUITES), help="default: all")
+    parser.add_argument(
+        "--suite",
+        action="append",
+        choices=tuple(SUITES),
+        help="default: all, those through p4c if it is installed",
+    )
     parser.add_argument("--known", type=Path, default=KNOWN, help="file of expected failures")
     parser.add_argument("--table", type=Path, help="write the table of results here")
     parser.add_argument("--version", help="how the table calls the checkout; default: its commit")
@@ -126,7 +131,7 @@ def main() -> int:
     known = read_known(options.known)
     results: dict[str, Tally] = {}
     with ProcessPoolExecutor(options.jobs) as pool:
-        for suite in options.suite or SUITES:
+        for suite in options.suite or available():
             chosen = [
                 case
                 for case in cases(options.checkout, suite)

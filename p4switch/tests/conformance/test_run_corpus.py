@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.conformance.corpus import SUITES, cases
+from tests.conformance.corpus import P4C, SUITES, available, cases, run
 from tests.conformance.run_corpus import Tally, judge, read_known
 from tests.support.paths import PROGRAMS, ROOT
 
@@ -46,6 +47,18 @@ def test_what_is_found(checkout: Path) -> None:
     assert [case.name for case in cases(checkout, "refuse")] == ["bad", "good"]
     with pytest.raises(FileNotFoundError, match="suite p4info: expected a checkout of p4lang/p4c"):
         cases(checkout, "p4info")
+
+
+def test_suites_through_p4c_need_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    assert set(SUITES) - set(available()) == {"json-interpreter", "json-native"}
+
+
+@pytest.mark.skipif(shutil.which(P4C) is None, reason="p4c is not installed")
+@pytest.mark.parametrize("suite", ["json-interpreter", "json-native"])
+def test_a_program_through_p4c(checkout: Path, suite: str) -> None:
+    [case] = cases(checkout, suite)
+    assert run(case) == []
 
 
 @pytest.mark.slow

@@ -33,6 +33,31 @@ ENUMS: dict[str, tuple[tuple[str, int], ...]] = {
 
 SELECTOR_WIDTH = 32
 
+_CHECKSUM = ("condition", "data", "checksum", "algo")
+PARAMETERS: dict[str, tuple[str, ...]] = {
+    "assert": ("check",),
+    "assume": ("check",),
+    "clone_preserving_field_list": ("type", "session", "index"),
+    "counter.count": ("index",),
+    "digest": ("receiver", "data"),
+    "direct_meter.read": ("result",),
+    "hash": ("result", "algo", "base", "data", "max"),
+    "log_msg": ("msg", "data"),
+    "mark_to_drop": ("standard_metadata",),
+    "meter.execute_meter": ("index", "result"),
+    "random": ("result", "lo", "hi"),
+    "recirculate_preserving_field_list": ("index",),
+    "register.read": ("result", "index"),
+    "register.write": ("index", "value"),
+    "resubmit_preserving_field_list": ("index",),
+    "truncate": ("length",),
+    "update_checksum": _CHECKSUM,
+    "update_checksum_with_payload": _CHECKSUM,
+    "verify_checksum": _CHECKSUM,
+    "verify_checksum_with_payload": _CHECKSUM,
+}
+"""Parameters of the externs in v1model.p4, for traces."""
+
 
 class Arrays:
     """The instances of v1model's externs."""
@@ -214,9 +239,10 @@ def call(
     position: Position = NOWHERE,
 ) -> ir.CallExtern:
     """Return a call of an extern with (direction, value) arguments."""
+    names = PARAMETERS[method if instance is None else f"{instance.extern}.{method}"]
     named = tuple(
-        ir.Argument(f"a{index}", direction, value)
-        for index, (direction, value) in enumerate(arguments)
+        ir.Argument(name, direction, value)
+        for name, (direction, value) in zip(names, arguments, strict=False)
     )
     return ir.CallExtern(instance, method, types, named, position=position)
 
