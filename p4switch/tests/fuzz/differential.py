@@ -16,6 +16,7 @@ from p4switch.frontend.program import compile_program
 from p4switch.frontend.syntax.parser import parse_text
 from p4switch.packet_io.pcap import PcapError, PcapWriter, read_pcap
 from p4switch.targets.v1model.engine import Engine
+from tests.fuzz import wires
 from tests.fuzz.programs import CELLS, PORTS, frames_of, program_of
 from tests.support.machine import own_port
 
@@ -40,8 +41,8 @@ class Options:
     bmv2: bool = False
 
 
-def compare(seed: int, options: Options) -> str | None:
-    """Return what differs, or None."""
+def compare(seed: int, options: Options, links: wires.Wires | None = None) -> str | None:
+    """Return what differs, or None. With `links` frames go through the packet loop, too."""
     text = program_of(seed)
     program = compile_program(parse_text(text, f"seed{seed}.p4"))
     frames = frames_of(seed, options.frames)
@@ -52,6 +53,8 @@ def compare(seed: int, options: Options) -> str | None:
         difference = _engines(reference, native, frames, seed)
     finally:
         native.close()
+    if difference is None and links is not None:
+        difference = wires.difference(program, flags, frames, links)
     if difference is None and options.bmv2:
         few = frames[:BMV2_FRAMES]
         difference = _against_bmv2(text, program_outputs(Interpreter(program), few), few)

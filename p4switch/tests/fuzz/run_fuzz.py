@@ -3,7 +3,8 @@
 
 Each seed is a program and its packets. Two processes run side by side: one compares the
 interpreter with native code and, where p4c and simple_switch_grpc are installed, with BMv2; the
-other one with native code under ASan and UBSan. A difference is written to out/fuzz/SEED/ and ends
+other one with native code under ASan and UBSan. As root each sends the packets through the packet
+loop on veth pairs, too. A difference is written to out/fuzz/SEED/ and ends
 the run with status 1; `--seed N` does one seed again.
 """
 
@@ -14,8 +15,10 @@ import shutil
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
+from tests.fuzz import wires
 from tests.fuzz.differential import Options, compare
 from tests.fuzz.programs import frames_of, program_of
 from tests.support.sanitizers import address_sanitizer, sanitized_environment
@@ -27,22 +30,27 @@ def work(first: int, step: int, minutes: float, options: Options) -> int:
     """Do seeds first, first + step, ... until the time is over; the status."""
     end = time.monotonic() + minutes * 60
     seed, packets = first, 0
+    difference: str | None = None
     label = "sanitized" if options.sanitize else "BMv2" if options.bmv2 else "native"
-    while time.monotonic() < end or seed == first:
-        difference = compare(seed, options)
-        if difference is not None:
-            folder = OUT / str(seed)
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / "program.p4").write_text(program_of(seed))
-            frames = "\n".join(f.hex() for f in frames_of(seed, options.frames))
-            (folder / "frames.txt").write_text(frames + "\n")
-            (folder / "difference.txt").write_text(difference + "\n")
-            print(f"seed {seed} ({label}): {difference}\nwritten to {folder}", flush=True)
-            return 1
-        packets += options.frames
-        seed += step
+    with wires.wires() if wires.possible() else nullcontext() as links:
+        while time.monotonic() < end or seed == first:
+            difference = compare(seed, options, links)
+            if difference is not None:
+                break
+            packets += options.frames * (1 if links is None else 2)
+            seed += step
+    if difference is not None:
+        folder = OUT / str(seed)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "program.p4").write_text(program_of(seed))
+        frames = "\n".join(f.hex() for f in frames_of(seed, options.frames))
+        (folder / "frames.txt").write_text(frames + "\n")
+        (folder / "difference.txt").write_text(difference + "\n")
+        print(f"seed {seed} ({label}): {difference}\nwritten to {folder}", flush=True)
+        return 1
     count = (seed - first) // step
-    print(f"{label}: {count} programs, {packets} packets, no difference", flush=True)
+    looped = "" if links is None else ", half of them through the packet loop"
+    print(f"{label}: {count} programs, {packets} packets{looped}, no difference", flush=True)
     return 0
 
 

@@ -9,6 +9,7 @@ import pytest
 from p4switch.backends.reference import operators
 from p4switch.frontend.program import compile_program
 from p4switch.frontend.syntax.parser import parse_text
+from tests.fuzz import wires
 from tests.fuzz.differential import Options, compare, program_outputs
 from tests.fuzz.programs import frames_of, program_of
 
@@ -39,6 +40,24 @@ def test_packets_leave_and_are_changed() -> None:
 def test_executors_agree() -> None:
     for seed in SEEDS[:3]:
         assert compare(seed, Options(frames=60)) is None
+
+
+@pytest.mark.slow
+@pytest.mark.network
+def test_the_packet_loop_agrees(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bursts come out of the packet loop as single frames do; a fault is found."""
+    if not wires.possible():
+        pytest.skip("needs root and iproute2 for veth pairs")
+    with wires.wires() as links:
+        for seed in SEEDS[:2]:
+            assert compare(seed, Options(frames=200), links) is None
+        program = compile_program(parse_text(program_of(SEEDS[0])))
+        frames = frames_of(SEEDS[0], 60)
+        for sign, wrong in (("+", operator.sub), ("-", operator.add), ("*", operator.add)):
+            monkeypatch.setitem(operators.WRAPPING, sign, wrong)
+        found = wires.difference(program, (), frames, links)
+        assert found is not None
+        assert found.startswith("packet loop, frames ")
 
 
 @pytest.mark.slow

@@ -1,0 +1,116 @@
+"""Generated programs between packet sockets: the packet loop of native code, on veth pairs."""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from p4switch.backends.native.engine import NativeEngine
+from p4switch.backends.native.loop import PacketLoop
+from p4switch.backends.reference.interpreter import Interpreter
+from p4switch.device.plane import AUXDATA_ROOM, PACKET_AUXDATA, SOL_PACKET, frame_with_tag
+from p4switch.ir import Program
+from p4switch.packet_io.sockets import open_packet_socket
+from tests.fuzz.programs import PORTS
+from tests.support.machine import interface_names, wait_until_up
+
+SHORTEST = 14
+"""Bytes of a frame that a veth takes."""
+LARGEST = 2048
+MOST_IN_FLIGHT = 40
+"""Frames sent at once: fewer than wait in a queue."""
+SECONDS = 10
+"""Without a frame until the loop counts as stuck."""
+
+Wires = list[tuple[socket.socket, socket.socket]]
+"""The switch's end and the far end of each port."""
+
+
+def possible() -> bool:
+    """Whether veth pairs can be made here."""
+    return os.geteuid() == 0 and shutil.which("ip") is not None
+
+
+@contextmanager
+def wires() -> Iterator[Wires]:
+    """Connect each port; gone afterwards."""
+    pairs = [interface_names("a", "b") for _ in range(PORTS)]
+    made: Wires = []
+    try:
+        for a, b in pairs:
+            subprocess.run(["ip", "link", "add", a, "type", "veth", "peer", "name", b], check=True)
+            for name in (a, b):
+                setting = f"net.ipv6.conf.{name}.disable_ipv6=1"
+                subprocess.run(["sysctl", "-qw", setting], check=True)
+                subprocess.run(["ip", "link", "set", name, "up"], check=True)
+        wait_until_up(*(name for pair in pairs for name in pair))
+        for a, b in pairs:
+            far = open_packet_socket(b)
+            far.setsockopt(SOL_PACKET, PACKET_AUXDATA, 1)
+            made.append((open_packet_socket(a), far))
+        yield made
+    finally:
+        for ends in made:
+            for end in ends:
+                end.close()
+        for a, _ in pairs:
+            subprocess.run(["ip", "link", "delete", a], check=False, capture_output=True)
+
+
+def difference(
+    program: Program, flags: Sequence[str], frames: Sequence[bytes], links: Wires
+) -> str | None:
+    """Send frames in bursts through the packet loop; what it sends differently, or None.
+
+    Programs keep state at ingress alone, so bursts come out as single frames do, port by port.
+    """
+    engine, reference = NativeEngine(program, extra_flags=flags), Interpreter(program)
+    loop = PacketLoop(engine)
+    try:
+        for port, (near, _) in enumerate(links):
+            loop.add_port(port, near)
+        loop.start()
+        done = step = 0
+        while done < len(frames):
+            size = 1 + step * 7 % MOST_IN_FLIGHT
+            burst = frames[done : done + size]
+            found = _burst(reference, burst, [far for _, far in links])
+            if found is not None:
+                return f"packet loop, frames {done} to {done + len(burst) - 1}: {found}"
+            done, step = done + size, step + 1
+        left = [port for port, (_, far) in enumerate(links) if select.select([far], [], [], 0)[0]]
+        return f"packet loop: more frames than expected at ports {left}" if left else None
+    finally:
+        loop.close()
+        engine.close()
+
+
+def _burst(
+    reference: Interpreter, frames: Sequence[bytes], far: Sequence[socket.socket]
+) -> str | None:
+    expected: list[list[bytes]] = [[] for _ in far]
+    for frame in frames:
+        for port, sent in reference.process([(0, frame)]):
+            if port < len(far) and len(sent) >= SHORTEST:
+                expected[port].append(sent)
+    for frame in frames:
+        far[0].send(frame)
+    for port, wanted in enumerate(expected):
+        for number, want in enumerate(wanted):
+            have = _receive(far[port])
+            if have != want:
+                shown = "nothing" if have is None else have.hex()
+                return f"port {port}, frame {number}: {shown}, interpreter {want.hex()}"
+    return None
+
+
+def _receive(far: socket.socket) -> bytes | None:
+    if not select.select([far], [], [], SECONDS)[0]:
+        return None
+    frame, ancillary, _, _ = far.recvmsg(LARGEST, AUXDATA_ROOM)
+    return frame_with_tag(frame, ancillary)
