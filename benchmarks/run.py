@@ -107,6 +107,13 @@ def faults(seconds: float, folder: Path) -> Rows:
     return measure()
 
 
+def sharded(seconds: float, folder: Path) -> Rows:
+    """Return what FSDP's collectives take at flow level, in the switches and over gloo."""
+    from benchmarks.sharded import measure
+
+    return [row for workers in (3, 4, 8) for row in measure(workers)]
+
+
 def torch_operations(seconds: float, folder: Path) -> Rows:
     """Return which of gloo's operations the switches take, and whether all give gloo's values."""
     from benchmarks.torch_figures import operations
@@ -148,6 +155,7 @@ BENCHMARKS: dict[str, tuple[bool, Callable[[float, Path], Rows]]] = {
     "coordination": (False, coordination),
     "level-wise": (False, level_wise),
     "integrity": (False, integrity),
+    "sharded": (False, sharded),
     "switch": (True, switch),
     "agents": (True, agents),
     "goodput": (True, goodput),

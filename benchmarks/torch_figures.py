@@ -349,24 +349,34 @@ def sharded(workers: int, link_rate: float = 50e6, repeats: int = 3) -> Rows:
         arguments = ["sharded", str(repeats)]
         return await train(running, emulation, prepared.placement.workers, arguments)
 
-    found = with_cluster(prepared, run)
-    return [
-        {
-            "ranks": workers,
-            "link_rate": link_rate,
-            "call": call,
-            "backend": backend,
-            "sent": round(median(each["sent"]), 2),
-            "received": round(median(each["received"]), 2),
-            "milliseconds": round(median(each["milliseconds"]), 1),
-            "of_links": round(
-                median(each["milliseconds"])
-                / (8e3 * each["bytes"] / link_rate)
-                / max(median(each["sent"]), median(each["received"])),
-                2,
-            ),
-            "load": round(os.getloadavg()[0], 1),
-        }
-        for backend, calls in found.items()
-        for call, each in calls.items()
-    ]
+    return sharded_rows(workers, link_rate, with_cluster(prepared, run))
+
+
+def sharded_rows(
+    workers: int, link_rate: float, found: Mapping[str, Mapping[str, Mapping[str, Any]]]
+) -> Rows:
+    """Return a row a call: bytes of a worker's link in units of the tensor, and the time.
+
+    `of_links`: the time, in units of what these bytes take on the link.
+    """
+    rows = []
+    for backend, calls in found.items():
+        for call, each in calls.items():
+            sent, received, taken = (
+                median(each[key]) for key in ("sent", "received", "milliseconds")
+            )
+            least = 8e3 * each["bytes"] * max(sent, received) / link_rate
+            rows.append(
+                {
+                    "ranks": workers,
+                    "link_rate": link_rate,
+                    "call": call,
+                    "backend": backend,
+                    "sent": round(sent, 2),
+                    "received": round(received, 2),
+                    "milliseconds": round(taken, 1),
+                    "of_links": round(taken / least, 2),
+                    "load": round(os.getloadavg()[0], 1),
+                }
+            )
+    return rows

@@ -1,0 +1,87 @@
+"""FSDP's collectives at flow level: an all-gather and a reduce-scatter under way at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from benchmarks.report import Rows
+from cli.experiment.description import Experiment
+from cli.experiment.prepare import Prepared, prepare
+from collectives.algorithms.ring import ring_all_gather, ring_all_reduce
+from collectives.plan import DataType
+from collectives.schedule import Schedule
+from protocol.wire import LANE_BYTES, LANES_DEFAULT, frame_bytes
+from timing.routes import LinkArrays
+from timing.scenario import Scenario
+from timing.schedules import add_schedule, agents_transport
+from timing.trees import add_plan
+
+ELEMENTS = 252_000
+"""Of what is gathered and scattered, float32."""
+LINK_RATE = 50e6
+Add = Callable[[Scenario], None]
+
+
+def measure(workers: int) -> Rows:
+    """Return, for each way on star:N, the seconds and the bytes a worker's link carries each way.
+
+    Bytes are in units of the tensor. What the protocol lacks is computed: an all-gather that goes
+    up once and is replicated, and a reduce-scatter of which each sum goes to one worker.
+    """
+    prepared = prepare(
+        Experiment(
+            topology=f"star:{workers}", workers=workers, elements=ELEMENTS, link_rate=LINK_RATE
+        )
+    )
+    gather, reduce = ring_all_gather(workers, ELEMENTS), ring_all_reduce(workers, ELEMENTS)
+    over_gloo, with_gather = _ring(prepared, reduce), _ring(prepared, gather)
+    switches = _plan(prepared)
+    ways: dict[str, list[Add]] = {
+        # gloo's reduce-scatter is an all-reduce of which each rank keeps a part.
+        "all over gloo": [with_gather, over_gloo],
+        "reduce-scatter in the switches": [with_gather, switches],
+        "both as all-reduces in the switches": [switches, switches],
+    }
+    rows = [_row(prepared, way, parts) for way, parts in ways.items()]
+    frames = frame_bytes(LANES_DEFAULT, 1) / (LANES_DEFAULT * LANE_BYTES)
+    load = (1 + 1 / workers) * frames
+    seconds = load * ELEMENTS * LANE_BYTES * 8 / LINK_RATE
+    return [*rows, _as_row(workers, "both as they are, in the switches (computed)", seconds, load)]
+
+
+def _ring(prepared: Prepared, schedule: Schedule) -> Add:
+    def add(scenario: Scenario) -> None:
+        transport = agents_transport(schedule, block=None, overhead=0.0)
+        add_schedule(scenario, schedule, prepared.placement.workers, transport)
+
+    return add
+
+
+def _plan(prepared: Prepared) -> Add:
+    def add(scenario: Scenario) -> None:
+        assert prepared.plan is not None
+        add_plan(scenario, prepared.plan, ELEMENTS, DataType.FLOAT32)
+
+    return add
+
+
+def _row(prepared: Prepared, way: str, parts: list[Add]) -> dict[str, object]:
+    scenario = Scenario(LinkArrays(prepared.network))
+    for add in parts:
+        add(scenario)
+    timing = scenario.run()
+    worker = prepared.placement.workers[0]
+    load = max(size for link, size in timing.loads.items() if worker in link)
+    return _as_row(
+        len(prepared.placement.workers), way, timing.seconds, load / (ELEMENTS * LANE_BYTES)
+    )
+
+
+def _as_row(workers: int, way: str, seconds: float, load: float) -> dict[str, object]:
+    return {
+        "ranks": workers,
+        "link_rate": LINK_RATE,
+        "way": way,
+        "seconds": round(seconds, 3),
+        "each_way": round(load, 2),
+    }
