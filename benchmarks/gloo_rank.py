@@ -23,7 +23,7 @@ PATIENCE = timedelta(seconds=180)
 
 
 def main() -> None:
-    """Sum what the workload hands in, in place, and write intervals and rank 0's verdict."""
+    """Sum what the workload submits, in place, and write intervals and rank 0's verdict."""
     text, rank, store, report = sys.argv[1:]
     spec = workload_from(Parse(text, pb.Workload()))
     torch.set_num_threads(1)

@@ -189,7 +189,7 @@ class Execution:
         return all(stream.current is None for stream in (*self._out.values(), *self._in.values()))
 
     def wanted(self, channel: Channel) -> int:
-        """How many more bytes of a channel should be handed in now.
+        """How many more bytes of a channel should be passed in now.
 
         So memory stays bounded, and no sibling runs far ahead.
         """

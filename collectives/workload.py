@@ -47,7 +47,6 @@ class Digits:
     INPUTS: ClassVar = 64
     HIDDEN: ClassVar = 512
     CLASSES: ClassVar = 10
-    TEST_IMAGES: ClassVar = 360
     TRAIN_IMAGES: ClassVar = 1437
     BATCH: ClassVar = 128
     STEPS_PER_EPOCH: ClassVar = TRAIN_IMAGES // BATCH
@@ -61,7 +60,7 @@ class WorkloadSpec:
 
     `kind`: `random` (tensors of `elements`, `rounds` times), `digits` (training; `rounds` is the
     number of epochs), VECTORS (what the workers of another job say to agree on an order: as many
-    words, as often, as it takes), or PROCESS (what processes on the hosts hand in). `coordinate`:
+    words, as often, as it takes), or PROCESS (what processes on the hosts submit). `coordinate`:
     training sums a tensor a layer's parameters, in an order that the workers agree on
     (`operator_training`), else all in one.
     """

@@ -344,7 +344,7 @@ class Participant:
             self._lose(rank, reason, self.rank, now)
 
     def _lose(self, rank: int, reason: str, source: int, now: float) -> None:
-        """Pass on to everybody in reach that a process is dead."""
+        """Pass on to every reachable process that a process is dead."""
         if self._near.is_dead(rank):
             return
         self._near.bury(rank)

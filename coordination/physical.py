@@ -37,7 +37,7 @@ def distances_between(network: Network, hosts: Sequence[str]) -> Distances:
         lengths = nx.single_source_shortest_path_length(network.graph, host)
         for other, column in numbers.items():
             if other not in lengths:
-                raise TreeError(f"no way from {host} to {other} in {network.name}")
+                raise TreeError(f"no path from {host} to {other} in {network.name}")
             between[number, column] = lengths[other]
     rows = [numbers[host] for host in hosts]
     return between[np.ix_(rows, rows)]

@@ -65,7 +65,7 @@ class AllDone:
 
 @dataclass(frozen=True, slots=True)
 class JobWaits:
-    """The job waits for a switch or link that is out of reach; repeated while it does.
+    """The job waits for a switch or link that is unreachable; repeated while it does.
 
     `over`: it waits no longer.
     """

@@ -1,4 +1,4 @@
-"""What workers do with an all-reduce: the tensors they hand in, and what they make of the sums.
+"""What workers do with an all-reduce: the tensors they submit, and what they make of the sums.
 
 A workload runs in lock step on all workers of a job: `next_tensor`, all-reduce, `take_result`, and
 so on until there is no next tensor. The same objects run in Mininet, a process each, and in the
@@ -105,7 +105,7 @@ class Workload(Judged):
 
     @abstractmethod
     def take_result(self, result: Tensor) -> None:
-        """Take the sum of the tensors handed in last."""
+        """Take the sum of the tensors submitted last."""
 
 
 def random_tensor(spec: WorkloadSpec, worker: int, number: int) -> Tensor:

@@ -397,10 +397,3 @@ def node_link(network: Network) -> dict[str, Any]:
 def save_network(network: Network, path: Path) -> None:
     """Write the network as node-link JSON."""
     write_file(path, json.dumps(node_link(network), indent=1) + "\n")
-
-
-def network_from_node_link(data: Mapping[str, Any]) -> Network:
-    """Return the network of node-link data as `node_link` makes it; NetworkError if it is none."""
-    builder = NetworkBuilder("network")
-    _from_json(builder, json.dumps(data))
-    return builder.build()

@@ -188,7 +188,7 @@ class Network:
         """Return the part of the network that packets to and from these nodes can reach.
 
         Where there are switches hosts do not forward. Unknown names are ignored; the network itself
-        is returned where all of it is in reach.
+        is returned where all of it is reachable.
         """
         starts = {node for node in nodes if node in self.hosts or node in self.switches}
         reached = set(starts)

@@ -14,9 +14,7 @@ their order. Flows to one host share their path: a hash of the flow would need P
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from itertools import pairwise
 
 from network.model import Network, NetworkError
 
@@ -96,14 +94,9 @@ class PlainRoutes:
         path = [self._number[source]]
         while path[-1] != self._number[destination]:
             if hops[path[-1]] < 0:
-                raise NetworkError(f"no way from {source} to {destination}")
+                raise NetworkError(f"no path from {source} to {destination}")
             path.append(hops[path[-1]])
         return [self._names[i] for i in path]
-
-
-def path_links(path: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield the directed links along a path."""
-    return pairwise(path)
 
 
 def spanning_tree(network: Network) -> set[frozenset[str]]:

@@ -47,8 +47,6 @@ EPOCHS = 0xFFFF
 """Epochs of a job before the first comes again; 0 is none (an empty slot holds it)."""
 
 EXPONENT_BIAS = 127
-EXPONENT_MIN = -127
-EXPONENT_MAX = 128
 REPLICATED_MAC = bytes.fromhex("01005e004853")
 REPLICATED_IP = bytes([239, 0, 72, 83])
 """Destination of results that switches replicate; no host's kernel listens there."""

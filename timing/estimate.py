@@ -2,7 +2,7 @@
 
 `estimate` answers at two fidelities: closed form, and max-min fair flows. The third, every packet
 through the P4 program and the agents, is in `simulation`, which stands on this room and on the
-agents that this room may not know; so `simulation.packets` is handed in where it is wanted.
+agents that this room may not know; so `simulation.packets` is passed in where it is wanted.
 """
 
 from __future__ import annotations

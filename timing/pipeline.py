@@ -32,7 +32,7 @@ def pipeline(
 ) -> tuple[dict[DirectedLink, int], float]:
     """Return bytes on each directed link, and seconds, of one round of a plan's trees.
 
-    The tensors of a round are handed in together. Links without any bytes are left out.
+    The tensors of a round are submitted together. Links without any bytes are left out.
     """
     flows = [tree_flows(network, plan, tree) for tree in plan.trees]
     counts = [

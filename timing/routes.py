@@ -163,7 +163,7 @@ class LinkArrays:
                 if (hops < 0).any():
                     i = moving[int(np.flatnonzero(hops < 0)[0])]
                     raise NetworkError(
-                        f"no way from {self.names[sources[i]]} to {self.names[targets[i]]}"
+                        f"no path from {self.names[sources[i]]} to {self.names[targets[i]]}"
                     )
                 links.append(hops)
                 flows.append(moving)

@@ -18,7 +18,7 @@ Tensor = tuple[int, DataType]
 class PlanWork:
     """All-reduces by a job's plan: trees in switches, a parameter server, or an embedding.
 
-    `tensors`: of each round. The trees' tensors are handed in together; where hosts sum parts
+    `tensors`: of each round. The trees' tensors are submitted together; where hosts sum parts
     beside the trees one tensor follows the other, its parts all at once. A round begins when the
     one before is over.
     """

@@ -73,7 +73,7 @@ class Experiment:
     between switches) go over what a file says; None: what it says, else unlimited. `max_trees`,
     `max_height` (links from a worker to the server) and `min_rate` (of a tree) bind the planners
     multi-tree and mtree, `tree_bandwidth` (in bit/s) and `keep` mtree alone (see `ForestOptions`),
-    `form` the algorithm level-wise. `outages`: what fails when, seconds after the job is handed in
+    `form` the algorithm level-wise. `outages`: what fails when, seconds after the job is submitted
     (simulation only). `limit`: give up after so many seconds (virtual ones in
     simulation).
     """

@@ -62,7 +62,7 @@ ALONE = ClusterSettings(
 class Prepared:
     """An experiment made concrete.
 
-    `job`: what is handed in to a cluster of these settings; `plan`: the one that this will make,
+    `job`: what is submitted to a cluster of these settings; `plan`: the one that this will make,
     None where workers sum among themselves. `vectors`: that of the job which combines the workers'
     bit vectors in the switches, if one does. `forms`: how the algorithm level-wise exchanges.
     """
@@ -80,7 +80,7 @@ class Prepared:
 
     @property
     def tensor_elements(self) -> int:
-        """Elements a worker hands in over all rounds."""
+        """Elements a worker submits over all rounds."""
         return sum(self.workload.tensor_sizes())
 
     @property
@@ -190,7 +190,7 @@ def job_on(network: Network, experiment: Experiment) -> tuple[ClusterSettings, J
 
 
 def spec_of(experiment: Experiment, placed: Placement) -> JobSpec:
-    """Return the job that an experiment hands in, among these hosts."""
+    """Return the job that an experiment submits, among these hosts."""
     algorithm, planner = experiment.algorithm, experiment.planner
     if algorithm is Algorithm.EMBEDDING:
         algorithm, planner = Algorithm.IN_NETWORK, EMBEDDING

@@ -71,7 +71,7 @@ class Report:
 
     experiment: Experiment
     tensor_elements: int
-    """Elements a worker hands in, over all rounds."""
+    """Elements a worker submits, over all rounds."""
     predicted: Predicted
     measured: Measured | None = None
     forms: tuple[str, ...] = ()

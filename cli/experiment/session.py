@@ -150,7 +150,7 @@ async def _settled(running: Running) -> Mapping[DirectedLink, int]:
 
 
 def _events_of(cluster: Cluster, job: Job) -> list[tuple[float, str]]:
-    """Return what happened since a job was handed in: to it, to switches and to links."""
+    """Return what happened since a job was submitted: to it, to switches and to links."""
     events = [event for event in cluster.jobs.events if event.job in (0, job.number)]
     start = next(i for i, event in enumerate(events) if event.job == job.number)
     first = events[start].date

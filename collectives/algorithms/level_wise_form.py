@@ -103,7 +103,7 @@ def form_for(
     """Choose the form for ranks of a network and a tensor of so many elements.
 
     Where hosts forward, ranks may be inner nodes of their tree. Raises NetworkError where there is
-    no way between ranks; ScheduleError for ranks that are none, unknown, listed twice or not
+    no path between ranks; ScheduleError for ranks that are none, unknown, listed twice or not
     connected, and for less than 0 elements.
     """
     check_counts(NAME, len(ranks), elements)

@@ -130,7 +130,7 @@ class Driver:
     """Holds the connections to all switches of a network: `async with Driver(...) as driver`.
 
     `listener` is called with (switch, state, detail) on every change of state. A switch that
-    answers nothing for `silence` seconds is out of reach. `connect` opens channels.
+    answers nothing for `silence` seconds is unreachable. `connect` opens channels.
     """
 
     def __init__(

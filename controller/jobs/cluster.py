@@ -1,4 +1,4 @@
-"""A cluster that runs many jobs: what is handed in, where it runs, and how it ends (002).
+"""A cluster that runs many jobs: what is submitted, where it runs, and how it ends (002).
 
 It plans and installs through the manager, tells hosts' agents which jobs to attend, and watches
 the jobs' trackers. A job's failure ends that job only.
@@ -434,7 +434,7 @@ class Cluster:
         )
 
     def _cut_off(self, job: Job) -> str:
-        """Which hosts of a job are out of reach of the others, and why."""
+        """Which hosts of a job are unreachable for the others, and why."""
         apart = cut_off(self.manager.working(), job.hosts)
         why = self.manager.describe(self.manager.failed)
         return f"{', '.join(apart)} cut off: {why}" if apart and why else ""

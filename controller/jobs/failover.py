@@ -81,7 +81,7 @@ async def fail_over(
 
 
 def _reachable_switches(switches: SwitchStates) -> dict[Element, bool]:
-    """Which switches are in reach; one that takes its program is neither."""
+    """Which switches are reachable; one that takes its program is neither."""
     quiet = switches.quiet()
     return {
         name: state is not State.CONNECTING and name not in quiet
@@ -103,7 +103,7 @@ def _release_essential(manager: Manager) -> None:
 
 
 async def _adapt(manager: Manager, failed: bool, reoptimize: bool) -> bool:
-    """Bring jobs and switches in line with what is out of reach; whether that was possible."""
+    """Bring jobs and switches in line with what is unreachable; whether that was possible."""
     try:
         for plan in await manager.fail() if failed else ():
             LOGGER.warning(

@@ -46,7 +46,7 @@ class Job:
     bypassed: frozenset[str] = frozenset()
     """Switches where it has given up its slots to others (`sharing`)."""
     avoided: frozenset[Element] = frozenset()
-    """What was out of reach when its plan was made."""
+    """What was unreachable when its plan was made."""
     reports: Mapping[str, pb.Report] = field(default_factory=dict)
     sent: dict[str, RestartingCounter] = field(default_factory=dict)
     """Bytes, by host."""

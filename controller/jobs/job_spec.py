@@ -48,7 +48,7 @@ class JobSpec:
 
 
 def spec_from(message: pb.Submission) -> JobSpec:
-    """Return a job as it was handed in; the algorithm embedding is the planner of that name.
+    """Return a job as it was submitted; the algorithm embedding is the planner of that name.
 
     Raises JobError for a planner that would have no part in it, and for options that cannot be.
     """

@@ -1,6 +1,6 @@
 """The job manager: plans jobs, puts their rules on the switches, and hands plans to the agents.
 
-Switches and links that are out of reach (`mark_failed`) are planned around; a job that cannot do
+Switches and links that are unreachable (`mark_failed`) are planned around; a job that cannot do
 without one keeps its plan and waits for it, while all others go on.
 """
 
@@ -68,7 +68,7 @@ class Manager:
     """The jobs that have rules on a network. What failed of it is planned around (`fail`).
 
     Changes are made one after the other, whoever asks for them. `table` keeps the jobs. `health`:
-    since when switches and links have been out of reach, for `failover` to keep and for people to
+    since when switches and links have been unreachable, for `failover` to keep and for people to
     see.
     """
 
@@ -163,11 +163,11 @@ class Manager:
         return self.describe(self.lost_to(job)) if job in self._jobs else ""
 
     def describe(self, elements: Iterable[Element]) -> str:
-        """Return for how long each of these switches and links has been out of reach."""
+        """Return for how long each of these switches and links has been unreachable."""
         return outage(self.health, elements, clock.now())
 
     def check_reach(self, hosts: Iterable[str]) -> None:
-        """Raise PlanError if there is no way between some of these hosts at present."""
+        """Raise PlanError if there is no path between some of these hosts at present."""
         apart = cut_off(self.working(), hosts)
         if apart and not cut_off(self.network, hosts):
             raise PlanError(f"{', '.join(apart)} cut off: {self.describe(self._failed)}")
@@ -456,7 +456,7 @@ class Manager:
         newly = frozenset(elements) - self._failed
         self._failed |= newly
         if newly:
-            self.table.events.add(EventKind.OUTAGE, f"{_names(newly)} out of reach")
+            self.table.events.add(EventKind.OUTAGE, f"{_names(newly)} unreachable")
         for waiting in self._waiting if newly else ():
             if not waiting.expired():
                 waiting.reschedule(-inf)
@@ -467,8 +467,8 @@ class Manager:
         """Plan around switches and links that are gone: the jobs that used them get a new epoch.
 
         Gives the new plans. A job that cannot do without them keeps its plan, and waits
-        (`lost_to`). Raises DriverError, TimeoutError where switches in reach do not take the rules,
-        but only after all jobs have been planned.
+        (`lost_to`). Raises DriverError or TimeoutError if reachable switches do not
+        take the rules, but only after all jobs have been planned.
         """
         self.mark_failed([*nodes, *(link_element(*link) for link in links)])
         async with self._changing:
@@ -518,7 +518,7 @@ class Manager:
         return [job for job, entry in self._jobs.items() if entry.avoided & back]
 
     def avoided(self, job: int) -> bool:
-        """Whether something is back that was out of reach when the plan of a job was made."""
+        """Whether something is back that was unreachable when the plan of a job was made."""
         return bool(self._job(job).avoided - self._failed)
 
     def keep_plan(self, job: int) -> None:
@@ -526,7 +526,7 @@ class Manager:
         self._job(job).avoided &= self._failed
 
     async def refresh(self) -> None:
-        """Bring the switches in reach to what all jobs need.
+        """Bring the reachable switches to what all jobs need.
 
         One that fails meanwhile is not waited for any longer.
         """

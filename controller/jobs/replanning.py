@@ -30,7 +30,7 @@ class Cause(StrEnum):
     SLOTS = "return of slots"
     """Switches that the job had left to others have slots for it again."""
     RECOVERY = "recovery"
-    """Switches or links that were out of reach when its plan was made are back."""
+    """Switches or links that were unreachable when its plan was made are back."""
 
 
 @dataclass(frozen=True, slots=True)

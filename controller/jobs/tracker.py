@@ -170,7 +170,7 @@ class Tracker:
         return out
 
     def waiting(self, *, over: bool = False) -> Outgoing:
-        """Tell every agent that the job waits for something out of reach, or waits no longer."""
+        """Tell every agent that the job waits for something unreachable, or waits no longer."""
         message = pb.ControllerMessage(waiting=pb.Waiting(over=over))
         return [(agent.host, message) for agent in self.agents.values() if agent.connected]
 

@@ -23,7 +23,7 @@ def element_name(element: Element) -> str:
 
 
 def outage(health: Health, elements: Iterable[Element], now: float) -> str:
-    """Return which of these switches and links are out of reach or held down, and for how long."""
+    """Return which of these switches and links are unreachable or held down, and for how long."""
     words = []
     for element in sorted(elements, key=element_name):
         seconds = health.unreachable_for(element, now)
@@ -72,7 +72,7 @@ def used_elements(plan: JobPlan) -> frozenset[Element]:
 
 
 def cut_off(network: Network, hosts: Iterable[str]) -> tuple[str, ...]:
-    """Return the hosts from which there is no way to most of the others, in the order given."""
+    """Return the hosts from which there is no path to most of the others, in the order given."""
     left = list(dict.fromkeys(hosts))
     groups: list[set[str]] = []
     while remaining := [host for host in left if not any(host in group for group in groups)]:

@@ -28,7 +28,7 @@ class EventKind(StrEnum):
     PLANNED = "planned"
     """A job has its first plan."""
     FAILOVER = "failover"
-    """A job has a new epoch, around what is out of reach."""
+    """A job has a new epoch, around what is unreachable."""
     REPLAN = "replan"
     """A job has a new epoch for another reason."""
     PREEMPTED = "preempted"

@@ -1,6 +1,6 @@
 """Reachability of switches and links, with damping of those that flap.
 
-What is out of reach for `away` seconds is planned around; what is back for `stable` seconds is
+What is unreachable for `away` seconds is planned around; what is back for `stable` seconds is
 planned in again. Every failure adds one to a penalty that decays exponentially, as in route flap
 damping (RFC 2439): above `suppress`, the element stays planned around until the penalty has fallen
 to `reuse`, so that jobs do not follow a switch or link that comes and goes.
@@ -30,7 +30,7 @@ class DampingPolicy:
     away: float = 1.5
     """A switch that only restarts is back before that, and costs a job less than a new plan."""
     startup: float = 10.0
-    """The same for an element that has not been in reach yet."""
+    """The same for an element that has not been reachable yet."""
     stable: float = 1.0
     """In reach for so long before it is planned in again."""
     half_life: float = 30.0
@@ -55,7 +55,7 @@ class DampingPolicy:
 
 @dataclass(slots=True)
 class _Record:
-    """One element. `since`: of its last change between in and out of reach."""
+    """One element. `since`: of its last change between reachable and unreachable."""
 
     reachable: bool
     since: float
@@ -67,7 +67,7 @@ class _Record:
 
 
 class Health:
-    """The elements of a network: which are in reach, and which are to be planned around (`out`)."""
+    """The elements of a network: which are reachable, and which to plan around (`out`)."""
 
     def __init__(self, policy: DampingPolicy | None = None) -> None:
         self.policy = policy or DampingPolicy()
@@ -84,9 +84,9 @@ class Health:
         now: float,
         awaited: Collection[Element] = frozenset(),
     ) -> None:
-        """Take in which elements are in reach; one that is not named is as it was before.
+        """Take in which elements are reachable; one that is not named is as it was before.
 
-        `awaited`: those that something waits for, which return as soon as they are in reach.
+        `awaited`: those that something waits for, which return as soon as they are reachable.
         """
         for element, state in reachable.items():
             record = self._records.setdefault(element, _Record(state, now, state))
@@ -129,12 +129,12 @@ class Health:
         return record.penalty * 2 ** ((record.penalized - now) / self.policy.half_life)
 
     def unreachable_for(self, element: Element, now: float) -> float | None:
-        """Return for how many seconds an element has been out of reach; None if it is in reach."""
+        """Return for how many seconds an element has been unreachable; None if it is reachable."""
         record = self._records.get(element)
         return None if record is None or record.reachable else now - record.since
 
     def held_for(self, element: Element, now: float) -> float:
-        """Return how many more seconds an element that is in reach is held down; 0: it is not."""
+        """Return how many more seconds an element that is reachable is held down; 0: it is not."""
         record = self._records.get(element)
         if record is None or not (record.held and record.reachable):
             return 0.0
@@ -142,7 +142,7 @@ class Health:
         return max(0.0, left - (now - record.penalized))
 
     def changed_for(self, element: Element, now: float) -> float | None:
-        """Return for how many seconds an element has been in or out of reach; None if unknown."""
+        """Return the seconds since an element became reachable or unreachable; None if unknown."""
         record = self._records.get(element)
         return None if record is None else now - record.since
 
@@ -153,13 +153,13 @@ class Health:
                 self._records[element].held = False
 
     def held(self) -> frozenset[Element]:
-        """Return the elements that are in reach and held down."""
+        """Return the elements that are reachable and held down."""
         return frozenset(
             element for element, record in self._records.items() if record.held and record.reachable
         )
 
     def unreachable(self) -> frozenset[Element]:
-        """Return the elements that are out of reach, planned around or not."""
+        """Return the elements that are unreachable, planned around or not."""
         return frozenset(
             element for element, record in self._records.items() if not record.reachable
         )

@@ -75,7 +75,7 @@ def _jobs(state: pb.ClusterState) -> Iterator[Metric]:
     summed = counter("tensors_summed", "Tensors that every worker has the sum of.")
     sent = counter("sent_bytes", "Bytes of frames that the job's hosts have sent.")
     again = counter("retransmissions", "Fragments and segments that its hosts have retransmitted.")
-    submitted = gauge("submit_time_seconds", "When the job was handed in, since 1970.")
+    submitted = gauge("submit_time_seconds", "When the job was submitted, since 1970.")
     started = gauge("start_time_seconds", "When all its agents were ready, since 1970.")
     for job in state.jobs:
         labels = [str(job.job), job.name]
@@ -122,7 +122,7 @@ def _switches(state: pb.ClusterState) -> Iterator[Metric]:
 
 def _links(state: pb.ClusterState) -> Iterator[Metric]:
     up = GaugeMetricFamily(
-        "hopsum_link_up", "Whether link and ends are in reach and in use.", labels=LINK
+        "hopsum_link_up", "Whether link and ends are reachable and in use.", labels=LINK
     )
     load = GaugeMetricFamily(
         "hopsum_link_load_bytes_per_second", "What the link carries, smoothed.", labels=LINK

@@ -219,13 +219,6 @@ class Coordinator:
                     )
                 self._changed.wait(left)
 
-    def wait_done(self) -> None:
-        """Wait until everybody has left."""
-        with self._changed:
-            while not self._participant.done:
-                self._check()
-                self._changed.wait()
-
     def leave(self) -> None:
         """Need nothing any more; the connections stay until all have left."""
         self._call(lambda participant, now: participant.leave(now))

@@ -1,4 +1,4 @@
-"""The socket at which processes of this host hand in tensors (docs/agent-socket.md)."""
+"""The socket at which processes of this host submit tensors (docs/agent-socket.md)."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class ProcessSocket:
     It never waits: `turn` is called when a descriptor that it had watched is readable; then there
     may be something for `Attendance.take`. Raises SocketTaken.
 
-    A job that was handed in here is attended by its user alone, or root; of another, whose user the
+    A job that was submitted here is attended by its user alone, or root; of another, whose user the
     host does not know, the first process that comes is taken.
     """
 
@@ -115,7 +115,7 @@ class ProcessSocket:
         """Whether there was no descriptor for the last that came."""
         self._attendances: dict[int, Attendance] = {}
         self._users: dict[int, int] = {}
-        """Who has handed in a job here."""
+        """Who has submitted a job here."""
         self._server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._server.setblocking(False)
         try:
@@ -197,7 +197,7 @@ class ProcessSocket:
                     raise _Refused(f"submit: {_short(message)}: expected name and workers, texts")
                 if connection.waiting >= MOST_WAITING:
                     raise _Refused(
-                        f"submit: {connection.waiting} jobs are being handed in; expected at most "
+                        f"submit: {connection.waiting} jobs are being submitted; expected at most "
                         f"{MOST_WAITING} at a time"
                     )
                 connection.waiting += 1
@@ -228,7 +228,7 @@ class ProcessSocket:
         owner = self._users.get(job, user)
         if user not in (0, owner):
             raise _Refused(
-                f"job {job} was handed in by user {owner} of this host; expected a process of that "
+                f"job {job} was submitted by user {owner} of this host; expected a process of that "
                 f"user, not of user {user}"
             )
         early = sum(
@@ -341,7 +341,7 @@ class _Connection:
         self.user: int = _CREDENTIALS.unpack(credentials)[1]
         self.requests: list[Request] = []
         self.waiting = 0
-        """Jobs that are being handed in for it."""
+        """Jobs that are being submitted for it."""
         self.gone = self.left = False
         self._socket = connected
         self._memories: dict[int, NDArray[np.uint8]] = {}

@@ -61,7 +61,7 @@ class NodeClient:
             self._session.report(report)
 
     def submit_processes(self, name: str, workers: Sequence[str]) -> int:
-        """Hand in a job whose tensors processes on these hosts hand in; return its number.
+        """Submit a job whose tensors processes on these hosts submit; return its number.
 
         Waits until its rules are installed, or it is queued. Raises ControllerError.
         """

@@ -224,7 +224,7 @@ class Source(Protocol):
 
 
 class Handover(Protocol):
-    """The process of this host that hands in a job's tensors, once there is one."""
+    """The process of this host that submits a job's tensors, once there is one."""
 
     def start(self, workers: Sequence[str]) -> None:
         """Let it know that the job of these hosts has begun."""
@@ -284,7 +284,7 @@ class Environment(Protocol):
         """
 
     def process_tensors(self, job: int) -> Handover:
-        """Where a process of this host hands in a job's tensors. TaskError if there is none."""
+        """Where a process of this host submits a job's tensors. TaskError if there is none."""
 
     def attend(self, job: int) -> Stream:
         """Open the stream of a job."""

@@ -43,7 +43,7 @@ from protocol.wire import Reduction
 Script = Generator[None, None, None]
 
 PROCESS_SECONDS = 1e6
-"""That a fragment may take where processes hand in tensors: they know how long they will wait."""
+"""That a fragment may take where processes submit tensors: they know how long they will wait."""
 PROGRESS_SECONDS = 0.05
 """Between two messages to the controller of how many tensors are summed."""
 PARTS = 64

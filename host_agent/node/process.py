@@ -155,7 +155,7 @@ class _Following:
 
 
 class ProcessSource:
-    """What the process of host `host` hands in, until all processes of the job have left.
+    """What the process of host `host` submits, until all processes of the job have left.
 
     `workers`: the job's hosts. All their sources give `next` tensors of the same types and lengths
     in the same order, whatever their processes call. Raises ProcessGone for one that ends without a

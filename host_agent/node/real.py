@@ -186,7 +186,7 @@ class RealCoordination(Coordinator):
 class HostLoop:
     """A host's agent behind a port, in one thread; `watch`: descriptors that end a `turn`.
 
-    `processes`: the name of the socket where processes of the host hand in tensors. Raises
+    `processes`: the name of the socket where processes of the host submit tensors. Raises
     SocketTaken.
     """
 

@@ -233,7 +233,7 @@ class Candidates:
     def _distances(self, units: Vector) -> Prices:
         """Return the price (n, n) of a unit from one host to another and back."""
         count = len(self._hosts)
-        # What has no bandwidth is out of reach at any price.
+        # What has no bandwidth is unreachable at any price.
         closed = np.where(np.isinf(self._capacities.seconds), np.inf, units)
         one_way: Prices = np.asarray(self._pairs @ closed).reshape(count, count)
         distance: Prices = one_way + one_way.T

@@ -100,56 +100,6 @@ def slots_taken(jobs: Sequence[JobEmbedding]) -> dict[str, int]:
     return taken
 
 
-def what_is_left(resources: Resources, others: Sequence[JobEmbedding]) -> Resources:
-    """Return what other jobs, each at the pace of its own embedding, leave of some resources.
-
-    Of a link that they would fill a newcomer still gets its fair share with them: bandwidth over
-    one more than the jobs that use it.
-    """
-    capacities = Capacities(resources)
-    left = list(capacities.free)
-    users = [0] * len(left)
-    # Each job's exchange takes as long as its busiest row, which is shared with the others.
-    together = _paces(capacities, others)
-    for embedding, seconds in zip(others, together, strict=True):
-        parts = [(embedding.demand, part.topology, part.weight) for part in embedding.parts]
-        for row, busy in enumerate(capacities.exact_times(parts)):
-            if busy:
-                users[row] += 1
-                left[row] -= capacities.free[row] * busy / seconds
-    for row, free in enumerate(capacities.free):
-        left[row] = max(left[row], free / (users[row] + 1))
-    links = {link: left[row] for link, row in capacities.of_link.items()}
-    taken = slots_taken(others)
-    slots = {name: free - taken.get(name, 0) for name, free in resources.slots.items()}
-    for name, still in slots.items():
-        if still < 0:
-            raise PlanError(f"switch {name}: other jobs hold {-still} slots more than it has free")
-    first = len(links)
-    nodes = {
-        host: min(left[first + 2 * i], left[first + 2 * i + 1])
-        for i, host in enumerate(resources.nodes)
-    }
-    return Resources(resources.network, links, slots, nodes)
-
-
-def _paces(capacities: Capacities, jobs: Sequence[JobEmbedding]) -> list[Fraction]:
-    """Seconds between iterations of each job if all of them exchange at once."""
-    everything = capacities.exact_times(
-        [(job.demand, part.topology, part.weight) for job in jobs for part in job.parts]
-    )
-    paces = []
-    for job in jobs:
-        used = {
-            row
-            for part in job.parts
-            for row in capacities.loads(part.topology.traffic)
-            if capacities.free[row]
-        }
-        paces.append(max((everything[row] for row in used), default=Fraction(0)))
-    return paces
-
-
 def check_embedding(
     resources: Resources, jobs: Sequence[JobEmbedding], steps: int | None = None
 ) -> None:

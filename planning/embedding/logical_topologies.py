@@ -90,7 +90,7 @@ class Paths:
             hops, path = self._hops[target], [source]
             while path[-1] != target:
                 if path[-1] not in hops:
-                    raise PlanError(f"{self.network.name}: no way from {source} to {target}")
+                    raise PlanError(f"{self.network.name}: no path from {source} to {target}")
                 path.append(hops[path[-1]])
             self._links[source, target] = tuple(pairwise(path))
         return self._links[source, target]

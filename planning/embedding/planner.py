@@ -1,4 +1,4 @@
-"""Embedding plans: for several jobs at once, for some beside others, and after a change (002)."""
+"""Embedding plans for one or several jobs at once (002)."""
 
 from __future__ import annotations
 
@@ -14,9 +14,7 @@ from planning.embedding.capacities import Capacities
 from planning.embedding.choice import Columns, Group, Method, Options, Units, groups_of
 from planning.embedding.embedding_plan import (
     Embedding,
-    JobEmbedding,
     check_embedding,
-    what_is_left,
 )
 from planning.embedding.heuristic import bound_of, near, search
 from planning.embedding.logical_topologies import Paths
@@ -64,45 +62,6 @@ def plan_embedding(
             "smaller windows, other models, or allow more topologies"
         )
     return _embedding(capacities, answer, options, started)
-
-
-def plan_beside(
-    resources: Resources,
-    demands: Sequence[JobDemand],
-    others: Sequence[JobEmbedding],
-    options: Options | None = None,
-) -> Embedding:
-    """Return new jobs against what others, which stay as they are, leave; `resources` count them
-    not.
-
-    `seconds` is that of the new jobs with what is left. PlanError as `plan_embedding`.
-    """
-    again = {demand.job for demand in demands} & {other.demand.job for other in others}
-    if again:
-        raise PlanError(f"job {min(again)} is there already: expected jobs of other numbers")
-    return plan_embedding(what_is_left(resources, others), demands, options)
-
-
-def plan_again(
-    resources: Resources, jobs: Sequence[JobEmbedding], options: Options | None = None
-) -> tuple[JobEmbedding, ...]:
-    """After a change: jobs whose embedding no longer holds are planned anew, the others stay.
-
-    PlanError if a job that must change cannot be planned beside those that stay.
-    """
-    stay, change = [], []
-    for embedding in jobs:
-        try:
-            check_embedding(resources, [embedding])
-        except PlanError:
-            change.append(embedding)
-        else:
-            stay.append(embedding)
-    if not change:
-        return tuple(jobs)
-    fresh = plan_beside(resources, [embedding.demand for embedding in change], stay, options)
-    new = {embedding.demand.job: embedding for embedding in fresh.jobs}
-    return tuple(new.get(embedding.demand.job, embedding) for embedding in jobs)
 
 
 @dataclass(frozen=True)

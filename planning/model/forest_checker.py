@@ -74,7 +74,7 @@ def _shape_faults(graph: PlanningGraph, tree: RatedTree) -> Iterator[str]:
     above = _above(tree)
     loose = [node for node in tree.parents if node not in above]
     if loose:
-        yield f"no way to the root from {shorten(loose)}"
+        yield f"no path to the root from {shorten(loose)}"
     missing = sorted(graph.workers - set(tree.nodes), key=graph.index.__getitem__)
     if missing:
         yield f"does not reach the workers {shorten(missing)}"

@@ -103,7 +103,7 @@ def planning_graph(network: Network, workers: Iterable[str] | None = None) -> Pl
 
 
 def check_connected(graph: PlanningGraph) -> None:
-    """Raise PlanError for no workers, or workers that have no way to the first one."""
+    """Raise PlanError for no workers, or workers that have no path to the first one."""
     if not graph.workers:
         raise PlanError(f"{graph.name}: no workers: expected at least one")
     start = min(graph.workers, key=graph.index.__getitem__)
@@ -114,7 +114,7 @@ def check_connected(graph: PlanningGraph) -> None:
         queue += fresh
     cut_off = sorted(graph.workers - reached, key=graph.index.__getitem__)
     if cut_off:
-        raise PlanError(f"{graph.name}: no way from {start} to {shorten(cut_off)}")
+        raise PlanError(f"{graph.name}: no path from {start} to {shorten(cut_off)}")
 
 
 def without_forwarders(graph: PlanningGraph) -> PlanningGraph:

@@ -308,7 +308,7 @@ class _Planning:
         )
         starts = [tuple(self.best) or (grow(1.0 / self.numbered.shares),)]
         if small:
-            # From few good trees there often is no way to more: random ones lead past them.
+            # From few good trees there often is no path to more: random ones lead past them.
             draw = np.random.default_rng(self.options.seed)
             lengths = draw.random((self.most, len(self.numbered.ends)))
             starts.append(tuple(dict.fromkeys(grow(row) for row in lengths)))

@@ -29,7 +29,7 @@ def candidate_trees(network: Network, problem: Problem, task: TreeTask) -> tuple
     joined = {problem.switches[v] for v in (numbered.root, *shallow)}
     cut_off = [worker for worker in task.workers if network.access_switch(worker) not in joined]
     if cut_off:
-        raise PlanError(f"no way over switches to server {task.server} from {shorten(cut_off)}")
+        raise PlanError(f"no path over switches to server {task.server} from {shorten(cut_off)}")
     graph = _switch_graph(problem, summing)
     links = sum(len(near) for near in graph.neighbours)
     quick = len(terminals) * links > _MANY

@@ -86,7 +86,7 @@ class NetworkEntry:
 
 @dataclass(frozen=True, slots=True)
 class JobEntry:
-    """A job that is handed in at `start`; `cancel`: when its owner cancels it, 0: never.
+    """A job that is submitted at `start`; `cancel`: when its owner cancels it, 0: never.
 
     `window` 0 and `trees` 0: the cluster's choice. `integrity`: with check lanes.
     `first_fragment`: of each tree, 0 or near the wrap of fragment numbers.

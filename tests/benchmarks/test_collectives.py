@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 
 import pytest
 
 from benchmarks.collectives import CASES, Case, Timed, gloo_missing, rows
 from collectives.choices import Algorithm
 from network.loaders import load_network
-from network.paths import PlainRoutes, path_links
+from network.paths import PlainRoutes
 from planning.model.placement import place
 
 CASE = Case("star:8", 8, 50e6)
@@ -56,7 +57,7 @@ def test_a_ring_by_rank_crosses_every_uplink_once(case: Case) -> None:
     crossed = Counter(
         link
         for source, target in zip(ranks, (*ranks[1:], ranks[0]), strict=True)
-        for link in path_links(routes.path(source, target))
+        for link in pairwise(routes.path(source, target))
         if not {*link} & set(network.hosts)
     )
     assert set(crossed.values()) == {1}

@@ -142,7 +142,7 @@ def test_doctor_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class FakeSwitches:
-    """Two switches, one out of reach; slot 1 of s1 waits for child 1."""
+    """Two switches, one unreachable; slot 1 of s1 waits for child 1."""
 
     def targets(self) -> Mapping[str, SwitchTarget]:
         return {name: SwitchTarget(name, f"127.0.0.1:{name}") for name in ("s1", "s2")}

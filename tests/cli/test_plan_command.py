@@ -165,7 +165,7 @@ def test_hosts_alone_need_no_server() -> None:
         (("--topology", "torus:3x3", "--planner", "multi-hop"), "needs switches"),
         (("--topology", "star:3", "--planner", "mtree"), "networks of hosts only"),
         (("--topology", "torus:4x4", "--workers", "h1,h11"), "hosts that only forward: no way"),
-        (("--topology", "torus:4x4", "--planner", "mtree", "--workers", "h1,h11"), "no way from"),
+        (("--topology", "torus:4x4", "--planner", "mtree", "--workers", "h1,h11"), "no path from"),
         (("--topology", "torus:3x3", "--tree-bandwidth", "1"), "only the planner mtree knows it"),
         (("--topology", "star:3", "--keep", "0.9"), "keep: only the planner mtree knows it"),
         (("--planner", "embedding", "--keep", "0.9"), "keep: only the planner mtree knows it"),
@@ -222,7 +222,7 @@ def test_runs_take_their_rates_from_the_file(tmp_path: Path) -> None:
     # 64 kbit at no more than two uplinks of 2 Mbit/s.
     assert report["seconds"] > 64_000 / 4e6
     run = ["run", "--topology", "torus:4x4", "--planner", "multi-tree", "--workers", "h1,h11"]
-    assert "no way from h1 to h11" in str(runner.invoke(app, run).exception)
+    assert "no path from h1 to h11" in str(runner.invoke(app, run).exception)
 
 
 SLOW_SERVER = ("--topology", "leaf-spine:2x3", "--link-rate", "8M", "--planner", "embedding")

@@ -153,7 +153,7 @@ def test_ranks_of_a_cut_network_are_not_connected() -> None:
     cut = network.without(nodes=[spine])
     with pytest.raises(ScheduleError, match=r"ranks .* are not connected"):
         network_tree(cut, ranks)
-    with pytest.raises(NetworkError, match=r"no way from"):
+    with pytest.raises(NetworkError, match=r"no path from"):
         link_volumes(ring_all_reduce(4, 8).named(ranks), PlainRoutes(cut).path)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import networkx as nx
 import pytest
 
-from network.loaders import load_network, network_from_node_link, node_link, save_network
+from network.loaders import load_network, node_link, save_network
 from network.model import NetworkError
 from network.units import format_rate, parse_rate, parse_time
 from tests.support.paths import EXAMPLES
@@ -46,7 +46,6 @@ def test_saved_networks_load_equal(tmp_path: Path, spec: str) -> None:
     path = tmp_path / "nets" / "n.json"
     save_network(network, path)
     assert load_network(str(path)) == network
-    assert network_from_node_link(node_link(network)) == network
 
 
 def test_networkx_reads_what_is_saved() -> None:

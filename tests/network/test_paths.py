@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from itertools import permutations
+from itertools import pairwise, permutations
 
 import networkx as nx
 import pytest
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from network.builder import NetworkBuilder
 from network.loaders import load_network
 from network.model import Network, NetworkError
-from network.paths import PlainRoutes, path_links
+from network.paths import PlainRoutes
 from timing.routes import LinkArrays
 
 
@@ -20,7 +20,7 @@ def test_hosts_forward_only_where_there_are_no_switches() -> None:
     line = load_network("line:2x2")
     path = PlainRoutes(line).path("h1", "h4")
     assert path == ["h1", "s1", "s2", "h4"]
-    assert list(path_links(path)) == [("h1", "s1"), ("s1", "s2"), ("s2", "h4")]
+    assert list(pairwise(path)) == [("h1", "s1"), ("s1", "s2"), ("s2", "h4")]
     with pytest.raises(NetworkError, match="no node 'x'"):
         PlainRoutes(line).path("h1", "x")
 
@@ -35,7 +35,7 @@ def test_hosts_of_two_switches_do_not_join_them() -> None:
         builder.link(host, switch)
     routes = PlainRoutes(builder.build())
     assert routes.path("h1", "h2") == ["h1", "s1", "h2"]
-    with pytest.raises(NetworkError, match="no way from h1 to h3"):
+    with pytest.raises(NetworkError, match="no path from h1 to h3"):
         routes.path("h1", "h3")
 
 
@@ -65,7 +65,7 @@ def ways(network: Network, source: str, target: str) -> list[list[str]]:
         return []
     return sorted(
         nx.all_shortest_paths(graph, source, target),
-        key=lambda path: [rank[link] for link in path_links(path)],
+        key=lambda path: [rank[link] for link in pairwise(path)],
     )
 
 
@@ -79,9 +79,9 @@ def test_of_p_shortest_paths_to_host_d_the_d_mod_pth_is_taken_hop_by_hop(network
                 continue
             ends = links.numbers([source]), links.numbers([target])
             if not ways(network, source, target):
-                with pytest.raises(NetworkError, match=f"no way from {source} to {target}"):
+                with pytest.raises(NetworkError, match=f"no path from {source} to {target}"):
                     routes.path(source, target)
-                with pytest.raises(NetworkError, match=f"no way from {source} to {target}"):
+                with pytest.raises(NetworkError, match=f"no path from {source} to {target}"):
                     links.paths(*ends)
                 continue
             expected = [source]
@@ -90,7 +90,7 @@ def test_of_p_shortest_paths_to_host_d_the_d_mod_pth_is_taken_hop_by_hop(network
                 expected.append(every[number % len(every)][1])
             assert routes.path(source, target) == expected
             found = [links.pairs[link] for link in links.paths(*ends)[1]]
-            assert found == list(path_links(expected))
+            assert found == list(pairwise(expected))
 
 
 def test_hosts_of_a_rack_are_reached_by_all_spines_alike() -> None:
@@ -121,4 +121,4 @@ def test_more_paths_than_can_be_counted() -> None:
     links = LinkArrays(network)
     found = links.paths(links.numbers(path[:1]), links.numbers(path[-1:]))[1]
     assert len(path) == 41
-    assert [links.pairs[link] for link in found] == list(path_links(path))
+    assert [links.pairs[link] for link in found] == list(pairwise(path))

@@ -79,9 +79,9 @@ def test_a_run_goes_round_a_cut_link_and_says_so() -> None:
     texts = [event["text"] for event in report["events"]]
     assert any("failed over, epoch 2: around" in text for text in texts), texts
     seconds = [event["seconds"] for event in report["events"]]
-    # Half a second after the job was handed in, and not after the network came up; and the time for
+    # Half a second after the job was submitted, and not after the network came up; and the time for
     # which nobody believes it.
-    [noticed] = [e["seconds"] for e in report["events"] if e["text"].endswith("out of reach")]
+    [noticed] = [e["seconds"] for e in report["events"] if e["text"].endswith("unreachable")]
     assert 0.5 + DampingPolicy().away <= noticed < 1.0 + DampingPolicy().away
     assert seconds[0] == 0
     assert seconds == sorted(seconds)

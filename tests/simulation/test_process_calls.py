@@ -109,7 +109,7 @@ def test_each_call_is_reduced_in_its_own_way(
 
 
 def seconds(sizes: Sequence[int], monkeypatch: pytest.MonkeyPatch) -> float:
-    """How long two workers' float32 sums of these sizes take, handed in at once."""
+    """How long two workers' float32 sums of these sizes take, submitted at once."""
     network = load_network("star:2", link_rate=5e7, latency=1e-5, servers=1, workers=2)
     placement = place(network, 2, 1)
     plan = make_plan(network, PlanRequest(1, 1, placement.workers, placement.servers, window=64))

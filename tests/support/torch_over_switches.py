@@ -56,7 +56,7 @@ told = refused(torch.ones(10 + rank))
 assert "the ranks do not call for the same" in told, told
 told = refused(torch.full((4,), 1 << 30, dtype=torch.int32))
 assert f"element 0: the sum is {size << 30}, beyond int32" in told, told
-# Sums within 32 bits of what is not: the rest of the ranks hand in nothing.
+# Sums within 32 bits of what is not: the rest of the ranks submit nothing.
 wide = torch.tensor([{0: (1 << 31) - 1, 1: -(1 << 31)}.get(rank, 0)], dtype=torch.int32)
 dist.all_reduce(wide)
 assert wide.item() == -1

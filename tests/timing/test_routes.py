@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from itertools import permutations
+from itertools import pairwise, permutations
 
 import numpy as np
 import pytest
 
 from network.loaders import load_network
 from network.model import NetworkError
-from network.paths import PlainRoutes, path_links
+from network.paths import PlainRoutes
 from timing.routes import BARE, TCP, LinkArrays, plain_routes
 
 
@@ -25,13 +25,13 @@ def test_paths_are_those_of_plain_packets(spec: str) -> None:
     starts, found = links.paths(sources, targets)
     for i, (u, v) in enumerate(pairs):
         path = [links.pairs[link] for link in found[starts[i] : starts[i + 1]]]
-        assert path == list(path_links(plain.path(u, v)))
+        assert path == list(pairwise(plain.path(u, v)))
 
 
 def test_no_way_is_an_error() -> None:
     network = load_network("leaf-spine:2x2").without(links=[("l1", "s1"), ("l1", "s2")])
     links = LinkArrays(network)
-    with pytest.raises(NetworkError, match="no way from h1 to h3"):
+    with pytest.raises(NetworkError, match="no path from h1 to h3"):
         links.paths(links.numbers(["h1"]), links.numbers(["h3"]))
     with pytest.raises(NetworkError, match="no node 'h9'"):
         links.numbers(["h9"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from collectives.schedule import Collective, Ranges, Schedule, Step, make_step
 from network.builder import NetworkBuilder
 from network.loaders import load_network
 from network.model import Network
-from network.paths import PlainRoutes, path_links
+from network.paths import PlainRoutes
 from tests.oracles import costs
 from timing.routes import BARE, TCP, LinkArrays
 from timing.scenario import COARSE, Scenario, Timing
@@ -120,7 +121,7 @@ def test_bytes_on_links_are_those_of_the_transfers(spec: str) -> None:
         expected: dict[tuple[str, str], int] = defaultdict(int)
         for transfer in schedule.transfers():
             ends = names[transfer.source], names[transfer.target]
-            for link in path_links(routes.path(*ends)):
+            for link in pairwise(routes.path(*ends)):
                 expected[link] += 4 * (transfer.stop - transfer.start)
         assert timed(network, schedule).loads == dict(expected)
 

@@ -65,7 +65,7 @@ class Agent:
     # -- the job
 
     def submit(self, name: str, workers: Sequence[str], timeout: float) -> int:
-        """Hand in a job of these hosts; return its number. Raises HopsumError."""
+        """Submit a job of these hosts; return its number. Raises HopsumError."""
         self._send({"kind": "submit", "name": name, "workers": list(workers)})
         answer = self._receive(timeout, f"job {name}", "to be submitted")
         if answer["kind"] == "refused":

@@ -51,7 +51,7 @@ def test_plans_fit_the_links_between_workers(planner: str) -> None:
     # A cycle of four: two of its spanning trees share each of three links of four.
     assert forest.throughput == forest.bound == pytest.approx(4 / 3, rel=0.01)
     assert {node for tree in forest.trees for node in tree.nodes} == set(BLOCK)
-    with pytest.raises(PlanError, match="without hosts that only forward: no way from h1 to h6"):
+    with pytest.raises(PlanError, match="without hosts that only forward: no path from h1 to h6"):
         answer(torus, PlanRequest(1, 1, ("h1", "h6"), ()), planner)
 
 

@@ -1,4 +1,4 @@
-"""Jobs that are handed in while others end are started once; an end does not wait for switches."""
+"""Jobs that are submitted while others end are started once; an end does not wait for switches."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def run(topology: str | Network, test: Callable[[World], Awaitable[None]]) -> No
         network = topology if isinstance(topology, Network) else load_network(topology)
         world = World(network)
         task = asyncio.create_task(fail_over(world.manager, world, world.links))
-        # All are seen in reach first.
+        # All are seen reachable first.
         await asyncio.sleep(0.5)
         try:
             await test(world)

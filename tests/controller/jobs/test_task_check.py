@@ -444,7 +444,7 @@ def test_every_algorithm_without_a_planner(algorithm: str) -> None:
     ],
 )
 def test_what_the_command_refuses_by_itself(options: list[str], words: str) -> None:
-    """Nothing is handed in: there is no controller."""
+    """Nothing is submitted: there is no controller."""
     done = CliRunner().invoke(app, ["submit", "a", "--controller", "unix:/none", *options])
     assert isinstance(done.exception, InputError), done.exception
     assert words in str(done.exception)

@@ -9,7 +9,7 @@ def test_the_last_events_are_kept_and_all_are_counted() -> None:
     dates = iter(range(100))
     log = EventLog(lambda: next(dates), kept=3)
     for _ in range(5):
-        log.add(EventKind.OUTAGE, "switch s1 out of reach")
+        log.add(EventKind.OUTAGE, "switch s1 unreachable")
     log.add(EventKind.FAILOVER, "around switch s1", job=7, epoch=2)
     assert [(event.number, event.date) for event in log] == [(4, 3), (5, 4), (6, 5)]
     assert [*log][-1].job == 7

@@ -30,7 +30,7 @@ def test_only_an_element_that_is_away_without_a_break_is_out() -> None:
     assert not health.out
     health.update({"a": False, "b": False}, 2.0)
     assert health.out == {"a"}
-    # While a switch takes its program, say, it is neither in nor out of reach.
+    # While a switch takes its program, say, it is neither reachable nor unreachable.
     health.update({"b": False}, 2.5)
     assert health.out == {"a"}
     health.update({"a": True, "b": True}, 3.0)
@@ -116,7 +116,7 @@ def test_a_released_element_returns_at_once() -> None:
 def test_an_element_never_changes_faster_than_the_policy_allows(
     history: list[tuple[bool, float]],
 ) -> None:
-    """And once it stays in reach it is planned in after the longest hold-down at the latest."""
+    """And once it stays reachable it is planned in after the longest hold-down at the latest."""
     health, now = Health(POLICY), 0.0
     health.update({"a": True}, now)
     reachable, since = True, now

@@ -124,7 +124,7 @@ def test_failovers_and_replans_are_told_with_their_causes(tmp_path: Path) -> Non
         state = world.queries.state()
         told = [(event.kind, event.text) for event in state.events]
         assert told[-4:] == [
-            ("outage", f"switch {spine} out of reach"),
+            ("outage", f"switch {spine} unreachable"),
             ("failover", f"job mine failed over, epoch 2: around switch {spine}"),
             ("recovery", f"switch {spine} back in use"),
             ("replan", "job mine replanned, epoch 3: a test wants it"),

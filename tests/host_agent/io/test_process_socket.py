@@ -1,4 +1,4 @@
-"""The agent's end of the socket at which processes hand in tensors."""
+"""The agent's end of the socket at which processes submit tensors."""
 
 from __future__ import annotations
 
@@ -323,7 +323,7 @@ def test_jobs_are_handed_in_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> 
     try:
         for number in range(process_socket.MOST_WAITING + 1):
             process.say({"kind": "submit", "name": f"job{number}", "workers": ["h1"]})
-        assert "4 jobs are being handed in; expected at most 4" in process.hear()["why"]
+        assert "4 jobs are being submitted; expected at most 4" in process.hear()["why"]
     finally:
         go_on.set()
         host.socket.close()
@@ -338,7 +338,7 @@ def test_a_job_is_attended_by_the_user_who_handed_it_in(
     owner.say({"kind": "submit", "name": "training", "workers": ["h1"]})
     assert owner.hear() == {"kind": "submitted", "job": JOB}
     other.say({"kind": "attend", "job": JOB})
-    words = f"job {JOB} was handed in by user 1001 of this host; expected a process of that user"
+    words = f"job {JOB} was submitted by user 1001 of this host; expected a process of that user"
     assert words in other.hear()["why"]
     owner.say({"kind": "attend", "job": JOB})
     host.socket.attendance(JOB).start(["h1"])

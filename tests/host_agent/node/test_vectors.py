@@ -66,7 +66,7 @@ def test_vectors_go_to_the_other_job_and_come_back_combined() -> None:
             for _ in OPERATORS:
                 orders[rank].append(coordinators[rank].next_start(PATIENCE).name)
         coordinators[rank].leave()
-        coordinators[rank].wait_done()
+        until(lambda: coordinators[rank].done, "the others' leaves")
         queues[rank].end()
 
     threads = [threading.Thread(target=train, args=(rank,), daemon=True) for rank in range(3)]

@@ -20,7 +20,7 @@ from planning.embedding.choice import Columns, Method, Options, groups_of
 from planning.embedding.elastic_tree import all_trees, count_trees
 from planning.embedding.embedding_plan import Embedding, JobEmbedding, slots_taken
 from planning.embedding.logical_topologies import Paths, aggregation_tree
-from planning.embedding.planner import plan_again, plan_beside, plan_embedding
+from planning.embedding.planner import plan_embedding
 from planning.embedding.programme import relax, solve_integers
 from planning.embedding.regions import Region
 from planning.embedding.sparsify import sparsify
@@ -297,50 +297,6 @@ def test_a_job_of_one_worker_exchanges_nothing() -> None:
     answer = plan_embedding(unused(network), [JobDemand(1, ("h1",), GIGABIT)])
     assert answer.seconds == 0 and answer.gap == 0 and answer.verdict is Verdict.OPTIMAL
     assert len(answer.jobs[0].parts) == 1
-
-
-def test_a_new_job_goes_around_the_others() -> None:
-    network = make_topology("leaf-spine:2x4x2", NetworkOptions(1e9, servers=2))
-    demands = [
-        JobDemand(1, ("h1", "h3", "h5", "h7"), GIGABIT, auxiliary=("ps1",)),
-        JobDemand(2, ("h2", "h4", "h6", "h8"), GIGABIT, auxiliary=("ps1", "ps2")),
-    ]
-    first = plan_embedding(unused(network), demands[:1])
-    used = {link for part in first.jobs[0].parts for link in part.topology.traffic}
-    new = plan_beside(unused(network), demands[1:], first.jobs)
-    assert first.seconds == new.seconds == 1
-    assert not used & {link for part in new.jobs[0].parts for link in part.topology.traffic}
-
-
-def test_a_newcomer_gets_its_fair_share_of_a_full_link() -> None:
-    network = racks(2, 2, uplink=1e9)
-    ring = frozenset({Model.RING})
-    first = plan_embedding(unused(network), [JobDemand(1, ("h1", "h3"), GIGABIT, models=ring)])
-    assert first.seconds == 1
-    new = plan_beside(
-        unused(network), [JobDemand(2, ("h2", "h4"), GIGABIT, models=ring)], first.jobs
-    )
-    assert new.seconds == 2
-
-
-def test_a_change_touches_only_the_jobs_it_hits() -> None:
-    network = make_topology("leaf-spine:2x4x2", NetworkOptions(1e9, servers=2))
-    jobs = [
-        JobDemand(1, ("h1", "h3", "h5", "h7"), GIGABIT, auxiliary=("ps1",), models=IN_NETWORK),
-        JobDemand(2, ("h2", "h4", "h6", "h8"), GIGABIT, auxiliary=("ps2",), models=IN_NETWORK),
-    ]
-    answer = plan_embedding(unused(network), jobs, Options(penalty=1024))
-    before = answer.jobs
-    assert answer.seconds == 1
-    assert plan_again(unused(network), before) == before
-    spine = next(n for n in before[0].parts[0].topology.parents if n.startswith("s"))
-    assert all(spine not in part.topology.parents for part in before[1].parts)
-    whole = unused(network).links.items()
-    links = {link: Fraction(0) if spine in link else free for link, free in whole}
-    after = plan_again(replace(unused(network), links=links), before)
-    assert after[1] == before[1]
-    assert after[0] != before[0]
-    assert all(spine not in part.topology.parents for part in after[0].parts)
 
 
 def test_tidying_keeps_the_busiest_row_and_the_groups() -> None:

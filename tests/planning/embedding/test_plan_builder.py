@@ -12,7 +12,6 @@ from collectives.link_volumes import link_volumes
 from collectives.plan import PlanError
 from collectives.plan_checker import check_plans
 from collectives.schedule_checker import check_schedule
-from network.model import Network
 from network.paths import PlainRoutes
 from network.topologies import Options as NetworkOptions
 from network.topologies import make_topology
@@ -23,9 +22,8 @@ from planning.embedding.embedding_plan import (
     Part,
     check_embedding,
     slots_taken,
-    what_is_left,
 )
-from planning.embedding.logical_topologies import Paths, parameter_server, ring
+from planning.embedding.logical_topologies import Paths, ring
 from planning.embedding.plan_builder import host_part, realise
 from planning.embedding.planner import plan_embedding
 from planning.model.allocation import Allocator
@@ -180,34 +178,3 @@ def test_the_checker_counts_slots_steps_and_bandwidth() -> None:
         check_embedding(closed, [PLANNED])
     with pytest.raises(PlanError, match="no embedding of job 7"):
         plan_embedding(resources, [replace(DEMAND, shares=None)]).job(7)
-
-
-def two_hosts(network: Network, job: int) -> JobEmbedding:
-    server = parameter_server(Paths(network), ("h1", "h2"), "h1")
-    return JobEmbedding(JobDemand(job, ("h1", "h2"), (125_000_000,)), (Part(server, Fraction(1)),))
-
-
-def test_what_is_left_is_what_others_do_not_send() -> None:
-    network = make_topology("star:3", NetworkOptions(1e9))
-    fast = replace(
-        unused(network), links={**unused(network).links, ("h1", "s1"): Fraction(4 * 10**9)}
-    )
-    # One gigabit a second each way between h1 and h2; h2's link is full.
-    left = what_is_left(fast, [two_hosts(network, 1)])
-    assert left.links["h1", "s1"] == 3 * 10**9
-    assert left.links["h2", "s1"] == left.links["s1", "h2"] == 5 * 10**8
-    assert left.links["h3", "s1"] == 10**9
-    # Two jobs share the full links, half a gigabit each.
-    left = what_is_left(fast, [two_hosts(network, 1), two_hosts(network, 2)])
-    assert left.links["h1", "s1"] == 3 * 10**9
-    assert left.links["h2", "s1"] == Fraction(10**9, 3)
-
-
-def test_what_is_left_of_nodes_and_slots() -> None:
-    resources = replace(unused(NETWORK), nodes={"h1": Fraction(10**9), "h5": Fraction(10**8)})
-    left = what_is_left(resources, [PLANNED])
-    taken = slots_taken([PLANNED])
-    assert all(left.slots[name] == 1024 - taken.get(name, 0) for name in NETWORK.switches)
-    assert 0 < left.nodes["h1"] < 10**9 and left.nodes["h5"] == Fraction(10**8, 2)
-    with pytest.raises(PlanError, match="other jobs hold"):
-        what_is_left(resources, [PLANNED] * 5)

@@ -34,7 +34,7 @@ def test_a_good_forest_has_no_faults() -> None:
         ({"parents": {"a": "b", "c": "b"}}, "does not reach the workers d"),
         ({"parents": {"a": "b", "c": "b", "d": "x"}}, "no node x in test"),
         ({"parents": {"a": "c", "c": "b", "d": "c"}}, "no edge a-c"),
-        ({"parents": {"a": "b", "c": "d", "d": "c"}}, "no way to the root from c, d"),
+        ({"parents": {"a": "b", "c": "d", "d": "c"}}, "no path to the root from c, d"),
         ({"parents": {"a": "b", "b": "a", "c": "b", "d": "c"}}, "the root has a parent, a"),
         ({"root": "x"}, "no node x"),
         ({"rate": Fraction(0)}, "rate Fraction(0, 1): expected a fraction above 0"),

@@ -106,7 +106,7 @@ def test_hosts_that_do_not_work_may_help() -> None:
     leaves = [set(tree.nodes) - {tree.root, *tree.parents.values()} for tree in forest.trees]
     assert all(found <= graph.workers for found in leaves)
     alone = replace(graph, combines=graph.workers)
-    with pytest.raises(PlanError, match="without hosts that only forward: no way from h1 to h11"):
+    with pytest.raises(PlanError, match="without hosts that only forward: no path from h1 to h11"):
         plan_mtree(alone, ForestOptions())
     row = some_work(named("torus:4x4"), "h1 h2 h3 h4")
     without = checked(replace(row, combines=row.workers), ForestOptions())

@@ -30,7 +30,6 @@ class Statements(Tables):
     def __init__(self, unit: Unit) -> None:
         super().__init__(unit)
         self._updates: list[list[ir.Statement]] = []
-        self._block_name = ""
         self._counts_states = False
 
     def statements(self, body: Sequence[ir.Statement]) -> None:

@@ -205,17 +205,6 @@ class Scope:
             scope = scope.parent
         return None
 
-    def find_functions(self, name: str) -> list[Candidate]:
-        """Find every function of a name that is visible, innermost first."""
-        found: list[Candidate] = []
-        for scope in self.outwards():
-            entity = scope.names.get(name)
-            if isinstance(entity, FunctionEntity):
-                found.extend(entity.candidates)
-            elif entity is not None:
-                break
-        return found
-
     def outwards(self) -> Iterator[Scope]:
         """Yield this scope and the ones around it."""
         scope: Scope | None = self
