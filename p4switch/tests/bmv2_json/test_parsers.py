@@ -131,3 +131,35 @@ def test_a_header_that_says_its_own_length() -> None:
     content["header_types"][1] |= {"fields": [["r", 8, False], ["v", "*"]], "max_length": 8}
     with pytest.raises(P4Error, match="length_exp"):
         program(content)
+
+
+def test_headers_of_variable_length(run: Run) -> None:
+    """The second operand of extract_VL is the length in bits; assign_VL copies."""
+    content = one_action(
+        {"a": 8, "r": 8},
+        {
+            "op": "assign_VL",
+            "parameters": [field("w", "v"), field("v", "v")],
+        },
+    )
+    content["header_types"] += [
+        {"name": "v_t", "id": 3, "fields": [["n", 8, False], ["v", "*"]], "max_length": 4}
+    ]
+    content["headers"] += [
+        {"name": name, "id": 3 + index, "header_type": "v_t", "metadata": False}
+        for index, name in enumerate("vw")
+    ]
+    bits = {"type": "expression", "value": operation("<<", field("h", "a"), hexstr(3))}
+    content["parsers"][0]["parse_states"][0]["parser_ops"] += [
+        {"op": "extract_VL", "parameters": [{"type": "regular", "value": name}, bits]}
+        for name in "vw"
+    ]
+    content["deparsers"][0]["order"] = ["w", "v", "h"]
+    engine = run(program(content))
+    assert engine.process([(0, bytes.fromhex("0200" + "01aabb" + "02ccdd" + "ee"))]) == [
+        (0, bytes.fromhex("02aabb" + "01aabb" + "0200" + "ee"))
+    ]
+    # Four bytes do not fit in three.
+    assert engine.process([(0, bytes.fromhex("0400" + "01aabbccdd"))]) == [
+        (0, bytes.fromhex("0400" + "01aabbccdd"))
+    ]
