@@ -63,8 +63,8 @@ class Trained:
 
     `summing`: in which sums were under way in the switches. `sent`: bytes that the hosts of its
     jobs have sent in all, servers too, `in_switches` those of them that were for the switches,
-    frames and all. `sums`: tensors summed in the switches; a call takes one for its check and
-    mostly one for its values. `restarts`: how often the ranks went on with another job. `errors`:
+    frames and all. `sums`: tensors summed in the switches: checks, and values; calls made
+    together share them. `restarts`: how often the ranks went on with another job. `errors`:
     what ended ranks or their last job, in words. `steps`: of rank 0 in milliseconds, as its lines
     have them that say `N ms a step`. `gloo`: the same training with all calls over gloo.
     """

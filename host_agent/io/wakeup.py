@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 
@@ -17,6 +16,8 @@ class Wakeup:
         self._descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._lock = threading.Lock()
         self._closed = False
+        self._set = False
+        """Whether it is readable: what is set or clear already takes no system call."""
 
     def fileno(self) -> int:
         """Return the descriptor to poll; nobody may poll it after `close`."""
@@ -25,14 +26,16 @@ class Wakeup:
     def set(self) -> None:
         """Make the descriptor readable."""
         with self._lock:
-            if not self._closed:
+            if not self._closed and not self._set:
                 os.eventfd_write(self._descriptor, 1)
+                self._set = True
 
     def clear(self) -> None:
         """Make the descriptor unreadable, whether or not it was readable."""
-        with self._lock, contextlib.suppress(BlockingIOError):
-            if not self._closed:
+        with self._lock:
+            if not self._closed and self._set:
                 os.eventfd_read(self._descriptor)
+                self._set = False
 
     def close(self) -> None:
         """Close the descriptor if it is open."""

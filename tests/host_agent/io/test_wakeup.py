@@ -38,3 +38,29 @@ def test_a_file_that_gets_the_number_next_is_left_alone(monkeypatch: pytest.Monk
     wakeup.clear()
     wakeup.close()
     assert number not in touched
+
+
+def test_only_changes_reach_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An agent clears its wakeups at every turn, and hardly ever has one been set."""
+    wakeup = Wakeup()
+    calls: list[str] = []
+    read, write = os.eventfd_read, os.eventfd_write
+
+    def counted_read(descriptor: int) -> int:
+        calls.append("read")
+        return read(descriptor)
+
+    def counted_write(descriptor: int, value: int) -> None:
+        calls.append("write")
+        write(descriptor, value)
+
+    monkeypatch.setattr(os, "eventfd_read", counted_read)
+    monkeypatch.setattr(os, "eventfd_write", counted_write)
+    wakeup.clear()
+    wakeup.set()
+    wakeup.set()
+    wakeup.clear()
+    wakeup.clear()
+    wakeup.set()
+    assert calls == ["write", "read", "write"]
+    wakeup.close()
