@@ -74,7 +74,7 @@ def serve(
     from host_agent.node.client import NodeClient
     from host_agent.node.serve import NodeServer, counters_of
     from p4switch.packet_io.private_files import UnsafePathError
-    from p4switch.packet_io.signals import note_end_signals
+    from p4switch.packet_io.signals import end_signals
     from p4switch.packet_io.sockets import InterfaceError
     from protocol.channel import Tls
     from protocol.web_address import web_address
@@ -82,12 +82,12 @@ def serve(
     log = logging.getLogger("hopsum-agent")
     files = (tls_authority, tls_certificate, tls_key)
     tls = Tls(*files) if any(files) else None
-    stop = note_end_signals().noted
     try:
-        client = NodeClient(controller, host, tls)
-        port = _open_port(interface, packet_io)
-        server = NodeServer(client, port, counters_of(interface), stop, tls, processes)
         with contextlib.ExitStack() as stack:
+            stop = stack.enter_context(end_signals()).noted
+            client = NodeClient(controller, host, tls)
+            port = _open_port(interface, packet_io)
+            server = NodeServer(client, port, counters_of(interface), stop, tls, processes)
             if metrics is not None:
                 from host_agent.node.metrics import served_metrics
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -28,3 +29,14 @@ def test_a_missing_tls_file_is_one_error(
     serve = ["serve", "--controller", "localhost:1", "--host", "h1", "--interface", "lo"]
     said = complaint([*serve, f"--tls-{part}", f"{tmp_path}/none"], monkeypatch, caplog)
     assert said == f"TLS: {tmp_path}/none cannot be read: No such file or directory"
+
+
+def test_an_agent_that_ends_leaves_its_process_the_signals(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Else what runs next in the process could not be interrupted."""
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.getsignal(number) for number in numbers]
+    serve = ["serve", "--controller", "localhost:1", "--host", "h1", "--interface", "lo"]
+    complaint([*serve, "--tls-key", f"{tmp_path}/none"], monkeypatch, caplog)
+    assert [signal.getsignal(number) for number in numbers] == before

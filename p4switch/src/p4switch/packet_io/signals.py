@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+from collections.abc import Iterator
 from typing import NamedTuple
+
+NUMBERS = (signal.SIGTERM, signal.SIGINT)
 
 
 class EndSignals(NamedTuple):
@@ -23,6 +27,21 @@ def note_end_signals() -> EndSignals:
     """
     noted, write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(write, warn_on_full_buffer=False)
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in NUMBERS:
         signal.signal(number, lambda *_: None)
     return EndSignals(noted, write)
+
+
+@contextlib.contextmanager
+def end_signals() -> Iterator[EndSignals]:
+    """Note signals, as `note_end_signals` does, while the block runs; then restore the handlers."""
+    before = {number: signal.getsignal(number) for number in NUMBERS}
+    end = note_end_signals()
+    try:
+        yield end
+    finally:
+        signal.set_wakeup_fd(-1)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for descriptor in end:
+            os.close(descriptor)
