@@ -164,7 +164,7 @@ def test_hosts_alone_need_no_server() -> None:
         (("--planner", "magic"), "there is no planner 'magic'; planners: multi-hop, multi-tree"),
         (("--topology", "torus:3x3", "--planner", "multi-hop"), "needs switches"),
         (("--topology", "star:3", "--planner", "mtree"), "networks of hosts only"),
-        (("--topology", "torus:4x4", "--workers", "h1,h11"), "hosts that only forward: no way"),
+        (("--topology", "torus:4x4", "--workers", "h1,h11"), "hosts that only forward: no path"),
         (("--topology", "torus:4x4", "--planner", "mtree", "--workers", "h1,h11"), "no path from"),
         (("--topology", "torus:3x3", "--tree-bandwidth", "1"), "only the planner mtree knows it"),
         (("--topology", "star:3", "--keep", "0.9"), "keep: only the planner mtree knows it"),
