@@ -78,6 +78,18 @@ def test_direct_meters_belong_to_entries(make_engine: MakeEngine) -> None:
     assert engine.direct_meter(table, entries[1]) is None
 
 
+def test_a_miss_has_no_color_of_another_packet(make_engine: MakeEngine) -> None:
+    """A default action that reads the direct meter finds green: BMv2 leaves the field as it is."""
+    engine = make_engine("policing")
+    table = f"{INGRESS}.policed"
+    entry = TableEntry((KeyMatch(1),), ActionChoice(0))
+    engine.insert_entry(table, entry)
+    engine.set_default(table, ActionChoice(0))
+    engine.set_direct_meter(table, entry, MeterConfig(1, 1, 1, 1))
+    assert [color(engine, packet(2, flow=1), 0) for _ in range(2)] == [GREEN, RED]
+    assert color(engine, packet(2, flow=9), 0) == GREEN
+
+
 def test_a_selector_spreads_flows_over_its_group(make_engine: MakeEngine) -> None:
     engine = make_engine("policing")
     profile, table = f"{INGRESS}.members", f"{INGRESS}.balanced"

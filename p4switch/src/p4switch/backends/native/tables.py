@@ -26,6 +26,8 @@ class Tables(Externs):
         selector = self._selector_items(table)
         self.line("const choice *c = &t->miss->own;")
         self.line("*hit = 0;")
+        if table.meters:
+            self.line(f"sw->colors[{number}] = 0;")
         if layout.fields:
             self._look_up(table, layout)
             with self.block("if (handle != NO_ENTRY)"):

@@ -220,7 +220,7 @@ class TableRuntime:
         self.actions: list[Callable[..., None]] = []
         self.items: dict[int, InstalledEntry] = {}
         self.color = 0
-        """What the direct meter said of the last packet that hit."""
+        """What the direct meter said of the last packet; 0, green, of one that missed."""
         self._unit_bytes = unit_bytes
         self._clock = clock
         self._observed = bool(table.counters or table.meters or table.support_timeout)
@@ -250,6 +250,7 @@ class TableRuntime:
         item = self.lookup.find(key)
         if item is None:
             choice = self.default
+            self.color = 0
         else:
             if self._observed:
                 self._observe(item)

@@ -92,7 +92,7 @@ typedef struct p4_switch {
     profile profiles[PROFILE_COUNT + 1];
     counter_cell *counters[COUNTER_COUNT + 1];
     meter_cell *meters[METER_COUNT + 1];
-    u32 colors[TABLE_COUNT + 1]; /* what each table's direct meter said last */
+    u32 colors[TABLE_COUNT + 1]; /* what each table's direct meter said last, 0 of a miss */
     value_set value_sets[VALUE_SET_COUNT + 1];
     replication *groups[GROUPS];
     replication *sessions[CLONE_SESSIONS];
