@@ -58,6 +58,8 @@ def _parsed(data: bytes, file: str) -> dict[str, Any]:
     start = Position(file, 1, 1)
     try:
         root = json.loads(data)
+    except RecursionError:
+        raise P4Error(start, "BMv2 JSON: nested too deeply") from None
     except ValueError as error:
         raise P4Error(start, f"BMv2 JSON: {error}") from error
     if not isinstance(root, dict) or "header_types" not in root or "pipelines" not in root:
