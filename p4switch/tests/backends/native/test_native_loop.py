@@ -20,7 +20,8 @@ from tests.support.machine import PATIENCE, interface_names, until, wait_until_u
 
 CPU_PORT = 500
 
-# The first two bytes of a frame choose the port; the third is counted at ingress.
+# The first two bytes of a frame choose the port; the third is counted at ingress, and if it is 255
+# it becomes the length of the queue.
 TEXT = """
 #include <core.p4>
 #include <v1model.p4>
@@ -35,7 +36,9 @@ control I(inout headers_t h, inout metadata_t m, inout standard_metadata_t s) {
     counter(256, CounterType.packets) marks;
     apply { s.egress_spec = h.h.port[8:0]; marks.count((bit<32>)h.h.mark); }
 }
-control E(inout headers_t h, inout metadata_t m, inout standard_metadata_t s) { apply { } }
+control E(inout headers_t h, inout metadata_t m, inout standard_metadata_t s) {
+    apply { if (h.h.mark == 255) { h.h.mark = (bit<8>)s.enq_qdepth; } }
+}
 control D(packet_out p, in headers_t h) { apply { p.emit(h); } }
 V1Switch(P(), N(), I(), E(), N(), D()) main;
 """
@@ -148,6 +151,27 @@ def test_a_port_goes_on_when_its_interface_is_up_again(
         wait_until_up(mine, theirs)
         hosts[0].send(frame(1, 7))
         assert hosts[1].recv(2048) == frame(1, 7)
+
+
+def test_what_waits_in_the_interface_is_part_of_the_queue(
+    hosts: list[socket.socket], loop: PacketLoop, links: list[tuple[str, str]]
+) -> None:
+    port = links[1][0]
+    slow = "root tbf rate 8kbit burst 1600 limit 1000000"
+    done = subprocess.run(["tc", "qdisc", "add", "dev", port, *slow.split()], capture_output=True)
+    if done.returncode:
+        pytest.skip(f"tc has no tbf: {done.stderr.decode().strip()}")
+    for number in range(1, 22):
+        hosts[0].send(frame(1, 255, 1000))
+        until(lambda sent=number: loop.counts(1).tx_packets == sent, "a frame")  # type: ignore[misc]
+    fast = slow.replace("8kbit", "1gbit")
+    subprocess.run(["tc", "qdisc", "change", "dev", port, *fast.split()], check=True)
+    depths = [hosts[1].recv(2048)[2] for _ in range(21)]
+    # One frame of a thousand bytes leaves every second, and the first at once.
+    assert depths[0] == 0
+    assert 10 <= depths[20] <= 20
+    hosts[0].send(frame(1, 255))
+    assert hosts[1].recv(2048)[2] == 0
 
 
 def test_order_is_kept(hosts: list[socket.socket]) -> None:

@@ -76,6 +76,18 @@ def test_a_queue_drops_at_its_tail(make: Maker) -> None:
     assert engine.statistics().queue_drops == 2
 
 
+def test_what_waits_in_the_interface_counts_for_all_that_leave_after_it(make: Maker) -> None:
+    engine = make(priority_queues=4)
+    engine.set_waiting(1, [5, 0, 3, 0, 0, 0, 0, 0])
+    depths = [frame(1, 3), frame(1, 2), frame(1, 2), frame(1), frame(2)]
+    out = engine.process([(0, each) for each in depths])
+    seen = {(port, data[1]): data[5] for port, data in out}
+    assert seen == {(1, 3): 0, (1, 2): 4, (1, 0): 8, (2, 0): 0}
+    engine.set_waiting(1, [0] * 8)
+    ((_, data),) = engine.process([(0, frame(1))])
+    assert data[5] == 0
+
+
 def test_each_port_and_priority_has_a_queue_of_its_own(make: Maker) -> None:
     engine = make(queue_depth=2, priority_queues=4)
     batch = [(0, frame(port, priority)) for port in (1, 2) for priority in (0, 3) for _ in "abc"]

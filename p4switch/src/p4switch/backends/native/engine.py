@@ -38,6 +38,8 @@ ENTRY_ACTION, ENTRY_MEMBER, ENTRY_GROUP = range(3)
 
 
 LARGEST_BUDGET = (1 << 32) - 1
+PRIORITIES = 8
+"""switch.h"""
 
 
 def c_file(options: EngineOptions | None) -> CFile | None:
@@ -161,6 +163,10 @@ class NativeEngine(ControlState):
             raise MemoryError("no memory for a batch of packets")
         self.log_messages()
         return result
+
+    def set_waiting(self, port: int, packets: Sequence[int]) -> None:
+        """See `Engine`."""
+        self.library.set_waiting(self.switch, port, (ctypes.c_uint64 * PRIORITIES)(*packets))
 
     def interrupt(self) -> None:
         """See `Engine`."""

@@ -40,6 +40,7 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
             POINTER(BatchResult),
         ),
     ),
+    "set_waiting": (None, (c_void_p, c_uint32, _WORDS)),
     "interrupt": (None, (c_void_p,)),
     "log": (None, (c_void_p, c_uint32)),
     "table_insert": (

@@ -113,6 +113,11 @@ class Interpreter(ControlState):
             sent += out
         return sent
 
+    def set_waiting(self, port: int, packets: Sequence[int]) -> None:
+        """See `Engine`."""
+        with self.lock:
+            self._pipeline.waiting[port] = tuple(packets)
+
     def interrupt(self) -> None:
         """See `Engine`."""
         self._externs.interrupted = True

@@ -85,6 +85,8 @@ class Pipeline:
         self._externs = externs
         self._options = options
         self._queues: dict[int, Queue] = {}
+        self.waiting: dict[int, tuple[int, ...]] = {}
+        """By port and priority, packets in its interface."""
         self._recirculated: list[PacketState] = []
         self._now_us = 0
         self._no_egress_spec = options.drop_port + 1 & 0x1FF
@@ -266,7 +268,8 @@ class Pipeline:
             self._dropped(f"the queue of port {port} is full")
             return
         self._set(packet, "enq_timestamp", self._now_us & 0xFFFFFFFF)
-        self._set(packet, "enq_qdepth", len(waiting))
+        depth = len(waiting) + sum(self.waiting.get(port, ())[priority:])
+        self._set(packet, "enq_qdepth", depth)
         waiting.append(packet)
 
     def _drain(self, out: list[Packet]) -> None:

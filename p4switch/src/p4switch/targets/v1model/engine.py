@@ -181,6 +181,13 @@ class Engine(ABC):
         """
 
     @abstractmethod
+    def set_waiting(self, port: int, packets: Sequence[int]) -> None:
+        """Say how many packets of each priority wait beyond a port's queues, in its interface.
+
+        `enq_qdepth` counts those that leave before a packet. A packet loop finds out by itself.
+        """
+
+    @abstractmethod
     def interrupt(self) -> None:
         """Drop what is being processed, now, and all packets from then on; does not wait."""
 

@@ -120,6 +120,13 @@ EXPORT int p4_process(p4_switch *sw, u32 count, const u16 *ports, const u64 *off
     return failed ? -1 : 0;
 }
 
+/* How many packets wait in a port's interface, by priority: LARGEST_PRIORITIES numbers. */
+EXPORT void p4_set_waiting(p4_switch *sw, u32 port, const u64 *packets) {
+    switch_lock(sw);
+    for (u32 i = 0; i < LARGEST_PRIORITIES; i++) sw->waiting[port][i] = (u32)packets[i];
+    switch_unlock(sw);
+}
+
 /* Drops what is under way, and all packets from then on. Does not wait for the lock. */
 EXPORT void p4_interrupt(p4_switch *sw) {
     atomic_store(&sw->interrupted, 1);

@@ -12,8 +12,10 @@
 
 #include <errno.h>
 #include <linux/if_packet.h>
+#include <linux/sockios.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -26,6 +28,8 @@
 #define FRAME_STRIDE (FRAME_ROOM + 1600)
 #define VLAN_ROOM 4
 #define CPU_RING_FRAMES 4096
+/* What the kernel counts for a frame of 600 to 1500 bytes: a block of 2048, and the sk_buff. */
+#define KERNEL_FRAME 2304
 #define WAKE_DATA 0xffffffffu
 
 typedef struct {
@@ -50,6 +54,7 @@ typedef struct packet_loop {
     loop_port ports[PORTS];
     u64 unread[PORTS / 64];    /* ports that may have frames; epoll tells of new ones only */
     u64 retrying[PORTS / 64];  /* blocked ports that no event will free */
+    u64 waiting[PORTS / 64];   /* ports whose interface may hold frames back */
     port_counts cpu;           /* rx: injected; tx: taken by Python */
     u64 unconnected;           /* frames for ports that have no socket */
     packet *injected, **injected_last;
@@ -107,6 +112,7 @@ EXPORT void p4_loop_destroy(packet_loop *l) {
     l->sw->loop = NULL;
     l->sw->out = &l->sw->batch;
     memset(l->sw->staged, 0, sizeof l->sw->staged);
+    memset(l->sw->waiting, 0, sizeof l->sw->waiting);
     for (packet *p = l->injected, *next; p; p = next) {
         next = p->next;
         packet_free(l->sw, p);
@@ -227,6 +233,29 @@ static void stage_send(packet_loop *l, u32 port) {
     stage_reset(l, port);
 }
 
+/* Looks how much of what was sent the interfaces still hold back. The kernel says how many bytes,
+
+   not which: where its queues have priorities, those of the highest have left. */
+static void look_at_interfaces(packet_loop *l) {
+    p4_switch *sw = l->sw;
+    for (u32 word = 0; word < PORTS / 64; word++)
+        for (u64 left = l->waiting[word]; left; left &= left - 1) {
+            u32 port = word * 64 + (u32)__builtin_ctzll(left), total = 0;
+            u32 *waiting = sw->waiting[port];
+            int bytes = 0;
+            if (!l->ports[port].open || ioctl(l->ports[port].fd, SIOCOUTQ, &bytes)) bytes = 0;
+            u32 held = ((u32)bytes + KERNEL_FRAME - 1) / KERNEL_FRAME;
+            for (u32 i = 0; i < LARGEST_PRIORITIES; i++) total += waiting[i];
+            u32 gone = total > held ? total - held : 0;
+            for (u32 i = LARGEST_PRIORITIES; i-- > 0;) {
+                u32 of_these = gone < waiting[i] ? gone : waiting[i];
+                waiting[i] -= of_these;
+                gone -= of_these;
+            }
+            if (!held) mark_port(l->waiting, port, 0);
+        }
+}
+
 /* --- the CPU port */
 
 static void cpu_take(packet_loop *l, const output *from) {
@@ -321,9 +350,12 @@ static void loop_pump(packet_loop *l) {
                 progress = 1;
                 int to_cpu = port == l->cpu_port;
                 sw->out = to_cpu || !lp->open ? &l->nowhere : &lp->stage;
-                while (sw->out->count < BATCH && (p = dequeue(sw, port)))
+                while (sw->out->count < BATCH && (p = dequeue(sw, port))) {
+                    if (sw->out == &lp->stage) sw->waiting[port][std_get_priority(p)]++;
                     egress_packet(sw, p, port);
+                }
                 if (sw->out == &lp->stage) {
+                    mark_port(l->waiting, port, 1);
                     stage_send(l, port);
                 } else {
                     if (to_cpu) cpu_take(l, &l->nowhere);
@@ -392,6 +424,7 @@ static void loop_receive(packet_loop *l, u32 port) {
     }
     mark_port(l->unread, port, count == BATCH);
     if (atomic_load(&sw->interrupted)) return;
+    look_at_interfaces(l);
     sw->now = loop_now(l);
     for (int i = 0; i < count; i++) {
         u32 length = l->receive[i].msg_len;

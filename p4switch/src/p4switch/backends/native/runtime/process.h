@@ -12,6 +12,13 @@
 
 /* --- queues */
 
+/* Frames that are before a packet: in its queue, and in the interface. */
+INLINE u32 queue_depth(const p4_switch *sw, const queue *q, u32 port, u32 priority) {
+    u32 depth = q->count;
+    for (; priority < LARGEST_PRIORITIES; priority++) depth += sw->waiting[port][priority];
+    return depth;
+}
+
 UNUSED static void enqueue(p4_switch *sw, packet *p, u32 port) {
     u32 priority = (u32)std_get_priority(p);
     if (UNLIKELY(port >= PORTS || priority >= sw->priorities
@@ -23,7 +30,7 @@ UNUSED static void enqueue(p4_switch *sw, packet *p, u32 port) {
     queue *q = &sw->queues[port][priority];
     p->enqueued = sw->now;
     std_set_enq_timestamp(p, sw->now);
-    std_set_enq_qdepth(p, q->count);
+    std_set_enq_qdepth(p, queue_depth(sw, q, port, priority));
     p->next = NULL;
     if (q->count++ == 0) q->last = &q->first;
     *q->last = p;

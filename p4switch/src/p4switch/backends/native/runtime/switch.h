@@ -109,6 +109,7 @@ typedef struct p4_switch {
     queue queues[PORTS][LARGEST_PRIORITIES];
     u64 busy_ports[PORTS / 64];
     u32 staged[PORTS];         /* frames past egress that wait for their socket */
+    u32 waiting[PORTS][LARGEST_PRIORITIES]; /* frames in the interfaces' own queues */
     output *out;               /* where egress puts frames */
     output batch, scratch;
     u64 emitted;               /* bits that the deparser emitted of the current packet */
