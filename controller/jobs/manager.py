@@ -84,6 +84,8 @@ class Manager:
         self.table = JobTable()
         self.recovered: Callable[[], None] = lambda: None
         """Is called when switches or links are back: what waited for them may be planned."""
+        self.reoptimizing = asyncio.Lock()
+        """Held by the job that decides whether another plan suits the network's state better."""
         self._install = install
         self._allocator = Allocator(network)
         self._jobs: dict[int, Job] = {}

@@ -54,6 +54,8 @@ class PriorityPolicy:
     """The first I iterations that go before everything else (002: chosen by experience)."""
     thresholds: tuple[int, ...] = geometric(10_000_000, 10)
     """Bytes, ascending: with the k-th (from 0) sent, a job is at level k + 2 or further down."""
+    highest: int = 1
+    """The level of a job after these iterations that has sent nothing else."""
     starved: float | None = 60.0
     """A job that has sent nothing for so many seconds goes to level 1 until it has sent again
     (PIAS raises starved flows likewise). None: never."""
@@ -61,10 +63,10 @@ class PriorityPolicy:
     def __post_init__(self) -> None:
         if self.early_iterations < 0:
             raise ValueError(f"early iterations {self.early_iterations}: expected 0 or more")
-        if len(self.thresholds) > LEVELS - 2:
+        if len(self.thresholds) > LEVELS - 1 - self.highest:
             raise ValueError(
-                f"{len(self.thresholds)} thresholds: expected at most {LEVELS - 2}, between the "
-                f"levels 1 to {LEVELS - 1}"
+                f"{len(self.thresholds)} thresholds: expected at most {LEVELS - 1 - self.highest}, "
+                f"between the levels {self.highest} to {LEVELS - 1}"
             )
         steps = (0, *self.thresholds)
         if any(low >= high for low, high in pairwise(steps)):
@@ -80,7 +82,7 @@ class PriorityPolicy:
         """
         if iteration < self.early_iterations:
             return 0
-        return 1 + bisect_right(self.thresholds, sent)
+        return self.highest + bisect_right(self.thresholds, sent)
 
 
 def suitable_policy(network: Network) -> PriorityPolicy:
@@ -96,8 +98,8 @@ def suitable_policy(network: Network) -> PriorityPolicy:
     return PriorityPolicy(thresholds=geometric(first, FACTOR))
 
 
-ONE_LEVEL = PriorityPolicy(early_iterations=0, thresholds=(), starved=None)
-"""No priorities: all jobs are at one level, and share links fairly."""
+ONE_LEVEL = PriorityPolicy(early_iterations=0, thresholds=(), highest=LEVELS - 1, starved=None)
+"""No priorities: all jobs are at the level of other traffic, and share links fairly with it."""
 
 
 @dataclass(slots=True)

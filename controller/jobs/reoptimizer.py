@@ -1,6 +1,8 @@
 """Plans that follow the network's state: a job's tree is looked at again as its links fill (002).
 
 When to look and what is worth an epoch is `replanning`'s matter; here the plans are made and timed.
+One job decides after the other, and the next one knows what the one before it will send where:
+else two jobs that share a busy link would leave it together, and meet again.
 
 How an embedding's tensors are cut must change at the same tensor on all hosts that sum, or the job
 stands still or sums wrongly. A new epoch cannot do that, since every agent adopts it when it hears
@@ -89,6 +91,10 @@ class Reoptimizer:
         if now > self.at:
             self.rate = (round_ - self.round) / (now - self.at)
         self.round, self.at = round_, now
+        async with self.manager.reoptimizing:
+            return await self._look(round_, elements, now)
+
+    async def _look(self, round_: int, elements: int, now: float) -> Cause | None:
         plan = self.manager.plan_of(self.job)
         if self.manager.lost_to(self.job):
             # It waits for what failed (`failover`).
@@ -114,7 +120,9 @@ class Reoptimizer:
         if self.replanner.worth(
             round_cost(view, plan, elements), round_cost(view, candidate, elements)
         ):
-            await self.manager.replan(self.job, on=view, regain=regained, why=f"{cause}")
+            newer = await self.manager.replan(self.job, on=view, regain=regained, why=f"{cause}")
+            # Jobs that decide next must not go where this one does.
+            self.state.expect(self.job, own, own_rates(network, newer, elements, self.rate), now)
             return cause
         self.manager.keep_plan(self.job)
         return None
@@ -130,6 +138,10 @@ class Reoptimizer:
         Raises DriverError, TimeoutError where switches do not take its trees.
         """
         self.recut_at = now
+        async with self.manager.reoptimizing:
+            return await self._recut(elements, now)
+
+    async def _recut(self, elements: int, now: float) -> JobPlan:
         plan = self.manager.plan_of(self.job)
         network = self.manager.working()
         if not elements or self.manager.lost_to(self.job):
@@ -149,6 +161,9 @@ class Reoptimizer:
                 plan = await self.manager.replan(
                     self.job, on=view, recut=True, why="other weights are faster"
                 )
+                rates = estimate(network, PlanWork(plan, tensors)).links
+                newer = {link: 8 * count * self.rate for link, count in rates.items()}
+                self.state.expect(self.job, own, newer, now)
         except PlanError as error:
             LOGGER.info("job %d keeps its weights: %s", self.job, error)
         return plan

@@ -20,6 +20,9 @@ from planning.model.demand import DirectedLink, Resources
 from protocol import hopsum_pb2 as pb
 from protocol.errors import InputError
 
+FORGOTTEN = 10
+"""Time constants after which nothing is left of what reports were expected to show."""
+
 
 class StateError(InputError):
     """A report that cannot be true; the message says whose, what it says, and what was expected."""
@@ -96,6 +99,14 @@ class _Reading:
     ports: Mapping[str, PortBytes] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class _Move:
+    """What a job will send more (bit/s; below 0: less) than before, and since when."""
+
+    more: Mapping[DirectedLink, float]
+    at: float
+
+
 class NetworkState:
     """Of every direction of every link, what is used and free."""
 
@@ -105,6 +116,7 @@ class NetworkState:
         self._estimates: dict[DirectedLink, dict[str, _Estimate]] = {}
         self._readings: dict[str, _Reading] = {}
         self._reported: dict[str, float] = {}
+        self._moves: dict[int, _Move] = {}
 
     # -- reports
 
@@ -181,6 +193,33 @@ class NetworkState:
             now,
         )
         self._readings[node] = _Reading(now, read)
+
+    def expect(
+        self,
+        job: int,
+        before: Mapping[DirectedLink, float],
+        after: Mapping[DirectedLink, float],
+        now: float,
+    ) -> None:
+        """Take in that a job has another plan: bit/s that it sent before, and sends from now on.
+
+        Reports show that in the course of `smoothing`; until then `shares` and `free` reckon it in.
+        """
+        links = before.keys() | after.keys()
+        more = {link: after.get(link, 0.0) - before.get(link, 0.0) for link in links}
+        self._moves[job] = _Move(more, now)
+        # After so long nothing is left to expect.
+        last = now - FORGOTTEN * self.options.smoothing
+        self._moves = {job: move for job, move in self._moves.items() if move.at > last}
+
+    def _expected(self, now: float) -> dict[DirectedLink, float]:
+        """Return what jobs will send more than reports show yet, bit/s."""
+        expected: dict[DirectedLink, float] = {}
+        for move in self._moves.values():
+            left = math.exp(min(0.0, move.at - now) / self.options.smoothing)
+            for link, more in move.more.items():
+                expected[link] = expected.get(link, 0.0) + left * more
+        return expected
 
     def forget(self, node: str) -> None:
         """Drop what a host or switch has said: its agent is gone, or it was restarted."""
@@ -301,11 +340,13 @@ class NetworkState:
         `own` as for `free`. Links without bandwidth are left out: they are never used up.
         """
         shares = {}
-        for (u, v), state in self.links(now).items():
-            bandwidth = self.network.link(u, v).bandwidth
+        expected = self._expected(now)
+        for link, state in self.links(now).items():
+            bandwidth = self.network.link(*link).bandwidth
             if bandwidth is not None and state.free is not None:
-                given_up = min(own.get((u, v), 0.0), state.used) if own else 0.0
-                shares[u, v] = min(1.0, (state.free + given_up) / bandwidth)
+                more = expected.get(link, 0.0)
+                given_up = min(own.get(link, 0.0), max(0.0, state.used + more)) if own else 0.0
+                shares[link] = min(1.0, max(0.0, state.free - more + given_up) / bandwidth)
         return shares
 
     def resources(

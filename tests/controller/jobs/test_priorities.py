@@ -192,3 +192,10 @@ def test_levels_on_the_wire() -> None:
     for level in (-1, LEVELS):
         with pytest.raises(LevelError, match="expected 0 "):
             tos_of_level(level)
+
+
+def test_without_priorities_jobs_have_the_level_of_other_traffic() -> None:
+    assert {ONE_LEVEL.level(iteration, sent) for iteration in (0, 99) for sent in (0, 1 << 40)} == {
+        LEVELS - 1
+    }
+    assert tos_of_level(LEVELS - 1) == 0

@@ -142,6 +142,44 @@ def test_what_a_job_uses_itself_does_not_drive_it_away() -> None:
     asyncio.run(main())
 
 
+def test_of_two_jobs_that_look_at_the_same_moment_one_moves() -> None:
+    async def main() -> None:
+        network = spines()
+        manager, used, _ = await submitted(network)
+        await manager.submit(job_of(PlanRequest(2, 1, ("h2", "h4"), ("ps",))))
+        assert used in manager.plan_of(2).trees[0].parents
+        state = NetworkState(network)
+        elements, rounds_a_second = 100_000, 14
+        looking = [Reoptimizer.begin(manager, state, job, POLICY, 0.0) for job in (1, 2)]
+        for second in range(1, 41):
+            report_jobs(manager, state, elements, rounds_a_second, float(second))
+            done = second * rounds_a_second
+            await asyncio.gather(*(each.look(done, elements, float(second)) for each in looking))
+        assert sorted(manager.plan_of(job).epoch for job in (1, 2)) == [1, 2]
+        spine_of = {
+            job: {"s1", "s2"} & set(manager.plan_of(job).trees[0].parents) for job in (1, 2)
+        }
+        assert spine_of[1] != spine_of[2]
+
+    asyncio.run(main())
+
+
+def report_jobs(
+    manager: Manager, state: NetworkState, elements: int, rounds_a_second: float, now: float
+) -> None:
+    """Let the spines report what jobs 1 and 2 send under their present plans."""
+    rates = [
+        own_rates(state.network, manager.plan_of(job), elements, rounds_a_second) for job in (1, 2)
+    ]
+
+    def rate(u: str, v: str) -> float:
+        return sum(of_job.get((u, v), 0.0) for of_job in rates)
+
+    for spine in ("s1", "s2"):
+        uses = [InterfaceUse(leaf, rate(spine, leaf), rate(leaf, spine)) for leaf in ("l1", "l2")]
+        state.report(spine, uses, now)
+
+
 def test_the_lesser_direction_counts_and_a_full_link_is_not_gone() -> None:
     network = spines()
     view = free_network(network, {("l1", "s1"): 0.25, ("s1", "l1"): 0.5, ("l2", "s1"): 0.0})
