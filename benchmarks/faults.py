@@ -53,6 +53,8 @@ class Processes:
     emulation: Emulation
     folder: Path
     journal: Path
+    serve: tuple[str, ...]
+    """What `hopsum controller serve` is given: the network, and options."""
     agents: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     controller: subprocess.Popen[bytes] | None = None
 
@@ -71,9 +73,8 @@ class Processes:
         with (self.folder / "controller.log").open("ab") as log:
             self.controller = subprocess.Popen(
                 [
-                    *(str(BIN / "hopsum"), "controller", "serve", TOPOLOGY),
-                    *("--link-rate", LINK_RATE, "--listen", self.address),
-                    *("--jobs", str(self.journal)),
+                    *(str(BIN / "hopsum"), "controller", "serve", *self.serve),
+                    *("--listen", self.address, "--jobs", str(self.journal)),
                 ],
                 stdout=log,
                 stderr=log,
@@ -232,19 +233,19 @@ def small_disk(folder: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def _processes() -> Iterator[Processes]:
-    network = load_network(TOPOLOGY, link_rate=LINK_RATE)
+def processes(network: Network, *serve: str) -> Iterator[Processes]:
+    """Bring a network up, its controller and its agents. `serve`: as of `Processes`."""
     with (
         tempfile.TemporaryDirectory() as name,
         small_disk(Path(name, "disk")) as disk,
         Emulation(network) as emulation,
     ):
-        up = Processes(network, emulation, Path(name), disk / "jobs")
+        up = Processes(network, emulation, Path(name), disk / "jobs", serve)
         try:
             up.start_controller()
             for host in network.hosts:
                 up.start_agent(host)
-            _wait(lambda: _attached(up) == set(network.hosts), "all agents")
+            wait(lambda: _attached(up) == set(network.hosts), "all agents")
             yield up
         finally:
             if up.controller is not None and up.controller.poll() is None:
@@ -259,7 +260,8 @@ def _attached(up: Processes) -> set[str]:
         return set()
 
 
-def _wait(true: Callable[[], bool], what: str) -> None:
+def wait(true: Callable[[], bool], what: str) -> None:
+    """Wait until something is true. TimeoutError after `PATIENCE`."""
     until = time.monotonic() + PATIENCE
     while not true():
         if time.monotonic() > until:
@@ -270,8 +272,9 @@ def _wait(true: Callable[[], bool], what: str) -> None:
 def measure(cases: tuple[Case, ...] = CASES) -> list[dict[str, Any]]:
     """Return a row a case; each has a network of its own."""
     rows = []
+    network = load_network(TOPOLOGY, link_rate=LINK_RATE)
     for case in cases:
-        with _processes() as up:
+        with processes(network, TOPOLOGY, "--link-rate", LINK_RATE) as up:
             rows.append(_measure(case, up))
     return rows
 
@@ -286,7 +289,7 @@ def _look(up: Processes) -> pb.JobInfo | None:
 
 def _measure(case: Case, up: Processes) -> dict[str, Any]:
     up.client.submit(make_submission("job", WORKERS, SERVER, elements=ELEMENTS, rounds=ROUNDS))
-    _wait(lambda: (info := _look(up)) is not None and info.round > 0, "the first sum")
+    wait(lambda: (info := _look(up)) is not None and info.round > 0, "the first sum")
     time.sleep(BEFORE)
     before = _look(up)
     assert before is not None

@@ -149,9 +149,22 @@ def torch_sharded(seconds: float, folder: Path) -> Rows:
     return [row for workers in (3, 8) for row in sharded(workers)]
 
 
+def congestion(seconds: float, folder: Path) -> Rows:
+    """Return how jobs and TCP connections share a link."""
+    from benchmarks import congestion, congestion_emulated
+
+    rows = [row for case in congestion.CASES for row in congestion.measure(*case)]
+    if why_unavailable() is None:
+        rows += [
+            row for each in congestion_emulated.CASES for row in congestion_emulated.measure(*each)
+        ]
+    return rows
+
+
 BENCHMARKS: dict[str, tuple[bool, Callable[[float, Path], Rows]]] = {
     "simulation": (False, simulation),
     "loss": (False, loss),
+    "congestion": (False, congestion),
     "coordination": (False, coordination),
     "level-wise": (False, level_wise),
     "integrity": (False, integrity),

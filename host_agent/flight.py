@@ -6,9 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from host_agent.codec import Frames, every, flags_of, some
+from host_agent.congestion import CongestionWindow
 from host_agent.link_repairs import LinkRepairs
 from host_agent.options import WorkerOptions, WorkerStatistics
-from host_agent.recovery import NEVER, PROBE_FRAGMENTS, Progress, Recovery
+from host_agent.recovery import NEVER, PROBE_FRAGMENTS, Progress, Recovery, low_high
 from host_agent.timeout import RoundTrip
 from protocol.wire import Flag
 
@@ -49,6 +50,7 @@ class Flight:
         self.recovery = Recovery(
             window, self.round_trip, progress, options.min_probe, options.max_timeout
         )
+        self.congestion = CongestionWindow(window)
         self._options = options
         self._links = links
         self._output = output
@@ -80,9 +82,18 @@ class Flight:
         return np.flatnonzero(self.wire != IDLE)
 
     def idle(self, end: int) -> NDArray[np.intp]:
-        """Return idle slots whose next fragment is before `end`, in the order of these."""
+        """Return idle slots whose next fragment is before `end`, in the order of these.
+
+        No more than may be in flight at present. But the oldest ones always go, as many as may be
+        in flight: all others' results may wait for them.
+        """
         slots = np.flatnonzero((self.wire == IDLE) & (self.fragment < end))
-        return slots[np.argsort(self.fragment[slots])] if len(slots) else slots
+        slots = slots[np.argsort(self.fragment[slots])]
+        if self.congestion.limited:
+            limit = self.congestion.limit
+            oldest = np.searchsorted(self.fragment[slots], self.fragment.min() + limit)
+            slots = slots[: max(int(oldest), limit - self.open)]
+        return slots
 
     def send(
         self, slots: NDArray[np.intp], wire: NDArray[np.int64], frames: Frames, now: float
@@ -101,11 +112,15 @@ class Flight:
         self._set_timeout(slots, now)
         self._statistics.sent += len(slots)
 
-    def answered(self, slots: NDArray[np.intp], now: float) -> NDArray[np.int64]:
+    def answered(
+        self, slots: NDArray[np.intp], now: float, *, marked: bool = False
+    ) -> NDArray[np.int64]:
         """Make slots idle whose results have come, and return their fragments.
 
-        Sends again what these results show to be lost.
+        `marked`: a result met a long queue. Sends again what these results show to be lost.
         """
+        if marked or self.congestion.limited:
+            self._heed_congestion(slots, now, marked=marked)
         round_trip = self.recovery.answered(slots, self.tries[slots] == 1, now)
         if round_trip is not None:
             self.round_trip.sample(round_trip)
@@ -118,6 +133,15 @@ class Flight:
         if not self.recovery.in_order(self.open):
             self._repair(now)
         return fragments
+
+    def _heed_congestion(self, slots: NDArray[np.intp], now: float, *, marked: bool) -> None:
+        """Let the window follow what results say of queues; of fragments sent once."""
+        slots = slots[self.tries[slots] == 1]
+        if len(slots):
+            newest = int(low_high(self.recovery.order[slots])[1])
+            round_trip = now - low_high(self.recovery.sent_at[slots])[1]
+            following = self.recovery.stands["next"]
+            self.congestion.answered(newest, following, self.open, round_trip, marked=marked)
 
     def due_after(self, now: float) -> float:
         """Return when fragments that are sent now have waited too long."""

@@ -26,6 +26,7 @@ from host_agent.codec import (
     some,
     weights_of,
 )
+from host_agent.congestion import way_of
 from host_agent.failure import JobFailed
 from host_agent.flight import BYPASS, Flight
 from host_agent.history import History
@@ -102,6 +103,7 @@ class Stream:
         self._worker = worker
         hop_by_hop = tree.hop_by_hop and plan.results is Results.REPLICATED
         self._flight.bind(worker, len(plan.workers), hop_by_hop=hop_by_hop, numbered=self._numbered)
+        self._flight.congestion.move(way_of(network, plan, tree))
         here = address_of(network, plan.workers[worker])
         there = address_of(network, tree.server)
         weight = len(plan.workers)
@@ -157,7 +159,7 @@ class Stream:
         is sent, no result lets another go, and half of those outstanding may.
         """
         outstanding = self._flight.open
-        return outstanding // (4 if outstanding == self._window else 2)
+        return outstanding // (4 if outstanding >= self._flight.congestion.limit else 2)
 
     def submit(self, segment: Segment, now: float) -> None:
         """Add a tensor's part behind those under way; it starts at `end`."""
@@ -272,6 +274,8 @@ class Stream:
         arrivals = links.arrivals[0]
         if self._checks is not None or self._handing_due != NEVER or not arrivals.complete:
             return False
+        if flight.congestion.limited:
+            return False
         wire = int.from_bytes(frames[0, FRAGMENT_AT : FRAGMENT_AT + 4].tobytes(), "big")
         segment = self._segments.at(flight.fragment[wire & (self._window - 1)])
         if segment is None:
@@ -287,7 +291,7 @@ class Stream:
             open=flight.open,
             **flight.recovery.stands,
         )
-        if found is None:
+        if found is None or (found.marked and flight.congestion.heeds_marks):
             return False
         count = len(frames)
         self._statistics.ecn += found.marked
@@ -338,8 +342,11 @@ class Stream:
             self._checks.settle(slots)
         if self._handing_due != NEVER:
             self._handed(slots)
-        fragments = self._flight.answered(slots, now)
-        opened = False
+        marked = some((flags_of(frames) & _ECN) != 0)
+        # Slots may have been idle because the window was small.
+        opened = self._flight.congestion.limited
+        fragments = self._flight.answered(slots, now, marked=marked)
+        opened |= self._flight.congestion.limited
         for segment, rows in self._segments.of(fragments):
             if rows is None:
                 opened |= self._store(segment, fragments, values, used, codes)

@@ -44,7 +44,7 @@ class Outcome(IntEnum):
     """A packet that is not hopsum's, forwarded by the plain tables (drops are not counted here)."""
     CONGESTED = 16
     """A packet that was queued behind many others at its port: flagged ecn (others count it too;
-    each copy of a replicated result by itself)."""
+    each copy of a replicated result by itself), or marked in its IP header if it is not ours."""
     REQUESTED = 17
     """A frame whose number showed that one before it was lost: its sender was asked to send that
     one again (others count it too)."""

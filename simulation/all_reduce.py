@@ -285,13 +285,17 @@ class Simulation:
                 update(engine, self._rules[name], newer[name])
         self._rules = newer
 
-    def run(self, limit: float = 600.0) -> None:
-        """Let all jobs come to their ends. Raises as `simulate_plan`."""
+    def start(self) -> None:
+        """Set up switches and agents; the jobs begin when the world runs."""
         self._rules = rules_for(self._network, self._plans.values())
         self.world.engines.update({name: self._switch(name) for name in self._network.switches})
         for job in self._jobs:
             self.script.add(job)
         self.world.queue.at(0.0, self.script.start)
+
+    def run(self, limit: float = 600.0) -> None:
+        """Let all jobs come to their ends. Raises as `simulate_plan`."""
+        self.start()
         try:
             self._finished_at = self.world.run(self.script.check, limit)
         except SimulationError as error:

@@ -28,6 +28,9 @@ PROTOCOL = ETHERNET_BYTES + 9
 TCP_BYTES = 32
 HEADER_BYTES = ETHERNET_BYTES + IPV4_BYTES + TCP_BYTES
 BASE_PORT = 0x4854
+ECN_CAPABLE, CONGESTION_EXPERIENCED = 2, 3
+"""The lower two bits of the ToS byte (RFC 3168)."""
+ACK, ECN_ECHO, WINDOW_REDUCED = 0x10, 0x40, 0x80
 INITIAL_WINDOW = 10.0
 MAX_WINDOW = 256.0
 RECEIVE_BUFFER = int(MAX_WINDOW) * SEGMENT_BYTES
@@ -41,6 +44,8 @@ MAX_TIMEOUT = 60.0
 _SEQUENCE = ETHERNET_BYTES + IPV4_BYTES + 4
 _SOURCE_PORT = ETHERNET_BYTES + IPV4_BYTES
 _WINDOW = _SEQUENCE + 10
+_FLAGS = _SEQUENCE + 9
+_TOS = ETHERNET_BYTES + 1
 _WINDOW_SCALE = 6
 
 
@@ -61,6 +66,7 @@ def segment(
     first_port: int = BASE_PORT,
     window: int = 0,
     tos: int = 0,
+    flags: int = ACK,
 ) -> bytes:
     """One frame. `end`: the sender's rank, by the source port, and the chain, by the target's.
 
@@ -81,7 +87,7 @@ def segment(
         sequence & 0xFFFFFFFF,
         acknowledged & 0xFFFFFFFF,
         TCP_BYTES // 4 << 4,
-        0x10,
+        flags,
         min(window >> _WINDOW_SCALE, 0xFFFF),
         0,
         0,
@@ -106,6 +112,8 @@ class Sender:
         self._rttvar = 0.0
         self._timeout = 1.0
         self.deadline: float | None = None
+        self.reduced = False
+        """Whether the receiver is to be told that its mark was heeded."""
         self._allowed = int(INITIAL_WINDOW) * SEGMENT_BYTES
 
     @property
@@ -143,6 +151,17 @@ class Sender:
                 self._recover = self.next
                 return self._again()
         return []
+
+    def marked(self, upto: int) -> None:
+        """Take in that data met a long queue; counts once a round trip (RFC 3168).
+
+        Like a loss, but nothing has to be sent again.
+        """
+        if upto >= self._recover and self._segments:
+            self._threshold = max(len(self._segments) / 2, 2.0)
+            self.window = self._threshold
+            self._recover = self.next
+            self.reduced = True
 
     def _advance(self, upto: int, now: float) -> list[tuple[int, bytes]]:
         sent_at = self._sent_at.get(self.unacknowledged)
@@ -205,6 +224,8 @@ class Receiver:
         """In order, and not handed on yet."""
         self.announced = 0
         """The window that was announced last."""
+        self.marked = False
+        """Whether data met a long queue, and the sender has not said yet that it knows."""
 
     def take(self, sequence: int, data: bytes, now: float) -> bytes:
         """Take a segment; returns the bytes that are now in order."""
@@ -236,7 +257,8 @@ class StreamMember:
     """One rank of a schedule as a host agent of the simulator.
 
     Schedules of a host at the same time have ports of their own, from `first_port` on: a rank's
-    port is that and its number. `buffer`: bytes that a connection's receiver holds.
+    port is that and its number. `buffer`: bytes that a connection's receiver holds. `ecn`: packets
+    may be marked by long queues, and that halves the window (RFC 3168).
     """
 
     def __init__(
@@ -246,8 +268,11 @@ class StreamMember:
         start: float = 0.0,
         first_port: int = BASE_PORT,
         buffer: int = RECEIVE_BUFFER,
+        *,
+        ecn: bool = False,
     ) -> None:
         self.rank = rank
+        self._ecn = ecn
         self.tos = 0
         """IP ToS byte of its packets."""
         self._buffer = buffer
@@ -301,8 +326,11 @@ class StreamMember:
             data = frame[HEADER_BYTES:]
             if data:
                 self._take(peer, sequence, data, now)
+                self._heed_marks(self._receivers[peer], frame)
             elif (sender := self._senders.get(peer)) is not None:
                 upto = _absolute(acknowledged, sender.unacknowledged)
+                if frame[_FLAGS] & ECN_ECHO:
+                    sender.marked(upto)
                 (window,) = struct.unpack_from(">H", frame, _WINDOW)
                 again = sender.acknowledge(upto, now, window << _WINDOW_SCALE)
                 self._send_again(peer, again)
@@ -311,6 +339,13 @@ class StreamMember:
     def _take(self, peer: Channel, sequence: int, data: bytes, now: float) -> None:
         receiver = self._receivers.setdefault(peer, Receiver())
         receiver.waiting += receiver.take(_absolute(sequence, receiver.expected), data, now)
+
+    def _heed_marks(self, receiver: Receiver, frame: bytes) -> None:
+        """Echo a mark until the sender says that it has heeded it."""
+        if frame[_FLAGS] & WINDOW_REDUCED:
+            receiver.marked = False
+        if frame[_TOS] & CONGESTION_EXPERIENCED == CONGESTION_EXPERIENCED:
+            receiver.marked = True
 
     def _hand_on(self, execution: Execution) -> bool:
         """Hand on what came in and is wanted; whether that was anything."""
@@ -360,9 +395,16 @@ class StreamMember:
         here, there = self._addresses[self.rank], self._addresses[peer.peer]
         end = Channel(self.rank, peer.chain)
         window = self._buffer if receiver is None else self._room(receiver)
-        return segment(
-            here, there, end, sequence, expected, data, self._first_port, window, self.tos
-        )
+        tos, flags = self.tos, ACK
+        if receiver is not None and receiver.marked:
+            flags |= ECN_ECHO
+        if data and self._ecn:
+            tos |= ECN_CAPABLE
+            if self._senders[peer].reduced:
+                flags |= WINDOW_REDUCED
+                self._senders[peer].reduced = False
+        port = self._first_port
+        return segment(here, there, end, sequence, expected, data, port, window, tos, flags)
 
     def _acknowledge(self, peer: Channel, receiver: Receiver) -> None:
         receiver.answered()

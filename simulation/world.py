@@ -37,6 +37,8 @@ _HOPS_AT = 49
 """See docs/protocol.md."""
 
 Frames = NDArray[np.uint8]
+TURN_BYTES = 1514
+_NOTHING = [0] * LEVELS
 QUEUE_FRAMES = 1000
 """Frames a sender's queue holds, as Linux's default txqueuelen."""
 _IPV4 = ETHERTYPE_IPV4.to_bytes(2, "big")
@@ -44,6 +46,7 @@ _TARGET_IP = slice(ETHERNET_BYTES + 16, ETHERNET_BYTES + 20)
 _PROTOCOL = ETHERNET_BYTES + 9
 _TARGET_PORT = slice(ETHERNET_BYTES + 22, ETHERNET_BYTES + 24)
 _OUR_PORT = UDP_PORT.to_bytes(2, "big")
+_JOB = slice(46, 48)
 _CONNECTION = slice(ETHERNET_BYTES + 12, ETHERNET_BYTES + 24)
 """Addresses and ports."""
 
@@ -116,53 +119,83 @@ class PriorityQueues:
 
     def __init__(self, make_queue: Callable[[], Discipline]) -> None:
         self._queues = [make_queue() for _ in range(LEVELS + 1)]
+        self.waiting = [0] * LEVELS
+        """Frames, by the priority of v1model, the last goes first."""
 
     def put(self, frame: bytes) -> bool:
         """See `Discipline`."""
-        ipv4 = frame[12:14] == _IPV4
-        if not ipv4:
-            return self._queues[LEVELS].put(frame)
-        ours = frame[_PROTOCOL] == IPPROTO_UDP and frame[_TARGET_PORT] == _OUR_PORT
-        tos = frame[ETHERNET_BYTES + 1]
-        return self._queues[queue_of_tos(tos if ours else tos & ~URGENT)].put(frame)
+        number = _queue_of(frame)
+        put = self._queues[number].put(frame)
+        self.waiting[_priority_of(number)] += put
+        return put
 
     def take(self) -> bytes | None:
         """See `Discipline`."""
-        for queue in self._queues:
+        for number, queue in enumerate(self._queues):
             frame = queue.take()
             if frame is not None:
+                self.waiting[_priority_of(number)] -= 1
                 return frame
         return None
 
 
-class FairQueues:
-    """TCP connections in turn, a frame each.
+def _queue_of(frame: bytes) -> int:
+    """Return which of the `PriorityQueues` a frame waits in."""
+    if frame[12:14] != _IPV4:
+        return LEVELS
+    ours = frame[_PROTOCOL] == IPPROTO_UDP and frame[_TARGET_PORT] == _OUR_PORT
+    tos = frame[ETHERNET_BYTES + 1]
+    return queue_of_tos(tos if ours else tos & ~URGENT)
 
-    So do the sockets of a Linux host: each keeps about two segments in the interface's queue (TCP
-    small queues), however much its window allows. What is not TCP is one more turn. All together
-    hold what windows allow: sockets keep back what the queue cannot take.
+
+def _priority_of(queue: int) -> int:
+    """Return the priority that a switch gives to what waits in one of the `PriorityQueues`."""
+    return LEVELS - max(queue, 1)
+
+
+class FairQueues:
+    """Flows in turn, as many bytes each: jobs, TCP connections, and the rest.
+
+    So does a Linux host whose interfaces have `fq_codel`, and the host in Mininet
+    (`mininet_topos.link_queues`). All together hold what windows allow: sockets keep back what the
+    queue cannot take. Deficit round robin (Shreedhar and Varghese, SIGCOMM '95).
     """
 
     def __init__(self) -> None:
         self._turns: dict[bytes, deque[bytes]] = {}
+        self._left: dict[bytes, int] = {}
+        """Bytes of its turn that a flow has left."""
 
     def put(self, frame: bytes) -> bool:
         """See `Discipline`."""
-        tcp = frame[12:14] == _IPV4 and frame[_PROTOCOL] == IPPROTO_TCP
-        self._turns.setdefault(frame[_CONNECTION] if tcp else b"", deque()).append(frame)
+        self._turns.setdefault(_flow_of(frame), deque()).append(frame)
         return True
 
     def take(self) -> bytes | None:
         """See `Discipline`."""
-        if not self._turns:
-            return None
-        connection, waiting = next(iter(self._turns.items()))
-        frame = waiting.popleft()
-        # To the end of the line, if anything is left.
-        del self._turns[connection]
-        if waiting:
-            self._turns[connection] = waiting
-        return frame
+        while self._turns:
+            flow, waiting = next(iter(self._turns.items()))
+            left = self._left.setdefault(flow, TURN_BYTES)
+            if len(waiting[0]) <= left:
+                frame = waiting.popleft()
+                self._left[flow] = left - len(frame)
+                if not waiting:
+                    del self._turns[flow], self._left[flow]
+                return frame
+            # To the end of the line.
+            self._turns[flow] = self._turns.pop(flow)
+            self._left[flow] = left + TURN_BYTES
+        return None
+
+
+def _flow_of(frame: bytes) -> bytes:
+    if frame[12:14] != _IPV4:
+        return b""
+    if frame[_PROTOCOL] == IPPROTO_TCP:
+        return frame[_CONNECTION]
+    if frame[_PROTOCOL] == IPPROTO_UDP and frame[_TARGET_PORT] == _OUR_PORT:
+        return frame[_JOB]
+    return b""
 
 
 class Channel:
@@ -181,7 +214,7 @@ class Channel:
         rate: float | None,
         latency: float,
         rng: random.Random,
-        discipline: Discipline,
+        discipline: PriorityQueues,
     ) -> None:
         self.bytes = 0
         self.frames = 0
@@ -200,7 +233,7 @@ class Channel:
         self._rate = rate
         self._latency = latency
         self._rng = rng
-        self._discipline: Discipline | None = None if rate is None else discipline
+        self._discipline = None if rate is None else discipline
         self._sending = False
         self._bad = False
         self._busy_until = 0.0
@@ -211,6 +244,11 @@ class Channel:
         self._lost = {
             lost.frame for lost in world.faults.lost if (lost.source, lost.target) == self._ends
         }
+
+    @property
+    def waiting(self) -> list[int]:
+        """Frames that wait, by the priority of v1model."""
+        return _NOTHING if self._discipline is None else self._discipline.waiting
 
     def transmit(self, frame: bytes) -> None:
         """Queue a frame; it arrives later, or never."""
@@ -354,6 +392,8 @@ class World:
         self._on_reboot = on_reboot
         self._pending: dict[tuple[float, str], _Arrivals] = {}
         self._ticks: dict[str, float] = {}
+        self._told: dict[str, tuple[Engine, dict[int, list[int]]]] = {}
+        """By switch, what its engine knows of the links' queues."""
         self.channels: dict[tuple[str, str], Channel] = {}
         self._out: dict[str, dict[int, Channel]] = {
             name: {} for name in (*network.hosts, *network.switches)
@@ -458,15 +498,35 @@ class World:
     ) -> list[Packet]:
         """Run frames through a switch's engine."""
         now_us = int(time * 1e6)
+        told = self._tell_waiting(switch, engine)
         if not self.observers:
             return engine.process(frames, now_us)
         out: list[Packet] = []
         for packet in frames:
             self._observe(switch, engine, [packet], time)
-            out += engine.process([packet], now_us)
+            sent = engine.process([packet], now_us)
+            out += sent
+            # As in a batch, where those before it are still in the switch's queues.
+            for port, frame in sent:
+                if port in self._out[switch]:
+                    told.setdefault(port, [*_NOTHING])[_priority_of(_queue_of(frame))] += 1
+                    engine.set_waiting(port, told[port])
             for observer in self.observers:
                 observer.handled(time, switch, packet[1], engine)
         return out
+
+    def _tell_waiting(self, switch: str, engine: Engine) -> dict[int, list[int]]:
+        """Let an engine know what waits on its links; return what it knows, by port."""
+        known, told = self._told.get(switch, (None, {}))
+        if known is not engine:
+            told = {}
+            self._told[switch] = engine, told
+        for port, channel in self._out[switch].items():
+            waiting = channel.waiting
+            if waiting != told.get(port, _NOTHING):
+                told[port] = [*waiting]
+                engine.set_waiting(port, waiting)
+        return told
 
     def _observe(
         self, node: str, engine: Engine | None, frames: Iterable[Packet], time: float

@@ -3,7 +3,8 @@
  *
  * Decided from the packets that waited at its port when it was queued there. The mark is the
  * hopsum header's own: slots keep it for the sum, the server for the result, so workers learn of
- * a full queue anywhere on the way up or down, whichever packet it was that met it.
+ * a full queue anywhere on the way up or down, whichever packet it was that met it. Plain packets
+ * whose hosts understand marks get the one of RFC 3168; others stay as they are.
  */
 #ifndef HOPSUM_CONGESTION_P4_
 #define HOPSUM_CONGESTION_P4_
@@ -11,16 +12,38 @@
 #include "headers.p4"
 #include "outcomes.p4"
 
-// Half of what an egress queue of BMv2 holds.
-const bit<19> CONGESTED_DEPTH = 32;
+// A queue is long from here on, a quarter of what an egress queue of BMv2 holds, ...
+const bit<19> CONGESTED_DEPTH = 16;
+
+// ... or up to so many more, by the clock's last bits (us). With one depth for all, a flow whose
+// packets always come just after one has left would never be marked, and another always (Floyd and
+// Jacobson, "On Traffic Phase Effects in Packet-Switched Gateways", 1992). The longer the queue, the
+// more of what waits in it is marked, as in RFC 2309.
+const bit<32> CONGESTED_SPREAD = 63;
+
+// RFC 3168: ECT(0) and ECT(1) say that the hosts understand the third.
+const bit<2> NOT_ECN_CAPABLE = 0;
+const bit<2> CONGESTION_EXPERIENCED = 3;
 
 control Congestion(inout headers_t hdr, in standard_metadata_t standard_metadata) {
     apply {
-        if (hdr.hopsum.isValid()
-            && standard_metadata.egress_port != CPU_PORT
-            && standard_metadata.enq_qdepth >= CONGESTED_DEPTH) {
-            outcomes.count(OUTCOME_CONGESTED);
-            hdr.hopsum.ecn = 1;
+        bit<19> long_queue =
+            CONGESTED_DEPTH + (bit<19>)(standard_metadata.enq_timestamp & CONGESTED_SPREAD);
+        if (standard_metadata.egress_port != CPU_PORT
+            && standard_metadata.enq_qdepth >= long_queue) {
+            if (hdr.hopsum.isValid()) {
+                outcomes.count(OUTCOME_CONGESTED);
+                hdr.hopsum.ecn = 1;
+            } else if (hdr.ipv4.isValid()
+                       && hdr.ipv4.tos[1:0] != NOT_ECN_CAPABLE
+                       && hdr.ipv4.tos[1:0] != CONGESTION_EXPERIENCED) {
+                outcomes.count(OUTCOME_CONGESTED);
+                // Checksum by RFC 1624, as in forwarding.p4: what the header's first word grows by.
+                bit<17> sum = (bit<17>)~hdr.ipv4.checksum
+                              + (bit<17>)(CONGESTION_EXPERIENCED - hdr.ipv4.tos[1:0]);
+                hdr.ipv4.checksum = ~(sum[15:0] + (bit<16>)sum[16:16]);
+                hdr.ipv4.tos[1:0] = CONGESTION_EXPERIENCED;
+            }
         }
     }
 }  // control Congestion

@@ -128,7 +128,7 @@ def make_tree(
     return TreePlan(
         tree,
         server,
-        {**parents, **access},
+        {**parents, **{w: access[w] for w in workers}, access[server]: server},
         parts,
         tuple(up),
         tuple(down),

@@ -1,0 +1,213 @@
+"""How jobs and TCP connections share a link: what each of them carries, all at the same time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from cli.experiment.pipelines import PROGRAM
+from collectives.execution import Execution
+from collectives.plan import DataType
+from collectives.schedule import Collective, Ranges, Schedule, make_step
+from collectives.workload import RANDOM
+from host_agent.node.work import Work
+from host_agent.options import WorkerOptions
+from host_agent.task import Task
+from host_agent.workload import WorkloadSpec
+from network.builder import NetworkBuilder
+from network.model import Network
+from p4switch.backends.choose import engine_maker
+from p4switch.targets.v1model.engine import Engine
+from planning.model.allocation import Allocator
+from planning.model.request import PlanRequest
+from planning.registry import make_plan
+from protocol.wire import Address, is_hopsum
+from simulation.all_reduce import Simulation
+from simulation.stream import StreamMember, receive_buffer
+from simulation.world import Agent, Frames
+
+RATE = 25e6
+"""Of the shared link, bit/s."""
+FASTER = 4.0
+"""Links of hosts carry so many times that where a link between switches is shared."""
+LATENCY = 1e-4
+LANES = 256
+WINDOW = 256
+START, STOP = 1.0, 4.0
+"""Seconds between which bytes count."""
+FIRST_PORT = 0x5000
+_JOB = slice(46, 48)
+_SOURCE = slice(26, 30)
+
+
+@dataclass(frozen=True)
+class Case:
+    """`jobs`: workers and server of each; `connections`: source and sink of each.
+
+    `link`: the direction that they share.
+    """
+
+    name: str
+    network: Network
+    jobs: tuple[tuple[tuple[str, ...], str], ...]
+    connections: tuple[tuple[str, str], ...]
+    link: tuple[str, str]
+
+
+def between_switches(jobs: int, connections: int, rate: float = RATE) -> Case:
+    """Return jobs and connections of different hosts, on the link between two switches."""
+    builder = NetworkBuilder("two switches", FASTER * rate, LATENCY)
+    for switch in ("left", "right"):
+        builder.add_switch(switch)
+    builder.link("left", "right", rate)
+
+    def host(name: str, switch: str) -> str:
+        builder.link(builder.add_host(name), switch)
+        return name
+
+    plans = tuple(
+        ((host(f"a{j}", "left"), host(f"b{j}", "left")), host(f"s{j}", "right"))
+        for j in range(jobs)
+    )
+    pairs = tuple((host(f"c{i}", "left"), host(f"d{i}", "right")) for i in range(connections))
+    return Case("between switches", builder.build(), plans, pairs, ("left", "right"))
+
+
+def of_a_host(jobs: int, connections: int) -> Case:
+    """Return jobs of the same workers, and connections from one of them, on its link."""
+    builder = NetworkBuilder("star", RATE, LATENCY)
+    builder.add_switch("middle")
+    servers = [f"s{j}" for j in range(jobs)]
+    for name in ("a", "b", *servers, "d"):
+        builder.link(builder.add_host(name), "middle")
+    plans = tuple((("a", "b"), server) for server in servers)
+    return Case("of a host", builder.build(), plans, (("a", "d"),) * connections, ("a", "middle"))
+
+
+CASES: tuple[tuple[Callable[[int, int], Case], int, int], ...] = (
+    (between_switches, 2, 0),
+    (between_switches, 1, 1),
+    (between_switches, 2, 1),
+    (of_a_host, 2, 0),
+    (of_a_host, 2, 1),
+)
+
+
+@cache
+def _make_engine() -> Callable[[], Engine]:
+    return engine_maker(PROGRAM, defines={"LANES": str(LANES)})
+
+
+class Together:
+    """Agents of one host."""
+
+    def __init__(self, *agents: Agent) -> None:
+        self._agents = agents
+
+    def receive(self, frames: Frames, now: float) -> None:
+        """See `Agent`."""
+        for agent in self._agents:
+            agent.receive(frames, now)
+
+    def tick(self, now: float) -> None:
+        """See `Agent`."""
+        for agent in self._agents:
+            agent.tick(now)
+
+    def take_output(self) -> list[Frames]:
+        """See `Agent`."""
+        return [frames for agent in self._agents for frames in agent.take_output()]
+
+    @property
+    def deadline(self) -> float | None:
+        """See `Agent`."""
+        times = [each for agent in self._agents if (each := agent.deadline) is not None]
+        return min(times, default=None)
+
+
+class Meter:
+    """An `Observer` of bytes in one direction of a link between `START` and `STOP`, by flow."""
+
+    def __init__(self, ends: tuple[str, str]) -> None:
+        self.bytes: Counter[str] = Counter()
+        self._ends = ends
+
+    def left(self, time: float, source: str, target: str, frame: bytes, lost: bool) -> None:
+        """See `Observer`."""
+        if (source, target) == self._ends and START <= time < STOP:
+            ours = bool(is_hopsum(np.frombuffer(frame, np.uint8)[None, :])[0])
+            name = f"job {int.from_bytes(frame[_JOB], 'big')}" if ours else "TCP"
+            self.bytes[name] += len(frame)
+
+    def entered(
+        self, time: float, node: str, port: int, frame: bytes, engine: Engine | None
+    ) -> None:
+        """See `Observer`."""
+
+    def handled(self, time: float, switch: str, frame: bytes, engine: Engine) -> None:
+        """See `Observer`."""
+
+
+def connect(simulation: Simulation, network: Network, number: int, ends: Sequence[str]) -> None:
+    """Let the first of two hosts send to the second by TCP from now on, as much as it can."""
+    elements = int(RATE * STOP / 32)
+    schedule = Schedule(
+        "copy",
+        Collective.BROADCAST,
+        2,
+        elements,
+        (make_step(0, 1, 0, elements, combine=False),),
+        Ranges.of([(0, 0, elements)]),
+        Ranges.of([(1, 0, elements)]),
+    )
+    hosts = [network.hosts[name] for name in ends]
+    addresses = {rank: Address(h.mac_bytes, h.ip_bytes) for rank, h in enumerate(hosts)}
+    agents = simulation.world.agents
+    for rank, host in enumerate(ends):
+        buffer = receive_buffer(network, host)
+        member = StreamMember(rank, addresses, 0.0, FIRST_PORT + 2 * number, buffer, ecn=True)
+        member.start(Execution(schedule, rank, np.zeros(elements, dtype=np.int32)), 0.0)
+        agents[host] = Together(agents[host], member) if host in agents else member
+
+
+def shares(case: Case) -> dict[str, float]:
+    """Return the part of a link's rate that each flow gets, in virtual time."""
+    network, allocator = case.network, Allocator(case.network)
+    simulation = Simulation(network, _make_engine(), fair=True)
+    for number, (workers, server) in enumerate(case.jobs, start=1):
+        request = PlanRequest(number, 1, workers, (server,), lanes=LANES, window=WINDOW)
+        elements = int(RATE * STOP / 32)
+        spec = WorkloadSpec(RANDOM, len(workers), elements, 1, DataType.INT32, number)
+        work = Work(Task(spec, options=WorkerOptions()))
+        simulation.add(make_plan(network, request, allocator), work)
+    simulation.start()
+    for number, ends in enumerate(case.connections):
+        connect(simulation, network, number, ends)
+    meter = Meter(case.link)
+    simulation.world.observers = (meter,)
+    simulation.world.run(lambda: simulation.world.queue.now >= STOP, 2 * STOP)
+    capacity = RATE * (STOP - START) / 8
+    return {name: count / capacity for name, count in sorted(meter.bytes.items())}
+
+
+def measure(
+    make: Callable[[int, int], Case], jobs: int, connections: int
+) -> Iterator[dict[str, Any]]:
+    """Return a row for each flow of a case."""
+    case = make(jobs, connections)
+    fair = 1 / (jobs + connections)
+    for flow, share in shares(case).items():
+        yield {
+            "world": "virtual time",
+            "link": case.name,
+            "jobs": jobs,
+            "connections": connections,
+            "flow": flow,
+            "share": round(share, 3),
+            "of_fair_share": round(share / fair, 3),
+        }

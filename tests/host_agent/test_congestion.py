@@ -1,0 +1,177 @@
+"""The window of a stream that meets long queues."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from collectives.plan import JobPlan
+from host_agent.codec import fragments_of
+from host_agent.congestion import LEAST_WINDOW, SEGMENT_BYTES, CongestionWindow, Way, way_of
+from host_agent.stream import WorkerOptions
+from host_agent.worker import Worker
+from network.model import Network
+from protocol.wire import Flag, frame_bytes
+from tests.support.protocol_world import result, star_plan, tree_plan
+
+WAY = Way(round_trip=0.01, step=1.5)
+
+
+def window(size: int = 64, way: Way | None = WAY) -> CongestionWindow:
+    made = CongestionWindow(size)
+    made.move(way)
+    return made
+
+
+def answer(
+    of: CongestionWindow, newest: int, *, marked: bool = False, wait: float = 0.1, sent: int = 0
+) -> int:
+    """Answer up to `newest` of `sent` (or a window more) with the window full; the new limit."""
+    of.answered(newest, sent or newest + of.limit, of.limit, wait, marked=marked)
+    return of.limit
+
+
+def test_a_window_without_marks_stays_as_it_is() -> None:
+    of = window()
+    assert [answer(of, 64 * n) for n in range(5)] == [64] * 5
+    assert not of.limited
+
+
+def test_marks_halve_it_once_a_round_trip() -> None:
+    of = window()
+    assert answer(of, 10, marked=True, sent=74) == 32
+    assert of.limited
+    assert answer(of, 20, marked=True, sent=84) == 32, "sent before the window was made smaller"
+    assert answer(of, 73, marked=True, sent=90) == 32
+    assert answer(of, 74, marked=True, sent=106) == 16
+    for _ in range(5):
+        answer(of, of._heeded, marked=True)
+    assert of.limit == LEAST_WINDOW
+
+
+def test_a_mark_in_the_middle_of_a_round_trip_counts() -> None:
+    of = window()
+    answer(of, 10, marked=True, sent=74)
+    assert answer(of, 80, sent=110) == 33, "a round trip without a mark"
+    assert answer(of, 90, marked=True, sent=120) == 16
+
+
+def test_what_is_in_flight_is_halved() -> None:
+    of = window()
+    of.answered(3, 20, 12, 0.1, marked=True)
+    assert of.limit == 6
+
+
+def test_it_grows_by_a_segment_a_round_trip_while_frames_wait() -> None:
+    of = window()
+    answer(of, 0, marked=True, sent=64)
+    sizes = []
+    newest = 64
+    for _ in range(4):
+        sizes.append(answer(of, newest, sent=newest + 32))
+        answer(of, newest + 1, sent=newest + 33)
+        newest += 32
+    assert sizes == [33, 35, 36, 38]
+
+
+def test_it_doubles_while_no_frame_waits_anywhere() -> None:
+    of = window()
+    for n in range(3):
+        answer(of, 64 * n, marked=True, sent=64 * n + 64)
+    assert of.limit == 8
+    assert [answer(of, 1000 * n, wait=0.014) for n in range(1, 5)] == [16, 32, 64, 64]
+    assert not of.limited
+
+
+def test_the_shortest_round_trip_says_whether_frames_wait() -> None:
+    of = window()
+    answer(of, 0, marked=True, sent=64)
+    answer(of, 10, wait=0.012, sent=70)
+    assert answer(of, 64, wait=0.03, sent=99) == 64
+
+
+def test_it_grows_only_while_it_is_full() -> None:
+    of = window()
+    answer(of, 0, marked=True, sent=64)
+    of.answered(64, 100, 20, 0.1, marked=False)
+    assert of.limit == 32
+
+
+def test_marks_do_not_count_where_links_have_no_rate() -> None:
+    of = window(way=None)
+    assert answer(of, 10, marked=True) == 64
+    of = window()
+    answer(of, 10, marked=True)
+    of.move(None)
+    assert answer(of, 1000) == 64
+
+
+def with_rate(network: Network, rate: float) -> Network:
+    links = tuple(replace(link, bandwidth=rate, latency=1e-3) for link in network.links)
+    return replace(network, links=links)
+
+
+def test_the_way_is_that_of_the_worker_that_is_furthest_away() -> None:
+    access = {"w0": "s0", "w1": "s1", "ps": "s1", "spare": "s1"}
+    plan, network = tree_plan(access, {"s0": "s1"}, ("s0", "s1"))
+    (tree,) = plan.trees
+    assert way_of(network, plan, tree) is None
+    size = frame_bytes(plan.lanes, 0)
+    way = way_of(with_rate(network, 1e6), plan, tree)
+    assert way == pytest.approx((2 * 3 * (1e-3 + 8 * size / 1e6), SEGMENT_BYTES / size))
+
+
+def busy_worker(window: int = 8, fragments: int = 40) -> tuple[Worker, JobPlan, Network]:
+    """A worker on links with a rate, its window in flight."""
+    plan, network = star_plan(window=window)
+    network = with_rate(network, 1e8)
+    worker = Worker(plan, 0, network, WorkerOptions(min_timeout=50, initial_timeout=50))
+    worker.submit(np.zeros(fragments * plan.lanes, dtype=np.int32), 0.0)
+    worker.take_output()
+    return worker, plan, network
+
+
+def sent(worker: Worker) -> list[int]:
+    return [int(f) for batch in worker.take_output() for f in fragments_of(batch)]
+
+
+def test_a_marked_result_lets_fewer_fragments_follow() -> None:
+    worker, plan, network = busy_worker()
+    following = []
+    for f in range(8):
+        flags = Flag.ECN if f == 0 else 0
+        worker.receive(result(plan, network, f, 0, flags=flags), 0.1)
+        following.append(sent(worker))
+    assert following == [[], [], [], [], [8], [9], [10], [11]]
+    assert (worker.statistics.ecn, worker.statistics.sent) == (1, 12)
+
+
+def test_fragments_go_in_order_again_when_the_window_is_whole() -> None:
+    worker, plan, network = busy_worker()
+    worker.receive(result(plan, network, 0, 0, flags=Flag.ECN), 0.1)
+    worker.receive(result(plan, network, 1, 0, flags=Flag.ECN), 0.1)
+    order = list(range(2, 40))
+    came = []
+    for f in order:
+        # Without any wait the window doubles soon.
+        worker.receive(result(plan, network, f, 0), 0.1)
+        came += sent(worker)
+    assert came == list(range(8, 40))
+    assert worker.done(0)
+
+
+def test_the_oldest_fragments_go_however_many_others_are_in_flight() -> None:
+    """All workers' windows would wait for one another otherwise, full of different fragments."""
+    worker, plan, network = busy_worker()
+    flight = worker._streams[0]._flight
+    for f in range(1, 8):
+        worker.receive(result(plan, network, f, 0), 0.1)
+    worker.take_output()
+    assert sorted(flight.wire) == [0, *range(9, 16)]
+    flight.congestion.answered(99, 100, 4, 1.0, marked=True)
+    assert flight.congestion.limit == 4
+    # Nothing newer, but what comes next after the oldest.
+    worker.receive(result(plan, network, 0, 0), 0.1)
+    assert sent(worker) == [8]
