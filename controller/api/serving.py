@@ -73,13 +73,14 @@ async def serve_cluster(
     programmed, JobError, JournalError, Unrecorded for the journal, and what `listen` raises.
     """
     async with contextlib.AsyncExitStack() as stack:
-        await stack.enter_async_context(driver)
         manager = Manager(
             network,
             lambda rules: driver.apply(rules, READY_SECONDS),
             losses_on(network, settings.loss),
         )
         cluster = Cluster(manager, settings, date=date, new_key=new_key)
+        driver.history = cluster.jobs.history
+        await stack.enter_async_context(driver)
         stack.push_async_callback(cluster.close)
         service = ControllerService(cluster, driver)
 

@@ -145,6 +145,9 @@ class Driver:
         connect: Connect = open_channel,
     ) -> None:
         self._pipeline = pipeline
+        self.history = ""
+        """Of the jobs whose rules come; to be set before switches are connected. One that holds
+        slots of another history gets the program anew."""
         self._connect = connect
         self._election_id = election_id
         self._silence = silence
@@ -387,15 +390,19 @@ class Driver:
     async def _push(
         self, switch: fy.Switch, target: SwitchTarget, stub: p4r_grpc.P4RuntimeAsyncStub
     ) -> None:
-        """Install the program unless it is there (VERIFY_AND_COMMIT: others break BMv2)."""
+        """Install the program unless it is there, of this history: all slots are empty then.
+
+        (VERIFY_AND_COMMIT: others break BMv2.)
+        """
         pipeline = target.pipeline or self._pipeline
+        cookie = pipeline.cookie(self.history)
         request = p4r.GetForwardingPipelineConfigRequest(
             device_id=target.device_id,
             response_type=p4r.GetForwardingPipelineConfigRequest.COOKIE_ONLY,
         )
         try:
             reply = await stub.GetForwardingPipelineConfig(request)
-            if reply.config.cookie.cookie == pipeline.cookie:
+            if reply.config.cookie.cookie == cookie:
                 return
             await _drop_replication(switch)
         except grpc.aio.AioRpcError as error:
@@ -404,7 +411,7 @@ class Driver:
         config = p4r.ForwardingPipelineConfig(
             p4info=pipeline.p4info,
             p4_device_config=pipeline.config,
-            cookie=p4r.ForwardingPipelineConfig.Cookie(cookie=pipeline.cookie),
+            cookie=p4r.ForwardingPipelineConfig.Cookie(cookie=cookie),
         )
         election = switch.election_id
         await stub.SetForwardingPipelineConfig(

@@ -31,12 +31,18 @@ class Pipeline:
     lanes: int
     slots: int
 
-    @cached_property
-    def cookie(self) -> int:
-        """A number that differs between programs (P4Runtime specification, 9.3)."""
-        offered = self.p4info.SerializeToString(deterministic=True)
-        digest = hashlib.sha256(offered + b"\0" + self.config).digest()
+    def cookie(self, history: str = "") -> int:
+        """Return a number that differs between programs, and between histories of jobs on one.
+
+        (P4Runtime specification, 9.3.) `history`: see `JobTable`.
+        """
+        digest = hashlib.sha256(self._digest + history.encode()).digest()
         return int.from_bytes(digest[:8], "big")
+
+    @cached_property
+    def _digest(self) -> bytes:
+        offered = self.p4info.SerializeToString(deterministic=True)
+        return hashlib.sha256(offered + b"\0" + self.config).digest()
 
 
 def load_pipeline(p4info: Path, config: Path, lanes: int, slots: int) -> Pipeline:

@@ -77,7 +77,7 @@ class Cluster:
         self.manager = manager
         self.settings = settings
         self.nodes = Nodes(manager.network, now=clock.now())
-        self.jobs = manager.table = JobTable(settings.journal, date)
+        self.jobs = manager.table = JobTable(settings.journal, date, new_key)
         self.priorities = FeedbackQueue(settings.priorities or suitable_policy(manager.network))
         self.send: Send = lambda host, command: None
         self.date = date

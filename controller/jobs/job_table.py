@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import re
+import secrets
 import time
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -44,6 +45,9 @@ MANY_LINES = 10 * KEPT
 """A journal with more is written anew, with one line a job."""
 RESERVED = "reserved"
 """In a record that is no job's: no number up to its own is free (`journal_recovery`)."""
+HISTORY = "history"
+"""In a record that is no job's and has number 0: which of all sequences of job numbers this is."""
+HISTORY_BYTES = 8
 _UNRECORDED = frozenset({JobState.QUEUED, JobState.INSTALLING, JobState.CHANGING})
 """Steps that a restarted controller takes again: a record of the job tells enough."""
 _EVENTS = {
@@ -66,23 +70,27 @@ _WORDS = {
 }
 _EPOCHS = frozenset({EventKind.PLANNED, EventKind.FAILOVER, EventKind.REPLAN, EventKind.PREEMPTED})
 """Events that begin an epoch."""
+_HISTORY = re.compile(f"[0-9a-f]{{{2 * HISTORY_BYTES}}}")
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
 
 
 class JobTable:
     """All jobs. With a journal, or a file for one, those that an earlier controller kept are there.
 
-    No job number is used twice, because no pair of job and epoch is. `date`: seconds since 1970.
-    Raises JobError, JournalError for a journal that cannot be read, Unrecorded for one that cannot
-    be written.
+    No job number is used twice, because no pair of job and epoch is, in one `history`: a table that
+    begins anew without the journal begins another. `date`: seconds since 1970. `new_key`: random
+    bytes. Raises JobError, JournalError for a journal that cannot be read, Unrecorded for one that
+    cannot be written.
     """
 
     def __init__(
         self,
         journal: Path | Journal | None = None,
         date: Callable[[], float] = time.time,
+        new_key: Callable[[], bytes] = secrets.token_bytes,
     ) -> None:
         self._date = date
+        self.history = ""
         self.events = EventLog(date)
         """What happens to the jobs, and to what they use."""
         self._jobs: dict[int, Job] = {}
@@ -99,13 +107,20 @@ class JobTable:
         if self._journal is not None:
             # A job's later records come after its earlier ones.
             for record in self._journal.read():
-                if RESERVED in record:
-                    self._reserved = reserved_number(record, self._journal.name)
-                    continue
-                job = job_from_record(record, self._journal.name)
-                self._jobs[job.number] = job
+                self._restore(record, self._journal.name)
+        self.history = self.history or new_key()[:HISTORY_BYTES].hex()
+        if self._journal is not None:
             self._rewrite(self._journal)
         self._last = max(self._reserved, *self._jobs, 0)
+
+    def _restore(self, record: Record, where: str) -> None:
+        if HISTORY in record:
+            self.history = history_of(record, where)
+        elif RESERVED in record:
+            self._reserved = reserved_number(record, where)
+        else:
+            job = job_from_record(record, where)
+            self._jobs[job.number] = job
 
     def __iter__(self) -> Iterator[Job]:
         return iter(self._jobs.values())
@@ -157,7 +172,7 @@ class JobTable:
         """Return a job number that was never used; JobError when there are no more."""
         if self._last == LAST_JOB:
             raise JobError(
-                f"all {LAST_JOB} job numbers have been used; restart the switches, remove "
+                f"all {LAST_JOB} job numbers have been used; remove "
                 f"{self._journal.name if self._journal else 'nothing'}, and restart the controller"
             )
         self._last += 1
@@ -288,7 +303,8 @@ class JobTable:
 
     def _rewrite(self, journal: Journal) -> None:
         self._forget()
-        records = [_record(self._jobs[number]) for number in sorted(self._jobs)]
+        records: list[Record] = [{"number": 0, HISTORY: self.history}]
+        records += [_record(self._jobs[number]) for number in sorted(self._jobs)]
         if self._reserved > max(self._jobs, default=0):
             records.append({"number": self._reserved, RESERVED: True})
         journal.rewrite(records)
@@ -431,6 +447,17 @@ def reserved_number(record: Record, where: str) -> int:
     if type(number) is not int or not 0 <= number <= LAST_JOB:
         raise JobError(f"{where}: number {number!r} is reserved; expected 0 to {LAST_JOB}")
     return number
+
+
+def history_of(record: Record, where: str) -> str:
+    """Return the history that a record names; JobError if it is none."""
+    history = record[HISTORY]
+    if record.get("number") != 0 or not isinstance(history, str) or not _HISTORY.fullmatch(history):
+        raise JobError(
+            f"{where}: {HISTORY} {history!r}: expected {2 * HISTORY_BYTES} hexadecimal digits in "
+            "a record of number 0"
+        )
+    return history
 
 
 _SCALARS: dict[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), "str": (str,)}

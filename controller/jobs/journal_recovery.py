@@ -13,7 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from controller.jobs.job_state import LAST_JOB, JobState
-from controller.jobs.job_table import RESERVED, job_from_record, reserved_number
+from controller.jobs.job_table import (
+    HISTORY,
+    RESERVED,
+    history_of,
+    job_from_record,
+    reserved_number,
+)
 from controller.jobs.journal import FileJournal, JournalError, Record
 
 LEAST_RECORD = 256
@@ -52,8 +58,9 @@ def recover(file: Path) -> Recovery:
         else:
             damaged.append(number)
             lost += 1 + len(line) // LEAST_RECORD
+    jobs = sum(map(_is_job, latest.values()))
     if not damaged:
-        return Recovery(len(latest), (), (), 0, None)
+        return Recovery(jobs, (), (), 0, None)
     if not latest:
         raise JournalError(f"{file}: no line of it is a record; is it a journal?")
     ended = [_end(record, damaged[0]) for record in latest.values() if not _over(record)]
@@ -66,14 +73,16 @@ def recover(file: Path) -> Recovery:
     except OSError as error:
         raise JournalError(f"{backup}: cannot be written: {error.strerror}") from None
     FileJournal(file).rewrite([*latest.values(), {"number": reserved, RESERVED: True}])
-    return Recovery(len(latest), tuple(ended), tuple(damaged), reserved, backup)
+    return Recovery(jobs, tuple(ended), tuple(damaged), reserved, backup)
 
 
 def _record(line: bytes) -> Record | None:
     """Return the record of a line, None if it is none."""
     try:
         record: Record = json.loads(line)
-        if RESERVED in record:
+        if HISTORY in record:
+            history_of(record, "")
+        elif RESERVED in record:
             reserved_number(record, "")
         else:
             job_from_record(record, "")
@@ -82,8 +91,12 @@ def _record(line: bytes) -> Record | None:
     return record
 
 
+def _is_job(record: Record) -> bool:
+    return HISTORY not in record and RESERVED not in record
+
+
 def _over(record: Record) -> bool:
-    return RESERVED in record or JobState(record["state"]).over
+    return not _is_job(record) or JobState(record["state"]).over
 
 
 def _end(record: Record, line: int) -> str:

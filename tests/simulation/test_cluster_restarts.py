@@ -95,6 +95,40 @@ def test_agents_leave_a_job_that_the_controller_has_forgotten(tmp_path: Path) ->
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("rounds", [10, 30])
+def test_job_numbers_that_come_again_meet_nothing_of_the_jobs_before(
+    tmp_path: Path, rounds: int
+) -> None:
+    """A controller that has lost its journal counts from 1 again.
+
+    Switches hold results of the earlier job 1, and fragments newer than the first ones: unless they
+    are emptied, they answer with wrong sums.
+    """
+    took: dict[str, float] = {}
+
+    async def timed(cluster: VirtualCluster, name: str, seed: int) -> int:
+        began = cluster.queue.now
+        number = (await submit(cluster, name, "h1,h2,h3", rounds=rounds, seed=seed)).job
+        await exact(cluster, name)
+        took[name] = cluster.queue.now - began
+        return number
+
+    async def test(cluster: VirtualCluster) -> None:
+        await cluster.until(lambda: attached(cluster), "the agents")
+        old = await timed(cluster, "old", 1)
+        await cluster.crash_controller()
+        journal = cluster.options.settings.journal
+        assert isinstance(journal, Path)
+        cluster.disk.remove(journal)
+        cluster.start_controller()
+        await cluster.until(lambda: attached(cluster), "the agents")
+        assert await timed(cluster, "new", 2) == old
+
+    run(tmp_path, "star:4", test)
+    assert took["new"] < 1.5 * took["old"]
+
+
+@pytest.mark.slow
 def test_jobs_go_on_over_a_restart_of_the_controller(tmp_path: Path) -> None:
     async def test(cluster: VirtualCluster) -> None:
         await submit(cluster, "a", "h1,h2,h3", rounds=75)

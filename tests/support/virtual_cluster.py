@@ -85,11 +85,12 @@ async def submit(
     rounds: int = 4,
     elements: int = 256,
     window: int = 16,
+    seed: int = 1,
     **choices: Any,
 ) -> pb.JobInfo:
     await cluster.until(lambda: attached(cluster), "the agents")
     choices["window"] = window
-    submission = make_submission(name, workers, server, rounds=rounds, elements=elements)
+    submission = make_submission(name, workers, server, rounds=rounds, elements=elements, seed=seed)
     for choice, value in choices.items():
         setattr(submission, choice, value)
     return await cluster.people.Submit(submission)

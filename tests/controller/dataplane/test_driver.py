@@ -215,6 +215,19 @@ def test_another_program_is_pushed_over_the_old() -> None:
     run(test)
 
 
+def test_slots_of_another_history_of_jobs_are_emptied_with_the_program() -> None:
+    async def test(fake: FakeSwitch, target: SwitchTarget) -> None:
+        for history, pushes in (("a", 1), ("a", 1), ("b", 2), ("b", 2)):
+            driver = Driver([target], PIPELINE, {"s1": star_rules()})
+            driver.history = history
+            async with driver:
+                await driver.wait(timeout=WAIT)
+            assert fake.pushes == pushes
+            assert same(held(fake), star_rules())
+
+    run(test)
+
+
 def test_a_program_pushed_over_another_replicates_to_its_own_ports_only() -> None:
     async def test(fake: FakeSwitch, target: SwitchTarget) -> None:
         old = SwitchRules((), {1: (1, 2), 7: (3,)}, {5: 1, 6: 2})
@@ -438,7 +451,7 @@ def test_pipeline_files(tmp_path: Path) -> None:
     config.write_bytes(b"1")
     first = load_pipeline(HOPSUM_P4INFO, config, 256, 4096)
     config.write_bytes(b"2")
-    assert load_pipeline(HOPSUM_P4INFO, config, 256, 4096).cookie != first.cookie
+    assert load_pipeline(HOPSUM_P4INFO, config, 256, 4096).cookie() != first.cookie()
     half = tmp_path / "half.txtpb"
     half.write_bytes(HOPSUM_P4INFO.read_bytes()[:1000])
     with pytest.raises(PipelineError, match=r"half\.txtpb: expected P4Info as text: "):

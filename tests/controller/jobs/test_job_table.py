@@ -122,7 +122,24 @@ def test_jobs_and_numbers_outlive_the_controller(tmp_path: Path) -> None:
     ]
     assert (going.plan, going.epoch, going.avoided) == (plan, 7, {"s3", ("h1", "s1")})
     assert again.next_number() == 3
-    assert len(file.read_text().splitlines()) == 2
+    assert len(file.read_text().splitlines()) == 3, "the history's, and one a job"
+
+
+def test_job_numbers_are_of_one_history_for_as_long_as_their_journal(tmp_path: Path) -> None:
+    file = tmp_path / "jobs"
+    first = JobTable(file).history
+    assert JobTable(file).history == first
+    file.unlink()
+    assert JobTable(file).history != first
+    assert JobTable().history != JobTable().history
+
+
+@pytest.mark.parametrize("history", ["", "12", "ABCDEF0123456789", 7, None])
+def test_a_history_that_is_none(tmp_path: Path, history: object) -> None:
+    file = tmp_path / "jobs"
+    file.write_text(json.dumps({"number": 0, "history": history}) + "\n")
+    with pytest.raises(JobError, match=r"history .*: expected 16 hexadecimal digits"):
+        JobTable(file)
 
 
 def test_all_job_numbers_used(tmp_path: Path) -> None:
@@ -175,7 +192,7 @@ def test_a_record_with_a_value_of_another_kind(
 ) -> None:
     file = tmp_path / "jobs"
     job(JobTable(file), "a")
-    record = json.loads(file.read_text())
+    record = json.loads(file.read_text().splitlines()[-1])
     (record["request"] if place in record["request"] else record)[place] = value
     file.write_text(json.dumps(record) + "\n")
     with pytest.raises(JobError, match=re.escape(words)):

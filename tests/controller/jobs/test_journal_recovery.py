@@ -69,13 +69,24 @@ def test_jobs_that_were_not_over_have_failed_and_no_number_is_used_again(file: P
 
 
 def test_a_hole_over_many_records_reserves_a_number_for_each(file: Path) -> None:
-    *head, last = lines(file)
-    hole = bytes(len(b"".join(head[1:])) + len(last) - 1)
-    file.write_bytes(head[0] + hole + b"\n")
+    history, first, *holed = lines(file)
+    hole = bytes(len(b"".join(holed)) - 1)
+    file.write_bytes(history + first + hole + b"\n")
     found = recover(file)
     assert found.jobs == 1
     assert found.reserved >= 3
     assert JobTable(file).next_number() > 3
+
+
+def test_a_recovered_journal_is_of_its_history(file: Path) -> None:
+    before = JobTable(file).history
+    damage(file, 3, b"damaged\n")
+    recover(file)
+    assert JobTable(file).history == before
+    damage(file, 1, b"damaged\n")
+    (file.parent / "jobs.damaged").unlink()
+    recover(file)
+    assert JobTable(file).history != before, "switches are emptied when nothing says whose"
 
 
 def test_a_record_that_is_no_jobs_counts_as_damage(file: Path) -> None:
