@@ -204,3 +204,8 @@ def fragment_count(length: int, values: int, data_type: DataType) -> int:
     if fragments and data_type is DataType.FLOAT32:
         fragments += 1
     return fragments
+
+
+def prologue_lanes(plan: JobPlan) -> int:
+    """Return the lanes that a prologue has on the wire: none, but for check lanes."""
+    return plan.lanes if plan.integrity else 0

@@ -38,7 +38,9 @@ STACK_START = HEADER_START + HEADER_BYTES
 JOB_START = HEADER_START + 4
 TREE_AT = HEADER_START + 6
 _TOS_AT = ETHERNET_BYTES + 1
+_TOTAL_LENGTH_AT = ETHERNET_BYTES + 2
 _CHECKSUM_AT = ETHERNET_BYTES + 10
+_UDP_LENGTH_AT = ETHERNET_BYTES + IPV4_BYTES + 4
 _KIND_AT = HEADER_START
 FLAGS_AT = HEADER_START + 1
 REDUCTION_AT = HEADER_START + 2
@@ -113,6 +115,10 @@ def reduction_byte(reduction: Reduction) -> int:
     return reduction << 4
 
 
+NO_LANES = np.uint8(reduction_byte(Reduction.NONE))
+"""The reduction of frames that are on the wire without lanes, as it stands in them."""
+
+
 def epochs_of(frames: Frames) -> NDArray[np.int64]:
     """Epochs."""
     return frames[:, _EPOCH_AT : _EPOCH_AT + 2].view(_U16)[:, 0].astype(np.int64)
@@ -173,6 +179,64 @@ def sent_back(frames: Frames, kind: Kind) -> Frames:
     back[:, 26:30], back[:, 30:34] = frames[:, 30:34], frames[:, 26:30]
     back[:, _KIND_AT] = VERSION << 4 | kind
     return back
+
+
+def with_lanes(frames: Frames, lanes: int) -> list[Frames]:
+    """Return received frames (n, length) with zero lanes where they have none on the wire.
+
+    Agents look at frames of either kind alike. Each batch has one length.
+    """
+    if frames.shape[1] <= REDUCTION_AT:
+        return [frames]
+    bare = frames[:, REDUCTION_AT] == NO_LANES
+    if not some(bare):
+        return [frames]
+    size = LANE_BYTES * lanes
+    return [
+        np.pad(_resized(run, size), ((0, 0), (0, size))) if bare[start] else run
+        for start, run in _runs(frames, bare)
+    ]
+
+
+def without_lanes(batches: Sequence[Frames], lanes: int) -> list[Frames]:
+    """Return frames to send as they go on the wire: those that have no lanes there lose them.
+
+    Each batch, given and returned, has one length.
+    """
+    sent: list[Frames] = []
+    size = LANE_BYTES * lanes
+    for frames in batches:
+        bare = frames[:, REDUCTION_AT] == NO_LANES
+        if not some(bare):
+            sent.append(frames)
+            continue
+        for start, run in _runs(frames, bare):
+            sent.append(_resized(run[:, :-size], -size) if bare[start] else run)
+    return sent
+
+
+def _runs(frames: Frames, mask: NDArray[np.bool_]) -> list[tuple[int, Frames]]:
+    """Split frames where a mask (n,) changes: the runs, and where each starts."""
+    starts = [0, *(np.flatnonzero(np.diff(mask)) + 1).tolist()]
+    return list(zip(starts, np.split(frames, starts[1:]), strict=True))
+
+
+def _resized(frames: Frames, change: int) -> Frames:
+    """Return copies of frames whose headers announce `change` more bytes (RFC 1624 checksum)."""
+    resized = frames.copy()
+    total, udp, checksum = (
+        resized[:, at : at + 2].view(_U16)[:, 0]
+        for at in (_TOTAL_LENGTH_AT, _UDP_LENGTH_AT, _CHECKSUM_AT)
+    )
+    before = total.astype(np.int64)
+    after = (before + change) & 0xFFFF
+    folded = (~checksum.astype(np.int64) & 0xFFFF) + (~before & 0xFFFF) + after
+    folded = (folded & 0xFFFF) + (folded >> 16)
+    folded = (folded & 0xFFFF) + (folded >> 16)
+    checksum[:] = ~folded & 0xFFFF
+    total[:] = after
+    udp[:] = (udp.astype(np.int64) + change) & 0xFFFF
+    return resized
 
 
 class Matcher:

@@ -14,6 +14,7 @@ _COMBINED_BY: dict[int, np.ufunc] = {
     reduction_byte(Reduction.AND): np.bitwise_and,
     reduction_byte(Reduction.MAX): np.maximum,
     reduction_byte(Reduction.XOR): np.bitwise_xor,
+    reduction_byte(Reduction.NONE): np.bitwise_or,  # of zeros
 }
 """How lanes combine where nothing can wrap around, by the byte in the frame."""
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from host_agent.codec import reduction_byte
+from host_agent.codec import NO_LANES, reduction_byte
 from host_agent.recovery import low_high
 from protocol.wire import Reduction
 
@@ -82,6 +82,13 @@ class Segment:
     def announced(self, fragments: NDArray[np.int64]) -> NDArray[np.uint8] | int:
         """Return the exponent bytes to send with fragments of the stream."""
         return self.exponents[fragments - self.first] if self.scaled else 0
+
+    def reductions(self, data: NDArray[np.int64], *, bare: bool) -> NDArray[np.uint8]:
+        """Return the reductions of data fragments (n,), as they stand in frames.
+
+        `bare`: a prologue goes out without lanes, as nothing is in them.
+        """
+        return np.where((data < 0) & bare, NO_LANES, np.uint8(self.reduction))
 
     def own_codes(self, data: NDArray[np.int64]) -> NDArray[np.uint8]:
         """Return the exponent bytes that data fragments (n,) of a float32 tensor need here."""

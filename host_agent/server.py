@@ -19,11 +19,14 @@ from host_agent.codec import (
     flags_of,
     fragments_of,
     mark,
+    reduction_byte,
     reductions_of,
     sent_back,
     some,
     tos_of,
     weights_of,
+    with_lanes,
+    without_lanes,
     workers_of,
 )
 from host_agent.history import EMPTY, History
@@ -37,7 +40,7 @@ from host_agent.server_statistics import Missing as Missing
 from host_agent.server_statistics import ServerStatistics as ServerStatistics
 from network.model import Network
 from protocol.tos import URGENT
-from protocol.wire import Flag, Kind, serial_newer
+from protocol.wire import Flag, Kind, Reduction, serial_newer
 
 _NO_WEIGHT = -1
 """Of child numbers that no child has: equal to the weight of no packet."""
@@ -113,6 +116,11 @@ class Server:
 
     def receive(self, frames: Frames, now: float) -> None:
         """Take in frames (n, length), of any kind and content."""
+        for batch in with_lanes(frames, self.plan.lanes):
+            self._receive(batch, now)
+
+    def _receive(self, frames: Frames, now: float) -> None:
+        """Take in frames with their lanes."""
         statistics = self.statistics
         if frames.shape[1] == self._forms.replicated.length:
             self._answer_requests(frames)
@@ -226,7 +234,7 @@ class Server:
 
     def take_output(self) -> list[Frames]:
         """Return the frames to send, in order; each batch has one length."""
-        output = self._output[:]
+        output = without_lanes(self._output, self.plan.lanes)
         self._output.clear()
         return output
 
@@ -581,5 +589,6 @@ def _requests_back(frame: Frames, tos: int, count: int) -> Frames:
     """Return so many requests to where a frame (1, length) came from."""
     requests = sent_back(np.repeat(frame, count, 0), Kind.REQUEST)
     flags_of(requests)[...] = 0
+    reductions_of(requests)[...] = reduction_byte(Reduction.SUM)  # they have lanes
     mark(requests, tos | URGENT)
     return requests

@@ -221,7 +221,7 @@ class Stream:
             values = segment.values(data)
         wire = fragments & 0xFFFFFFFF
         frames = self._up.make(wire, segment.announced(fragments), self._flags)
-        reductions_of(frames)[...] = segment.reduction
+        reductions_of(frames)[...] = segment.reductions(data, bare=self._checks is None)
         if self._checks is None:
             self._up.values(frames)[...] = values
         else:

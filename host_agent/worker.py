@@ -8,7 +8,7 @@ from itertools import zip_longest
 import numpy as np
 
 from collectives.plan import JobPlan, PlanError, tensor_ranges
-from host_agent.codec import TREE_AT, Frames
+from host_agent.codec import TREE_AT, Frames, with_lanes, without_lanes
 from host_agent.failure import CallError, JobFailed
 from host_agent.job import check_job, check_same_job
 from host_agent.numbers import exponent_codes, worker_bits
@@ -16,7 +16,7 @@ from host_agent.recovery import Progress
 from host_agent.segment import Call, Segment, Tensor
 from host_agent.stream import Stream, WorkerOptions, WorkerStatistics
 from network.model import Network
-from protocol.wire import Reduction, frame_bytes, serial_newer
+from protocol.wire import LANE_REDUCTIONS, Reduction, frame_bytes, serial_newer
 
 TURN_FRAMES = 8
 """Frames of a tree that go out before it is the next tree's turn."""
@@ -102,6 +102,11 @@ class Worker:
         reduction = self.plan.reduction if reduction is None else reduction
         if scaled and reduction is not Reduction.SUM:
             raise CallError(f"{name}: float32 by {reduction.name}; expected int32, or SUM")
+        if reduction not in LANE_REDUCTIONS:
+            raise CallError(
+                f"{name}: reduction {reduction!r}; expected one of "
+                f"{', '.join(each.name for each in LANE_REDUCTIONS)}"
+            )
         if self.plan.integrity and reduction is not Reduction.SUM:
             raise CallError(
                 f"{name}: {reduction.name} in a job whose check lanes only show that sums are "
@@ -192,10 +197,12 @@ class Worker:
 
     def receive(self, frames: Frames, now: float) -> None:
         """Take in frames (n, length), of any kind and content."""
-        if not len(frames):
-            return
-        if self.failure is not None:
-            return
+        for batch in with_lanes(frames, self.plan.lanes):
+            if len(batch) and self.failure is None:
+                self._receive(batch, now)
+
+    def _receive(self, frames: Frames, now: float) -> None:
+        """Take in frames with their lanes."""
         if frames.shape[1] != self._length:
             self._answer_requests(frames)
             return
@@ -251,7 +258,7 @@ class Worker:
         taken = [output[:] for output in self._outputs]
         for output in self._outputs:
             output.clear()
-        waiting = [batches for batches in taken if batches]
+        waiting = [without_lanes(batches, self.plan.lanes) for batches in taken if batches]
         if len(waiting) == 1:
             return waiting[0]
         turns = [_pieces(batches) for batches in waiting]

@@ -129,8 +129,10 @@ control HopsumIngress(inout headers_t hdr,
                 } else if (meta.task != task_t.INSPECT) {
                     answer_request.apply(hdr, meta, found);
                 }
-                lanes.apply(hdr.lanes, meta.lanes_operation, hdr.hopsum.reduction,
-                            meta.slot_index, meta.wrapped);
+                if (meta.slot.reduction != reduction_t.NONE) {
+                    lanes.apply(hdr.lanes, meta.lanes_operation, meta.slot.reduction,
+                                meta.slot_index, meta.wrapped);
+                }
                 if (meta.task == task_t.AGGREGATE) {
                     conclusion.apply(hdr, meta);
                 } else if (meta.task == task_t.INSPECT) {

@@ -20,7 +20,7 @@ from protocol.tos import UDP_PORT as UDP_PORT
 ETHERTYPE_IPV4 = 0x0800
 UDP_PROTOCOL = 17
 
-VERSION = 2
+VERSION = 3
 
 ETHERNET_BYTES = 14
 IPV4_BYTES = 20
@@ -95,6 +95,12 @@ class Reduction(IntEnum):
     """The greater, as two's complement numbers."""
     XOR = 3
     """Bitwise exclusive or."""
+    NONE = 4
+    """The packet has no lanes: exponents and weights are all that combines."""
+
+
+LANE_REDUCTIONS = tuple(each for each in Reduction if each is not Reduction.NONE)
+"""The reductions of packets that have lanes."""
 
 
 class LayoutError(InputError):
@@ -279,9 +285,11 @@ def frame_template(
 ) -> NDArray[np.uint8]:
     """One frame, lanes zero, of shape (frame length,): copy it and fill in what varies.
 
-    The IPv4 checksum covers no field that varies between the fragments of a stream.
+    `lanes`: 0 for a packet without (`Reduction.NONE`). The IPv4 checksum covers no field that
+    varies between the fragments of a stream.
     """
-    check_lanes(lanes)
+    if lanes or header.reduction is not Reduction.NONE:
+        check_lanes(lanes)
     raw_stack = pack_stack(stack)
     if len(stack) > most_hops(lanes):
         raise LayoutError(

@@ -17,7 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collectives.flows import Flow, TreeFlows, tree_flows
-from collectives.plan import DataType, JobPlan, Results, TreePlan, fragment_count, tensor_ranges
+from collectives.plan import (
+    DataType,
+    JobPlan,
+    Results,
+    TreePlan,
+    fragment_count,
+    prologue_lanes,
+    tensor_ranges,
+)
 from network.model import Network
 from protocol.wire import frame_bytes
 from timing.work import DirectedLink, Tensor
@@ -43,11 +51,14 @@ def pipeline(
         ]
         for number in range(len(plan.trees))
     ]
+    prologues = [data_type is DataType.FLOAT32 for _, data_type in tensors]
     by_tree: list[dict[DirectedLink, int]] = []
     for tree, fragments in zip(flows, counts, strict=True):
         links: dict[DirectedLink, int] = {}
+        bare = sum(1 for count, first in zip(fragments, prologues, strict=True) if count and first)
         for flow in tree.all():
-            size = frame_bytes(plan.lanes, flow.hops) * sum(fragments)
+            size = frame_bytes(plan.lanes, flow.hops) * (sum(fragments) - bare)
+            size += frame_bytes(prologue_lanes(plan), flow.hops) * bare
             links[flow.u, flow.v] = links.get((flow.u, flow.v), 0) + size
         by_tree.append(links)
     total: dict[DirectedLink, int] = {}
@@ -55,7 +66,6 @@ def pipeline(
         for link, size in links.items():
             if size:
                 total[link] = total.get(link, 0) + size
-    prologues = [data_type is DataType.FLOAT32 for _, data_type in tensors]
     seconds = 0.0
     for tree, tree_plan, fragments, links in zip(flows, plan.trees, counts, by_tree, strict=True):
         shares = {link: size / total[link] for link, size in links.items() if size}
@@ -65,17 +75,18 @@ def pipeline(
 
 
 def round_trips(
-    network: Network, plan: JobPlan, tree: TreePlan, flows: TreeFlows
+    network: Network, plan: JobPlan, tree: TreePlan, flows: TreeFlows, lanes: int
 ) -> tuple[float, float]:
     """Return the seconds of a fragment's round trip on idle links, and until the next one's end.
 
-    A worker sends the next when it has the result, which may be earlier for some than for others.
+    `lanes`: of the first one. A worker sends the next when it has the result, which may be earlier
+    for some than for others.
     """
     whole = {(flow.u, flow.v): 1.0 for flow in flows.all()}
     done = np.zeros((len(plan.workers), 1))
     ends = []
-    for _ in range(2):
-        done = _Pipeline(network, plan, tree, flows, whole).send(done)
+    for size in (lanes, plan.lanes):
+        done = _Pipeline(network, plan, tree, flows, whole).send(done, size)
         ends.append(float(done.max()))
     return ends[0], ends[1]
 
@@ -127,7 +138,7 @@ class _Pipeline:
         for count, prologue in zip(fragments, prologues, strict=True):
             if prologue and count:
                 slot = np.array([first % window])
-                done[:, slot] = self.send(done[:, slot])
+                done[:, slot] = self.send(done[:, slot], prologue_lanes(self.plan))
                 scale = done[:, slot[0]].copy()
                 head = min(window, count - 1)
                 if head:
@@ -162,8 +173,12 @@ class _Pipeline:
             rest = slots[:count]
             done[:, rest] = self.send(done[:, rest])
 
-    def send(self, ready: Times) -> Times:
-        """When each worker has the results (workers, n) of fragments it may send at `ready`."""
+    def send(self, ready: Times, lanes: int | None = None) -> Times:
+        """When each worker has the results (workers, n) of fragments it may send at `ready`.
+
+        `lanes`: of a packet; None: as many as the plan says.
+        """
+        lanes = self.plan.lanes if lanes is None else lanes
         arrived: dict[str, list[Times]] = {name: [] for name in self.flows.inputs}
         for node, flows in self.flows.up.items():
             if node in self.tree.parts:
@@ -173,7 +188,7 @@ class _Pipeline:
                 leaving += [times[i] for i in range(len(times)) if i not in merged]
             else:
                 leaving = [ready[flow.workers[0]] for flow in flows]
-            for flow, sent in zip(flows, self._send(flows, leaving), strict=True):
+            for flow, sent in zip(flows, self._send(flows, leaving, lanes), strict=True):
                 arrived[flow.v].append(sent)
         total = np.maximum.reduce(arrived[self.tree.server])
         results = np.empty_like(ready)
@@ -189,20 +204,19 @@ class _Pipeline:
                 by_next.setdefault(flow.v, []).append(i)
             for numbers in by_next.values():
                 group = [flows[i] for i in numbers]
-                for flow, sent in zip(
-                    group, self._send(group, [leaving[i] for i in numbers]), strict=True
-                ):
+                times = self._send(group, [leaving[i] for i in numbers], lanes)
+                for flow, sent in zip(group, times, strict=True):
                     here[flow.v, () if copied else flow.workers] = sent
                     if flow.v not in self.tree.parts:
                         results[flow.workers[0]] = sent
         return results
 
-    def _send(self, flows: Sequence[Flow], leaving: Sequence[Times]) -> list[Times]:
+    def _send(self, flows: Sequence[Flow], leaving: Sequence[Times], lanes: int) -> list[Times]:
         """Send flows of one link, fragment by fragment in order of time."""
         if not flows:
             return []
         wire = self.wires[flows[0].u, flows[0].v]
-        sizes = [float(frame_bytes(self.plan.lanes, flow.hops)) for flow in flows]
+        sizes = [float(frame_bytes(lanes, flow.hops)) for flow in flows]
         stacked = np.stack(leaving, axis=1)
         length, width = stacked.shape
         sent = wire.send(stacked.ravel(), np.tile(sizes, length)).reshape(length, width)

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from collectives.flows import tree_flows
-from collectives.plan import DataType, JobPlan, fragment_count, tensor_ranges
+from collectives.flows import TreeFlows, tree_flows
+from collectives.plan import DataType, JobPlan, fragment_count, prologue_lanes, tensor_ranges
 from protocol.wire import LANE_BYTES, frame_bytes
 from timing.flows import Routes
 from timing.max_min import Usage
@@ -24,30 +24,41 @@ from timing.pipeline import round_trips
 from timing.routes import LinkArrays
 from timing.scenario import Scenario
 
-_BULK, _REST, _FIRST_TRIP, _NEXT_TRIP, _KINDS = 0, 1, 2, 3, 4
+_BULK, _REST, _TRIP, _PROLOGUE, _AFTER_PROLOGUE, _KINDS = 0, 1, 2, 3, 4, 5
 
 
 def tree_routes(links: LinkArrays, plan: JobPlan) -> Routes:
-    """Four kinds of flow for each tree of a plan, in bytes of lanes; see `add_plan`."""
+    """Five kinds of flow for each tree of a plan, in bytes of lanes; see `add_plan`."""
     fragment = plan.values * LANE_BYTES
+    bare = prologue_lanes(plan)
     rows: list[list[tuple[int, float]]] = []
     delays: list[float] = []
     limits: list[float] = []
     for tree in plan.trees:
         flows = tree_flows(links.network, plan, tree)
-        amounts: dict[int, float] = {}
-        for flow in flows.all():
-            link = links.link[flow.u, flow.v]
-            amounts[link] = amounts.get(link, 0.0) + frame_bytes(plan.lanes, flow.hops) / fragment
-        trip, both = round_trips(links.network, plan, tree, flows)
-        period = both - trip
-        busiest = float(
+        data = _amounts(links, flows, plan.lanes, fragment)
+        prologue = _amounts(links, flows, bare, fragment)
+        busiest, first = (
             max(amount * fragment / links.capacities[link] for link, amount in amounts.items())
+            for amounts in (data, prologue)
         )
-        rows += [list(amounts.items())] * _KINDS
-        delays += [0.0, 0.0, max(0.0, trip - busiest), max(0.0, period - busiest)]
-        limits += [plan.in_flight * fragment / period if period else np.inf, *[np.inf] * 3]
+        trip, both = round_trips(links.network, plan, tree, flows, plan.lanes)
+        period = both - trip
+        first_trip, first_two = round_trips(links.network, plan, tree, flows, bare)
+        rows += [list(each.items()) for each in (data, data, data, prologue, data)]
+        waits = (trip - busiest, first_trip - first, first_two - first_trip - busiest)
+        delays += [0.0, 0.0, *(max(0.0, wait) for wait in waits)]
+        limits += [plan.in_flight * fragment / period if period else np.inf, *[np.inf] * 4]
     return Routes(Usage.of(rows), np.array(delays), np.array(limits))
+
+
+def _amounts(links: LinkArrays, flows: TreeFlows, lanes: int, fragment: int) -> dict[int, float]:
+    """Bytes that a packet of `lanes` lanes takes of each link, a byte of `fragment`."""
+    amounts: dict[int, float] = {}
+    for flow in flows.all():
+        link = links.link[flow.u, flow.v]
+        amounts[link] = amounts.get(link, 0.0) + frame_bytes(lanes, flow.hops) / fragment
+    return amounts
 
 
 def add_plan(
@@ -62,11 +73,11 @@ def add_plan(
             continue
         row = first + _KINDS * number
         before: list[int] = []
-        last = row + _FIRST_TRIP
+        last = row + _TRIP
         if data_type is DataType.FLOAT32:
             # The prologue: nobody sends data before it has the first exponents.
-            before = [scenario.flows.add(last, fragment, start=start)]
-            last = row + _NEXT_TRIP
+            before = [scenario.flows.add(row + _PROLOGUE, fragment, start=start)]
+            last = row + _AFTER_PROLOGUE
             count -= 1
         full = (count - 1) // plan.in_flight * plan.in_flight
         bulk = scenario.flows.add(row + _BULK, full * fragment, delivered=before, start=start)

@@ -21,6 +21,7 @@ error {
     HopsumReduction,
     HopsumOwner,
     Length,
+    Lanes,
     Fragment,
     VlanTag
 }
@@ -138,12 +139,23 @@ parser HopsumParser(packet_in packet,
         verify(hdr.ipv4.ihl == IPV4_IHL_PLAIN, error.Ipv4Options);
         verify(hdr.ipv4.fragment_flags == DONT_FRAGMENT, error.Fragment);
         verify(hdr.hopsum.version == VERSION, error.HopsumVersion);
-        verify((bit<4>)hdr.hopsum.reduction <= (bit<4>)reduction_t.XOR, error.HopsumReduction);
+        verify((bit<4>)hdr.hopsum.reduction <= (bit<4>)reduction_t.NONE, error.HopsumReduction);
 
-        // Four lengths must agree: the frame's, IPv4's, UDP's, and what the header announces,
-        // with as many lanes as this switch is compiled for.
-        ipv4_bytes = IPV4_BYTES + UDP_BYTES + HEADER_BYTES + LANES_BYTES
-            + HOP_BYTES * (bit<16>)hdr.hopsum.hops;
+        ipv4_bytes = IPV4_BYTES + UDP_BYTES + HEADER_BYTES + HOP_BYTES * (bit<16>)hdr.hopsum.hops;
+        transition select(hdr.hopsum.reduction) {
+            reduction_t.NONE: check_lengths;
+            default: expect_lanes;
+        }
+    }
+
+    state expect_lanes {
+        ipv4_bytes = ipv4_bytes + LANES_BYTES;
+        transition check_lengths;
+    }
+
+    // Four lengths must agree: the frame's, IPv4's, UDP's, and what the header announces, with as
+    // many lanes as this switch is compiled for, or none.
+    state check_lengths {
         verify(hdr.ipv4.total_length == ipv4_bytes, error.Length);
         verify(hdr.udp.udp_length == ipv4_bytes - IPV4_BYTES, error.Length);
         verify(standard_metadata.packet_length
@@ -154,17 +166,27 @@ parser HopsumParser(packet_in packet,
             (0, kind_t.CONTRIBUTION, 2 .. MAX_HOPS): parse_owner;  // ours and the server's
             (0, kind_t.RESULT, 1 .. MAX_HOPS): parse_owner;
             (0, kind_t.REPLICATED, 0): parse_owner;
-            (0, kind_t.REQUEST, 0 .. MAX_HOPS): parse_owner;
-            (1, kind_t.INSPECT, 0): parse_lanes;
+            (0, kind_t.REQUEST, 0 .. MAX_HOPS): parse_question;
+            (1, kind_t.INSPECT, 0): parse_question;
             default: no_match;
+        }
+    }
+
+    // What asks has room for the lanes of the answer.
+    state parse_question {
+        verify(hdr.hopsum.reduction != reduction_t.NONE, error.Lanes);
+        transition select(from_controller) {
+            1: parse_lanes;
+            default: parse_owner;
         }
     }
 
     state parse_owner {
         verify(hdr.hopsum.job != 0 && hdr.hopsum.epoch != 0 && hdr.hopsum.weight != 0,
                error.HopsumOwner);
-        transition select(hops_left) {
-            0: parse_lanes;
+        transition select(hops_left, hdr.hopsum.reduction) {
+            (0, reduction_t.NONE): accept;
+            (0, _): parse_lanes;
             default: parse_hop;
         }
     }
@@ -172,8 +194,9 @@ parser HopsumParser(packet_in packet,
     state parse_hop {
         packet.extract(hdr.hops.next);
         hops_left = hops_left - 1;
-        transition select(hops_left) {
-            0: parse_lanes;
+        transition select(hops_left, hdr.hopsum.reduction) {
+            (0, reduction_t.NONE): accept;
+            (0, _): parse_lanes;
             default: parse_hop;
         }
     }

@@ -3,7 +3,8 @@
  *
  * A request is the frame that showed the gap, sent back over the link that it came by: a clone of
  * it with the number that is missing. It has the size of a data packet because what answers it is
- * made of it, and keeps the stack that the sum needs. The slot answers: with the sum for the
+ * made of it (BMv2 has room for 512 more bytes than came in, not for lanes), and keeps the stack
+ * that the sum needs. The slot answers: with the sum for the
  * parent, with the result for a child. Both are urgent: behind a window of packets they would come
  * a window late.
  */
@@ -57,7 +58,16 @@ control BecomeTheSlot(inout headers_t hdr, in metadata_t meta) {
         hdr.hopsum.ecn = meta.slot.ecn;
     }
 
+    action remove_lanes() {
+        hdr.lanes.setInvalid();
+        hdr.ipv4.total_length = hdr.ipv4.total_length - LANES_BYTES;
+        hdr.udp.udp_length = hdr.udp.udp_length - LANES_BYTES;
+    }
+
     apply {
+        if (meta.slot.reduction == reduction_t.NONE && hdr.lanes.isValid()) {
+            remove_lanes();
+        }
         become_the_slot();
     }
 }  // control BecomeTheSlot

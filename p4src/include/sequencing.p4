@@ -109,7 +109,8 @@ control Arrivals(in slot_index_t index,
         }
         if (counts) {
             gap = ~(arrived | asked);
-            if (gap != 0) {
+            // A request has lanes, and is made of the frame: one without does not ask.
+            if (gap != 0 && ours.reduction != reduction_t.NONE) {
                 ask();
             }
             write_cell();

@@ -185,9 +185,9 @@ control SlotTransition(inout headers_t hdr, inout metadata_t meta) {
 
     apply {
         look();
-        if (meta.age == age_t.SAME && meta.slot.cleared == 0
-            && (meta.slot.fan_in != hdr.hops[0].fan_in
-                || meta.slot.reduction != hdr.hopsum.reduction)) {
+        if (meta.age == age_t.SAME
+            && (meta.slot.reduction != hdr.hopsum.reduction
+                || (meta.slot.cleared == 0 && meta.slot.fan_in != hdr.hops[0].fan_in))) {
             // Siblings that do not agree on the sum they make.
             discard(OUTCOME_MALFORMED);
         } else if (meta.age == age_t.SAME && seen == 1 && meta.again) {

@@ -36,7 +36,7 @@ const bit<3>  DONT_FRAGMENT = 2;   // and no more fragments
 const bit<8>  UDP_PROTOCOL = 17;
 const bit<16> UDP_PORT = 0x4853;   // ASCII "HS"
 const bit<32> UDP_PORTS = 0x48534853;  // source and destination
-const bit<4>  VERSION = 2;
+const bit<4>  VERSION = 3;
 
 enum bit<4> kind_t {
     CONTRIBUTION = 1,  // up: a worker's fragment, or a sum of some
@@ -50,7 +50,8 @@ enum bit<4> reduction_t {
     SUM = 0,  // two's complement, modulo 2^32
     AND = 1,  // bitwise
     MAX = 2,  // the greater, as signed numbers
-    XOR = 3   // bitwise
+    XOR = 3,  // bitwise
+    NONE = 4  // the packet has no lanes
 }
 
 enum bit<8> opcode_t {

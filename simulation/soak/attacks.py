@@ -118,7 +118,9 @@ def _of_kind(frame: bytes, kind: Kind) -> bytes:
 def _with_other_fields(frame: bytes, rng: random.Random) -> bytes:
     forged = bytearray(frame)
     for _ in range(rng.choice([1, 1, 2, 5])):
-        at = rng.choice([rng.randrange(_HEADER, _STACK), rng.randrange(_STACK, len(frame))])
+        # A prologue's result has nothing behind its header.
+        behind = range(_STACK, len(frame)) or range(_HEADER, _STACK)
+        at = rng.choice([rng.randrange(_HEADER, _STACK), rng.choice(behind)])
         if not _JOB <= at < _JOB + 2:
             # Another job's number may be that of one which the attacker has a part in.
             forged[at] = rng.randrange(256)

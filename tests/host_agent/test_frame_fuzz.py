@@ -20,13 +20,23 @@ from host_agent.server_set import ServerSet
 from host_agent.stream import WorkerOptions, WorkerStatistics
 from host_agent.worker import Worker
 from network.model import Network
-from protocol.wire import Flag, Hop, Kind, frame_bytes, frame_view, ipv4_checksum, is_hopsum
+from protocol.wire import (
+    Flag,
+    Hop,
+    Kind,
+    Reduction,
+    frame_bytes,
+    frame_view,
+    ipv4_checksum,
+    is_hopsum,
+)
 from tests.support.protocol_world import (
     LANES,
     SERVER,
     at_server,
     contribution,
     frame,
+    lanes_in,
     result,
     star_plan,
     tree_plan,
@@ -225,10 +235,12 @@ def go_on(scene: Scene, worker: Worker) -> None:
         sent = worker.take_output()
         assert sent, "a worker with fragments in flight has sent them"
         for batch in sent:
-            arrived = at_server(batch)
-            fields = frame_view(arrived, LANES, 1)
-            down = np.repeat(result(newer, scene.network, 0, 7), len(arrived), axis=0)
-            answer = frame_view(down, LANES, 0)
+            arrived, lanes = at_server(batch), lanes_in(batch, LANES)
+            fields = frame_view(arrived, lanes, 1)
+            reduction = Reduction.SUM if lanes else Reduction.NONE
+            one = result(newer, scene.network, 0, 7, reduction=reduction)
+            down = np.repeat(one, len(arrived), axis=0)
+            answer = frame_view(down, lanes, 0)
             for field in ("fragment", "tree", "exponent"):
                 answer[field] = fields[field]
             worker.receive(down, 1e6)

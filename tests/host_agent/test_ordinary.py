@@ -17,7 +17,7 @@ from host_agent.codec import Frames, flags_of, reduction_byte, reductions_of
 from host_agent.server import Server
 from host_agent.stream import Stream, WorkerOptions
 from host_agent.worker import Worker
-from protocol.wire import Flag, Reduction
+from protocol.wire import LANE_REDUCTIONS, Flag, Reduction
 from tests.support.protocol_world import LANES, at_server, at_worker, star_plan
 from tests.support.search import examples
 
@@ -131,7 +131,7 @@ class Run:
             if waiting and self.random.random() < 0.3:
                 tensor, out = waiting.pop(0)
                 reduction = self.random.choice(
-                    list(Reduction) if tensor.dtype == np.int32 else [Reduction.SUM]
+                    LANE_REDUCTIONS if tensor.dtype == np.int32 else [Reduction.SUM]
                 )
                 calls.append(self.worker.submit(tensor, self.now, out=out, reduction=reduction))
             if not waiting and self.worker.idle:

@@ -16,7 +16,7 @@ from host_agent.stream import WorkerOptions
 from host_agent.worker import Worker
 from host_agent.workload import switch_bounds
 from network.model import Network
-from protocol.wire import Reduction
+from protocol.wire import LANE_REDUCTIONS, Reduction
 from tests.support.protocol_world import (
     LANES,
     SERVER,
@@ -137,7 +137,7 @@ def test_every_worker_ends_with_the_exact_sum(seed: int) -> None:
     generator = np.random.default_rng(seed)
     lengths = random.choices([0, 1, LANES - 1, LANES, LANES + 1, 5 * LANES, 20 * LANES], k=3)
     # Each call has a reduction of its own, or its job's.
-    reductions = random.choices([None, *Reduction], k=3)
+    reductions = random.choices([None, *LANE_REDUCTIONS], k=3)
     inputs = []
     calls = []
     for worker in world.workers:

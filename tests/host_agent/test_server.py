@@ -14,6 +14,7 @@ from host_agent.server import Server
 from host_agent.server_set import ServerSet
 from network.model import Network
 from protocol.wire import (
+    LANE_REDUCTIONS,
     REPLICATED_IP,
     Flag,
     Hop,
@@ -151,7 +152,7 @@ def test_fragments_of_several_reductions_come_in_one_batch() -> None:
     rows = [
         contribution(plan, network, worker, fragment, value, reduction=reduction)
         for worker, value in enumerate((0b0110, -4))
-        for fragment, reduction in enumerate(Reduction)
+        for fragment, reduction in enumerate(LANE_REDUCTIONS)
     ]
     server.receive(np.concatenate(rows), 0.0)
     found = {packet.fragment: packet.value for packet in answers(server)}

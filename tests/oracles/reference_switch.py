@@ -132,9 +132,9 @@ class Arrivals:
             self.missing, self.asked = set(), set()
             if number < HISTORY:
                 self.missing = set(range(number))
-        return self._to_ask_for(moved=not same or 0 < lead < NUMBERS // 2), again
+        return self._to_ask_for(packet, moved=not same or 0 < lead < NUMBERS // 2), again
 
-    def _to_ask_for(self, *, moved: bool) -> int | None:
+    def _to_ask_for(self, packet: Packet, *, moved: bool) -> int | None:
         def back(number: int) -> int:
             return (self.newest - number) % NUMBERS
 
@@ -142,7 +142,7 @@ class Arrivals:
         again = {number for number in self.asked if moved and back(number) % RETRY == RETRY - 1}
         self.asked = {number for number in self.asked - again if back(number) < HISTORY}
         left = self.missing - self.asked
-        if not left:
+        if not left or packet.reduction == Reduction.NONE:
             return None
         number = min(left, key=back)
         self.asked.add(number)
@@ -348,14 +348,15 @@ class ReferenceSwitch(Switch):
         self, packet: Packet, frame: bytes, port: int, slot: Slot, sender: Sender, *, again: bool
     ) -> list[Frame]:
         hop = packet.hops[0]
-        agrees = (slot.fan_in, slot.reduction) == (hop.fan_in, packet.reduction)
+        agrees = slot.cleared or slot.fan_in == hop.fan_in
+        agrees = agrees and slot.reduction == packet.reduction
         if slot.gives_way_to(packet):
             if slot.job and not slot.cleared and not slot.complete:
                 self.counts[Outcome.TAKEN_OVER] += 1
             self._open(slot, packet)
-        elif (
-            again and slot.is_of(packet) and hop.child in slot.children and (agrees or slot.cleared)
-        ):
+        elif slot.is_of(packet) and not agrees:
+            return self._dropped(Outcome.MALFORMED)
+        elif again and slot.is_of(packet) and hop.child in slot.children:
             return self._dropped(Outcome.DUPLICATE)
         elif slot.is_of(packet) and slot.kept and sender.children.bit_count() == 1:
             self.counts[Outcome.ANSWERED] += 1
@@ -364,8 +365,6 @@ class ReferenceSwitch(Switch):
             self.counts[Outcome.STALE] += 1
             question = _unnumbered(replace(packet, flags=packet.flags | Flag.STALE))
             return self._popped(frame, question)
-        elif not agrees:
-            return self._dropped(Outcome.MALFORMED)
         elif hop.child not in slot.children:
             if slot.complete:
                 return self._dropped(Outcome.MALFORMED)
@@ -398,6 +397,8 @@ class ReferenceSwitch(Switch):
         slot.flags |= packet.flags & SUMMED_FLAGS
         slot.exponent = max(slot.exponent, packet.exponent)
         pairs = list(zip(slot.values, packet.values, strict=True))
+        if packet.reduction == Reduction.NONE:
+            return
         if packet.reduction != Reduction.SUM:
             combine = COMBINED_BY[Reduction(packet.reduction)]
             slot.values = tuple(combine(a, b) for a, b in pairs)
@@ -493,7 +494,7 @@ class ReferenceSwitch(Switch):
         shown = _sum(slot, packet)
         shown = replace(shown, job=slot.job, tree=slot.tree, epoch=slot.epoch)
         shown = replace(shown, fragment=slot.fragment, reduction=slot.reduction)
-        if not slot.job:
+        if not slot.job or slot.reduction == Reduction.NONE:
             shown = replace(shown, values=(0,) * self.build.lanes)
         return [(CPU_PORT, header + _rewritten(frame[PACKET_OUT_BYTES:], shown))]
 
@@ -551,7 +552,10 @@ class ReferenceSwitch(Switch):
             packet = Packet.read(frame[:40] + bytes(2) + frame[42:])
         except ValueError:
             return None
-        if len(packet.values) != self.build.lanes:
+        bare = reduction == Reduction.NONE
+        if len(packet.values) != (0 if bare else self.build.lanes):
+            return None
+        if bare and kind in (Kind.REQUEST, Kind.INSPECT):
             return None
         if kind != Kind.INSPECT and not (packet.job and packet.epoch and packet.weight):
             return None
@@ -578,12 +582,17 @@ def _unnumbered(packet: Packet) -> Packet:
 def _without(frame: bytes, entries: int) -> bytes:
     """The frame without its first stack entries."""
     short = bytearray(frame[:62] + frame[62 + 4 * entries :])
-    total = len(short) - 14
     short[49] -= entries
-    short[16:18] = total.to_bytes(2, "big")
-    short[38:40] = (total - 20).to_bytes(2, "big")
     short[40:42] = bytes(2)
-    return _checked(short)
+    return _fitted(short)
+
+
+def _fitted(frame: bytearray) -> bytes:
+    """The frame with its lengths as it is long."""
+    total = len(frame) - 14
+    frame[16:18] = total.to_bytes(2, "big")
+    frame[38:40] = (total - 20).to_bytes(2, "big")
+    return _checked(frame)
 
 
 def _addressed(frame: bytes, source: tuple[bytes, bytes], target: tuple[bytes, bytes]) -> bytes:
@@ -626,7 +635,8 @@ def _rewritten(frame: bytes, packet: Packet) -> bytes:
     made = bytearray(replace(packet, hops=()).frame())
     made[44] |= frame[44] & 15  # reserved
     made[49] = len(packet.hops)
-    return frame[:40] + bytes(2) + bytes(made[42:62]) + frame[62:stack_end] + bytes(made[62:])
+    head = frame[:40] + bytes(2) + bytes(made[42:62]) + frame[62:stack_end]
+    return _fitted(bytearray(head + made[62:]))
 
 
 def _numbers(matches: Mapping[str, Match], *names: str) -> tuple[int, int, int]:

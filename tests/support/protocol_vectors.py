@@ -62,6 +62,7 @@ def _vector(name: str, lines: list[str]) -> Vector:
     }
     numbers["sequence"] = int(fields.get("sequence", 0))
     values = [int(value) for value in fields["lanes"].split()] if "lanes" in fields else []
+    lanes = 0 if fields["reduction"] == "NONE" else LANES
     return Vector(
         name,
         _address(fields["source"]),
@@ -73,7 +74,7 @@ def _vector(name: str, lines: list[str]) -> Vector:
             **numbers,
         ),
         tuple(_hop(line) for line in lines if line.startswith("hop: ")),
-        tuple(values + [0] * (LANES - len(values))),
+        tuple(values + [0] * (lanes - len(values))),
         int(fields.get("tos", "0"), 0),
         bytes.fromhex("".join(line.strip() for line in lines if line.startswith("  "))),
     )

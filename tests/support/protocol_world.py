@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collectives.plan import JobPlan, SwitchPart, TreePlan
-from host_agent.codec import Frames
+from host_agent.codec import NO_LANES, REDUCTION_AT, Frames
 from host_agent.server import Server
 from host_agent.worker import Worker
 from network.model import Host, Link, Network
@@ -29,6 +29,7 @@ from protocol.wire import (
     Header,
     Hop,
     Kind,
+    Reduction,
     frame_bytes,
     frame_template,
     frame_view,
@@ -194,9 +195,15 @@ def frame(
     here = Address(hosts[plan.workers[0]].mac_bytes, hosts[plan.workers[0]].ip_bytes)
     fields = {"job": plan.job, "tree": 0, "epoch": plan.epoch, **fields}
     header = Header(kind, fragment=fragment, **fields)
-    row = frame_template(here, here, header, stack, plan.lanes)[None, :]
-    frame_view(row, plan.lanes, len(stack))["lanes"] = values_of(value)
+    lanes = 0 if header.reduction is Reduction.NONE else plan.lanes
+    row = frame_template(here, here, header, stack, lanes)[None, :]
+    frame_view(row, lanes, len(stack))["lanes"] = values_of(value)[:lanes]
     return row
+
+
+def lanes_in(batch: Frames, lanes: int) -> int:
+    """How many lanes frames have on the wire, of a job of so many: none where none are summed."""
+    return 0 if batch[0, REDUCTION_AT] == NO_LANES else lanes
 
 
 def contribution(
@@ -231,8 +238,9 @@ def _passed_on(batch: Frames, lanes: int, left: int) -> Frames:
     rows = []
     for row in range(len(batch)):
         frames = batch[row : row + 1]
-        while (hops := (frames.shape[1] - frame_bytes(lanes, 0)) // 4) > left:
-            frames = popped(frame_view(frames.copy(), lanes, hops)[0], lanes, hops)
+        size = lanes_in(frames, lanes)
+        while (hops := (frames.shape[1] - frame_bytes(size, 0)) // 4) > left:
+            frames = popped(frame_view(frames.copy(), size, hops)[0], size, hops)
         rows.append(frames)
     return np.concatenate(rows)
 
@@ -257,16 +265,17 @@ class Seen:
 
     @property
     def value(self) -> int:
-        """The first lane."""
-        return self.lanes[0]
+        """The first lane; 0 of none."""
+        return self.lanes[0] if self.lanes else 0
 
 
 def seen(batches: Sequence[Frames], lanes: int = LANES) -> list[Seen]:
     """The frames of batches, decoded one by one."""
     found = []
     for batch in batches:
-        hops = (batch.shape[1] - frame_bytes(lanes, 0)) // 4
-        for record in frame_view(batch, lanes, hops):
+        size = lanes_in(batch, lanes)
+        hops = (batch.shape[1] - frame_bytes(size, 0)) // 4
+        for record in frame_view(batch, size, hops):
             assert int(record["hops"]) == hops
             flags = Flag(int(record["flags"]))
             found.append(

@@ -16,7 +16,7 @@ from network.model import Network
 from planning.model.placement import place
 from planning.model.request import Algorithm, PlanRequest
 from planning.registry import make_plan
-from protocol.wire import frame_bytes
+from protocol.wire import LANE_BYTES, frame_bytes
 from timing.estimate import estimate
 from timing.work import PlanWork
 
@@ -39,7 +39,7 @@ def packets_one_by_one(
 
     def send(now: float, u: str, v: str, hops: int, packet: tuple[object, ...]) -> None:
         link = network.link(u, v)
-        size = frame_bytes(plan.lanes, hops)
+        size = frame_bytes(0 if prologue and packet[2] == 0 else plan.lanes, hops)
         links[u, v] += size
         spent = size * 8 / link.bandwidth if link.bandwidth else 0.0
         free[u, v] = max(free[u, v], now) + spent
@@ -144,11 +144,21 @@ def test_one_fragment_in_closed_form() -> None:
     assert prediction.seconds == pytest.approx(8e-6 * (sum(up) + 2 * down) + 4e-3)
 
 
-def test_a_float_tensor_costs_one_fragment_more() -> None:
+def test_a_float_tensor_costs_one_packet_without_lanes_more() -> None:
     network = load_network("star:2")
     plan = planned(network)
     ints = estimate(network, PlanWork(plan, [(2560, DataType.INT32)])).links
     floats = estimate(network, PlanWork(plan, [(2560, DataType.FLOAT32)])).links
+    bare = LANE_BYTES * plan.lanes
+    assert {link: size * 11 // 10 - bare for link, size in ints.items()} == floats
+
+
+def test_the_prologue_of_a_tensor_with_check_lanes_has_lanes() -> None:
+    network = load_network("star:2")
+    plan = replace(planned(network), integrity=True)
+    elements = 10 * plan.values
+    ints = estimate(network, PlanWork(plan, [(elements, DataType.INT32)])).links
+    floats = estimate(network, PlanWork(plan, [(elements, DataType.FLOAT32)])).links
     assert {link: size * 11 // 10 for link, size in ints.items()} == floats
 
 

@@ -9,7 +9,7 @@
 local hopsum = Proto("hopsum", "hopsum: sums in the network")
 
 local UDP_PORT = 0x4853
-local VERSION = 2
+local VERSION = 3
 local HEADER_BYTES = 20
 local HOP_BYTES = 4
 local LANE_BYTES = 4
@@ -22,7 +22,8 @@ local KINDS = {
     [4] = "inspect",
     [5] = "request",
 }
-local REDUCTIONS = { [0] = "sum", [1] = "and", [2] = "max", [3] = "xor" }
+local REDUCTIONS = { [0] = "sum", [1] = "and", [2] = "max", [3] = "xor", [4] = "none" }
+local NO_LANES = 4
 
 local f = {
     version = ProtoField.uint8("hopsum.version", "Version", base.DEC, nil, 0xF0),
@@ -221,7 +222,11 @@ function hopsum.dissector(buffer, packet, root)
 
     local start = HEADER_BYTES + hops * HOP_BYTES
     local lanes = math.floor((buffer:len() - start) / LANE_BYTES)
-    if lanes < 1 or buffer:len() ~= start + lanes * LANE_BYTES then
+    if reduction == NO_LANES and buffer:len() == start then
+        add_stack(tree, buffer, hops)
+        return start
+    end
+    if reduction == NO_LANES or lanes < 1 or buffer:len() ~= start + lanes * LANE_BYTES then
         tree:add_proto_expert_info(truncated)
         return buffer:len()
     end

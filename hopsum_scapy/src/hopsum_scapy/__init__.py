@@ -52,7 +52,7 @@ __all__ = [
     "parse",
 ]
 
-VERSION = 2
+VERSION = 3
 UDP_PORT = 0x4853
 LANES_MAX = 352
 KINDS = {1: "contribution", 2: "result", 3: "replicated", 4: "inspect", 5: "request"}
@@ -64,7 +64,7 @@ FLAGS = {
     0x10: "sequenced",
     0x20: "repair",
 }
-REDUCTIONS = {0: "sum", 1: "and", 2: "max", 3: "xor"}
+REDUCTIONS = {0: "sum", 1: "and", 2: "max", 3: "xor", 4: "none"}
 
 
 class Hop(Packet):
@@ -86,6 +86,8 @@ class Hop(Packet):
 
 class Hopsum(Packet):
     """A hopsum packet. `hops` is counted when it is left out; lanes are all that follows.
+
+    With the reduction `none` there are none.
 
     The fragment is called `fragment_number` here: `Packet.fragment` is Scapy's.
     """

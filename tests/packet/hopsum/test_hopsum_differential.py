@@ -27,9 +27,9 @@ EXAMPLES = {
 }
 CATALOGUE_SIZE = 250
 EPOCHS = (1, 1, 1, 1, 1, 1, 1, 2, 3, 0x8001, 0xFFFF)
-REDUCTIONS = {1: Reduction.MAX, 4: Reduction.AND, 2**31 - 2: Reduction.XOR}
+REDUCTIONS = {1: Reduction.MAX, 4: Reduction.AND, 5: Reduction.NONE, 2**31 - 2: Reduction.XOR}
 """By fragment; all others are summed."""
-FRAGMENTS = (0, 0, 0, 0, 1, 2, 2, 2, 4, 2**31 - 2, 2**31, 2**32 - 2)
+FRAGMENTS = (0, 0, 0, 0, 1, 2, 2, 2, 4, 5, 5, 2**31 - 2, 2**31, 2**32 - 2)
 """With a window of 2 nearly all of them meet in one slot."""
 SEQUENCES = (0, 0, 0, 1, 1, 2, 3, 4, 12, 66, 130, 2**15 + 3, 2**16 - 1)
 LANE_VALUES = (0, 1, -1, 2**31 - 1, -(2**31), 0x1234567)
@@ -87,8 +87,9 @@ def hopsum_frame(rng: random.Random, lane_count: int) -> Frame:
     reduction = REDUCTIONS.get(fragment, Reduction.SUM)
     if rng.random() < 0.05:
         reduction = rng.choice(list(Reduction))
+    no_lanes = reduction == Reduction.NONE
     packet = Packet(
-        tuple(values[lane % 5] for lane in range(lane_count)),
+        tuple(values[lane % 5] for lane in range(0 if no_lanes else lane_count)),
         kind=kind,
         job=job,
         tree=tree,

@@ -55,6 +55,14 @@ def longer(frame: bytearray) -> bytearray:
     return with_checksum(frame)
 
 
+def without_lanes(frame: bytearray) -> bytearray:
+    """No lanes, IPv4 and UDP lengths to match."""
+    del frame[70:]
+    for offset, length in ((16, 56), (38, 36)):
+        frame[offset : offset + 2] = length.to_bytes(2, "big")
+    return with_checksum(frame)
+
+
 def tagged(*tags: str) -> Change:
     """The frame behind VLAN tags, each its EtherType and its control information in hex."""
 
@@ -67,15 +75,17 @@ def tagged(*tags: str) -> Change:
 CHANGES: dict[str, Change] = {
     "version 0": put(42, 0x01),
     "version 1": put(42, 0x11),
-    "kind 0": put(42, 0x20),
-    "kind 6": put(42, 0x26),
-    "an inspection from a host": put(42, 0x24),
+    "version 2": put(42, 0x21),
+    "kind 0": put(42, 0x30),
+    "kind 6": put(42, 0x36),
+    "an inspection from a host": put(42, 0x34),
     "no hop announced, two there": put(49, 0),
     "one hop announced, two there": put(49, 1),
     "three hops announced, two there": put(49, 3),
     "eleven hops": put(49, 11),
-    "a result that is not complete": put(42, 0x23),
-    "reduction 4": put(44, 0x40),
+    "a result that is not complete": put(42, 0x33),
+    "lanes that are not announced": put(44, 0x40),
+    "reduction 5": put(44, 0x50),
     "reduction 15": put(44, 0xF0),
     "job 0": put(46, 0, 2),
     "epoch 0": put(50, 0, 2),
@@ -108,6 +118,7 @@ CHANGES: dict[str, Change] = {
     "lanes missing": lambda frame: frame[:-4],
     "one byte missing": lambda frame: frame[:-1],
     "longer throughout": longer,
+    "no lanes though announced": without_lanes,
     "no lanes at all": lambda frame: frame[:70],
     "half a stack": lambda frame: frame[:65],
     "half a hopsum header": lambda frame: frame[:50],
