@@ -20,12 +20,17 @@ Tensor = NDArray[Any]
 
 @dataclass(slots=True)
 class Call:
-    """One all-reduce of one tensor. `open_parts`: trees whose part is not done."""
+    """One all-reduce of one tensor. `open_parts`: trees whose part is not done.
+
+    `prologues`: trees whose prologue's result is not here. The first windows of all wait for these:
+    whichever tree began alone would keep the links from the host to itself for a window.
+    """
 
     number: int
     name: str
     result: Tensor
     open_parts: int
+    prologues: int = 0
 
 
 class Segment:
@@ -56,6 +61,7 @@ class Segment:
         self.first = first
         self.scaled = source.dtype == np.float32
         self.prologue = 1 if self.scaled else 0
+        call.prologues += self.prologue
         self.reduction = reduction_byte(reduction)
         """As it stands in frames."""
         self._lanes = lanes

@@ -165,7 +165,7 @@ class Stream:
         """Add a tensor's part behind those under way; it starts at `end`."""
         self._segments.append(segment)
         self._end = segment.end
-        self._pump_idle(now)
+        self.fill_window(now)
 
     def mark(self, tos: int) -> None:
         """Give frames another IP ToS byte from now on, also those that are sent again."""
@@ -177,7 +177,8 @@ class Stream:
 
     # -- sending
 
-    def _pump_idle(self, now: float) -> None:
+    def fill_window(self, now: float) -> None:
+        """Send the next fragments of all idle slots, as far as they can be sent."""
         slots = self._flight.idle(self._end)
         if len(slots):
             self._pump(slots, now)
@@ -209,7 +210,7 @@ class Stream:
             if low_high(data)[0] < self._window:
                 early = data < self._window
                 code = segment.first_window_code
-                if code is None:
+                if code is None or segment.call.prologues:
                     ready = ~early | (data < 0)
                     slots, fragments, data = slots[ready], fragments[ready], data[ready]
                     if not len(slots):
@@ -355,7 +356,7 @@ class Stream:
                     segment, fragments[rows], values[rows], used[rows], codes[rows]
                 )
         if opened:
-            self._pump_idle(now)
+            self.fill_window(now)
         else:
             self._pump(slots, now)
 
@@ -375,6 +376,7 @@ class Stream:
             if segment.first_window_code is None:
                 # Data of the first window waits for the prologue, so it is alone here.
                 segment.first_window_code = int(codes[0])
+                segment.call.prologues -= 1
                 opened = True
             else:
                 segment.store(data, dequantise(values, used, self._bits))

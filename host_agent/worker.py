@@ -55,6 +55,8 @@ class Worker:
         self._check_scale(plan)
         self._outputs: list[list[Frames]] = [[] for _ in plan.trees]
         self._calls: dict[int, Call] = {}
+        self._held: list[Call] = []
+        """Those of several trees that wait for prologues."""
         self._next_call = 0
         bits = worker_bits(self._scale_workers)
         progress = Progress()
@@ -142,6 +144,8 @@ class Worker:
                 )
                 parts.append((stream, segment))
         call.open_parts = len(parts)
+        if scaled and len(parts) > 1:
+            self._held.append(call)
         self._calls[number] = call
         self._next_call += 1
         for stream, segment in parts:
@@ -220,6 +224,10 @@ class Worker:
             self.statistics.foreign += len(frames)
         else:
             stream.receive(frames, now)
+            if not all(call.prologues for call in self._held):
+                self._held = [call for call in self._held if call.prologues]
+                for each in self._all:
+                    each.fill_window(now)
 
     def _answer_requests(self, frames: Frames) -> None:
         """Answer neighbours' requests, which have a stack; what else has one is foreign."""

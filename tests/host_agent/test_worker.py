@@ -476,6 +476,27 @@ def test_two_trees_split_a_tensor_by_share_and_meet_in_one_result() -> None:
     np.testing.assert_array_equal(total, tensor)
 
 
+def test_several_trees_begin_a_tensor_of_floats_together() -> None:
+    """The first with its exponents would fill the host's link with its window."""
+    plan, network = star_plan(1, window=16)
+    tree = plan.trees[0]
+    plan = replace(plan, trees=(replace(tree, share=0.5), replace(tree, tree=1, share=0.5)))
+    worker = Worker(plan, 0, network)
+    call = worker.submit(np.ones(32 * LANES, dtype=np.float32), 0.0)
+    other = worker.submit(np.ones(2 * LANES, dtype=np.float32), 0.0)
+    servers = [Server(plan, t, network) for t in range(2)]
+    for batch in worker.take_output():
+        for server in servers:
+            server.receive(at_server(batch), 0.0)
+    late, rest = (at_worker(server.take_output()[0]) for server in servers)
+    worker.receive(rest, 0.0)
+    assert worker.take_output() == []
+    worker.receive(late, 0.0)
+    sent = [int(tree) for batch in worker.take_output() for tree in batch[:, TREE_AT]]
+    assert sent[:16] == [0] * 8 + [1] * 8
+    assert (call, other) == (0, 1)
+
+
 def test_a_new_epoch_sends_everything_in_flight_again_on_its_new_path() -> None:
     access = {"w0": "a", "w1": "b", "ps": "b"}
     plan, network = tree_plan(access, {"a": "b"}, ("a", "b"))
