@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from host_agent.codec import Frames, every, flags_of, some
+from host_agent.codec import NO_LANES, Frames, every, flags_of, reductions_of, some
 from host_agent.congestion import CongestionWindow
 from host_agent.link_repairs import LinkRepairs
 from host_agent.options import WorkerOptions, WorkerStatistics
@@ -121,7 +121,9 @@ class Flight:
         """
         if marked or self.congestion.limited:
             self._heed_congestion(slots, now, marked=marked)
-        round_trip = self.recovery.answered(slots, self.tries[slots] == 1, now)
+        # Those of packets without lanes are too short to expect of others.
+        measured = (self.tries[slots] == 1) & (reductions_of(self.frames)[slots] != NO_LANES)
+        round_trip = self.recovery.answered(slots, measured, now)
         if round_trip is not None:
             self.round_trip.sample(round_trip)
         fragments = self.fragment[slots]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from statistics import median
 
 import pytest
 
@@ -29,9 +30,9 @@ def test_loss_costs_little_more_than_its_load(topology: str, loss: float, most: 
     base = Experiment(topology, workers=4, elements=100_000, rounds=1, link_rate=12.5e6)
     seconds, again = spent(base)
     assert again == 0
-    lossy, again = spent(replace(base, loss=loss))
-    assert again > 0
-    assert lossy <= most * seconds + 0.1
+    runs = [spent(replace(base, loss=loss, seed=seed)) for seed in range(1, 6)]
+    assert all(again for _, again in runs)
+    assert median(lossy for lossy, _ in runs) <= most * seconds + 0.1
 
 
 @pytest.mark.slow
