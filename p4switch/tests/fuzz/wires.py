@@ -93,10 +93,11 @@ def difference(
 def _burst(
     reference: Interpreter, frames: Sequence[bytes], far: Sequence[socket.socket]
 ) -> str | None:
+    frames = [frame for frame in frames if _passes(frame)]
     expected: list[list[bytes]] = [[] for _ in far]
     for frame in frames:
         for port, sent in reference.process([(0, frame)]):
-            if port < len(far) and len(sent) >= SHORTEST:
+            if port < len(far) and _passes(sent):
                 expected[port].append(sent)
     for frame in frames:
         far[0].send(frame)
@@ -107,6 +108,12 @@ def _burst(
                 shown = "nothing" if have is None else have.hex()
                 return f"port {port}, frame {number}: {shown}, interpreter {want.hex()}"
     return None
+
+
+def _passes(frame: bytes) -> bool:
+    """Whether a veth takes a frame: the kernel drops one that ends in its VLAN tag."""
+    tagged = frame[12:14] in (b"\x81\x00", b"\x88\xa8")
+    return len(frame) >= (SHORTEST + 6 if tagged else SHORTEST)
 
 
 def _receive(far: socket.socket) -> bytes | None:
