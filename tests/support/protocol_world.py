@@ -470,7 +470,7 @@ class World:
         for row in range(len(batch)):
             self._send(host, self.network.access_switch(host), batch[row : row + 1].copy())
 
-    def run(self, limit: float = 100.0) -> None:
+    def run(self, limit: float = 1000.0) -> None:
         """Until every worker is idle; AssertionError when that takes longer than `limit`."""
         self._flush()
         while not all(worker.idle for worker in self.workers):
