@@ -41,7 +41,7 @@ def measure(
 ) -> Iterator[dict[str, Any]]:
     """Time one all-reduce on 25 Mbit/s links, and compare it with the lossless time.
 
-    `latency`: each link's is drawn between 0 and so many seconds.
+    `latency`: the most that a link has, s; each draws its own between 0 and this.
     """
     with TemporaryDirectory() as folder:
         network = topology if not latency else _save_uneven(topology, latency, Path(folder))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import signal
 import subprocess
 import sys
 from collections.abc import (
@@ -24,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from cli.experiment.description import Engine
+from cli.experiment.event_loop import interruption
 from cli.experiment.pipelines import pipeline_for
 from cli.experiment.session import Running
 from cli.experiment.supervision import Tell, keep_agents, keep_switches
@@ -238,11 +238,8 @@ def _link_bytes(emulation: Emulation) -> Mapping[tuple[str, str], int]:
 
 
 async def _interrupted() -> None:
-    stopped = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stopped.set)
-    await stopped.wait()
+    with interruption() as stopped:
+        await stopped.wait()
 
 
 async def _first_of(*tasks: asyncio.Task[None]) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 from collections.abc import Callable
 from pathlib import Path
 
 from cli.experiment.description import Engine
+from cli.experiment.event_loop import interruption
 from cli.experiment.pipelines import compile_pipeline, slots_of
 from controller.dataplane.driver import Driver, State, SwitchTarget
 from controller.dataplane.rules import rules_for
@@ -37,13 +37,10 @@ async def drive(network: Network, engine: Engine, lanes: int, tell: Callable[[st
             marker.unlink(missing_ok=True)
         tell(f"{switch}: {state} {detail}".rstrip())
 
-    stopped = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stopped.set)
     try:
-        async with Driver(targets, pipeline, rules_for(network), listener=listener):
-            await stopped.wait()
+        with interruption() as stopped:
+            async with Driver(targets, pipeline, rules_for(network), listener=listener):
+                await stopped.wait()
     finally:
         for name in network.switches:
             Path(ready_file(name)).unlink(missing_ok=True)

@@ -64,6 +64,25 @@ def run_async(coroutine: Coroutine[Any, Any, _T]) -> _T:
 
 
 @contextlib.contextmanager
+def interruption() -> Iterator[asyncio.Event]:
+    """Let SIGINT and SIGTERM set an event while the block runs, in a coroutine, and nothing else.
+
+    The loop outlives the block, and other runs in it must be cancelled by these signals again.
+    """
+    event = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number in before:
+        loop.add_signal_handler(number, event.set)
+    try:
+        yield event
+    finally:
+        for number, handler in before.items():
+            loop.remove_signal_handler(number)
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
 def terminable() -> Iterator[None]:
     """Let SIGTERM raise Interrupted while the block runs, in the main thread."""
     if threading.current_thread() is not threading.main_thread():

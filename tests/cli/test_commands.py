@@ -78,7 +78,7 @@ def test_plan_as_text() -> None:
     assert "job 1, tree 0: server h16 takes 1 flow" in text
     assert "c1: sums 2, slots 0 to 255" in text
     assert "bytes on links (3 of 34" in text
-    assert "predicted time 1.047 s" in text
+    assert "predicted time 1.044 s" in text
     text = run("plan", "--topology", "star:2")
     assert "multi-hop: 1 link of 1 link at most" in text
     assert "predicted time none: links have no rate" in text

@@ -91,6 +91,6 @@ def test_levels_are_those_of_queues(network: Network, tmp_path: Path) -> None:
     assert found == {
         "first-frames": {0},
         "first-tcp": {0},
-        "only-frames": {1},
-        "only-tcp": {1},
+        "only-frames": {7},
+        "only-tcp": {7},
     }

@@ -9,7 +9,7 @@ import signal
 import pytest
 
 from cli.console import Interrupted
-from cli.experiment.event_loop import run_async, terminable
+from cli.experiment.event_loop import interruption, run_async, terminable
 
 
 async def loop_in_use() -> asyncio.AbstractEventLoop:
@@ -52,6 +52,25 @@ def test_a_signal_cancels_a_run_which_ends_first(
         run_async(run())
     assert ended == [True]
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signals_that_one_run_waits_for_cancel_the_next(number: signal.Signals) -> None:
+    """A command that was stopped by a signal may be followed by another in its process."""
+
+    async def serve() -> None:
+        with interruption() as interrupted:
+            os.kill(os.getpid(), number)
+            await interrupted.wait()
+
+    async def wait() -> None:
+        os.kill(os.getpid(), number)
+        await asyncio.wait_for(asyncio.Event().wait(), 60)
+
+    with terminable():
+        run_async(serve())
+        with pytest.raises((KeyboardInterrupt, Interrupted)):
+            run_async(wait())
 
 
 def test_sigterm_interrupts_what_is_not_asynchronous() -> None:
