@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -26,6 +25,7 @@ from mininet_topos.addresses import SOCKETS
 from mininet_topos.emulation import Emulation
 from mininet_topos.failures import EmulationError
 from mininet_topos.record import STATE, RunRecord, state_folder
+from tests.support.bmv2 import need_bmv2
 from tests.support.emulated_runs import run_together
 from tests.support.machine import PATIENCE, until
 from tests.support.processes import process, processes
@@ -175,12 +175,6 @@ def test_sums_are_exact_under_loss() -> None:
 
 def test_scapy_moves_the_frames_as_well() -> None:
     exact(run(packet_io=PacketIo.SCAPY, elements=3000, dtype=DataType.FLOAT32))
-
-
-def need_bmv2() -> None:
-    for command in ("simple_switch_grpc", "p4c"):
-        if shutil.which(command) is None:
-            pytest.skip(f"{command} is not on PATH")
 
 
 def test_bmv2_gives_the_same() -> None:

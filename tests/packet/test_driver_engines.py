@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import select
-import shutil
 import signal
 import subprocess
 import sys
@@ -25,6 +24,7 @@ from controller.dataplane.connection import open_channel, over_tls
 from controller.dataplane.driver import Driver, DriverError, State, SwitchTarget
 from controller.dataplane.pipeline import Pipeline
 from controller.dataplane.rules import Loss, SwitchRules, TableEntry, rules_for
+from controller.dataplane.slots import SlotState
 from network.loaders import load_network
 from p4switch.packet_io.sockets import open_packet_socket
 from planning.model.placement import place
@@ -32,6 +32,9 @@ from planning.model.request import PlanRequest
 from planning.registry import make_plan
 from protocol.channel import Tls
 from protocol.outcomes import Outcome
+from protocol.wire import Hop
+from tests.packet.hopsum.packets import LAST_HOP, Packet
+from tests.support.bmv2 import need_bmv2
 from tests.support.certificates import certify
 from tests.support.machine import PATIENCE as WAIT
 from tests.support.machine import loopback, own_port
@@ -42,9 +45,7 @@ from tests.support.paths import HOPSUM_P4INFO
 def engine(request: pytest.FixtureRequest) -> str:
     name: str = request.param
     if name == "bmv2":
-        for command in ("p4c", "simple_switch_grpc"):
-            if shutil.which(command) is None:
-                pytest.skip(f"{command} is not on PATH")
+        need_bmv2()
     return name
 
 
@@ -294,6 +295,41 @@ def test_a_program_pushed_over_another_replicates_to_its_own_ports_only(
         changed = replace(pipeline, config=pipeline.config + b"\n")
         asyncio.run(hold(changed, flood_to(5)))
         assert arrived() == []
+    finally:
+        here.close()
+        there.close()
+        switch.kill()
+
+
+@pytest.mark.slow
+def test_another_history_of_jobs_empties_the_slots(
+    engine: str, pipeline: Pipeline, veth: tuple[str, str], other_veth: tuple[str, str]
+) -> None:
+    """The same program is pushed once more, and its registers are as at first."""
+    switch = SwitchProcess(engine, veth[0], other_veth[0])
+    switch.start()
+    here, there = open_packet_socket(veth[1]), open_packet_socket(other_veth[1])
+    admitted = (("slot_base", 0), ("window_mask", 31), ("fan_in", 1), ("children", 1))
+    keys = (("job", 1), ("tree", 0), ("ingress_port", 1))
+    rules = SwitchRules((TableEntry("admission", keys, "admit_children", admitted),))
+    up = Packet((7,) * pipeline.lanes, hops=(Hop(aggregate=True, port=2), LAST_HOP))
+
+    async def slot_after(history: str, *, send: bool) -> SlotState:
+        driver = Driver([switch.target], pipeline, {"s1": rules})
+        driver.history = history
+        async with driver:
+            await driver.wait(timeout=WAIT)
+            if send:
+                here.send(up.frame())
+                assert select.select([there], [], [], WAIT)[0], "no sum"
+                assert Packet.read(there.recv(2048)) == up.popped()
+            return await driver.inspect("s1", 0)
+
+    try:
+        for history in ("a", "b"):
+            assert not asyncio.run(slot_after(history, send=False)).valid
+            assert asyncio.run(slot_after(history, send=True)).complete
+            assert asyncio.run(slot_after(history, send=False)).complete
     finally:
         here.close()
         there.close()
