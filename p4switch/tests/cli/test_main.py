@@ -319,7 +319,8 @@ def test_explain_refuses(arguments: tuple[str, ...], message: str) -> None:
     ("arguments", "message"),
     [
         (("--trace", "xml"), "--trace xml: expected one of text, json"),
-        (("--trace-port", "3"), "--trace-file, -port, -table and -header need --trace"),
+        (("--trace-port", "3"), "--trace-file, -port, -table, -header, -field need --trace"),
+        (("--trace", "text", "--trace-field", "ttl=64.5"), "--trace-field ttl=64.5: expected HEAD"),
         (("--trace", "text", "--executor", "native"), "packets are traced by the interpreter"),
         (("--trace", "text", "--trace-table", "none"), "--trace-table none: no such table"),
     ],
@@ -339,7 +340,8 @@ def _send(tracer: Tracer | None) -> None:
 
 def test_a_trace_goes_to_a_file(tmp_path: Path) -> None:
     file = tmp_path / "out" / "trace.jsonl"
-    _send(make_tracer("json", file, "info", None, [5], ["routes"], ["hdr.ipv4"]))
+    fields = ["hdr.ipv4.ttl=0x40"]
+    _send(make_tracer("json", file, "info", None, [5], ["routes"], ["hdr.ipv4"], fields))
     [line] = file.read_text().splitlines()
     assert json.loads(line)["port"] == 5
 
@@ -352,12 +354,12 @@ def test_log_level_trace_logs_what_happens_to_packets(
         caplog.set_level(logging.DEBUG, name)
         monkeypatch.setattr(logging.getLogger(name), "disabled", False)
         monkeypatch.setattr(logging.getLogger(name), "propagate", True)
-    _send(make_tracer(None, None, "trace", None, None, None, None))
+    _send(make_tracer(None, None, "trace", None, None, None, None, None))
     assert "table RouterIngress.routes" in caplog.text
 
 
 def test_nothing_is_traced_unless_asked_for() -> None:
-    assert make_tracer(None, None, "debug", None, None, None, None) is None
+    assert make_tracer(None, None, "debug", None, None, None, None, None) is None
 
 
 @pytest.mark.parametrize("name", COMMANDS)

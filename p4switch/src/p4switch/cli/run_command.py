@@ -79,6 +79,14 @@ TraceHeaders = Annotated[
     list[str] | None,
     typer.Option("--trace-header", help="Only packets with this header, such as hdr.ipv4."),
 ]
+TraceFields = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--trace-field",
+        metavar="HEADER.FIELD=NUMBER",
+        help="Only packets that came with this value, such as hdr.ipv4.ttl=64.",
+    ),
+]
 
 
 def run(
@@ -179,6 +187,7 @@ def run(
     trace_ports: TracePorts = None,
     trace_tables: TraceTables = None,
     trace_headers: TraceHeaders = None,
+    trace_fields: TraceFields = None,
     thrift_port: Annotated[
         int | None, typer.Option(help="Ignored: there is no Thrift, only P4Runtime.")
     ] = None,
@@ -198,7 +207,14 @@ def run(
     if use_files is not None and pcap is not None:
         fail("--pcap and --use-files: the files are captures already, give one of the two")
     tracer = make_tracer(
-        trace, trace_file, log_level, executor, trace_ports, trace_tables, trace_headers
+        trace,
+        trace_file,
+        log_level,
+        executor,
+        trace_ports,
+        trace_tables,
+        trace_headers,
+        trace_fields,
     )
     if thrift_port is not None:
         logging.getLogger("p4switch").info("--thrift-port is ignored: p4switch has no Thrift")

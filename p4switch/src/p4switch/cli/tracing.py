@@ -21,14 +21,15 @@ def make_tracer(
     ports: list[int] | None,
     tables: list[str] | None,
     headers: list[str] | None,
+    fields: list[str] | None,
 ) -> Tracer | None:
     """Return the tracer that `--trace` asks for.
 
     `--log-level trace` asks for text in the log, as BMv2's does.
     """
     if form is None and log_level != "trace":
-        if file is not None or ports or tables or headers:
-            fail("--trace-file, -port, -table and -header need --trace text or --trace json")
+        if file is not None or ports or tables or headers or fields:
+            fail("--trace-file, -port, -table, -header, -field need --trace text or --trace json")
         return None
     if executor == "native":
         fail("packets are traced by the interpreter: leave --executor native out")
@@ -41,9 +42,24 @@ def make_tracer(
         write = print_line
     elif file is not None:
         write = _line_writer(file)
-    chosen = TraceFilter(frozenset(ports or ()), frozenset(tables or ()), frozenset(headers or ()))
+    chosen = TraceFilter(
+        frozenset(ports or ()),
+        frozenset(tables or ()),
+        frozenset(headers or ()),
+        frozenset(_field(text) for text in fields or ()),
+    )
     logging.getLogger("p4switch").info("packets are traced: they go through the interpreter")
     return Tracer(sink_of(form or "text", write), chosen)
+
+
+def _field(text: str) -> tuple[str, str, int]:
+    """Return header, field and value of `HEADER.FIELD=VALUE`."""
+    name, _, value = text.partition("=")
+    header, _, field = name.rpartition(".")
+    try:
+        return header, field, int(value, 0)
+    except ValueError:
+        fail(f"--trace-field {text}: expected HEADER.FIELD=NUMBER, such as hdr.ipv4.ttl=64")
 
 
 def _line_writer(path: Path) -> Callable[[str], None]:

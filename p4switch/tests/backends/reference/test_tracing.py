@@ -144,6 +144,10 @@ def test_json_is_a_line_a_packet() -> None:
         (TraceFilter(tables=frozenset({"other"})), []),
         (TraceFilter(headers=frozenset({"h.items[0]"})), [1]),
         (TraceFilter(ports=frozenset({1}), headers=frozenset({"items[0]"})), []),
+        (TraceFilter(fields=frozenset({("h.kind", "kind", 0x11)})), [2]),
+        (TraceFilter(fields=frozenset({("kind", "kind", 0xEE), ("items[0]", "last", 1)})), [1]),
+        (TraceFilter(fields=frozenset({("kind", "kind", 0xEE), ("items[0]", "last", 0)})), []),
+        (TraceFilter(fields=frozenset({("kind", "no_such_field", 0)})), []),
     ],
 )
 def test_filters(chosen: TraceFilter, numbers: list[int]) -> None:

@@ -85,12 +85,14 @@ class PacketTrace:
 class TraceFilter:
     """Which packets are shown: those that meet each condition that is not empty.
 
-    Tables and headers go by their full names or what these end in after a dot.
+    Tables and headers go by their full names or what these end in after a dot. `fields`: (header,
+    field, value as it was extracted); all of them.
     """
 
     ports: frozenset[int] = frozenset()
     tables: frozenset[str] = frozenset()
     headers: frozenset[str] = frozenset()
+    fields: frozenset[tuple[str, str, int]] = frozenset()
 
     def wants(self, trace: PacketTrace) -> bool:
         """Whether a packet is shown: it came in there, was looked up there, has the header."""
@@ -98,15 +100,29 @@ class TraceFilter:
             (not self.ports or trace.port in self.ports)
             and (not self.tables or _any(trace, "table", self.tables))
             and (not self.headers or _any(trace, "extract", self.headers))
+            and all(_had(trace, *field) for field in self.fields)
         )
 
 
 def _any(trace: PacketTrace, kind: str, wanted: frozenset[str]) -> bool:
     return any(
-        event.kind == kind
-        and any(event.name == name or event.name.endswith(f".{name}") for name in wanted)
+        event.kind == kind and any(_is_named(event, name) for name in wanted)
         for event in trace.events
     )
+
+
+def _had(trace: PacketTrace, header: str, field: str, value: int) -> bool:
+    """Whether a header came with this value of a field."""
+    return any(
+        event.kind == "extract"
+        and _is_named(event, header)
+        and event.details["fields"].get(field) == value
+        for event in trace.events
+    )
+
+
+def _is_named(event: Event, name: str) -> bool:
+    return event.name == name or event.name.endswith(f".{name}")
 
 
 def sink_of(form: str, write: Callable[[str], None]) -> Callable[[PacketTrace], None]:
