@@ -183,6 +183,22 @@ REFUSED: dict[str, tuple[dict[str, str], str]] = {
         {"top": "struct set_t { @match(ternary) bit<8> x; @match(1 + 1) bit<8> y; }"},
         "'@match' takes one match kind",
     ),
+    "a structured annotation of what is no value": (
+        {"top": "extern e { e(); } e() one; e() two; @x[one == two] typedef bit<8> byte_t;"},
+        "the operands of '==' must have one type, not the extern object 'one'",
+    ),
+    "a structured annotation that is not known": (
+        {"local": "@x[m.i + 1] action third() { }", "apply": "third();"},
+        "an annotation's argument must be a constant",
+    ),
+    "a length that stands behind": (
+        {"top": "header v_t { @length(size) varbit<16> data; bit<32> size; }"},
+        "'size' of '@length' is neither declared nor an earlier field",
+    ),
+    "a packet method with another type argument": (
+        {"top": "control Out(packet_out p) { apply { p.emit<int>((h_t) { 0, 1, 2 }); } }"},
+        "the argument of 'packet_out.emit' must be of type 'int', not",
+    ),
     "a struct as its own type argument": (
         {"top": "struct box<T> { T x; } struct other<T> { T x; } typedef box<other<box<bit>>> t;"},
         "'box' cannot be a type argument of itself",
@@ -246,7 +262,12 @@ ACCEPTED: dict[str, dict[str, str]] = {
     },
     "annotations as they should be": {
         "top": '@deprecated("use none") void old() { } @number[3] const bit<8> three = 3;'
-        "struct set_t { @match(ternary) bit<8> x; bit<8> y; }"
+        "struct set_t { @match(ternary) bit<8> x; bit<8> y; } const bit<32> two = 2;"
+        '@mixed[1, "text", true, 1 == 2, 5 + two] @kv[a=1, b="x"] typedef bit<8> byte_t;'
+        "header v_t { bit<8> size; @length((bit<32>)size * 8 - two) varbit<16> data; }"
+    },
+    "packet methods with type arguments": {
+        "top": "control Out(packet_out p, in h_t h) { apply { p.emit<h_t>(h); } }"
     },
     "a match kind in a tuple": {
         "top": "const tuple<match_kind> once = { exact };",

@@ -196,6 +196,9 @@ class _Program:
 
     def _typedef(self, item: ast.TypedefDeclaration) -> types.Type:
         kind = resolve.type_of(self.compiler, item.type, self.compiler.globals)
+        annotations = resolve.folded_annotations(
+            self.compiler, item.annotations, self.compiler.globals
+        )
         if not item.fresh:
             return kind
         bare = types.underlying(kind)
@@ -203,7 +206,4 @@ class _Program:
             raise self.compiler.error(
                 item.position, f"a new type is made of bit<>, int<> or bool, not '{kind}'"
             )
-        annotations = resolve.folded_annotations(
-            self.compiler, item.annotations, self.compiler.globals
-        )
         return types.NewType(item.name, kind, annotations)

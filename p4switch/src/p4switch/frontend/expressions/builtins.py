@@ -139,7 +139,7 @@ def packet_method(
         body.emit(ir.PacketLength(result), node.position)
         return Value(node.position, types.BIT32, result)
     elif name == "emit":
-        _emit(body, node, bounds[0])
+        _emit(body, node, bounds[0], given)
     else:
         raise body.compiler.unsupported(node.position, f"{what} is not supported")
     return Value(node.position, types.VOID)
@@ -200,8 +200,12 @@ def _lookahead(body: Body, node: ast.Call, given: list[types.Type]) -> Operand:
     return Value(node.position, kind, place)
 
 
-def _emit(body: Body, node: ast.Call, bound: arguments.Bound) -> None:
-    value = convert.plain(body, bound.operand)
+def _emit(body: Body, node: ast.Call, bound: arguments.Bound, given: list[types.Type]) -> None:
+    if given:
+        what = "the argument of 'packet_out.emit'"
+        value = convert.to_type(body, bound.operand, given[0], what)
+    else:
+        value = convert.plain(body, bound.operand)
     if not _emittable(value.type):
         raise body.error(
             bound.operand.position,

@@ -230,6 +230,8 @@ def _fill(
         for annotation in item.annotations:
             if annotation.name == "match":
                 _check_match(compiler, annotation)
+            elif annotation.name == "length":
+                _check_length(compiler, annotation, made, names)
         made.fields[item.name] = types.FieldInfo(
             item.name, kind, folded_annotations(compiler, item.annotations, names)
         )
@@ -240,6 +242,21 @@ def _check_match(compiler: Compiler, annotation: ast.Annotation) -> None:
     found = annotation.arguments
     if len(found) != 1 or written(found[0]) not in compiler.match_kinds:
         raise compiler.error(annotation.position, "'@match' takes one match kind")
+
+
+def _check_length(
+    compiler: Compiler, annotation: ast.Annotation, made: types.StructLike, names: Scope
+) -> None:
+    """Check the names in a field's `@length`, which gives a varbit's width by fields before it."""
+    for argument in annotation.arguments:
+        for node in walk.nodes(argument):
+            if isinstance(node, ast.Name) and not (
+                node.name in made.fields or names.find(node.name)
+            ):
+                raise compiler.error(
+                    node.position,
+                    f"'{node.name}' of '@length' is neither declared nor an earlier field",
+                )
 
 
 def _check_field(
@@ -340,13 +357,13 @@ def _arguments(
 ) -> tuple[int | str | bool, ...]:
     """Fold an annotation's arguments.
 
-    Annotations are free to hold anything: what is no list of constants stays as the raw text in
-    `tokens` only.
+    Annotations that are not structured are free to hold anything: what is no list of constants
+    stays as the raw text in `tokens` only.
     """
     try:
         return tuple(_argument(compiler, a, names) for a in item.arguments)
     except P4Error:
-        if item.name == "name":
+        if item.name == "name" or item.structured:
             raise
         return ()
 
