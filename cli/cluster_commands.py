@@ -277,6 +277,15 @@ def cluster(
     dashboard: DashboardOption = False,
     web: WebOption = None,
     pcap: PcapOption = None,
+    trace_fragment: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=0xFFFF_FFFF,
+            help="With --pcap: switches also write there what they do with this fragment of "
+            "every job, for `hopsum trace` (not on BMv2).",
+        ),
+    ] = None,
 ) -> None:
     """Bring up a cluster in Mininet that jobs can be submitted to, until interrupted (root)."""
     loaded = load_network(
@@ -288,8 +297,13 @@ def cluster(
         plain=plain or (),
     )
     settings = _settings(loaded, lanes, max_hops, priorities, quota, loss)
+    if trace_fragment is not None and (pcap is None or engine is Engine.BMV2):
+        raise InputError("trace-fragment: give --pcap DIR too, and leave --engine bmv2 out")
+    trace: tuple[str, ...] = ()
     if pcap is not None:
-        from cli.experiment.captured_trace import prepare_captures
+        from cli.experiment.captured_trace import prepare_captures, trace_conditions
 
         prepare_captures(loaded, pcap)
-    run_emulated_cluster(loaded, engine, settings, tell, web_option(dashboard, web), pcap)
+        trace = () if trace_fragment is None else trace_conditions(trace_fragment)
+    web_address = web_option(dashboard, web)
+    run_emulated_cluster(loaded, engine, settings, tell, web_address, pcap, trace)

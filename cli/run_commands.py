@@ -135,7 +135,7 @@ def run(
     trace_fragment: Annotated[
         int | None,
         typer.Option(
-            min=0, max=0xFFFF_FFFF, help="Print the journey of this fragment (virtual time only)."
+            min=0, max=0xFFFF_FFFF, help="Print the journey of this fragment (not on BMv2)."
         ),
     ] = None,
     trace_svg: Annotated[

@@ -38,6 +38,11 @@ def make_socket_folder() -> None:
         SOCKETS.chmod(0o700)
 
 
+def trace_file(folder: str | Path, switch: str) -> Path:
+    """Return the file in the folder of captures where a switch writes what it does with packets."""
+    return Path(folder, f"{switch}-trace.jsonl")
+
+
 def ready_file(switch: str) -> str:
     """Return the file that marks a switch that a controller has programmed."""
     return str(CHECKOUT / "build" / "ready" / switch)

@@ -55,7 +55,8 @@ class Emulation(EmulatedHosts):
 
     `engine`: `embedded` or `bmv2`. Links with a bandwidth are shaped at both ends and send by the
     class selector of IP (`link_queues`); latency cannot be emulated here. `pcap`: folder for
-    capture files of the switches' ports, `SWITCH-ethPORT_in.pcap`, `_out`. Use as a context
+    capture files of the switches' ports, `SWITCH-ethPORT_in.pcap`, `_out`; embedded switches also
+    write there what they do with the packets that meet the conditions `trace`. Use as a context
     manager: on leaving, however that happens, every process, namespace and interface is gone. When
     this process is killed the others end too, and the next emulation, or `hopsum stop`, takes down
     the rest. Raises MininetUnavailable, EmulationError, SwitchFailed.
@@ -68,6 +69,7 @@ class Emulation(EmulatedHosts):
         engine: str = "embedded",
         log_folder: Path = Path("logs"),
         pcap: Path | None = None,
+        trace: Sequence[str] = (),
     ) -> None:
         if engine not in ENGINES:
             raise EmulationError(f"engine {engine!r}: expected one of {', '.join(ENGINES)}")
@@ -81,6 +83,7 @@ class Emulation(EmulatedHosts):
         self.engine = engine
         self._log_folder = log_folder
         self._pcap = pcap
+        self._trace = tuple(trace)
         self._net: Any = None
         self._record: RunRecord | None = None
         self._lock: EmulationLock | None = None
@@ -144,6 +147,7 @@ class Emulation(EmulatedHosts):
                 log_folder=str(self._log_folder),
                 send_buffer=SEND_BUFFER,
                 pcap=None if self._pcap is None else str(self._pcap),
+                trace=self._trace,
             )
         for host in self.network.hosts.values():
             net.addHost(host.name, ip=f"{host.ip}/{PREFIX_LENGTH}", mac=host.mac)

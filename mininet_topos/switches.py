@@ -23,6 +23,7 @@ from mininet_topos.addresses import (
     make_socket_folder,
     program,
     ready_file,
+    trace_file,
 )
 from mininet_topos.failures import SwitchFailed
 from mininet_topos.lifetime import END_WITH_STARTER, less_of_root
@@ -36,12 +37,20 @@ class P4Switch(Switch):
     """A switch process in the root namespace with a P4Runtime socket that is root's alone."""
 
     def __init__(
-        self, name, device_id=None, log_folder="logs", send_buffer=None, pcap=None, **parameters
+        self,
+        name,
+        device_id=None,
+        log_folder="logs",
+        send_buffer=None,
+        pcap=None,
+        trace=(),
+        **parameters,
     ):
         """`device_id` (from 1) also chooses the socket; by default the name's number.
 
         `send_buffer`: bytes that the kernel may hold for a port, where the switch lets one choose.
-        `pcap`: folder for a capture file of each port and direction.
+        `pcap`: folder for a capture file of each port and direction. `trace`: conditions
+        (`HEADER.FIELD=NUMBER`) on packets of which p4switch writes a trace to that folder.
         """
         if device_id is None:
             digits = re.findall(r"\d+", name)
@@ -52,6 +61,7 @@ class P4Switch(Switch):
         self.device_id = device_id
         self.send_buffer = send_buffer
         self.pcap = pcap
+        self.trace = trace
         self.log_path = Path(log_folder) / f"{name}.log"
         self.process = None
 
@@ -160,6 +170,11 @@ class EmbeddedSwitch(P4Switch):
             command += ["--send-buffer", str(self.send_buffer)]
         if self.pcap is not None:
             command += ["--pcap", self.pcap]
+        if self.trace:
+            command += ["--trace", "json"]
+            command += ["--trace-file", str(trace_file(self.pcap, self.name))]
+        for condition in self.trace:
+            command += ["--trace-field", condition]
         for interface in self.interfaces():
             command += ["-i", interface]
         return command

@@ -1,19 +1,30 @@
-"""The way of one fragment, read from the capture files of the switches' ports."""
+"""The way of one fragment, read from the capture files of the switches' ports.
+
+Embedded switches in Mininet may write beside them what they did with each of its packets: a line of
+JSON a packet, in the order in which they took them in.
+"""
 
 from __future__ import annotations
 
+import json
+from collections import defaultdict, deque
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 from files.output import make_folder
+from mininet_topos.addresses import trace_file
 from network.loaders import load_network, save_network
 from network.model import Network
 from p4switch.packet_io.pcap import PcapError, read_pcap
 from protocol.errors import InputError
-from simulation.fragment_trace import FragmentTrace, Hop
+from protocol.outcomes import Outcome
+from simulation.fragment_trace import COUNTER, FragmentTrace, Hop
 
 NETWORK = "network.json"
+
+Counted = defaultdict[tuple[int, bytes], deque[tuple[Outcome, ...]]]
+"""By port and frame: what a switch counted for each of these frames in turn."""
 
 
 class CaptureError(InputError):
@@ -21,9 +32,20 @@ class CaptureError(InputError):
 
 
 def prepare_captures(network: Network, folder: Path) -> None:
-    """Make a folder for a network's captures, with the network in it. Raises OutputError."""
+    """Make a folder for a network's captures, with the network in it. Raises OutputError.
+
+    Captures of an earlier run are overwritten by the next one; its traces go now.
+    """
     make_folder(folder)
+    for switch in network.switches:
+        trace_file(folder, switch).unlink(missing_ok=True)
     save_network(network, folder / NETWORK)
+
+
+def trace_conditions(fragment: int, job: int | None = None) -> tuple[str, ...]:
+    """Return which packets a switch is to trace; without `job`: of every job."""
+    conditions = (f"hdr.hopsum.fragment={fragment}",)
+    return conditions if job is None else (*conditions, f"hdr.hopsum.job={job}")
 
 
 def captured_trace(folder: Path, fragment: int, job: int) -> FragmentTrace:
@@ -31,7 +53,7 @@ def captured_trace(folder: Path, fragment: int, job: int) -> FragmentTrace:
 
     Between switches both ends are known, and a frame that comes out at one and never in at the
     other is lost. Of a link to a host only the switch's end is: `sent` and `arrived` are equal.
-    What the switches counted is not in a capture.
+    What the switches counted is in their traces; without one it is not known.
     """
     if not (folder / NETWORK).is_file():
         raise CaptureError(
@@ -39,31 +61,71 @@ def captured_trace(folder: Path, fragment: int, job: int) -> FragmentTrace:
         )
     network = load_network(str(folder / NETWORK))
     trace = FragmentTrace(fragment, job)
+    counted = {switch: _counted(trace_file(folder, switch)) for switch in network.switches}
     for source, target in network.directed_links():
-        trace.hops += _crossed(network, folder, trace, source, target)
+        trace.hops += _crossed(network, folder, trace, counted, source, target)
     trace.hops.sort(key=lambda hop: hop.sent)
     return trace
 
 
+def _counted(file: Path) -> Counted:
+    """Return what a switch's trace says that it counted; nothing if it wrote none."""
+    counted: Counted = defaultdict(deque)
+    if not file.exists():
+        return counted
+    try:
+        for line in file.read_text(encoding="utf-8").splitlines():
+            packet = json.loads(line)
+            cells = [
+                event["arguments"]["index"]
+                for event in packet["events"]
+                if event["kind"] == "extern" and event["name"].endswith(f"{COUNTER}.count")
+            ]
+            key = packet["port"], bytes.fromhex(packet["frame"])
+            counted[key].append(tuple(sorted(set(map(Outcome, cells)))))
+    except OSError as error:
+        raise CaptureError(f"{file}: cannot be read: {error.strerror}") from None
+    except (ValueError, TypeError, LookupError) as error:
+        raise CaptureError(
+            f"{file}: expected a line of `p4switch run --trace json` for each packet: {error}"
+        ) from None
+    return counted
+
+
 def _crossed(
-    network: Network, folder: Path, trace: FragmentTrace, source: str, target: str
+    network: Network,
+    folder: Path,
+    trace: FragmentTrace,
+    counted: dict[str, Counted],
+    source: str,
+    target: str,
 ) -> Iterator[Hop]:
     """Yield the frames that one direction of a link was given."""
     sent = list(_frames(network, folder, trace, source, target, "out"))
     arrived = list(_frames(network, folder, trace, target, source, "in"))
+    if target in network.switches:
+        # A port's packets stand in capture and trace in the same order.
+        of_switch, port = counted[target], network.port(target, source)
+        for number, (seconds, frame, hop) in enumerate(arrived):
+            if of_switch[port, frame]:
+                outcomes = of_switch[port, frame].popleft()
+                arrived[number] = seconds, frame, replace(hop, outcomes=outcomes)
     if source in network.hosts or target in network.hosts:
         for seconds, _, hop in sent or arrived:
             yield replace(hop, source=source, target=target, sent=seconds, arrived=seconds)
         return
     # Copies of a frame are alike. Those of one instant belong together: a repetition comes later.
-    arrivals: dict[int, float] = {}
-    for seconds, frame, _ in arrived:
+    arrivals: dict[int, tuple[float, tuple[Outcome, ...]]] = {}
+    for seconds, frame, hop in arrived:
         alike = [n for n, each in enumerate(sent) if each[1] == frame and n not in arrivals]
         if alike:
-            arrivals[min(alike, key=lambda n: abs(sent[n][0] - seconds))] = seconds
+            nearest = min(alike, key=lambda n: abs(sent[n][0] - seconds))
+            arrivals[nearest] = seconds, hop.outcomes
     for number, (seconds, _, hop) in enumerate(sent):
-        end = arrivals.get(number)
-        yield replace(hop, source=source, target=target, sent=seconds, arrived=end)
+        end, outcomes = arrivals.get(number, (None, ()))
+        yield replace(
+            hop, source=source, target=target, sent=seconds, arrived=end, outcomes=outcomes
+        )
 
 
 def _frames(

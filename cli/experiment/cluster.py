@@ -15,6 +15,7 @@ from collections.abc import (
     Iterable,
     Iterator,
     Mapping,
+    Sequence,
 )
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -134,16 +135,18 @@ def run_emulated_cluster(
     tell: Tell,
     web: WebAddress | None = None,
     pcap: Path | None = None,
+    trace: Sequence[str] = (),
 ) -> None:
     """Bring up a network in Mininet with an agent on every host, until interrupted.
 
-    `pcap`: folder for capture files of the switches' ports. Raises what the emulation raises.
+    `pcap`: folder for capture files of the switches' ports; `trace`: see `Emulation`. Raises what
+    the emulation raises.
     """
 
     pipeline = pipeline_for(network, engine, settings)
     with (
         dashboard_of(web, tell) as show,
-        Emulation(network, engine=engine.value, pcap=pcap) as emulation,
+        Emulation(network, engine=engine.value, pcap=pcap, trace=trace) as emulation,
     ):
 
         async def serve(running: Running) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -25,6 +25,7 @@ def run_emulated(
     progress: Progress,
     recording: Recording | None = None,
     pcap: Path | None = None,
+    trace: Sequence[str] = (),
 ) -> Measured:
     """Bring the network up, run the job, take everything down again.
 
@@ -34,6 +35,7 @@ def run_emulated(
         prepared,
         lambda running, _: run_job(running, prepared, progress, recording),
         pcap=pcap,
+        trace=trace,
     )
 
 
@@ -43,19 +45,23 @@ def with_cluster(
     *,
     all_hosts: bool = False,
     pcap: Path | None = None,
+    trace: Sequence[str] = (),
 ) -> _T:
     """Bring up the network of an experiment and a cluster on it, for jobs one after the other.
 
     All are to be prepared for the same network, lanes and stack depth. `all_hosts`: with an agent
     on every host, not only on those of the experiment. `pcap`: folder for capture files of the
-    switches' ports. Raises as `run_emulated`.
+    switches' ports; `trace`: see `Emulation`. Raises as `run_emulated`.
     """
     experiment, network, settings = prepared.experiment, prepared.network, prepared.settings
     pipeline = pipeline_for(network, experiment.engine, settings)
     results: list[_T] = []
     notes: list[str] = []
 
-    with terminable(), Emulation(network, engine=experiment.engine.value, pcap=pcap) as emulation:
+    with (
+        terminable(),
+        Emulation(network, engine=experiment.engine.value, pcap=pcap, trace=trace) as emulation,
+    ):
 
         async def keep(running: Running) -> None:
             running.notes = notes

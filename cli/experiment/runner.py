@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cli.experiment.captured_trace import prepare_captures
-from cli.experiment.description import Experiment, ExperimentError, WorldKind
+from cli.experiment.captured_trace import captured_trace, prepare_captures, trace_conditions
+from cli.experiment.description import Engine, Experiment, ExperimentError, WorldKind
 from cli.experiment.prepare import Prepared, prepare
 from cli.experiment.result import Measured, Report
 from cli.experiment.session import Progress, no_progress
@@ -30,16 +31,16 @@ def run_experiment(
 ) -> Report:
     """Prepare, predict, run, compare; the states of the cluster go to `recording`.
 
-    `pcap`: folder for capture files of the switches' ports. `trace`: follows a fragment, in virtual
-    time; ExperimentError in Mininet.
+    `pcap`: folder for capture files of the switches' ports. `trace`: follows a fragment;
+    ExperimentError on BMv2.
 
     The report is written before traffic starts, with the prediction, and again at the end. Raises
     what `prepare` raises for a wrong experiment, and what the world raises for a run that fails.
     """
-    if trace is not None and experiment.world is not WorldKind.SIMULATION:
+    if trace is not None and experiment.engine is Engine.BMV2:
         raise ExperimentError(
-            "trace-fragment: a fragment is followed in virtual time only; leave --world out, or "
-            "capture it with --pcap"
+            "trace-fragment: BMv2 does not tell what it counts for a packet; choose the embedded "
+            "engine, or capture the links with --pcap and read them with `hopsum trace`"
         )
     prepared = prepare(experiment)
     if pcap is not None:
@@ -73,4 +74,13 @@ def _run(
             return run_simulated(prepared, progress, recording, observers)
     from cli.experiment.emulated import run_emulated
 
-    return run_emulated(prepared, progress, recording, pcap)
+    if trace is None:
+        return run_emulated(prepared, progress, recording, pcap)
+    with contextlib.ExitStack() as stack:
+        if pcap is None:
+            pcap = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hopsum-trace-")))
+            prepare_captures(prepared.network, pcap)
+        conditions = trace_conditions(trace.fragment, trace.job)
+        measured = run_emulated(prepared, progress, recording, pcap, conditions)
+        trace.hops += captured_trace(pcap, trace.fragment, trace.job).hops
+        return measured

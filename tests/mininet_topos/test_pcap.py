@@ -3,24 +3,56 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from cli.main import app
+from protocol.outcomes import Outcome
+from tests.support.bmv2 import need_bmv2
 from tests.support.wireshark import assert_captured
 
 pytestmark = pytest.mark.network
 
 
-def test_a_run_in_mininet_is_captured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fragment_is_followed_through_a_run_in_mininet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    options = ["--elements", "2000", "--rounds", "1", "--dtype", "int32", "--pcap", "pcap"]
+    topology = ["--topology", "star:2", "--workers", "2"]
+    base = ["run", "--world", "mininet", *topology, *options]
+    done = CliRunner().invoke(app, [*base, "--trace-fragment", "3"])
+    assert done.exit_code == 0, done.output
+    for way, label, outcome in (
+        ("ps -> s1", "replicated #", "cleared"),
+        ("h. -> s1", "contribution #", "aggregated"),
+        ("h. -> s1", "contribution #", "completed"),
+    ):
+        assert re.search(rf"{way} +{label}.*; s1: {outcome}$", done.output, re.MULTILINE)
+    traced = CliRunner().invoke(app, ["trace", "pcap", "3", "--json"])
+    hops = json.loads(traced.stdout)
+    to_switch = sorted(hop["outcomes"] for hop in hops if hop["target"] == "s1")
+    assert to_switch == [[Outcome.AGGREGATED], [Outcome.COMPLETED], [Outcome.CLEARED]]
+    traced = CliRunner().invoke(app, ["trace", "pcap", "4", "--json"])
+    assert not any(hop["outcomes"] for hop in json.loads(traced.stdout))
+
+
+@pytest.mark.parametrize("engine", ["embedded", "bmv2"])
+def test_a_run_in_mininet_is_captured(
+    engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if engine == "bmv2":
+        need_bmv2()
     monkeypatch.chdir(tmp_path)
     folder = tmp_path / "pcap"
     done = CliRunner().invoke(
         app,
         ["run", "--world", "mininet", "--topology", "star:2", "--workers", "2",
-         "--elements", "2000", "--rounds", "1", "--dtype", "int32", "--pcap", str(folder)],
+         "--elements", "2000", "--rounds", "1", "--dtype", "int32", "--engine", engine,
+         "--pcap", str(folder)],
     )  # fmt: skip
     assert done.exit_code == 0, done.output
     assert_captured(folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
@@ -14,7 +15,9 @@ from cli.experiment.description import Experiment, ExperimentError
 from cli.experiment.runner import run_experiment
 from cli.main import app
 from cli.reports.fragment_trace import trace_lines, trace_svg
+from mininet_topos.addresses import trace_file
 from network.loaders import load_network
+from p4switch.packet_io.pcap import PcapWriter, read_pcap
 from protocol.errors import InputError
 from protocol.outcomes import Outcome
 from simulation.fragment_trace import FragmentTrace, Hop
@@ -95,9 +98,14 @@ def test_the_command_prints_and_draws(tmp_path: Path) -> None:
     refused = CliRunner().invoke(app, [*base, "--trace-svg", str(picture)])
     assert isinstance(refused.exception, InputError)
     assert "--trace-fragment" in str(refused.exception)
-    refused = CliRunner().invoke(app, [*base, "--trace-fragment", "3", "--world", "mininet"])
+    bmv2 = ["--world", "mininet", "--engine", "bmv2"]
+    refused = CliRunner().invoke(app, [*base, "--trace-fragment", "3", *bmv2])
     assert isinstance(refused.exception, ExperimentError)
-    assert "virtual time only" in str(refused.exception)
+    assert "BMv2 does not tell what it counts" in str(refused.exception)
+    for options in ([], ["--engine", "bmv2", "--pcap", str(tmp_path / "pcap")]):
+        refused = CliRunner().invoke(app, ["cluster", "star:2", "--trace-fragment", "3", *options])
+        assert isinstance(refused.exception, InputError)
+        assert "trace-fragment" in str(refused.exception)
 
 
 def test_captures_tell_the_same(tmp_path: Path) -> None:
@@ -127,6 +135,56 @@ def test_captures_tell_the_same(tmp_path: Path) -> None:
     ElementTree.fromstring((tmp_path / "w.svg").read_text())
 
 
+def test_traces_of_switches_tell_what_they_counted(tmp_path: Path) -> None:
+    """Frames that are alike have theirs in turn."""
+    experiment = replace(SMALL, topology="leaf-spine:2x2", workers=4, loss=0.2)
+    run_experiment(experiment, pcap=tmp_path)
+    network = load_network(str(tmp_path / "network.json"))
+    for host in network.hosts:
+        [switch] = network.ports(host).values()
+        capture = tmp_path / f"{switch}-eth{network.port(switch, host)}_in.pcap"
+        once = list(read_pcap(capture))
+        with PcapWriter(capture) as twice:
+            for seconds, frame in once:
+                twice.write(seconds, frame)
+                twice.write(seconds + 1e-6, frame)
+    without = captured_trace(tmp_path, 3, 1)
+    told = list(Outcome)[:-1]
+    expected: dict[str, list[tuple[Outcome, ...]]] = {}
+    for number, switch in enumerate(network.switches):
+        lines = []
+        for port in network.ports(switch):
+            for _, frame in read_pcap(tmp_path / f"{switch}-eth{port}_in.pcap"):
+                if without.hop_of(frame) is None:
+                    continue
+                outcome = told[(number + len(lines)) % len(told)]
+                expected.setdefault(switch, []).append((outcome, list(Outcome)[-1]))
+                lines.append(trace_line(port, frame, [list(Outcome)[-1], outcome, outcome]))
+        trace_file(tmp_path, switch).write_text("".join(lines))
+    found = captured_trace(tmp_path, 3, 1)
+    assert [replace(hop, outcomes=()) for hop in found.hops] == without.hops
+    for switch, outcomes in expected.items():
+        arrived = [hop for hop in found.hops if hop.target == switch and hop.arrived is not None]
+        assert sorted(hop.outcomes for hop in arrived) == sorted(outcomes)
+        for port in network.ports(switch):
+            of_port = [h for h in arrived if network.port(switch, h.source) == port]
+            in_order = sorted(of_port, key=lambda hop: hop.arrived or 0.0)
+            assert [hop.outcomes for hop in in_order] == outcomes[: len(in_order)]
+            del outcomes[: len(in_order)]
+    prepare_captures(network, tmp_path)
+    assert captured_trace(tmp_path, 3, 1).hops == without.hops
+
+
+def trace_line(port: int, frame: bytes, counted: list[Outcome]) -> str:
+    """What `p4switch run --trace json` writes, in short."""
+    events: list[dict[str, object]] = [{"kind": "state", "name": "HopsumParser.start"}]
+    for outcome in counted:
+        given = {"index": int(outcome)}
+        name = "HopsumIngress.outcomes.count"
+        events.append({"kind": "extern", "name": name, "arguments": given})
+    return json.dumps({"port": port, "frame": frame.hex(), "events": events}) + "\n"
+
+
 def is_between_switches(hop: Hop) -> bool:
     return hop.source[0] in "ls" and hop.target[0] in "ls"
 
@@ -142,3 +200,7 @@ def test_folders_without_captures(tmp_path: Path) -> None:
             (tmp_path / f"s1-eth{port}_{way}.pcap").write_bytes(b"nonsense")
     with pytest.raises(CaptureError, match="not a pcap file"):
         captured_trace(tmp_path, 3, 1)
+    for text in ("nonsense", "[]", '{"port": 1, "events": []}', '{"port": 1, "events": [1]}'):
+        trace_file(tmp_path, "s1").write_text(text)
+        with pytest.raises(CaptureError, match=r"s1-trace.jsonl: expected a line of `p4switch run"):
+            captured_trace(tmp_path, 3, 1)
