@@ -25,7 +25,7 @@ from typer.testing import CliRunner
 from p4switch.backends.reference.trace import Tracer
 from p4switch.cli.main import COMMANDS, app
 from p4switch.cli.options import parse_defines
-from p4switch.cli.run_command import make_loader, note_signals
+from p4switch.cli.run_command import make_loader, noted_signals
 from p4switch.cli.tracing import make_tracer
 from p4switch.device.bundle import is_bundle, make_bundle
 from p4switch.packet_io.sockets import open_packet_socket
@@ -217,19 +217,27 @@ def test_a_packet_that_loops_does_not_keep_a_switch_from_ending(
     assert "over_budget" not in errors
 
 
-def test_a_signal_before_the_wait_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_before_the_wait_ends_it(number: signal.Signals) -> None:
     # The one that answers is found, and may be ended, before the switch has said that it runs.
-    monkeypatch.setattr(threading, "excepthook", threading.excepthook)
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        for number in before:
-            wait = note_signals()
-            os.kill(os.getpid(), number)
-            wait()
-    finally:
-        signal.set_wakeup_fd(-1)
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    with noted_signals() as wait:
+        os.kill(os.getpid(), number)
+        wait()
+
+
+def test_a_switch_that_does_not_start_gives_the_signals_back() -> None:
+    """What runs after it in the process is interrupted by them again."""
+
+    def handlers() -> tuple[object, ...]:
+        descriptor = signal.set_wakeup_fd(-1)
+        signal.set_wakeup_fd(descriptor)
+        numbers = signal.SIGTERM, signal.SIGINT
+        return (descriptor, threading.excepthook, *map(signal.getsignal, numbers))
+
+    before = handlers()
+    code, output = invoke("run", "--no-p4", "--grpc-server-addr", "nowhere")
+    assert (code, "nowhere" in output) == (1, True)
+    assert handlers() == before
 
 
 @pytest.mark.slow

@@ -13,9 +13,8 @@ from tests.support.machine import PATIENCE
 TAKEN_BY_ANOTHER_THREAD = """
 import os, signal, sys, threading
 from pathlib import Path
-from p4switch.cli.run_command import note_signals
+from p4switch.cli.run_command import noted_signals
 
-wait = note_signals()
 never, _ = os.pipe()
 taker = threading.Thread(target=os.read, args=(never, 1), daemon=True)
 taker.start()
@@ -35,8 +34,9 @@ def names(frame):
         yield frame.f_code.co_name
         frame = frame.f_back
 
-threading.Thread(target=end, daemon=True).start()
-wait()
+with noted_signals() as wait:
+    threading.Thread(target=end, daemon=True).start()
+    wait()
 print("ended")
 """
 

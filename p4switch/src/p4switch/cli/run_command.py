@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import select
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -27,7 +28,7 @@ from p4switch.cli.options import (
     write_file,
 )
 from p4switch.cli.tracing import check_tables, make_tracer
-from p4switch.packet_io.signals import note_end_signals
+from p4switch.packet_io.signals import end_signals
 
 if TYPE_CHECKING:
     from p4switch.backends.reference.trace import Tracer
@@ -247,8 +248,6 @@ def run(
             check_tables(config, trace_tables)
         if p4info_out is not None and config is not None:
             _write_p4info(config, p4info_out)
-        # Whoever finds the switch answering may end it at once.
-        wait_for_end = note_signals()
         options = EngineOptions(
             drop_port=drop_port,
             cpu_port=cpu_port,
@@ -258,17 +257,21 @@ def run(
             externs=externs,
         )
         loader = make_loader(executor, tracer, options)
-        with Device(
-            ports,
-            loader if entries is None else _with_entries(loader, entries),
-            device_id=device_id,
-            address=grpc_server_addr,
-            device_config=config,
-            capture_folder=pcap,
-            files_after=use_files,
-            metrics_address=metrics_addr,
-            tls=tls,
-        ) as device:
+        with (
+            # Whoever finds the switch answering may end it at once.
+            noted_signals() as wait_for_end,
+            Device(
+                ports,
+                loader if entries is None else _with_entries(loader, entries),
+                device_id=device_id,
+                address=grpc_server_addr,
+                device_config=config,
+                capture_folder=pcap,
+                files_after=use_files,
+                metrics_address=metrics_addr,
+                tls=tls,
+            ) as device,
+        ):
             served = f", P4Runtime on {grpc_server_addr}" if device.server is not None else ""
             logging.getLogger("p4switch").info(
                 "device %d runs, ports %s%s",
@@ -315,32 +318,37 @@ def _with_entries(loader: Loader, entries: Path) -> Loader:
     return LoaderWithEntries(loader, entries)
 
 
-def note_signals() -> Callable[..., None]:
-    """From now on SIGTERM and SIGINT end no more than the wait that is returned.
+@contextlib.contextmanager
+def noted_signals() -> Iterator[Callable[..., None]]:
+    """Within the block SIGTERM and SIGINT end no more than the wait that is yielded.
 
     It takes another event that ends it, and raises typer.Exit if a thread of the switch dies.
     """
-    end = note_end_signals()
     died: list[threading.ExceptHookArgs] = []
+    before = threading.excepthook
+    with end_signals() as end:
 
-    def thread_died(what: threading.ExceptHookArgs) -> None:
-        died.append(what)
-        os.write(end.write, b"d")
+        def thread_died(what: threading.ExceptHookArgs) -> None:
+            died.append(what)
+            os.write(end.write, b"d")
 
-    def wait(other: threading.Event | None = None) -> None:
-        seconds = None if other is None else EVENT_SECONDS
-        while not select.select([end.noted], (), (), seconds)[0]:
-            if other is not None and other.is_set():
-                break
-        if died:
-            name = died[0].thread.name if died[0].thread is not None else "a thread"
-            logging.getLogger("p4switch").critical(
-                "%s died, the switch ends", name, exc_info=died[0].exc_value
-            )
-            raise typer.Exit(1)
+        def wait(other: threading.Event | None = None) -> None:
+            seconds = None if other is None else EVENT_SECONDS
+            while not select.select([end.noted], (), (), seconds)[0]:
+                if other is not None and other.is_set():
+                    break
+            if died:
+                name = died[0].thread.name if died[0].thread is not None else "a thread"
+                logging.getLogger("p4switch").critical(
+                    "%s died, the switch ends", name, exc_info=died[0].exc_value
+                )
+                raise typer.Exit(1)
 
-    threading.excepthook = thread_died
-    return wait
+        threading.excepthook = thread_died
+        try:
+            yield wait
+        finally:
+            threading.excepthook = before
 
 
 def start_logging(level: str, file: Path | None) -> None:
