@@ -15,6 +15,7 @@ from p4switch import ir
 from p4switch.bmv2_json.reader import bundle, read
 from p4switch.cli.main import app
 from p4switch.device.loading import checked_program
+from p4switch.p4runtime.names import hidden
 from p4switch.p4runtime.p4info import p4info, p4info_text
 from p4switch.p4runtime.p4info_match import difference
 from p4switch.position import P4Error
@@ -101,11 +102,28 @@ def test_a_given_p4info_is_the_programs() -> None:
 
 
 def test_a_p4info_of_another_program() -> None:
-    """What it names must be there."""
+    """Its tables have the actions that they have here."""
     given = changed()
     given.actions[0].preamble.name = "Ing.other"
-    with pytest.raises(P4Error, match=r"of another program: its action 'Ing\.other'"):
+    expected = r"of another program: its table 'Ing\.t' has no action 'Ing\.set'"
+    with pytest.raises(P4Error, match=expected):
         program(example(), text_format.MessageToString(given))
+    given = changed()
+    given.tables[0].preamble.name = "Ing.u"
+    with pytest.raises(P4Error, match=r"of another program: its table 'Ing\.u' is not there"):
+        program(example(), text_format.MessageToString(given))
+
+
+def test_a_p4info_may_name_what_p4c_has_removed() -> None:
+    """The compiler writes it before it finds that a table is never applied."""
+    given = changed()
+    gone = given.tables.add()
+    gone.CopyFrom(given.tables[0])
+    gone.preamble.id, gone.preamble.name = 0x02000006, "Ing.gone"
+    given.actions.add().preamble.name = "Ing.never"
+    made = program(example(), text_format.MessageToString(given))
+    assert p4info(made) == given
+    assert [table.name for table in made.tables if not hidden(table)] == ["Ing.t"]
 
 
 def test_packet_in_headers_come_with_the_p4info() -> None:

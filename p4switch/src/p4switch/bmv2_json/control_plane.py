@@ -80,10 +80,20 @@ class ControlPlane:
         item = self._known[kind].get(name)
         return PACKETS_AND_BYTES if item is None else COUNTER_TYPES[item.spec.unit]
 
-    def missing(self, kind: str, names: Iterable[str]) -> str | None:
-        """Return the name of an object of the P4Info that is not among those of the program."""
-        known = set(names)
-        return next((name for name in self._known[kind] if name not in known), None)
+    def names(self, kind: str) -> Iterable[str]:
+        """Return the names of the P4Info's objects of a kind."""
+        return self._known[kind]
+
+    def actions(self, table: str) -> set[str] | None:
+        """Return the names of the actions that a table has; None if the table is not there."""
+        item = self._known["tables"].get(table)
+        if item is None:
+            return None
+        names = self._action_names()
+        return {names[reference.id] for reference in item.action_refs if reference.id in names}
+
+    def _action_names(self) -> dict[int, str]:
+        return {action.preamble.id: name for name, action in self._known["actions"].items()}
 
     def data(self, action: str) -> dict[str, tuple[ir.Annotation, ...]]:
         """Return the ids of an action's parameters by name."""
@@ -110,7 +120,7 @@ class ControlPlane:
         item = self._known["tables"].get(table)
         if item is None:
             return {}
-        names = {action.preamble.id: name for name, action in self._known["actions"].items()}
+        names = self._action_names()
         return {
             names[reference.id]: (ir.Annotation(SCOPES[reference.scope]),)
             for reference in item.action_refs

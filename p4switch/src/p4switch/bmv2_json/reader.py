@@ -7,14 +7,14 @@ from typing import Any
 
 from p4switch import ir
 from p4switch.bmv2_json.control_flow import ControlFlow
-from p4switch.bmv2_json.control_plane import KINDS, ControlPlane
+from p4switch.bmv2_json.control_plane import ControlPlane
 from p4switch.bmv2_json.document import Document, Identifiers, Part
 from p4switch.bmv2_json.expressions import Expressions
 from p4switch.bmv2_json.externs import ENUMS, Arrays, Calculations
 from p4switch.bmv2_json.headers import Headers
 from p4switch.bmv2_json.parsers import Parser
 from p4switch.bmv2_json.primitives import Primitives
-from p4switch.bmv2_json.tables import Tables
+from p4switch.bmv2_json.tables import NO_ACTION, OWN_TABLES, Tables
 from p4switch.nesting import deep_recursion
 from p4switch.position import P4Error, Position
 
@@ -150,18 +150,30 @@ class _Reader:
         )
 
     def _check_p4info(self) -> None:
-        names = {
-            "tables": list(self._tables.tables),
-            "actions": [action.name for action in self._tables.actions.values()],
-            "value_sets": [part["name"] for part in self._document.parts("parse_vsets")],
-        }
-        for kind in KINDS:
-            missing = self._control_plane.missing(kind, names.get(kind, self._arrays.instances))
-            if missing is not None:
-                what = kind.removesuffix("s").replace("_", " ")
-                raise self._document.error(
-                    f"the P4Info is of another program: its {what} {missing!r} is not there"
-                )
+        """Refuse a P4Info whose tables have other names or actions than the program's.
+
+        It may name more than the program has: p4c writes it before it removes what is not reached.
+        """
+        names = list(self._control_plane.names("tables"))
+        missing = [name for name in names if name not in self._tables.tables]
+        unknown = [
+            name
+            for name in self._tables.tables
+            if name not in names and not OWN_TABLES.fullmatch(name)
+        ]
+        if missing and unknown:
+            raise self._document.error(
+                f"the P4Info is of another program: its table {missing[0]!r} is not there, and it "
+                f"has no table {unknown[0]!r}"
+            )
+        for table in self._tables.tables.values():
+            allowed = self._control_plane.actions(table.name)
+            for choice in table.actions:
+                if allowed is not None and choice.action.name not in {*allowed, NO_ACTION}:
+                    raise self._document.error(
+                        f"the P4Info is of another program: its table {table.name!r} has no action "
+                        f"{choice.action.name!r}"
+                    )
 
     def _variable(self, name: str, kind: ir.Type) -> ir.Variable:
         made = ir.Variable(self._names.of(f"{name} {len(self._variables)}"), kind)
