@@ -50,5 +50,34 @@ def test_wide_shift_amounts(shift: str, widths: list[int]) -> None:
         assert f"amount of {width} bits" in message
 
 
+LOOP = "for (bit<8> i = 0; i < 4; i = i + 1) { h.n.value = h.n.value + 1; }"
+ADD = """bit<8> add(in bit<8> a) {
+    bit<8> b = a;
+    for (bit<8> i = 0; i < 4; i = i + 1) { b = b + 1; }
+    return b;
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "local", "apply", "lines"),
+    [
+        ("", "", LOOP, [12]),
+        ("", f"action act() {{ {LOOP} }}", "act();", []),
+        (ADD, "", "h.n.narrow = add(h.n.narrow);", [12]),
+        (ADD, "action act() { h.n.narrow = add(h.n.narrow); }", "act();", []),
+    ],
+    ids=["apply", "action", "function", "function of an action"],
+)
+def test_loops_that_p4c_makes_a_single_pass_of(
+    before: str, local: str, apply: str, lines: list[int]
+) -> None:
+    text = TEXT.replace("SHIFT", apply).replace("    apply {\n        if", f"{local} apply {{ if")
+    text = text.replace("control I(", f"{before}control I(")
+    found = list(bmv2_limits(compile_program(parse_text(text, "x.p4"))))
+    assert [position.line for position, _ in found] == lines
+    assert all("a loop outside of actions" in message for _, message in found)
+
+
 def test_a_common_program_has_no_warning() -> None:
     assert list(bmv2_limits(compile_file(PROGRAMS / "router.p4"))) == []

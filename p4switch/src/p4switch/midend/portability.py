@@ -1,4 +1,4 @@
-"""What runs here, and is refused by p4c when it compiles for BMv2."""
+"""What runs here, and is refused or changed by p4c when it compiles for BMv2."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from p4switch import ir
 from p4switch.midend import visit
-from p4switch.midend.call_graph import bodies, reachable
+from p4switch.midend.call_graph import Function, bodies, callees, reachable
 from p4switch.position import NOWHERE, Position
 
 BMV2_SHIFT_BITS = 8
@@ -24,6 +24,31 @@ def bmv2_limits(program: ir.Program) -> Iterator[tuple[Position, str]]:
                 f"a shift amount of {kind.width} bits: p4c for BMv2 takes at most "
                 f"{BMV2_SHIFT_BITS}; cast it to bit<{BMV2_SHIFT_BITS}>",
             )
+
+    for position in _loops(program):
+        yield (
+            position,
+            "a loop outside of actions: p4c for BMv2 makes a single pass of it, whatever its "
+            "condition; move it into an action",
+        )
+
+
+def _loops(program: ir.Program) -> Iterator[Position]:
+    """Yield the places of loops in controls, and in functions that these call themselves."""
+    waiting: list[Function] = list(program.package.blocks.values())
+    seen: set[int] = set()
+    while waiting:
+        function = waiting.pop()
+        if id(function) in seen or isinstance(function, ir.Table):
+            continue
+        seen.add(id(function))
+        if isinstance(function, ir.Callable) and function.is_action:
+            continue
+        waiting.extend(callees(function))
+        for body in bodies(function):
+            for statement in visit.statements(body):
+                if isinstance(statement, ir.Loop):
+                    yield statement.position
 
 
 def _expressions(program: ir.Program) -> Iterator[tuple[Position, ir.Expression]]:
