@@ -20,6 +20,8 @@ from p4switch.p4runtime.p4info import p4info
 from p4switch.position import P4Error, Position
 from p4switch.stf import StfError, engine_factory, run_stf
 
+NAMES_CONFLICT = "conflicting control plane name"
+"""p4c says so of programs that it translated from P4_14, where actions of one name are usual."""
 NO_MAIN = "the program makes no package called 'main'"
 """Many programs of the corpus are libraries; that they make no switch is no reason to refuse."""
 
@@ -153,14 +155,22 @@ def _run(case: Case) -> list[str]:
 
 
 def _through_p4c(path: Path) -> ir.Program:
-    """Return a program as p4c's JSON and P4Info have it. Raises P4Error if p4c refuses it."""
+    """Return a program as p4c's JSON has it, and its P4Info unless p4c cannot write one.
+
+    Raises P4Error if p4c refuses it.
+    """
     with tempfile.TemporaryDirectory() as folder:
         made, info = Path(folder, "program.json"), Path(folder, "program.p4info.txtpb")
-        command = [P4C, "--arch", "v1model", "-o", made, "--p4runtime-files", info, path]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        command = [P4C, "--arch", "v1model", "-o", made, path]
+        with_info = [*command, "--p4runtime-files", info]
+        done = subprocess.run(with_info, capture_output=True, text=True, check=False)
+        if done.returncode and NAMES_CONFLICT in done.stderr:
+            info.unlink(missing_ok=True)
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise P4Error(Position(str(path), 1, 1), f"p4c: {done.stderr[-1000:]}")
-        return read(bundle(made.read_bytes(), str(path), info.read_text()))
+        text = info.read_text() if info.exists() else ""
+        return read(bundle(made.read_bytes(), str(path), text))
 
 
 def _accepted(path: Path) -> list[str]:

@@ -61,6 +61,18 @@ def test_a_program_through_p4c(checkout: Path, suite: str) -> None:
     assert run(case) == []
 
 
+@pytest.mark.skipif(shutil.which(P4C) is None, reason="p4c is not installed")
+def test_a_program_of_which_p4c_writes_no_p4info(checkout: Path) -> None:
+    """Two actions go by one name, as in many programs that it has translated from P4_14."""
+    [case] = cases(checkout, "json-interpreter")
+    name = '@name(".same") action'
+    text = case.program.read_text().replace("action drop", f"{name} drop")
+    egress = f"{name} nothing() {{ }} table none {{ actions = {{ nothing; }} }}"
+    text = text.replace("    apply { }", f"{egress} apply {{ none.apply(); }}")
+    case.program.write_text(text)
+    assert run(case) == []
+
+
 @pytest.mark.slow
 def test_the_command_and_its_table(checkout: Path) -> None:
     suites = ("--suite", "stf-interpreter", "--suite", "refuse", "--table")
