@@ -77,7 +77,7 @@ async def train(
     """Run `benchmarks.torch_rank` on hosts; return rank 0's figures. Raises RunFailed."""
     printed: list[str] = []
     trainer = Trainer(emulation, workers, ControllerClient(running.address), printed.append)
-    command = ["--module", "benchmarks.torch_rank", *arguments]
+    command = ["-m", "benchmarks.torch_rank", *arguments]
     trained = await trainer.run(
         Training(command, environment=(f"PYTHONPATH={CHECKOUT}", *environment))
     )

@@ -17,6 +17,7 @@ from cli.command_options import (
     print_table,
 )
 from cli.experiment.description import Engine
+from collectives.workload import MOST_RANKS_OF_HOST
 from files.output import check_writable, write_file
 from network.units import format_bytes
 from protocol.extras import require
@@ -38,7 +39,11 @@ def torchrun(
             "the running cluster's (`hopsum cluster`), where none is up fat-tree:4."
         ),
     ] = None,
-    workers: Annotated[int, typer.Option(min=2, help="Number of ranks, one per host.")] = 4,
+    workers: Annotated[int, typer.Option(min=2, help="Number of hosts that ranks run on.")] = 4,
+    ranks_per_host: Annotated[
+        int,
+        typer.Option(min=1, max=MOST_RANKS_OF_HOST, help="Number of ranks on each of the hosts."),
+    ] = 1,
     max_restarts: Annotated[
         int,
         typer.Option(min=0, help="How many times all ranks are restarted after one has failed."),
@@ -76,7 +81,7 @@ def torchrun(
     if compare_gloo is not None:
         require("matplotlib", "plots")
         check_writable(compare_gloo)
-    training = Training(command, max_restarts, compare_gloo is not None)
+    training = Training(command, max_restarts, compare_gloo is not None, ranks_per_host)
     running = find_controller() if topology is None else None
     if running is not None:
         trained = train_on_running(ControllerClient(running), workers, training, show)
@@ -91,12 +96,13 @@ def torchrun(
     if as_json:
         print_json(asdict(trained))
     else:
-        _show(trained, topology or ("the running cluster" if running else "fat-tree:4"), workers)
+        where = topology or ("the running cluster" if running else "fat-tree:4")
+        _show(trained, where, workers * ranks_per_host)
     if trained.errors or (trained.gloo is not None and trained.gloo.errors):
         raise typer.Exit(1)
 
 
-def _show(trained: Trained, where: str, workers: int) -> None:
+def _show(trained: Trained, where: str, ranks: int) -> None:
     """Print a training's measurements, and those of the same training over gloo if it was run."""
     columns = [trained] if trained.gloo is None else [trained, trained.gloo]
 
@@ -119,7 +125,7 @@ def _show(trained: Trained, where: str, workers: int) -> None:
     if any(each.steps for each in columns):
         rows.insert(1, row("a step (median)", _median_step))
     heads = ("", "") if trained.gloo is None else ("", "switches", "gloo")
-    print_table(f"training on {where}, {workers} ranks", heads, rows)
+    print_table(f"training on {where}, {ranks} ranks", heads, rows)
 
 
 def _median_step(trained: Trained) -> str:

@@ -193,6 +193,7 @@ def workload_from(message: pb.Workload) -> WorkloadSpec:
         if name not in fields:
             raise WorkloadError(f"workload: {name} is missing; it has {', '.join(needed)}")
     fields["dtype"] = choice("workload: dtype", message.dtype, pb.DataType, DataType)
+    fields["ranks"] = tuple(message.ranks)
     return WorkloadSpec(**fields)
 
 

@@ -6,6 +6,7 @@ Pure data, which crosses from whoever hands a job in to the controller and on to
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
@@ -23,6 +24,8 @@ DATA_SETS = (DIGITS,)
 
 MOST_WORKERS = 0xFFFF
 """Of the worker numbers in a packet."""
+MOST_RANKS_OF_HOST = 64
+"""As many processes of one user may be connected to an agent."""
 MOST_ELEMENTS = 1 << 40
 MOST_TENSORS = 1_000_000
 """Of a job: an agent reports when each was summed, in one message."""
@@ -62,7 +65,8 @@ class WorkloadSpec:
     number of epochs), VECTORS (what the workers of another job say to agree on an order: as many
     words, as often, as it takes), or PROCESS (what processes on the hosts submit). `coordinate`:
     training sums a tensor a layer's parameters, in an order that the workers agree on
-    (`operator_training`), else all in one.
+    (`operator_training`), else all in one. `ranks`: of PROCESS, the host of each rank, where a
+    worker has several; empty: each worker has one, in the plan's order.
     """
 
     kind: str
@@ -72,6 +76,7 @@ class WorkloadSpec:
     dtype: DataType
     seed: int
     coordinate: bool = False
+    ranks: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -89,10 +94,30 @@ class WorkloadSpec:
                 raise WorkloadError(
                     f"workload: {name} {value}: expected a whole number from {least} to {most}"
                 )
+        if self.ranks:
+            self._check_ranks()
         if self.tensors > MOST_TENSORS:
             raise WorkloadError(
                 f"workload: {self.rounds} epochs sum {self.tensors} tensors: expected at most "
                 f"{MOST_TENSORS}"
+            )
+
+    def _check_ranks(self) -> None:
+        hosts = Counter(self.ranks)
+        [(fullest, most)] = hosts.most_common(1)
+        if self.kind != PROCESS:
+            raise WorkloadError(
+                f"workload: ranks of {self.kind}: expected none; they are of {PROCESS}"
+            )
+        if len(hosts) != self.workers:
+            raise WorkloadError(
+                f"workload: ranks on {len(hosts)} hosts: expected each of {self.workers} workers "
+                "to have one or more"
+            )
+        if most > MOST_RANKS_OF_HOST or len(self.ranks) > MOST_WORKERS:
+            raise WorkloadError(
+                f"workload: {len(self.ranks)} ranks, {most} of them on {fullest:.40}: expected at "
+                f"most {MOST_WORKERS}, and {MOST_RANKS_OF_HOST} on a host"
             )
 
     @property

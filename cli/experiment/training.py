@@ -45,7 +45,7 @@ Show = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """What is run as a rank on each host: a script and its arguments.
+    """What is run as each rank: a script and its arguments.
 
     `max_restarts`: how often all ranks are started again after one has failed. `compare_gloo`: the
     training is run once more, on the same hosts, with all calls over gloo.
@@ -54,6 +54,7 @@ class Training:
     command: Sequence[str]
     max_restarts: int = 0
     compare_gloo: bool = False
+    ranks_per_host: int = 1
     environment: Sequence[str] = ()
 
 
@@ -121,7 +122,10 @@ def train_on_running(
 
 @dataclass(frozen=True, slots=True)
 class Trainer:
-    """Trains on hosts of a cluster, a rank on each of `workers`; `show`: of what rank 0 prints."""
+    """Trains on hosts of a cluster, as many ranks on each of `workers` as a training says.
+
+    `show`: of what rank 0 prints.
+    """
 
     hosts: EmulatedHosts
     workers: Sequence[str]
@@ -150,23 +154,25 @@ class Trainer:
                 if not job.over:
                     await asyncio.to_thread(self.client.cancel, job.name)
             raise
-        found = trained(seconds, self.workers, jobs, before, self.hosts.link_bytes(), codes)
+        after, here = self.hosts.link_bytes(), training.ranks_per_host
+        found = trained(seconds, self.workers, jobs, before, after, codes, here)
         return replace(found, steps=step_times(_log(0).read_text(errors="replace")))
 
     async def _ranks(self, training: Training, run: str) -> list[int]:
-        """Return each rank's exit code; torchrun ends the others when one fails."""
+        """Return each host's exit code; torchrun ends the other ranks when one fails."""
         hosts, workers = self.hosts, self.workers
         port = hosts.run(workers[0], [sys.executable, "-c", FREE_PORT]).strip()
         LOGS.mkdir(exist_ok=True)
-        for rank in range(len(workers)):
+        for rank in range(len(workers) * training.ranks_per_host):
             _log(rank).write_text("")
         processes: list[subprocess.Popen[bytes]] = []
         environment = ("OMP_NUM_THREADS=1", *training.environment)
         try:
-            for rank, host in enumerate(workers):
-                arguments = torchrun(hosts.network, workers, rank, port, run, training)
-                # Its own log: the host's has what the agent says.
-                shell = ["sh", "-c", 'exec "$@" >"$0" 2>&1', str(_log(rank))]
+            for place, host in enumerate(workers):
+                arguments = torchrun(hosts.network, workers, place, port, run, training)
+                # What it says itself stands with its first rank's: the host's log is the agent's.
+                log = str(_log(place * training.ranks_per_host))
+                shell = ["sh", "-c", 'exec "$@" >>"$0" 2>&1', log]
                 processes.append(hosts.popen(host, [*shell, "env", *environment, *arguments]))
             return await _follow(processes, self.show)
         finally:
@@ -176,18 +182,21 @@ class Trainer:
 
 
 def torchrun(
-    network: Network, workers: Sequence[str], rank: int, port: str, run: str, training: Training
+    network: Network, workers: Sequence[str], place: int, port: str, run: str, training: Training
 ) -> list[str]:
-    """Return the command of torchrun's agent of one rank; `port`: of the store, on rank 0's host.
+    """Return the command of torchrun's agent on a host; `port`: of the store, on the first one.
 
     `run` begins the names of its jobs, behind `torch-` (hopsum_torch.rendezvous).
     """
     return [
         sys.executable, "-m", "torch.distributed.run",
-        "--nnodes", str(len(workers)), "--node-rank", str(rank), "--nproc-per-node", "1",
+        "--nnodes", str(len(workers)), "--node-rank", str(place),
+        "--nproc-per-node", str(training.ranks_per_host),
         "--master-addr", network.hosts[workers[0]].ip, "--master-port", port,
         "--rdzv-id", run, "--max-restarts", str(training.max_restarts),
-        *training.command,
+        # Each rank has a log of its own.
+        "--no-python", "sh", "-c", f'exec "$0" -u "$@" >>"{LOGS}/rank-$RANK.log" 2>&1',
+        sys.executable, *training.command,
     ]  # fmt: skip
 
 
@@ -247,16 +256,19 @@ def trained(
     before: Mapping[DirectedLink, int],
     after: Mapping[DirectedLink, int],
     codes: Sequence[int],
+    ranks_per_host: int = 1,
 ) -> Trained:
-    """Put together what was measured; links' bytes by direction, exit codes by rank.
+    """Put together what was measured; links' bytes by direction, exit codes by worker.
 
     Of jobs that did not end well only the last is an error: others were replaced by the next.
     """
-    errors = [
-        f"rank {rank} on {workers[rank]} ended with {code}: logs/{_log(rank).name}"
-        for rank, code in enumerate(codes)
-        if code
-    ]
+    errors = []
+    for place, code in enumerate(codes):
+        if code:
+            ranks = range(place * ranks_per_host, (place + 1) * ranks_per_host)
+            which = f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
+            logs = ", ".join(map(str, map(_log, ranks)))
+            errors.append(f"{which} on {workers[place]} ended with {code}: {logs}")
     failed = [job for job in jobs if job.state != JobState.FINISHED]
     errors += [f"job {job.name}: {job.state}: {job.reason}" for job in failed if job is jobs[-1]]
     summing = 0.0

@@ -65,6 +65,11 @@ def check_workload(
             f"job {name}: its workload is for {workload.workers} workers, and it has "
             f"{len(workers)}; expected the same number"
         )
+    if workload.ranks and set(workload.ranks) != set(workers):
+        raise JobError(
+            f"job {name}: its ranks are on {shorten(sorted(set(workload.ranks)))}; expected one or "
+            f"more on each of its workers, {shorten(sorted(workers))}"
+        )
     machines: dict[str, list[str]] = {}
     for host in workers:
         node = nodes.node(host)

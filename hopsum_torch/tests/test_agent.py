@@ -68,7 +68,7 @@ def test_the_documents_examples(server: socket.socket) -> None:
     assert agent.submit("training", ["h1", "h2"], SECONDS) == 7
     with pytest.raises(HopsumError, match="job training: job training: no host h9"):
         agent.submit("training", ["h1", "h9"], SECONDS)
-    agent.attend(7, ["h1", "h2"], SECONDS)
+    agent.attend(7, 0, ["h1", "h2"], SECONDS)
     ends: list[Any] = []
     ended = threading.Event()
 
@@ -109,10 +109,10 @@ def test_nobody_listens() -> None:
 def test_an_agent_of_another_version_is_said(server: socket.socket) -> None:
     def be_agent() -> None:
         agent, _ = server.accept()
-        agent.send(json.dumps({"kind": "hello", "version": 3, "host": "h1"}).encode())
+        agent.send(json.dumps({"kind": "hello", "version": 4, "host": "h1"}).encode())
 
     threading.Thread(target=be_agent).start()
-    with pytest.raises(HopsumError, match="it speaks version 3 and hopsum_torch 2; install"):
+    with pytest.raises(HopsumError, match="it speaks version 4 and hopsum_torch 3; install"):
         connect(name_of(server))
 
 
@@ -133,7 +133,7 @@ def test_tensors_are_not_given_to_another_users_process() -> None:
 def test_a_job_that_does_not_begin_in_time(server: socket.socket) -> None:
     def be_agent() -> None:
         agent, _ = server.accept()
-        agent.send(json.dumps({"kind": "hello", "version": 2, "host": "h1"}).encode())
+        agent.send(json.dumps({"kind": "hello", "version": 3, "host": "h1"}).encode())
         done.wait(SECONDS)
 
     done = threading.Event()
@@ -141,5 +141,5 @@ def test_a_job_that_does_not_begin_in_time(server: socket.socket) -> None:
     agent = connect(name_of(server))
     assert isinstance(agent, Agent)
     with pytest.raises(HopsumError, match=r"job 9: waited 0\.05 s for it to begin; `hopsum job 9`"):
-        agent.attend(9, ["h1"], 0.05)
+        agent.attend(9, 0, ["h1"], 0.05)
     done.set()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+from typing import Any
 
 import pytest
 
@@ -13,7 +15,7 @@ from tests.support.agents import Agents  # noqa: E402
 from tests.support.ranks import SUPPORT, start  # noqa: E402
 
 from hopsum_torch.group import _gloo_devices  # noqa: E402
-from hopsum_torch.tensors import Part, _fault, broadcasts  # noqa: E402
+from hopsum_torch.tensors import Part, _fault, broadcasts, exponent_byte  # noqa: E402
 from hopsum_torch.tensors import in_switches as parts_in_switches  # noqa: E402
 
 
@@ -23,30 +25,42 @@ def in_switches(tensor: torch.Tensor, op: dist.ReduceOp) -> bool:
 
 
 @pytest.mark.slow
-def test_errors_stay_with_their_calls_until_a_rank_is_gone() -> None:
-    agents = Agents(3)
-    processes = start(list(agents.names.values()), SUPPORT / "failing.py")
+@pytest.mark.parametrize(
+    ("hosts", "here", "host", "gone", "named"),
+    [
+        (3, 1, "h2", "the process on h2", "h2 is rank 1"),
+        (2, 2, "h1", "the process of rank 1 on h1", "h1 is ranks 0, 1"),
+    ],
+)
+def test_errors_stay_with_their_calls_until_a_rank_is_gone(
+    hosts: int, here: int, host: str, gone: str, named: str
+) -> None:
+    """Where each rank has a host of its own, and where two share one."""
+    agents = Agents(hosts, here)
+    processes = start(agents.of_ranks, SUPPORT / "failing.py")
     printed = [process.communicate() for process in processes]
-    assert [process.returncode for process in processes] == [0, -9, 0], printed
+    assert [process.returncode for process in processes] == [0, -9, *[0] * (hosts * here - 2)], (
+        printed
+    )
     agents.close()
-    for text in (printed[0], printed[2]):
+    for text in (printed[0], *printed[2:]):
         [line] = [line for line in text.splitlines() if line.startswith("told ")]
         told = json.loads(line.removeprefix("told "))
         assert "all-reduce 0 (float32, shape [2, 3]): " in told["infinite"]
-        assert "rank 1 (h2): element 3 is -inf" in told["infinite"]
-        assert "rank 1 (h2): " in told["shape"]
-        assert "rank 1 (h2): " in told["type"]
-        assert "rank 1 (h2): " in told["operation"]
+        assert f"rank 1 ({host}): element 3 is -inf" in told["infinite"]
+        assert f"rank 1 ({host}): " in told["shape"]
+        assert f"rank 1 ({host}): " in told["type"]
+        assert f"rank 1 ({host}): " in told["operation"]
         assert told["reduce"].startswith("reduce ")
-        assert "rank 1 (h2): element 3 is -inf" in told["reduce"]
+        assert f"rank 1 ({host}): element 3 is -inf" in told["reduce"]
         assert told["scatter"].startswith("reduce-scatter ")
         assert "rank 0 (h1): element 0 is nan" in told["scatter"]
         assert told["broadcast"].startswith("broadcast ")
-        assert "rank 1 (h2): " in told["broadcast"]
+        assert f"rank 1 ({host}): " in told["broadcast"]
         assert "rank 0 (h1): element 0 is nan" in told["future"]
-        assert "the process on h2 is gone, without a goodbye (h2 is rank 1)" in told["dead"]
+        assert f"{gone} is gone, without a goodbye ({named})" in told["dead"]
         assert float(told["seconds"]) < 5
-        assert "h2 is rank 1" in told["afterwards"]
+        assert named in told["afterwards"]
 
 
 @pytest.mark.slow
@@ -103,15 +117,33 @@ def test_what_the_switches_broadcast() -> None:
     assert not broadcasts(torch.ones(2000).to_sparse(), 3)
 
 
+def fault(values: torch.Tensor, *, finite: bool = True) -> Any:
+    """What is wrong with a value."""
+    least, most = (each.item() for each in torch.aminmax(values))
+    return _fault(values, least, most, finite=finite)
+
+
 def test_the_first_value_that_is_not_finite_is_found() -> None:
     values = torch.zeros(9)
-    assert _fault(values) is None
+    assert fault(values) is None
     values[7] = float("inf")
-    assert _fault(values) == ("inf", 7)
+    assert fault(values) == ("inf", 7)
     values[4] = -float("inf")
-    assert _fault(values) == ("-inf", 4)
+    assert fault(values) == ("-inf", 4)
     values[2] = float("nan")
-    assert _fault(values) == ("nan", 2)
-    assert _fault(values, finite=False) == ("nan", 2)
+    assert fault(values) == ("nan", 2)
+    assert fault(values, finite=False) == ("nan", 2)
     values[2] = 0
-    assert _fault(values, finite=False) is None
+    assert fault(values, finite=False) is None
+
+
+def test_the_exponents_of_magnitudes() -> None:
+    """As the agent's own, host_agent.numbers."""
+    powers = torch.ldexp(torch.ones(277), torch.arange(-149, 128))
+    for power in map(float, powers):
+        exponent = round(math.log2(power))
+        assert exponent_byte(power) == max(0, exponent + 128)
+        if exponent > -149:
+            assert exponent_byte(power * (1 - 2.0**-24)) == max(0, exponent + 127)
+    assert exponent_byte(0.0) == 0
+    assert exponent_byte(torch.finfo(torch.float32).max) == 255

@@ -52,7 +52,7 @@ def hopsum(tmp_path_factory: pytest.TempPathFactory) -> Any:
             for made in (("min", 10 * size), ("xor", 4103)):
                 assert (made in agents.sums) == (size > 2)
             assert len(agents.submitted) == 1
-            assert agents.submitted[0]["workers"] == agents.hosts
+            assert agents.submitted[0]["ranks"] == agents.hosts
         return found[size]
 
     return of

@@ -48,7 +48,8 @@ class Store:
         ([Told("h1"), Told("h2")], ["h1", "h2"]),
         ([Told(), Told()], "no agent listens at @hopsum-agent"),
         ([Told("h1")], "there is one rank"),
-        ([Told("h1"), Told("h2"), Told("h1")], "ranks 0, 2 are all on host h1"),
+        ([Told("h1"), Told("h2"), Told("h1")], ["h1", "h2", "h1"]),
+        ([Told("h1")] * 3, "all 3 ranks are on host h1"),
     ],
 )
 def test_which_hosts_make_a_job(told: list[Told], expected: Any) -> None:
@@ -104,7 +105,7 @@ def test_rank_0_submits_one_job_for_all(monkeypatch: pytest.MonkeyPatch) -> None
     assert all(isinstance(agent, Agent) for agent in found)
     assert [agent.host for agent in found] == ["h1", "h2", "h3"]
     [submitted] = agents.submitted
-    assert submitted["workers"] == ["h1", "h2", "h3"]
+    assert submitted["ranks"] == ["h1", "h2", "h3"]
     assert submitted["name"].startswith("torch-my-run-7-")
     for agent in found:
         agent.close()
@@ -139,7 +140,7 @@ def test_a_job_given_by_number_is_attended(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("HOPSUM_JOB", "x")
     for error in met(list(agents.names.values()), monkeypatch):
         assert "HOPSUM_JOB is 'x': expected the number of a job" in str(error)
-    agents._workers = ["h1", "h2"]
+    agents._hosts = ["h1", "h2"]
     monkeypatch.setenv("HOPSUM_JOB", "4")
     for agent in met(list(agents.names.values()), monkeypatch):
         assert isinstance(agent, Agent)
@@ -151,7 +152,7 @@ def test_a_job_given_by_number_is_attended(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_job_of_other_hosts_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     agents = Agents(2)
     monkeypatch.setenv("HOPSUM_JOB", "4")
-    agents._workers = ["h1", "h9"]
+    agents._hosts = ["h1", "h9"]
     for error in met(list(agents.names.values()), monkeypatch):
-        assert "job 4 has the workers h1, h9, and the ranks are on h1, h2" in str(error)
+        assert "job 4 has ranks on h1, h9, and these ranks are on h1, h2" in str(error)
     agents.close()

@@ -27,7 +27,7 @@ LOGGER = logging.getLogger("hopsum-agent")
 
 NAME = "@hopsum-agent"
 """Where a host's agent listens unless told otherwise; `@`: in the abstract namespace."""
-VERSION = 2
+VERSION = 3
 MESSAGE_BYTES = 1 << 17
 TYPES = {"float32": np.dtype(np.float32), "int32": np.dtype(np.int32)}
 REDUCTIONS = {
@@ -55,7 +55,10 @@ FULL_SECONDS = 1.0
 
 Message = dict[str, Any]
 Submit = Callable[[str, Sequence[str]], int]
-"""Hands in a job of a name, of processes on hosts, and returns its number. Raises HopsumError."""
+"""Hands in a job of a name, with the host of each rank, and returns its number.
+
+Raises HopsumError.
+"""
 
 
 class ProcessGone(OperationError):
@@ -75,8 +78,9 @@ class Request:
     """A call of a process. `kind`: sum, barrier, leave.
 
     `tensor`: in memory that the process shares, float32 or int32, flat; its sum goes to the same
-    place. `magnitude`: no int32 element is further from 0, of a sum. `fault`: what is wrong with
-    an element, one of FAULTS, and its index. `reduction`: one of REDUCTIONS.
+    place. `magnitude`: of a sum; no int32 element is further from 0, and no float32 element has a
+    higher exponent byte (`host_agent.numbers`). `fault`: what is wrong with an element, one of
+    FAULTS, and its index. `reduction`: one of REDUCTIONS.
     """
 
     kind: str
@@ -192,9 +196,9 @@ class ProcessSocket:
     def _obey(self, connection: _Connection, message: Message) -> None:
         match message.get("kind"):
             case "submit":
-                name, workers = message.get("name"), message.get("workers")
-                if not _is_text(name) or not _names(workers):
-                    raise _Refused(f"submit: {_short(message)}: expected name and workers, texts")
+                name, ranks = message.get("name"), message.get("ranks")
+                if not _is_text(name) or not _names(ranks):
+                    raise _Refused(f"submit: {_short(message)}: expected name and ranks, texts")
                 if connection.waiting >= MOST_WAITING:
                     raise _Refused(
                         f"submit: {connection.waiting} jobs are being submitted; expected at most "
@@ -203,12 +207,12 @@ class ProcessSocket:
                 connection.waiting += 1
                 # It takes as long as the controller takes.
                 threading.Thread(
-                    target=self._submit_for, args=(connection, name, workers), daemon=True
+                    target=self._submit_for, args=(connection, name, ranks), daemon=True
                 ).start()
             case "attend":
-                job = _whole(message, "job", 0xFFFF)
+                job, rank = _whole(message, "job", 0xFFFF), _whole(message, "rank", 0xFFFF)
                 self._check_user(job, connection.user)
-                self.attendance(job).begin(connection)
+                self.attendance(job).begin(connection, rank)
             case "memory":
                 connection.map_memory(_whole(message, "memory", MOST_MEMORIES - 1))
             case "sum" | "barrier" | "leave":
@@ -225,11 +229,14 @@ class ProcessSocket:
 
     def _check_user(self, job: int, user: int) -> None:
         """Raise _Refused for a process of a user who may not attend a job."""
-        owner = self._users.get(job, user)
-        if user not in (0, owner):
+        attendance = self._attendances.get(job)
+        owner = self._users.get(job)
+        if owner is None and attendance is not None:
+            owner = attendance.user
+        if owner is not None and user not in (0, owner):
             raise _Refused(
-                f"job {job} was submitted by user {owner} of this host; expected a process of that "
-                f"user, not of user {user}"
+                f"job {job} is that of user {owner} on this host; expected a process of that user, "
+                f"not of user {user}"
             )
         early = sum(
             attendance.unknown and attendance.user == user
@@ -241,9 +248,9 @@ class ProcessSocket:
                 f"expected at most {MOST_OF_USER}"
             )
 
-    def _submit_for(self, connection: _Connection, name: str, workers: Sequence[str]) -> None:
+    def _submit_for(self, connection: _Connection, name: str, ranks: Sequence[str]) -> None:
         try:
-            job = self._submit(name, workers)
+            job = self._submit(name, ranks)
             self._users[job] = connection.user
             connection.say({"kind": "submitted", "job": job})
         except HopsumError as error:
@@ -263,74 +270,109 @@ class ProcessSocket:
 
 
 class Attendance:
-    """The process of this host that attends `job`, once there is one."""
+    """The processes of this host that attend `job`, by rank; they may come before it has begun.
+
+    Where the host has one rank, whatever the process says it is is taken for that.
+    """
 
     def __init__(self, job: int, host: str, forget: Callable[[Attendance], None]) -> None:
         self.job = job
-        self._what = f"job {job}: the process on {host}"
         self._host = host
         self._forget = forget
-        self._connection: _Connection | None = None
-        self._workers: Sequence[str] | None = None
+        self._connections: dict[int, _Connection] = {}
+        """By what they say that they are, and from `start` on by rank."""
+        self._ranks: Sequence[str] | None = None
+        self._here: Sequence[int] = ()
 
     @property
     def unknown(self) -> bool:
         """Whether a process attends it, and the job has not begun here."""
-        return self._connection is not None and self._workers is None
+        return bool(self._connections) and self._ranks is None
 
     @property
     def user(self) -> int | None:
-        """Whose process attends it."""
-        return None if self._connection is None else self._connection.user
+        """Whose process came first."""
+        return next((connection.user for connection in self._connections.values()), None)
 
-    def begin(self, connection: _Connection) -> None:
-        """Let a process attend. Raises _Refused if another does."""
-        if self._connection is not None:
+    def begin(self, connection: _Connection, rank: int) -> None:
+        """Let a process attend. Raises _Refused if another does, or it has no place here."""
+        if self._ranks is not None:
+            rank = self._place(rank)
+        if rank in self._connections or connection in self._connections.values():
             raise _Refused(
-                f"job {self.job} on host {self._host}: another process attends it; expected one "
-                "process a host"
+                f"job {self.job} on host {self._host}: another process attends it as rank {rank}; "
+                "expected one process a rank"
             )
-        self._connection = connection
-        self._tell()
+        self._connections[rank] = connection
+        if self._ranks is not None:
+            self._tell(connection)
 
-    def start(self, workers: Sequence[str]) -> None:
-        """Let the process, if it is there or when it comes, know that the job has begun."""
-        self._workers = workers
-        self._tell()
+    def start(self, ranks: Sequence[str]) -> None:
+        """Let the processes, those here and those to come, know that the job has begun.
 
-    def _tell(self) -> None:
-        if self._connection is not None and self._workers is not None:
-            self._connection.say({"kind": "started", "workers": list(self._workers)})
+        `ranks`: the host of each.
+        """
+        self._ranks = ranks
+        self._here = [rank for rank, host in enumerate(ranks) if host == self._host]
+        early, self._connections = self._connections, {}
+        for rank, connection in early.items():
+            try:
+                self.begin(connection, rank)
+            except _Refused as refusal:
+                connection.say({"kind": "ended", "why": str(refusal)})
+                connection.shutdown()
 
-    def take(self) -> list[Request]:
-        """Take the calls that the process has made since. Raises ProcessGone."""
-        connection = self._connection
-        if connection is None:
-            return []
-        requests, connection.requests = connection.requests, []
-        connection.left |= any(request.kind == "leave" for request in requests)
-        if not requests and connection.gone and not connection.left:
-            raise ProcessGone(f"{self._what} is gone, without a goodbye")
-        return requests
+    def _place(self, rank: int) -> int:
+        """Return the rank that a process is which says that it is `rank`. Raises _Refused."""
+        if len(self._here) == 1:
+            return self._here[0]
+        if rank not in self._here:
+            raise _Refused(
+                f"job {self.job} on host {self._host}: rank {rank} is not here; expected one of "
+                f"{', '.join(map(str, self._here))}"
+            )
+        return rank
 
-    def done(self, call: int) -> None:
-        """Say that a sum is in place, or that all have come to a barrier."""
-        self._say({"kind": "done", "call": call})
+    def _tell(self, connection: _Connection) -> None:
+        assert self._ranks is not None
+        connection.say({"kind": "started", "ranks": list(self._ranks)})
 
-    def failed(self, call: int, why: str, whose: Mapping[str, str]) -> None:
-        """Say why a call has no result; `whose`: by host what it did."""
-        self._say({"kind": "failed", "call": call, "why": why, "whose": dict(whose)})
+    def take(self) -> list[tuple[int, Request]]:
+        """Take the calls that the processes have made since, with their ranks.
+
+        Raises ProcessGone.
+        """
+        taken = []
+        for rank, connection in self._connections.items():
+            requests, connection.requests = connection.requests, []
+            connection.left |= any(request.kind == "leave" for request in requests)
+            if not requests and connection.gone and not connection.left:
+                which = f" of rank {rank}" if len(self._here) > 1 else ""
+                raise ProcessGone(
+                    f"job {self.job}: the process{which} on {self._host} is gone, without a goodbye"
+                )
+            taken += [(rank, request) for request in requests]
+        return taken
+
+    def done(self, rank: int, call: int) -> None:
+        """Say that a rank's sum is in place, or that all have come to a barrier."""
+        self._say(rank, {"kind": "done", "call": call})
+
+    def failed(self, rank: int, call: int, why: str, whose: Mapping[int, str]) -> None:
+        """Say why a rank's call has no result; `whose`: by rank what it did."""
+        self._say(rank, {"kind": "failed", "call": call, "why": why, "whose": dict(whose)})
 
     def close(self, why: str) -> None:
-        """Close, and send a process that is still connected the reason."""
+        """Close, and send the processes that are still connected the reason."""
         self._forget(self)
-        if self._connection is not None:
-            self._connection.say({"kind": "ended", "why": why})
-            self._connection.shutdown()
+        for connection in self._connections.values():
+            connection.say({"kind": "ended", "why": why})
+            connection.shutdown()
 
-    def _say(self, message: Message) -> None:
-        if self._connection is not None:
-            self._connection.say(message)
+    def _say(self, rank: int, message: Message) -> None:
+        connection = self._connections.get(rank)
+        if connection is not None:
+            connection.say(message)
 
 
 class _Connection:

@@ -60,12 +60,14 @@ class NodeClient:
         with self._thread.changed:
             self._session.report(report)
 
-    def submit_processes(self, name: str, workers: Sequence[str]) -> int:
-        """Submit a job whose tensors processes on these hosts submit; return its number.
+    def submit_processes(self, name: str, ranks: Sequence[str]) -> int:
+        """Submit a job whose tensors processes submit; return its number. `ranks`: their hosts.
 
-        Waits until its rules are installed, or it is queued. Raises ControllerError.
+        Waits until its rules are installed, or it is queued. Raises ControllerError, WorkloadError.
         """
-        spec = WorkloadSpec(PROCESS, len(workers), 0, 0, DataType.FLOAT32, 0)
+        workers = [*dict.fromkeys(ranks)]
+        several = tuple(ranks) if len(workers) < len(ranks) else ()
+        spec = WorkloadSpec(PROCESS, len(workers), 0, 0, DataType.FLOAT32, 0, ranks=several)
         submission = pb.Submission(name=name, workers=workers, server_count=1)
         submission.task.workload.CopyFrom(workload_message(spec))
         info = ask_controller(

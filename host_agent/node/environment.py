@@ -224,22 +224,22 @@ class Source(Protocol):
 
 
 class Handover(Protocol):
-    """The process of this host that submits a job's tensors, once there is one."""
+    """The processes of this host that submit a job's tensors, by rank, once they are there."""
 
-    def start(self, workers: Sequence[str]) -> None:
-        """Let it know that the job of these hosts has begun."""
+    def start(self, ranks: Sequence[str]) -> None:
+        """Let them know that the job has begun; `ranks`: the host of each."""
 
-    def take(self) -> Sequence[Request]:
-        """Take the calls that it has made since. Raises ProcessGone."""
+    def take(self) -> Sequence[tuple[int, Request]]:
+        """Take the calls that they have made since, with their ranks. Raises ProcessGone."""
 
-    def done(self, call: int) -> None:
-        """Say that a call's sum is where its tensor was."""
+    def done(self, rank: int, call: int) -> None:
+        """Say that a call's sum is where the rank's tensor was."""
 
-    def failed(self, call: int, why: str, whose: Mapping[str, str]) -> None:
-        """Say why a call has no sum; `whose`: by host what it did."""
+    def failed(self, rank: int, call: int, why: str, whose: Mapping[int, str]) -> None:
+        """Say why a rank's call has no sum; `whose`: by rank what it did."""
 
     def close(self, why: str) -> None:
-        """Say why the job is over, if the process is still there."""
+        """Say why the job is over, to those that are still there."""
 
 
 class Environment(Protocol):

@@ -6,7 +6,7 @@ the controller's news or a completed operation come; `advance` goes on where it 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
@@ -362,6 +362,11 @@ class Member:
                 f"job {self.job}: its task is for {workload.workers} workers, its plan for "
                 f"{len(plan.workers)}; expected the same number"
             )
+        if workload.ranks and set(workload.ranks) != set(plan.workers):
+            raise TaskError(
+                f"job {self.job}: its ranks are on {shorten(sorted(set(workload.ranks)))}; "
+                f"expected one or more on each of the plan's workers, {shorten(plan.workers)}"
+            )
         tree = task.coordination
         if tree is not None and tuple(tree.names) != plan.workers:
             raise TaskError(
@@ -480,7 +485,7 @@ class Member:
         if task.workload.kind == VECTORS:
             return SwitchedVectors(self._vectors.of(self.job))
         if task.workload.kind == PROCESS:
-            return self._of_process(plan)
+            return self._of_process(plan, task.workload.ranks)
         workload = yield from self._operation(lambda: work.workload(index, plan))
         if not isinstance(workload, OperatorTraining):
             return LockStep(workload, self._operate)
@@ -496,7 +501,7 @@ class Member:
         spacing = self._environment.gradient_seconds
         return AgreedOrder(workload, coordination, self._operate, spacing, vectors)
 
-    def _of_process(self, plan: JobPlan) -> ProcessSource:
+    def _of_process(self, plan: JobPlan, ranks: Sequence[str]) -> ProcessSource:
         if not plan.trees or plan.host_parts:
             raise TaskError(
                 f"job {self.job}: tensors of processes are summed in the switches or by a server; "
@@ -506,7 +511,7 @@ class Member:
         return ProcessSource(
             handover,
             self.stream.host,
-            plan.workers,
+            ranks or plan.workers,
             lanes=plan.values,
             window=plan.in_flight,
             sums_only=plan.integrity,

@@ -1,22 +1,23 @@
-"""The calls of a process on this host: agreed on with those of the job's other hosts, and summed.
+"""The calls of the processes on this host: agreed on with those on other hosts, and summed.
 
-What one worker submits to the switches and another does not would shift all that follows. So calls
-begin with a *check*: an int32 tensor of one fragment in which each worker has WORDS words for each
-of the next calls, its own filled in and all others zero, so that the sum tells every worker what
-all of them call. All come to the same conclusion about the calls that all have made; the rest is
-for the next check. Only if they call for the same, and nothing is wrong with any worker's values,
-do these follow; then the next check.
+The processes are the ranks of the job, one or several a host. What one host submits to the switches
+and another does not would shift all that follows. So calls begin with a *check*: an int32 tensor of
+one fragment in which each rank has WORDS words for each of the next calls, a host's own filled in
+and all others zero, so that the sum tells every host what all ranks call. All come to the same
+conclusion about the calls that all have made; the rest is for the next check. Only if they call for
+the same, and nothing is wrong with any rank's values, do these follow, those of a host's ranks
+added up (`host_agent.node.local_sums`); then the next check.
 
 *Packs.* The check also tells the magnitudes. Small tensors of a check, those whose common scale is
-known from it, are summed as the integers of one tensor: they share fragments, and no exponents
-travel ahead of float32.
+known from it, are summed as the integers of one tensor: they share fragments, no exponents travel
+ahead of float32, and it makes no difference which ranks share a host.
 
-*Guesses.* A training makes the same calls in the same order again and again. After call A the
-workers guess that what followed A the last time follows again. If that is a tensor of moderate
-length, its values are submitted right behind the check, without waiting for it. A worker that wants
+*Guesses.* A training makes the same calls in the same order again and again. After call A the hosts
+guess that what followed A the last time follows again. If that is a tensor of moderate length, its
+values are submitted right behind the check, without waiting for it. A host where a rank wants
 something else submits zeros of the length guessed. If the guess was wrong, the sum is not used, and
 the values follow as above. Whether there is a guess, and which, follows from calls that all agreed
-on, so all workers have the same. Small float32 tensors are not guessed: they would wait for their
+on, so all hosts have the same. Small float32 tensors are not guessed: they would wait for their
 exponents as long as for the check.
 
 *Halves.* Where the magnitudes of int32 tensors could add up to more than 31 bits, their upper and
@@ -31,6 +32,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from itertools import islice
 from typing import Any
 
@@ -40,14 +42,15 @@ from numpy.typing import NDArray
 from collectives.plan import WINDOW_BMV2, JobPlan
 from host_agent.io.process_socket import FAULTS, REDUCTIONS, TYPES, Request
 from host_agent.node.environment import Handover, Named
-from host_agent.node.reductions import COMBINED_BY, decode, encode
+from host_agent.node.local_sums import GREATEST_CODE, add_up, excess_bits, restore
+from host_agent.node.reductions import COMBINED_BY, decode
 from host_agent.numbers import dequantise, exponent_codes, quantise, worker_bits
 from host_agent.segment import Tensor
 from host_agent.workload import Judged, Verdict
 from protocol.wire import LANES_DEFAULT, Reduction
 
 WORDS = 4
-"""Of a worker and call in a check: kind and fault, elements, index of the fault, magnitude."""
+"""Of a rank and call in a check: kind and fault, elements, index of the fault, magnitude."""
 MOST = (1 << 31) - 1
 GUESSED_BYTES = 1 << 16
 """Of a tensor that is submitted before the check of its call is known. A wrong guess costs as much
@@ -77,13 +80,14 @@ _SUBMITTED_AS = {
     code: TYPES[dtype if reduction == "sum" else "int32"]
     for (reduction, dtype), code in _WAYS.items()
 }
+_LEFT = Request("leave")
 _CHECK, _GUESS, _VALUES, _PACK = "check", "guess", "values", "pack"
 _UPPER, _LOWER = "upper", "lower"
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a worker calls for: a code of _KINDS, and the number of elements."""
+    """What a rank calls for: a code of _KINDS, and the number of elements."""
 
     code: int
     elements: int
@@ -123,19 +127,34 @@ class _Unjudged(Judged):
 
 
 class _Call:
-    """A call of the process. `guess`: what is submitted along with its check, if anything."""
+    """A call of this host's ranks; `requests`: of each, None: it has not made it yet.
 
-    def __init__(self, request: Request) -> None:
-        self.request = request
-        self.wanted = wanted(request)
+    `guess`: what is submitted along with its check, if anything. `excess`: the bits by which
+    float32 values were made smaller.
+    """
+
+    def __init__(self, requests: Sequence[Request | None]) -> None:
+        self.requests = requests
         self.guess: Wanted | None = None
         self.halves: dict[str, Tensor] = {}
+        self.excess = 0
 
     @property
-    def tensor(self) -> Tensor:
-        """Of the process, flat."""
-        assert self.request.tensor is not None
-        return self.request.tensor
+    def request(self) -> Request:
+        """Of the first rank; once all call for the same, but for tensors and numbers, of any."""
+        assert self.requests[0] is not None
+        return self.requests[0]
+
+    @property
+    def wanted(self) -> Wanted:
+        """What they call for, once all call for the same."""
+        return wanted(self.request)
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """Of the ranks, flat."""
+        tensors = [request.tensor for request in self.requests if request is not None]
+        return [tensor for tensor in tensors if tensor is not None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,9 +174,9 @@ class _Following:
 
 
 class ProcessSource:
-    """What the process of host `host` submits, until all processes of the job have left.
+    """What the processes of host `host` submit, until all processes of the job have left.
 
-    `workers`: the job's hosts. All their sources give `next` tensors of the same types and lengths
+    `ranks`: the host of each. All hosts' sources give `next` tensors of the same types and lengths
     in the same order, whatever their processes call. Raises ProcessGone for one that ends without a
     word. `lanes`: values of a fragment. `window`: fragments whose values have one scale at the
     least. `sums_only`: other reductions are refused.
@@ -170,7 +189,7 @@ class ProcessSource:
         self,
         handover: Handover,
         host: str,
-        workers: Sequence[str],
+        ranks: Sequence[str],
         *,
         lanes: int = LANES_DEFAULT,
         window: int = WINDOW_BMV2,
@@ -180,16 +199,19 @@ class ProcessSource:
         self.prepared = False
         self.over = False
         self._handover = handover
-        self._workers = tuple(workers)
+        self._ranks = tuple(ranks)
         self._sums_only = sums_only
-        self._index = self._workers.index(host)
-        self._bits = worker_bits(len(self._workers))
-        self._most_calls = max(1, lanes // (WORDS * len(self._workers)))
+        self._here = [rank for rank, each in enumerate(ranks) if each == host]
+        self._most_here = max(Counter(ranks).values())
+        """Ranks of any host."""
+        self._bits = worker_bits(len(self._ranks))
+        self._most_calls = max(1, lanes // (WORDS * len(self._ranks)))
         """Of a check, which is to fit into one fragment."""
         self._packed_elements = min(PACKED_ELEMENTS, lanes * window)
-        self._asked: deque[_Call] = deque()
-        """Calls that not all workers are known to have made."""
-        self._left = False
+        self._asked: dict[int, deque[Request]] = {rank: deque() for rank in self._here}
+        """By rank, calls that not all ranks are known to have made."""
+        self._left: set[int] = set()
+        """Ranks here that have said goodbye."""
         self._checked: list[_Call] | None = None
         """The calls whose check is under way."""
         self._ready: deque[tuple[str, _Call | _Pack, Tensor]] = deque()
@@ -205,17 +227,17 @@ class ProcessSource:
         self.prepared = True
 
     def start(self, now: float) -> None:
-        """Let the process know, when it is there."""
-        self._handover.start(self._workers)
+        """Let the processes know, when they are there."""
+        self._handover.start(self._ranks)
 
     def next(self, now: float) -> Named | None:
         """Return the next tensor, the same at all workers. Raises ProcessGone."""
-        if not self._left:
-            for request in self._handover.take():
+        if len(self._left) < len(self._here):
+            for rank, request in self._handover.take():
                 if request.kind == "leave":
-                    self._left = True
+                    self._left.add(rank)
                 else:
-                    self._asked.append(_Call(request))
+                    self._asked[rank].append(request)
         if not self._ready and self._checked is None:
             self._begin()
         if not self._ready:
@@ -231,40 +253,52 @@ class ProcessSource:
 
     def _begin(self) -> None:
         """Ready the check of the next calls; who has left takes part until all have."""
-        if self.over or not (self._asked or self._left):
+        if self.over or not all(self._asked[rank] or rank in self._left for rank in self._here):
             return
-        calls = [*islice(self._asked, self._most_calls)]
-        if self._left:
-            calls += [_Call(Request("leave")) for _ in range(self._most_calls - len(calls))]
+        calls = [_Call(each) for each in zip(*map(self._next_of, self._here), strict=True)]
+        while not any(calls[-1].requests):
+            calls.pop()
         self._checked = calls
         self._ready.append((_CHECK, calls[0], self._words(calls)))
         calls[0].guess = guess = self._guess()
         if guess is not None:
             self._ready.append((_GUESS, calls[0], self._guessed_values(calls[0], guess)))
 
+    def _next_of(self, rank: int) -> list[Request | None]:
+        """Return a rank's next calls, as many as a check has room for."""
+        asked: list[Request | None] = [*islice(self._asked[rank], self._most_calls)]
+        then = _LEFT if rank in self._left else None
+        return asked + [then] * (self._most_calls - len(asked))
+
     def _words(self, calls: Sequence[_Call]) -> Tensor:
-        words = np.zeros((self._most_calls, len(self._workers), WORDS), np.int32)
+        words = np.zeros((self._most_calls, len(self._ranks), WORDS), np.int32)
         for place, call in enumerate(calls):
-            request = call.request
-            fault, index = (0, 0)
-            if request.fault is not None:
-                fault, index = FAULTS.index(request.fault[0]) + 1, request.fault[1]
-            words[place, self._index] = (
-                call.wanted.code | fault << 8,
-                call.wanted.elements,
-                index,
-                self._magnitude(call),
-            )
+            for rank, request in zip(self._here, call.requests, strict=True):
+                if request is None:
+                    continue
+                fault, index = (0, 0)
+                if request.fault is not None:
+                    fault, index = FAULTS.index(request.fault[0]) + 1, request.fault[1]
+                asked = wanted(request)
+                words[place, rank] = (
+                    asked.code | fault << 8,
+                    asked.elements,
+                    index,
+                    self._magnitude(request, asked),
+                )
         return words.reshape(-1)
 
-    def _magnitude(self, call: _Call) -> int:
-        """Return the magnitude of int32 values, or the exponent byte of float32 for a pack."""
-        request = call.request
-        if call.wanted.code != _SUM_FLOAT:
+    def _magnitude(self, request: Request, asked: Wanted) -> int:
+        """Return the magnitude of int32 values, or the exponent byte of float32."""
+        if asked.code != _SUM_FLOAT:
             return min(request.magnitude, MOST)
-        if request.fault is not None or not self._small(call.wanted):
+        if request.fault is not None:
             return 0
-        return int(exponent_codes(call.tensor, call.wanted.elements, "tensor")[0])
+        if not self._small(asked):
+            # Of a pack a wrong one would make sums wrong, here it can only end the job.
+            return min(request.magnitude, GREATEST_CODE)
+        assert request.tensor is not None
+        return int(exponent_codes(request.tensor, asked.elements, "tensor")[0])
 
     def _small(self, agreed: Wanted) -> bool:
         return 0 < agreed.elements <= self._packed_elements
@@ -282,16 +316,24 @@ class ProcessSource:
 
     def _guessed_values(self, call: _Call, guess: Wanted) -> Tensor:
         """Return the values, if they are as guessed and cannot spoil the others'; else zeros."""
-        request = call.request
-        if call.wanted != guess or request.fault is not None or not self._narrow(request.magnitude):
+        asked = [request for request in call.requests if request is not None]
+        if (
+            len(asked) < len(self._here)
+            or any(wanted(each) != guess or each.fault is not None for each in asked)
+            or not self._narrow(guess, [self._magnitude(each, guess) for each in asked])
+        ):
             return np.zeros(guess.elements, guess.type)
-        # The process's own must be as it was if the guess is wrong.
-        values = np.array(call.tensor)
-        return values if guess.reduction is None else encode(request, values)
+        # The processes' own must be as they were if the guess is wrong.
+        return add_up(call.request, [np.array(tensor) for tensor in call.tensors])
 
-    def _narrow(self, magnitude: int) -> bool:
-        """Whether int32 values of all workers, none above this, add up without overflow."""
-        return magnitude * len(self._workers) <= MOST
+    def _narrow(self, agreed: Wanted, magnitudes: Sequence[int]) -> bool:
+        """Whether values add up without overflow as they are; `magnitudes`: of some ranks.
+
+        If so of each host's, then of all.
+        """
+        if agreed.code == _SUM_FLOAT:
+            return not excess_bits(magnitudes, self._most_here)
+        return max(magnitudes) * len(self._ranks) <= MOST
 
     # -- what comes back
 
@@ -305,11 +347,11 @@ class ProcessSource:
             case "check":
                 assert self._checked is not None
                 calls, self._checked = self._checked, None
-                self._agree(calls, result.reshape(-1, len(self._workers), WORDS))
+                self._agree(calls, result.reshape(-1, len(self._ranks), WORDS))
             case "guess":
                 if call in self._guessed:
                     del self._guessed[call]
-                    self._copy(call, result)
+                    self._take(call, result)
                 elif self._checked is not None and call is self._checked[0]:
                     self._guessed[call] = result
             case "upper" | "lower":
@@ -317,9 +359,7 @@ class ProcessSource:
                 if len(call.halves) == 2:
                     self._join(call)
             case _:
-                if call.wanted.reduction is not None:
-                    decode(call.request, result)
-                self._done(call)
+                self._take(call, result)
 
     def _agree(self, calls: Sequence[_Call], words: NDArray[Any]) -> None:
         """Conclude, in order, what all workers have called for."""
@@ -327,8 +367,9 @@ class ProcessSource:
         for call, of_call in zip(calls, words, strict=False):
             if not of_call[:, 0].all():
                 break
-            if self._asked:
-                self._asked.popleft()
+            for asked in self._asked.values():
+                if asked:
+                    asked.popleft()
             if self._conclude(call, of_call):
                 packed.append((call, int(of_call[:, 3].max())))
             if self.over:
@@ -340,16 +381,18 @@ class ProcessSource:
         """Ready the integers of calls as one tensor; `packed`: with each call's magnitude."""
         first = packed[0][0]
         if len(packed) == 1 and first.wanted.code == _SUM_INT:
-            self._ready.append((_VALUES, first, first.tensor))
+            self._ready.append((_VALUES, first, add_up(first.request, first.tensors)))
             return
-        parts = [
-            quantise(call.tensor.reshape(1, -1), np.array([code], np.uint8), self._bits)[0]
-            if call.wanted.code == _SUM_FLOAT
-            else call.tensor
-            for call, code in packed
-        ]
+        parts = [_added(self._integers(call, code)) for call, code in packed]
         pack = _Pack(*zip(*packed, strict=True))
         self._ready.append((_PACK, pack, parts[0] if len(parts) == 1 else np.concatenate(parts)))
+
+    def _integers(self, call: _Call, code: int) -> Sequence[Tensor]:
+        """Return each rank's values of a call as integers to add."""
+        if call.wanted.code != _SUM_FLOAT:
+            return call.tensors
+        codes = np.array([code], np.uint8)
+        return [quantise(each.reshape(1, -1), codes, self._bits)[0] for each in call.tensors]
 
     def _unpack(self, pack: _Pack, result: Tensor) -> None:
         start = 0
@@ -359,11 +402,10 @@ class ProcessSource:
             if call.wanted.code == _SUM_FLOAT:
                 codes = np.array([code], np.uint8)
                 total = dequantise(total.reshape(1, -1), codes, self._bits)[0]
-            call.tensor[...] = total
-            self._done(call)
+            self._copy(call, total)
 
     def _conclude(self, call: _Call, words: NDArray[Any]) -> bool:
-        """Take in what all workers call for; return whether it is for the check's pack.
+        """Take in what all ranks call for; return whether it is for the check's pack.
 
         All have the same words, and come to the same conclusion.
         """
@@ -383,8 +425,8 @@ class ProcessSource:
             return False
         self._remember(agreed)
         faults = {
-            host: f"element {index} is {FAULTS[(int(code) >> 8) - 1]}"
-            for host, (code, _, index, _) in zip(self._workers, words, strict=True)
+            rank: f"element {index} is {FAULTS[(int(code) >> 8) - 1]}"
+            for rank, (code, _, index, _) in enumerate(words)
             if int(code) >> 8
         }
         if faults:
@@ -418,35 +460,45 @@ class ProcessSource:
 
     def _sum(self, call: _Call, agreed: Wanted, magnitudes: list[int]) -> bool:
         """Ready what is to be summed; return whether it is for the check's pack instead."""
-        narrow = agreed.code == _SUM_FLOAT or all(map(self._narrow, magnitudes))
+        narrow = self._narrow(agreed, magnitudes)
         if call.guess == agreed and narrow:
             if call in self._guessed:
                 total = self._guessed.pop(call)
                 assert total is not None
-                self._copy(call, total)
+                self._take(call, total)
             else:
                 self._guessed[call] = None
             return False
         self._void(call)
         if agreed.code == _SUM_INT and sum(magnitudes) > MOST:
-            self._ready.append((_UPPER, call, call.tensor >> HALF))
-            self._ready.append((_LOWER, call, call.tensor & ((1 << HALF) - 1)))
-        elif agreed.reduction is not None:
-            self._ready.append((_VALUES, call, encode(call.request, call.tensor)))
-        elif self._small(agreed):
+            self._ready.append((_UPPER, call, _added([each >> HALF for each in call.tensors])))
+            low = (1 << HALF) - 1
+            self._ready.append((_LOWER, call, _added([each & low for each in call.tensors])))
+        elif agreed.reduction is None and self._small(agreed):
             return True
         else:
-            self._ready.append((_VALUES, call, call.tensor))
+            if agreed.code == _SUM_FLOAT:
+                call.excess = excess_bits(magnitudes, self._most_here)
+            self._ready.append((_VALUES, call, add_up(call.request, call.tensors, call.excess)))
         return False
 
     def _void(self, call: _Call) -> None:
         """Let the sum of a guess be of no use, whether it is there or not."""
         self._guessed.pop(call, None)
 
-    def _copy(self, call: _Call, total: Tensor) -> None:
+    def _take(self, call: _Call, total: Tensor) -> None:
+        """Give every rank here what comes of a total of what `add_up` returned."""
         if call.wanted.reduction is not None:
             total = decode(call.request, total)
-        call.tensor[...] = total
+        restore(total, call.excess)
+        self._copy(call, total)
+
+    def _copy(self, call: _Call, total: Tensor) -> None:
+        """Give every rank here a result, and let it know."""
+        for tensor in call.tensors:
+            # In the first's it may be already.
+            if not np.may_share_memory(tensor, total):
+                tensor[...] = total
         self._done(call)
 
     def _join(self, call: _Call) -> None:
@@ -464,27 +516,33 @@ class ProcessSource:
         self._copy(call, total.astype(np.int32))
 
     def _done(self, call: _Call) -> None:
-        self._handover.done(call.request.call)
+        for rank, request in zip(self._here, call.requests, strict=True):
+            assert request is not None
+            self._handover.done(rank, request.call)
 
-    def _failed(self, call: _Call, why: str, whose: dict[str, str]) -> None:
-        if call.request.kind != "leave":
-            self._handover.failed(call.request.call, why, whose)
+    def _failed(self, call: _Call, why: str, whose: dict[int, str]) -> None:
+        for rank, request in zip(self._here, call.requests, strict=True):
+            if request is not None and request.kind != "leave":
+                self._handover.failed(rank, request.call, why, whose)
 
     def _disagree(self, call: _Call, calls: list[Wanted]) -> None:
         """Name who calls for something else than most, of as many the first."""
         remaining = [each for each in calls if each.code != _LEAVE]
         most = Counter(remaining).most_common(1)[0][0]
-        whose = {
-            host: str(each) for host, each in zip(self._workers, calls, strict=True) if each != most
-        }
+        whose = {rank: str(each) for rank, each in enumerate(calls) if each != most}
         self._failed(call, f"the ranks do not call for the same; most for: {most}", whose)
 
     def tick(self, now: float) -> None:
         """Nothing is ever due."""
 
     def close(self, why: str = "") -> None:
-        """Let the process know, if it is still there."""
+        """Let the processes know, if they are still there."""
         self._handover.close(why)
+
+
+def _added(tensors: Sequence[Tensor]) -> Tensor:
+    """Return the sum of integers, one tensor a rank."""
+    return reduce(np.add, tensors)
 
 
 def wanted(request: Request) -> Wanted:

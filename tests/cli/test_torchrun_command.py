@@ -50,6 +50,11 @@ def test_ranks_and_jobs_that_failed_are_named() -> None:
     )
 
 
+def test_the_ranks_of_a_host_that_failed_are_named() -> None:
+    found = trained(9.0, WORKERS, [job("finished")], LINKS, LINKS, [0, 1], 2)
+    assert found.errors == ("ranks 2, 3 on h2 ended with 1: logs/rank-2.log, logs/rank-3.log",)
+
+
 def test_a_job_that_a_restart_replaced_is_no_error() -> None:
     jobs = [job("failed", "agent on h2: gone"), job("failed"), job("finished")]
     found = trained(9.0, WORKERS, jobs, LINKS, LINKS, [0, 0])
@@ -60,15 +65,17 @@ def test_a_job_that_a_restart_replaced_is_no_error() -> None:
 
 
 def test_torchrun_is_told_of_hosts_restarts_and_whose_jobs_they_are() -> None:
-    training = Training(["train.py", "--epochs", "2"], max_restarts=3)
+    training = Training(["train.py", "--epochs", "2"], max_restarts=3, ranks_per_host=2)
     command = torchrun(load_network("star:3"), WORKERS, 1, "29511", "hopsum-ab", training)
     assert command[1:3] == ["-m", "torch.distributed.run"]
     assert command[-3:] == ["train.py", "--epochs", "2"]
-    options = dict(zip(command[3:-3:2], command[4:-3:2], strict=True))
+    start = command.index("--no-python")
+    assert command[start + 1 : start + 3] == ["sh", "-c"]
+    options = dict(zip(command[3:start:2], command[4:start:2], strict=True))
     assert options == {
         "--nnodes": "2",
         "--node-rank": "1",
-        "--nproc-per-node": "1",
+        "--nproc-per-node": "2",
         "--master-addr": "10.0.0.1",
         "--master-port": "29511",
         "--rdzv-id": "hopsum-ab",

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -17,7 +19,8 @@ from host_agent.workload import (
 
 def test_a_spec_crosses_as_a_message() -> None:
     spec = WorkloadSpec("random", 4, 10, 2, DataType.INT32, 7)
-    for each in (spec, WorkloadSpec("process", 2, 0, 0, DataType.FLOAT32, 0, coordinate=True)):
+    process = WorkloadSpec("process", 2, 0, 0, DataType.FLOAT32, 0, coordinate=True)
+    for each in (spec, process, replace(process, ranks=("h1", "h2", "h1"))):
         assert workload_from(workload_message(each)) == each
     assert spec.tensor_sizes() == [10, 10]
 

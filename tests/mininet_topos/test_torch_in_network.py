@@ -119,15 +119,16 @@ def with_gloo(ranks: int) -> list[str]:
     return [torchrun, "--standalone", "--nproc-per-node", str(ranks)]
 
 
-def in_switches(ranks: int) -> list[str]:
-    """The command before a script, for a cluster of its own."""
-    topology = f"star:{ranks + 1}"
-    return [str(HOPSUM), "torchrun", "--topology", topology, "--workers", str(ranks), "--json"]
+def in_switches(hosts: int, here: int = 1) -> list[str]:
+    """The command before a script, for a cluster of its own; `here`: ranks a host."""
+    hopsum, torchrun, *options = on_running(hosts, here)
+    return [hopsum, torchrun, "--topology", f"star:{hosts + 1}", *options]
 
 
-def on_running(ranks: int) -> list[str]:
-    """The command before a script, for a cluster that is up."""
-    return [str(HOPSUM), "torchrun", "--workers", str(ranks), "--json"]
+def on_running(hosts: int, here: int = 1) -> list[str]:
+    """The command before a script, for a cluster that is up; `here`: ranks a host."""
+    options = ["--workers", str(hosts), "--ranks-per-host", str(here), "--json"]
+    return [str(HOPSUM), "torchrun", *options]
 
 
 def test_a_cluster_that_is_up_is_used_and_outlives_restarts_and_interrupts(
@@ -140,6 +141,16 @@ def test_a_cluster_that_is_up_is_used_and_outlives_restarts_and_interrupts(
     assert (measured["restarts"], measured["errors"]) == (1, [])
     replaced, last = [cluster.job(info.name) for info in cluster.queries.jobs()]
     assert (replaced["state"], last["state"]) == ("failed", "finished")
+
+    # The same with two ranks a host, of which one is killed.
+    several = run(cluster.folder, [*on_running(2, 2), "--max-restarts", "1", str(RESTARTING)])
+    assert "rank 0, attempt 1: 4 sums, [0, 1, 2, 3]" in several
+    measured = json.loads(several[several.index("\n{") :])
+    assert (measured["restarts"], measured["errors"]) == (1, [])
+    for rank in (2, 3):
+        log = (cluster.folder / f"logs/rank-{rank}.log").read_text()
+        assert "the process of rank 1 on h1 is gone, without a goodbye (h1 is ranks 0, 1)" in log
+        assert f"rank {rank}, attempt 1: 4 sums" in log
 
     # A switch that is lost in mid-training costs time, and not the run.
     with training(cluster.folder, [*on_running(2), str(UNTIL_ENDED)]) as process:
@@ -304,11 +315,14 @@ def test_two_trainings_at_once_have_gloos_losses(tmp_path: Path) -> None:
     assert (tmp_path / "steps.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_every_operation_gives_gloos_values(tmp_path: Path) -> None:
-    """Those of hopsum_torch's own tests, on three hosts."""
-    for command, backend in ((with_gloo(3), "gloo"), (in_switches(3), "hopsum")):
+@pytest.mark.parametrize(("hosts", "here"), [(3, 1), (2, 2), (2, 3)])
+def test_every_operation_gives_gloos_values(hosts: int, here: int, tmp_path: Path) -> None:
+    """Those of hopsum_torch's own tests, with one rank a host and several."""
+    ranks = hosts * here
+    for command, backend in ((with_gloo(ranks), "gloo"), (in_switches(hosts, here), "hopsum")):
         run(tmp_path, [*command, str(OPERATIONS), backend, str(tmp_path / backend)])
     results = [str(tmp_path / backend) for backend in ("hopsum", "gloo")]
-    compared = json.loads(run(tmp_path, [sys.executable, str(COMPARE), "3", *results]))
+    compared = json.loads(run(tmp_path, [sys.executable, str(COMPARE), str(ranks), *results]))
     assert len(compared) >= 36
+    assert compared["sum_float32"]["switches"] == 4
     assert [name for name, each in compared.items() if not each["equal"]] == []

@@ -14,7 +14,7 @@ from host_agent.node.work import Work
 from host_agent.segment import Tensor
 from host_agent.stream import WorkerOptions
 from host_agent.task import Task
-from host_agent.workload import PROCESS, WorkloadSpec, intervals_from, reduce_seconds
+from host_agent.workload import PROCESS, WorkloadSpec
 from network.loaders import load_network
 from p4switch.backends.choose import engine_maker
 from planning.model.placement import place
@@ -57,28 +57,58 @@ class Handed:
             self._asked.append(Request("sum", number, values, magnitude, None, reduction))
         self._asked.append(Request("leave"))
 
-    def start(self, workers: Sequence[str]) -> None:
-        """The job has begun."""
-
     def take(self) -> list[Request]:
         taken, self._asked = self._asked, []
         return taken
 
-    def done(self, call: int) -> None:
-        self.done_with.append(call)
 
-    def failed(self, call: int, why: str, whose: Mapping[str, str]) -> None:
-        raise AssertionError(f"call {call}: {why} {whose}")
+class Hand:
+    """The agent's end of the processes of a host, by rank."""
+
+    def __init__(self, processes: Mapping[int, Handed]) -> None:
+        self._processes = processes
+
+    def start(self, ranks: Sequence[str]) -> None:
+        """The job has begun."""
+
+    def take(self) -> list[tuple[int, Request]]:
+        return [
+            (rank, each) for rank, process in self._processes.items() for each in process.take()
+        ]
+
+    def done(self, rank: int, call: int) -> None:
+        self._processes[rank].done_with.append(call)
+
+    def failed(self, rank: int, call: int, why: str, whose: Mapping[int, str]) -> None:
+        raise AssertionError(f"rank {rank}, call {call}: {why} {whose}")
 
     def close(self, why: str) -> None:
-        assert not why
+        assert why in ("", "the job is over")
+
+
+def hand_over(
+    ranks: Sequence[str], calls: Sequence[tuple[str, str, int]], monkeypatch: pytest.MonkeyPatch
+) -> list[Handed]:
+    """The processes that make calls, by rank, on these hosts."""
+    processes = [Handed(rank, calls) for rank in range(len(ranks))]
+
+    def of_host(host: VirtualHost, job: int) -> Hand:
+        return Hand({rank: each for rank, each in enumerate(processes) if ranks[rank] == host.name})
+
+    monkeypatch.setattr(VirtualHost, "process_tensors", of_host)
+    return processes
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("places", [(0, 1, 2, 3), (0, 0, 1, 2, 3, 3, 3)])
 @pytest.mark.parametrize(("loss", "reboots"), [(0.0, ()), (0.05, (0.002, 0.01))])
 def test_each_call_is_reduced_in_its_own_way(
-    loss: float, reboots: tuple[float, ...], monkeypatch: pytest.MonkeyPatch
+    loss: float,
+    reboots: tuple[float, ...],
+    places: tuple[int, ...],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """`places`: of each rank, which worker's host it is on."""
     network = load_network(
         "leaf-spine:2x2", link_rate=1e8, latency=1e-5, servers=1, workers=4, slots=1024
     )
@@ -86,8 +116,8 @@ def test_each_call_is_reduced_in_its_own_way(
     request = PlanRequest(1, 1, placement.workers, placement.servers, lanes=LANES, window=8)
     plan = make_plan(network, request)
     calls = [(*call, 700) for call in REDUCED_BY] * 2
-    processes = {host: Handed(number, calls) for number, host in enumerate(plan.workers)}
-    monkeypatch.setattr(VirtualHost, "process_tensors", lambda self, job: processes[self.name])
+    ranks = tuple(plan.workers[place] for place in places)
+    processes = hand_over(ranks, calls, monkeypatch)
     switch = next(iter(network.switches))
     faults = Faults(loss=loss, reboots=tuple(Reboot(switch, time) for time in reboots))
     simulation = Simulation(
@@ -96,33 +126,36 @@ def test_each_call_is_reduced_in_its_own_way(
         faults=faults,
         seed=1,
     )
-    spec = WorkloadSpec(PROCESS, 4, 0, 0, DataType.INT32, 0)
+    spec = WorkloadSpec(PROCESS, 4, 0, 0, DataType.INT32, 0, ranks=ranks)
     options = replace(WorkerOptions(), deadline=500.0, max_timeout=0.3)
     simulation.add(plan, Work(Task(spec, options=options)))
     simulation.run(400.0)
     for number, (_, combine) in enumerate([*REDUCED_BY.items()] * 2):
-        expected = combine.reduce([process.given[number] for process in processes.values()])
-        for process in processes.values():
+        expected = combine.reduce([process.given[number] for process in processes])
+        for process in processes:
             np.testing.assert_array_equal(process.tensors[number], expected)
-    for process in processes.values():
+    for process in processes:
         assert sorted(process.done_with) == [*range(2 * len(REDUCED_BY))]
 
 
-def seconds(sizes: Sequence[int], monkeypatch: pytest.MonkeyPatch) -> float:
-    """How long two workers' float32 sums of these sizes take, submitted at once."""
+def measured(
+    ranks: Sequence[str], sizes: Sequence[int], monkeypatch: pytest.MonkeyPatch
+) -> tuple[float, Mapping[tuple[str, str], int]]:
+    """What two hosts' float32 sums of these sizes cost, submitted at once; `ranks`: their hosts.
+
+    Seconds, and bytes by link and direction.
+    """
     network = load_network("star:2", link_rate=5e7, latency=1e-5, servers=1, workers=2)
     placement = place(network, 2, 1)
     plan = make_plan(network, PlanRequest(1, 1, placement.workers, placement.servers, window=64))
-    calls = [("float32", "sum", size) for size in sizes]
-    processes = {host: Handed(number, calls) for number, host in enumerate(plan.workers)}
-    monkeypatch.setattr(VirtualHost, "process_tensors", lambda self, job: processes[self.name])
+    processes = hand_over(ranks, [("float32", "sum", size) for size in sizes], monkeypatch)
     simulation = Simulation(network, engine_maker(HOPSUM_P4), seed=1)
-    spec = WorkloadSpec(PROCESS, 2, 0, 0, DataType.INT32, 0)
+    spec = WorkloadSpec(PROCESS, 2, 0, 0, DataType.INT32, 0, ranks=tuple(ranks))
     simulation.add(plan, Work(Task(spec)))
     simulation.run(100.0)
-    assert [len(process.done_with) for process in processes.values()] == [len(sizes)] * 2
-    reports = simulation.script.jobs[plan.job].reports
-    return reduce_seconds([intervals_from(reports[host].intervals) for host in plan.workers])
+    assert [len(process.done_with) for process in processes] == [len(sizes)] * len(ranks)
+    result = simulation.result(plan.job)
+    return result.seconds, result.links
 
 
 @pytest.mark.slow
@@ -130,5 +163,15 @@ def test_small_tensors_handed_in_together_take_as_long_as_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """They share checks and fragments, where each took two round trips of its own."""
-    together, one = seconds([500] * 16, monkeypatch), seconds([8000], monkeypatch)
+    ranks = ["h1", "h2"]
+    together, one = (measured(ranks, sizes, monkeypatch)[0] for sizes in ([500] * 16, [8000]))
     assert together <= 1.05 * one
+
+
+@pytest.mark.slow
+def test_several_ranks_cost_a_host_as_many_bytes_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One tensor a host, however many processes have parts in it."""
+    sizes = [500, 30_000, 500]
+    alone = measured(["h1", "h2"], sizes, monkeypatch)
+    for ranks in (["h1", "h1", "h2", "h2"], ["h1", "h2", "h2", "h1", "h2", "h1"]):
+        assert measured(ranks, sizes, monkeypatch) == alone

@@ -20,7 +20,7 @@ from hopsum_torch.shared_memory import Memories, Memory
 
 NAME = "@hopsum-agent"
 """Where a host's agent listens, unless HOPSUM_AGENT says otherwise; `@`: an abstract name."""
-VERSION = 2
+VERSION = 3
 MESSAGE_BYTES = 1 << 17
 HELLO_SECONDS = 10.0
 _CREDENTIALS = struct.Struct("iII")
@@ -59,37 +59,42 @@ class Agent:
         self._ended: GroupLost | None = None
         self._over = threading.Event()
         self._closed = False
-        self._ranks: dict[str, int] = {}
+        self._hosts: Sequence[str] = ()
+        """Of the ranks."""
+        self._numbered: Sequence[int] = ()
+        """The ranks, by the agents' number for each."""
         self._thread: threading.Thread | None = None
 
     # -- the job
 
-    def submit(self, name: str, workers: Sequence[str], timeout: float) -> int:
-        """Submit a job of these hosts; return its number. Raises HopsumError."""
-        self._send({"kind": "submit", "name": name, "workers": list(workers)})
+    def submit(self, name: str, hosts: Sequence[str], timeout: float) -> int:
+        """Submit a job; return its number. `hosts`: of the ranks. Raises HopsumError."""
+        self._send({"kind": "submit", "name": name, "ranks": list(hosts)})
         answer = self._receive(timeout, f"job {name}", "to be submitted")
         if answer["kind"] == "refused":
             raise HopsumError(f"job {name}: {answer['why']}")
         return int(self._expect(answer, "submitted")["job"])
 
-    def attend(self, job: int, hosts: Sequence[str], timeout: float) -> None:
-        """Take part in a job; `hosts`: of the ranks. Returns when it has begun.
+    def attend(self, job: int, rank: int, hosts: Sequence[str], timeout: float) -> None:
+        """Take part in a job as a rank; `hosts`: of the ranks. Returns when it has begun.
 
         Raises HopsumError if it does not within `timeout` seconds.
         """
-        self._ranks = {host: rank for rank, host in enumerate(hosts)}
-        self._send({"kind": "attend", "job": job})
+        self._hosts = hosts
+        self._send({"kind": "attend", "job": job, "rank": rank})
         what = f"job {job}"
         waited = f"to begin; `hopsum job {job}` says what it waits for"
         answer = self._receive(timeout, what, waited)
         if answer["kind"] == "ended":
             raise GroupLost(f"{what}: {self._named(answer['why'])}")
-        workers = self._expect(answer, "started")["workers"]
-        if sorted(workers) != sorted(hosts):
+        ranks = self._expect(answer, "started")["ranks"]
+        one_each = len(set(ranks)) == len(ranks)
+        if sorted(ranks) != sorted(hosts) or not (one_each or list(ranks) == list(hosts)):
             raise HopsumError(
-                f"{what} has the workers {', '.join(workers)}, and the ranks are on "
-                f"{', '.join(hosts)}; expected one rank on each of the job's workers"
+                f"{what} has ranks on {', '.join(ranks)}, and these ranks are on "
+                f"{', '.join(hosts)}; expected the same"
             )
+        self._numbered = [hosts.index(host) for host in ranks] if one_each else range(len(ranks))
         self._socket.settimeout(None)
         self._thread = threading.Thread(target=self._read, name="hopsum agent", daemon=True)
         self._thread.start()
@@ -241,17 +246,19 @@ class Agent:
         if failed is None:
             call.then(None)
             return
-        whose = [f"{self._rank(host)}: {text}" for host, text in failed["whose"].items()]
+        ranks = {self._numbered[int(number)]: text for number, text in failed["whose"].items()}
+        whose = [f"rank {rank} ({self._hosts[rank]}): {ranks[rank]}" for rank in sorted(ranks)]
         call.then(SumRefused(f"{call.what}: {'; '.join([failed['why'], *whose])}"))
-
-    def _rank(self, host: str) -> str:
-        return f"rank {self._ranks[host]} ({host})" if host in self._ranks else host
 
     def _named(self, why: str) -> str:
         """Return a text in which the ranks of hosts are named too."""
-        hosts = [host for host in self._ranks if re.search(rf"\b{re.escape(host)}\b", why)]
-        named = ", ".join(f"{host} is rank {self._ranks[host]}" for host in hosts)
-        return f"{why} ({named})" if named else why
+        named = []
+        for host in dict.fromkeys(self._hosts):
+            if re.search(rf"\b{re.escape(host)}\b", why):
+                ranks = [str(rank) for rank, each in enumerate(self._hosts) if each == host]
+                which = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(ranks)}"
+                named.append(f"{host} is {which}")
+        return f"{why} ({', '.join(named)})" if named else why
 
 
 def connect(name: str | None = None) -> Agent | None:

@@ -12,8 +12,8 @@
 | barrier | | switches |
 | everything else | | gloo |
 
-That is so for the first group, of all ranks, where each has an agent on a host of its own. All
-other groups go over gloo.
+That is so for the first group, of all ranks, where each has an agent and not all are on one host.
+All other groups go over gloo.
 
 *Errors of sums.* With N ranks, S the exact sum, and 2^e above every magnitude in a fragment (256
 elements, the first window of them together) of all ranks, s = ceil(log2 N):
@@ -21,6 +21,9 @@ elements, the first window of them together) of all ranks, s = ceil(log2 N):
 - float32: at most N c 2^(e+s-31) (1 + 2^-24) + 2^-24 |S| + 2^-150, c = 1/2 for N <= 256, else 1
   (docs/protocol.md; gloo's own N - 1 additions err by up to (N - 1) 2^-24 times the sum of
   magnitudes).
+- float32 where hosts have several ranks, R at most, and tensors of more than 8192 elements: N is
+  the number of hosts, 2^e is above the magnitudes of each host's sum, and (R - 1) 2^-24
+  (1 + 2^-24) times the sum of all magnitudes comes on top.
 - float16, bfloat16: the same, as they are summed as float32, and one rounding of the result:
   2^-11 |S| + 2^-25 and 2^-8 |S|. (gloo rounds after every addition.)
 - int32: exact. A sum beyond 32 bits is an error at every rank; gloo's wraps.

@@ -42,6 +42,8 @@ class Told:
 def hosts_of(told: Sequence[Told], where: str = NAME) -> list[str] | str:
     """Return the hosts by rank if a job can be made of them, else why all goes over gloo.
 
+    Several ranks may share a host, but not all.
+
     Raises NoAgreement if some ranks have an agent and others not, with their numbers.
     """
     wrong = [f"rank {rank}: {each.error}" for rank, each in enumerate(told) if each.error]
@@ -57,13 +59,10 @@ def hosts_of(told: Sequence[Told], where: str = NAME) -> list[str] | str:
         )
     if len(told) == 1:
         return "there is one rank"
-    ranks: dict[str, list[int]] = {}
-    for rank, each in enumerate(told):
-        ranks.setdefault(each.host, []).append(rank)
-    for host, several in ranks.items():
-        if len(several) > 1:
-            return f"ranks {_numbers(several)} are all on host {host}; a job has one rank a host"
-    return [each.host for each in told]
+    hosts = [each.host for each in told]
+    if len(set(hosts)) == 1:
+        return f"all {len(hosts)} ranks are on host {hosts[0]}"
+    return hosts
 
 
 def turn(store: Store, rank: int) -> str:
@@ -94,7 +93,7 @@ def meet(store: Store, rank: int, size: int, timeout: float) -> Agent | str:
         assert agent is not None
         deadline = time.monotonic() + timeout
         job = _job(store, rank, agent, hosts, timeout)
-        agent.attend(job, hosts, max(0.1, deadline - time.monotonic()))
+        agent.attend(job, rank, hosts, max(0.1, deadline - time.monotonic()))
     except BaseException:
         if agent is not None:
             agent.close()

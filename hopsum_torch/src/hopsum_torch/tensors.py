@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -126,12 +127,13 @@ def reduce(
             place.view(source.shape).copy_(source)
         if not len(values):
             return 0, None
-        if summed == torch.float32:
-            return 0, _fault(shared, finite=reduction == "sum")
-        if reduction != "sum":
+        if summed == torch.int32 and reduction != "sum":
             return 0, None
-        least, most = torch.aminmax(shared)
-        return max(int(most), -int(least)), None
+        least, most = (each.item() for each in torch.aminmax(shared))
+        if summed == torch.int32:
+            return max(most, -least), None
+        fault = _fault(shared, least, most, finite=reduction == "sum")
+        return exponent_byte(max(most, -least)) if fault is None else 0, fault
 
     def drain(values: NDArray[Any]) -> None:
         if part.take is None:
@@ -187,11 +189,24 @@ def _bytes(values: NDArray[Any]) -> torch.Tensor:
     return torch.from_numpy(values.view(np.uint8))
 
 
-def _fault(values: torch.Tensor, *, finite: bool = True) -> tuple[str, int] | None:
-    """Return the first value that is not finite, and its index; unless `finite`, the first NaN."""
-    # One pass where all is well: a NaN or an infinity makes the extremes differ from themselves.
-    least, most = torch.aminmax(values)
-    if torch.isfinite(least) and torch.isfinite(most):
+def exponent_byte(magnitude: float) -> int:
+    """Return e + 127, for the least e from -127 to 128 with a magnitude below 2^e; 0 for zero.
+
+    As messages tell the magnitude of float32 values; of an infinity it does not matter.
+    """
+    if not magnitude or math.isinf(magnitude):
+        return 0
+    return max(-127, math.frexp(magnitude)[1]) + 127
+
+
+def _fault(
+    values: torch.Tensor, least: float, most: float, *, finite: bool = True
+) -> tuple[str, int] | None:
+    """Return the first value that is not finite, and its index; unless `finite`, the first NaN.
+
+    `least`, `most`: of the values, which are NaN where any value is.
+    """
+    if math.isfinite(least) and math.isfinite(most):
         return None
     wrong = ~torch.isfinite(values) if finite else torch.isnan(values)
     if not wrong.any():

@@ -26,20 +26,25 @@ COMBINED_BY = {
 
 
 class Agents:
-    """An agent for each of `size` hosts, h1 and so on; `names` says where they listen."""
+    """An agent for each of `size` hosts, h1 and so on.
 
-    def __init__(self, size: int) -> None:
+    `names`: where they listen. `of_ranks`: the same by rank, `here` of them a host.
+    """
+
+    def __init__(self, size: int, here: int = 1) -> None:
         token = secrets.token_hex(6)
         self.hosts = [f"h{number}" for number in range(1, size + 1)]
         self.names = {host: f"@hopsum-test-{token}-{host}" for host in self.hosts}
+        self.of_ranks = [name for name in self.names.values() for _ in range(here)]
         self.submitted: list[Message] = []
         self.sums: list[tuple[str, int]] = []
         """Reductions that were made, and their elements."""
         self.refusal = ""
         """What a submission is refused with."""
-        self._workers: list[str] = []
-        self._attending: dict[str, socket.socket] = {}
-        self._calls: dict[str, deque[tuple[Message, Any]]] = {}
+        self._hosts: list[str] = []
+        """Of the job's ranks."""
+        self._attending: dict[int, socket.socket] = {}
+        self._calls: dict[int, deque[tuple[Message, Any]]] = {}
         self._changed = threading.Condition()
         self._servers = []
         self._connected: list[socket.socket] = []
@@ -67,8 +72,8 @@ class Agents:
 
     def _serve(self, host: str, connected: socket.socket) -> None:
         memories: dict[int, Any] = {}
-        self._say(connected, {"kind": "hello", "version": 2, "host": host})
-        left = False
+        self._say(connected, {"kind": "hello", "version": 3, "host": host})
+        rank, left = -1, False
         while True:
             try:
                 data, descriptors, *_ = socket.recv_fds(connected, 1 << 17, 1)
@@ -83,13 +88,14 @@ class Agents:
                 case "submit":
                     self.submitted.append(message)
                     with self._changed:
-                        self._workers = message["workers"]
+                        self._hosts = message["ranks"]
                     self._say(connected, {"kind": "submitted", "job": len(self.submitted)})
                 case "attend":
+                    rank = message["rank"]
                     with self._changed:
-                        self._attending[host] = connected
-                        self._calls[host] = deque()
-                    self._say(connected, {"kind": "started", "workers": self._workers})
+                        self._attending[rank] = connected
+                        self._calls[rank] = deque()
+                    self._say(connected, {"kind": "started", "ranks": self._hosts})
                 case "memory":
                     mapped = mmap.mmap(descriptors[0], message["bytes"])
                     memories[message["memory"]] = np.frombuffer(mapped, np.uint8)
@@ -103,15 +109,16 @@ class Agents:
                         tensor = memories[message["memory"]][:size].view(dtype)
                     with self._changed:
                         # One that has failed before it attended says goodbye too.
-                        if self._attending.get(host) is connected:
-                            self._calls[host].append((message, tensor))
+                        if self._attending.get(rank) is connected:
+                            self._calls[rank].append((message, tensor))
                             self._go_on()
         connected.close()
         with self._changed:
-            if self._attending.get(host) is connected:
-                del self._attending[host]
+            if self._attending.get(rank) is connected:
+                del self._attending[rank]
+                which = f" of rank {rank}" if self._hosts.count(host) > 1 else ""
                 if not left:
-                    self._end(f"job 1: the process on {host} is gone, without a goodbye")
+                    self._end(f"job 1: the process{which} on {host} is gone, without a goodbye")
 
     def _end(self, why: str) -> None:
         for connected in self._attending.values():
@@ -121,28 +128,29 @@ class Agents:
         self._calls.clear()  # or a quicker host's next call meets a call of this job
 
     def _go_on(self) -> None:
-        """Sum the calls that all hosts have made."""
-        while self._workers and all(self._calls.get(host) for host in self._workers):
-            calls = {host: self._calls[host].popleft() for host in self._workers}
+        """Sum the calls that all ranks have made."""
+        ranks = range(len(self._hosts))
+        while ranks and all(self._calls.get(rank) for rank in ranks):
+            calls = {rank: self._calls[rank].popleft() for rank in ranks}
             wanted = {
-                host: tuple(map(message.get, ("kind", "type", "reduction", "elements")))
-                for host, (message, _) in calls.items()
+                rank: tuple(map(message.get, ("kind", "type", "reduction", "elements")))
+                for rank, (message, _) in calls.items()
             }
             faults = {
-                host: f"element {message['fault'][1]} is {message['fault'][0]}"
-                for host, (message, _) in calls.items()
+                rank: f"element {message['fault'][1]} is {message['fault'][0]}"
+                for rank, (message, _) in calls.items()
                 if message.get("fault")
             }
-            first = wanted[self._workers[0]]
-            others = {host: str(each) for host, each in wanted.items() if each != first}
+            first = wanted[0]
+            others = {rank: str(each) for rank, each in wanted.items() if each != first}
             if others or faults:
                 why = "they differ" if others else "not finite"
-                for host, (message, _) in calls.items():
+                for rank, (message, _) in calls.items():
                     if message["kind"] != "leave":
                         failed = {"kind": "failed", "call": message["call"], "why": why}
-                        self._say(self._attending[host], {**failed, "whose": others or faults})
+                        self._say(self._attending[rank], {**failed, "whose": others or faults})
                     else:
-                        self._calls[host].appendleft((message, None))
+                        self._calls[rank].appendleft((message, None))
                 continue
             if first[0] == "leave":
                 self._calls.clear()
@@ -153,8 +161,8 @@ class Agents:
                 total = combine.reduce([tensor for _, tensor in calls.values()])
                 for _, tensor in calls.values():
                     tensor[...] = total
-            for host, (message, _) in calls.items():
-                self._say(self._attending[host], {"kind": "done", "call": message["call"]})
+            for rank, (message, _) in calls.items():
+                self._say(self._attending[rank], {"kind": "done", "call": message["call"]})
 
     @staticmethod
     def _say(connected: socket.socket, message: Message) -> None:

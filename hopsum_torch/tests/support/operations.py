@@ -319,8 +319,11 @@ def objects(rank: int, size: int) -> Any:
 
 @operation
 def sub_groups(rank: int, size: int) -> Any:
-    pair = dist.new_group([0, 1])
+    """Of ranks that may share a host, of ranks that may not, and of all."""
+    pair, ends = dist.new_group([0, 1]), dist.new_group([0, size - 1])
     mine = tensor(rank)
+    if rank in (0, size - 1):
+        dist.all_reduce(mine, group=ends)
     if rank < 2:
         dist.all_reduce(mine, group=pair)
         dist.barrier(pair)

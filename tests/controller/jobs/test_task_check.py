@@ -7,7 +7,7 @@ import json
 import math
 import re
 import tracemalloc
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -289,10 +289,17 @@ def task_of(
     workers: int = 2,
     elements: int = 10,
     rounds: int = 3,
+    ranks: Sequence[str] = (),
     **fields: Any,
 ) -> pb.Task:
     workload = pb.Workload(
-        kind=kind, workers=workers, elements=elements, rounds=rounds, dtype=pb.INT32, seed=1
+        kind=kind,
+        workers=workers,
+        elements=elements,
+        rounds=rounds,
+        dtype=pb.INT32,
+        seed=1,
+        ranks=ranks,
     )
     return pb.Task(workload=workload, **fields)
 
@@ -302,6 +309,19 @@ def task_of(
     [
         (task_of(workers=1_000_000_000), "workers 1000000000: expected a whole number"),
         (task_of(workers=3), "its task is for 3 workers, its plan for 2"),
+        (task_of(ranks=["h1", "h1", "h2"]), "ranks of random: expected none; they are of process"),
+        (
+            task_of("process", ranks=["h1", "h1"]),
+            "ranks on 1 hosts: expected each of 2 workers to have one or more",
+        ),
+        (
+            task_of("process", ranks=["h1", *["h2"] * 65]),
+            "66 ranks, 65 of them on h2: expected at most 65535, and 64 on a host",
+        ),
+        (
+            task_of("process", ranks=["h1", "h1", "h3"]),
+            "its ranks are on h1, h3; expected one or more on each of the plan's workers, h1, h2",
+        ),
         (
             task_of(elements=1 << 40),
             r"host h1: its part of .* needs 30.* TB of memory, and .* are avail",
@@ -400,6 +420,10 @@ def test_a_job_needs_the_memory_of_its_hosts() -> None:
         (
             {"task": task_of(schedule="gossip"), "algorithm": "ring"},
             "its task's schedule is 'gossip'",
+        ),
+        (
+            {"task": task_of("process", ranks=["h1", "h9", "h9"])},
+            "its ranks are on h1, h9; expected one or more on each of its workers, h",
         ),
         (
             {"algorithm": "ring", "planner": "embedding"},

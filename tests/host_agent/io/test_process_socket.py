@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from host_agent.io import process_socket
-from host_agent.io.process_socket import ProcessGone, ProcessSocket, SocketTaken
+from host_agent.io.process_socket import ProcessGone, ProcessSocket, Request, SocketTaken
 from protocol.errors import OperationError
 from tests.support.machine import PATIENCE, unique
 from tests.support.paths import ROOT
@@ -40,10 +40,10 @@ class Host:
             "h1", name, self._submit, self.watched.add, self.watched.discard
         )
 
-    def _submit(self, name: str, workers: Sequence[str]) -> int:
-        if "h9" in workers:
+    def _submit(self, name: str, ranks: Sequence[str]) -> int:
+        if "h9" in ranks:
             raise OperationError(f"job {name}: no host h9")
-        self.submitted.append((name, list(workers)))
+        self.submitted.append((name, list(ranks)))
         return JOB
 
     def turn(self) -> None:
@@ -94,8 +94,8 @@ def test_the_documents_examples(host: Host) -> None:
     process = Process(host)
     attendance = host.socket.attendance(JOB)
     attendance.start(["h1", "h2"])
-    requests = []
-    said: list[dict[str, Any]] = [{"kind": "hello", "version": 2, "host": "h1"}]
+    requests: list[Request] = []
+    said: list[dict[str, Any]] = [{"kind": "hello", "version": 3, "host": "h1"}]
     for who, message in EXAMPLES:
         if who == "process":
             if message["kind"] == "memory":
@@ -104,15 +104,18 @@ def test_the_documents_examples(host: Host) -> None:
                 process.say(message)
             if message["kind"] in ("submit", "attend"):
                 said.append(process.hear())
-            requests += attendance.take()
+            for rank, request in attendance.take():
+                assert rank == 0
+                requests.append(request)
         elif message["kind"] == "refused":
-            process.say({"kind": "submit", "name": "training", "workers": ["h1", "h9"]})
+            process.say({"kind": "submit", "name": "training", "ranks": ["h1", "h9"]})
             said.append(process.hear())
         elif message["kind"] == "done":
-            attendance.done(message["call"])
+            attendance.done(0, message["call"])
             said.append(process.hear())
         elif message["kind"] == "failed":
-            attendance.failed(message["call"], message["why"], message["whose"])
+            whose = {int(rank): text for rank, text in message["whose"].items()}
+            attendance.failed(0, message["call"], message["why"], whose)
             said.append(process.hear())
         elif message["kind"] == "ended":
             attendance.close(message["why"])
@@ -130,12 +133,12 @@ def test_the_documents_examples(host: Host) -> None:
 
 def test_tensors_lie_in_memory_that_both_have(host: Host) -> None:
     process = Process(host)
-    process.say({"kind": "attend", "job": JOB})
+    process.say({"kind": "attend", "job": JOB, "rank": 0})
     shared = process.share(4096)
     shared[:8].view(np.float32)[:] = (1.5, 2.5)
     asked = {"kind": "sum", "call": 3, "type": "float32", "memory": 0, "elements": 2}
     process.say({**asked, "reduction": "min", "magnitude": 0, "fault": None})
-    [request] = host.socket.attendance(JOB).take()
+    [(_, request)] = host.socket.attendance(JOB).take()
     assert request.tensor is not None
     assert request.reduction == "min"
     np.testing.assert_array_equal(request.tensor, np.float32([1.5, 2.5]))
@@ -161,8 +164,9 @@ SUM = {
         (b"[1]", "no object; expected a JSON object"),
         (b" " * (1 << 17) + b"{}", "longer than 131072 bytes"),
         ({"kind": "dance"}, "kind 'dance': expected submit, attend"),
-        ({"kind": "submit", "name": "a", "workers": "h1"}, "expected name and workers"),
+        ({"kind": "submit", "name": "a", "ranks": "h1"}, "expected name and ranks"),
         ({"kind": "attend", "job": 70000}, "job 70000: expected a number, 0 to 65535"),
+        ({"kind": "attend", "job": 7}, "rank None: expected a number, 0 to 65535"),
         ({"kind": "memory", "memory": 1}, "0 descriptors came along; expected one"),
         ({**SUM, "type": "int64"}, "type 'int64': expected float32 or int32"),
         ({**SUM, "memory": 5}, "in memory 5: there is none of that number"),
@@ -198,15 +202,82 @@ def test_memory_that_could_shrink_is_not_mapped(host: Host) -> None:
 
 def test_one_process_attends_a_job(host: Host) -> None:
     first, second = Process(host), Process(host)
-    first.say({"kind": "attend", "job": JOB})
-    second.say({"kind": "attend", "job": JOB})
-    assert "another process attends it; expected one process a host" in second.hear()["why"]
+    first.say({"kind": "attend", "job": JOB, "rank": 0})
+    second.say({"kind": "attend", "job": JOB, "rank": 0})
+    assert (
+        "another process attends it as rank 0; expected one process a rank" in second.hear()["why"]
+    )
+
+
+def attending(host: Host, *ranks: int) -> list[Process]:
+    """Processes that have said which rank of the job each is."""
+    processes = [Process(host) for _ in ranks]
+    for process, rank in zip(processes, ranks, strict=True):
+        process.say({"kind": "attend", "job": JOB, "rank": rank})
+    return processes
+
+
+@pytest.mark.parametrize("early", [True, False])
+def test_each_rank_of_a_host_has_a_place(host: Host, early: bool) -> None:
+    attendance, ranks = host.socket.attendance(JOB), ["h2", "h1", "h1"]
+    if not early:
+        attendance.start(ranks)
+    first, second, stranger = attending(host, 2, 1, 0)
+    if early:
+        attendance.start(ranks)
+    assert first.hear() == second.hear() == {"kind": "started", "ranks": ranks}
+    assert "rank 0 is not here; expected one of 1, 2" in stranger.hear()["why"]
+    second.say({"kind": "barrier", "call": 5})
+    first.say({"kind": "barrier", "call": 6})
+    assert sorted((rank, request.call) for rank, request in attendance.take()) == [(1, 5), (2, 6)]
+    attendance.done(1, 5)
+    attendance.failed(2, 6, "because", {0: "of this"})
+    assert second.hear() == {"kind": "done", "call": 5}
+    assert first.hear() == {
+        "kind": "failed",
+        "call": 6,
+        "why": "because",
+        "whose": {"0": "of this"},
+    }
+    # One that leaves may go, the other is missed, by its rank.
+    second.say({"kind": "leave"})
+    assert [(rank, request.kind) for rank, request in attendance.take()] == [(1, "leave")]
+    for process in (second, first):
+        assert attendance.take() == []
+        process.socket.close()
+        host.turn()
+    with pytest.raises(ProcessGone, match="job 7: the process of rank 2 on h1 is gone, without a"):
+        attendance.take()
+
+
+def test_the_one_rank_of_a_host_has_the_number_that_the_job_says(host: Host) -> None:
+    """The ranks of a training may have another order than the hosts of a job given by number."""
+    [process] = attending(host, 0)
+    attendance = host.socket.attendance(JOB)
+    attendance.start(["h2", "h1"])
+    assert process.hear()["kind"] == "started"
+    process.say({"kind": "barrier", "call": 0})
+    [(rank, _)] = attendance.take()
+    assert rank == 1
+    [other] = attending(host, 1)
+    assert "another process attends it as rank 1" in other.hear()["why"]
+
+
+def test_a_job_is_attended_by_processes_of_one_user(host: Host) -> None:
+    [_] = attending(host, 0)
+    [first] = host.socket._connections.values()
+    first.user = 1001
+    other = Process(host)
+    [*_, last] = host.socket._connections.values()
+    last.user = 1002
+    other.say({"kind": "attend", "job": JOB, "rank": 1})
+    assert "job 7 is that of user 1001 on this host" in other.hear()["why"]
 
 
 @pytest.mark.parametrize("goodbye", [True, False])
 def test_a_process_that_ends_without_a_word_is_named(host: Host, goodbye: bool) -> None:
     process = Process(host)
-    process.say({"kind": "attend", "job": JOB})
+    process.say({"kind": "attend", "job": JOB, "rank": 0})
     if goodbye:
         process.say({"kind": "leave"})
     attendance = host.socket.attendance(JOB)
@@ -223,10 +294,10 @@ def test_a_process_that_ends_without_a_word_is_named(host: Host, goodbye: bool) 
 def test_a_process_that_never_reads_is_ended(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("host_agent.io.process_socket.FULL_SECONDS", 0.0)
     process = Process(host)
-    process.say({"kind": "attend", "job": JOB})
+    process.say({"kind": "attend", "job": JOB, "rank": 0})
     attendance = host.socket.attendance(JOB)
     for call in range(10_000):
-        attendance.done(call)
+        attendance.done(0, call)
     host.turn()
     with pytest.raises(ProcessGone):
         attendance.take()
@@ -249,7 +320,7 @@ def test_a_name_is_taken_once(host: Host, tmp_path: Path) -> None:
 
 def test_a_job_that_is_refused(host: Host) -> None:
     process = Process(host)
-    process.say({"kind": "submit", "name": "x", "workers": ["h9"]})
+    process.say({"kind": "submit", "name": "x", "ranks": ["h9"]})
     assert process.hear() == {"kind": "refused", "why": "job x: no host h9"}
 
 
@@ -267,8 +338,8 @@ def test_json_that_nests_deeply_ends_the_connection_only(host: Host) -> None:
 
 def test_a_name_that_is_no_text_is_refused(host: Host) -> None:
     process = Process(host)
-    process.say(b'{"kind": "submit", "name": "\\ud800", "workers": ["h1"]}')
-    assert "expected name and workers, texts" in process.hear()["why"]
+    process.say(b'{"kind": "submit", "name": "\\ud800", "ranks": ["h1"]}')
+    assert "expected name and ranks, texts" in process.hear()["why"]
     assert not host.submitted
 
 
@@ -304,7 +375,7 @@ def test_an_agent_without_descriptors_goes_on(
         monkeypatch.setattr(socket.socket, "accept", real)
         host.turn()
         assert json.loads(late.recv(1 << 17))["kind"] == "hello"
-    process.say({"kind": "attend", "job": JOB})
+    process.say({"kind": "attend", "job": JOB, "rank": 0})
 
 
 def test_calls_that_nobody_takes_are_bounded(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -322,7 +393,7 @@ def test_jobs_are_handed_in_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> 
     process = Process(host)
     try:
         for number in range(process_socket.MOST_WAITING + 1):
-            process.say({"kind": "submit", "name": f"job{number}", "workers": ["h1"]})
+            process.say({"kind": "submit", "name": f"job{number}", "ranks": ["h1"]})
         assert "4 jobs are being submitted; expected at most 4" in process.hear()["why"]
     finally:
         go_on.set()
@@ -335,12 +406,12 @@ def test_a_job_is_attended_by_the_user_who_handed_it_in(
     owner, other = Process(host), Process(host)
     [first, second] = host.socket._connections.values()
     first.user, second.user = 1001, 1002
-    owner.say({"kind": "submit", "name": "training", "workers": ["h1"]})
+    owner.say({"kind": "submit", "name": "training", "ranks": ["h1"]})
     assert owner.hear() == {"kind": "submitted", "job": JOB}
-    other.say({"kind": "attend", "job": JOB})
-    words = f"job {JOB} was submitted by user 1001 of this host; expected a process of that user"
+    other.say({"kind": "attend", "job": JOB, "rank": 0})
+    words = f"job {JOB} is that of user 1001 on this host; expected a process of that user"
     assert words in other.hear()["why"]
-    owner.say({"kind": "attend", "job": JOB})
+    owner.say({"kind": "attend", "job": JOB, "rank": 0})
     host.socket.attendance(JOB).start(["h1"])
     assert owner.hear()["kind"] == "started"
     # Numbers of jobs that nobody knows yet are not to be had in bulk.
@@ -349,5 +420,5 @@ def test_a_job_is_attended_by_the_user_who_handed_it_in(
     [*_, last] = host.socket._connections.values()
     last.user = 1003
     for job in (100, 101, 102):
-        third.say({"kind": "attend", "job": job})
+        third.say({"kind": "attend", "job": job, "rank": 0})
     assert "job 102: user 1003 attends 2 jobs that this host does not know" in third.hear()["why"]
