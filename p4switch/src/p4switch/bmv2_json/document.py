@@ -10,6 +10,8 @@ from p4switch.position import P4Error, Position, UnsupportedError
 
 Part = dict[str, Any]
 """An object of the file."""
+MOST_BITS = 1 << 16
+"""Of a field: numbers take memory and time."""
 
 
 class Document:
@@ -23,6 +25,13 @@ class Document:
         """Return the objects of a list at the top; none if it is not there."""
         found: list[Part] = self.root.get(name) or []
         return found
+
+    def width(self, value: Any, part: Part | None = None) -> int:
+        """Return the number of bits that a part of the file gives. Raises P4Error."""
+        width = int(value)
+        if not 0 <= width <= MOST_BITS:
+            raise self.error(f"{width} bits: expected 0 to {MOST_BITS}", part)
+        return width
 
     def position(self, part: Part | None = None) -> Position:
         """Return where a part comes from: its P4 source if it says so, else the JSON file."""

@@ -76,7 +76,7 @@ class Arrays:
         for part in document.parts("meter_arrays"):
             self._meter(part)
         for part in document.parts("register_arrays"):
-            kind = ir.Bits(int(part["bitwidth"]))
+            kind = ir.Bits(document.width(part["bitwidth"], part))
             self._add("registers", part, "register", (part["size"],), (kind,))
         for pipeline in document.parts("pipelines"):
             for part in pipeline.get("action_profiles") or []:
@@ -179,7 +179,10 @@ class Calculations:
         values: list[ir.Expression] = []
         for item in self._part(name)["input"]:
             if item["type"] == "hexstr":
-                number, kind = number_of(item["value"]), ir.Bits(int(item["bitwidth"]))
+                number, kind = (
+                    number_of(item["value"]),
+                    ir.Bits(self._document.width(item["bitwidth"])),
+                )
                 values.append(ir.Const(kind, number))
             elif item["type"] != "payload":
                 values.append(self._expressions.place(item))

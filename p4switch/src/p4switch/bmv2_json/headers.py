@@ -116,7 +116,7 @@ class Headers:
             if width == "*":
                 kind = ir.Varbit(int(part.get("max_length") or 0) * 8 - fixed)
             else:
-                kind = ir.Bits(int(width), bool(signed))
+                kind = ir.Bits(self._document.width(width, part), bool(signed))
             known[name] = ir.FieldType(identifiers.of(name), kind)
         return tuple(known.values())
 
@@ -162,7 +162,7 @@ class Headers:
                     "fields"
                 ]:
                     if known == name:
-                        fields[own] = ir.FieldType(own, ir.Bits(int(width)))
+                        fields[own] = ir.FieldType(own, ir.Bits(self._document.width(width)))
         made = ir.Struct("standard_metadata_t", tuple(fields.values()))
         self._fields[made.name] = fields
         return made

@@ -110,7 +110,7 @@ class Primitives:
     ) -> list[ir.Statement]:
         """Read bits ahead of a parser's cursor into a field."""
         assert isinstance(place.type, ir.Bits)
-        offset, width = value["value"]
+        offset, width = (self._document.width(bits, value) for bits in value["value"])
         ahead = self._variables("ahead", ir.Bits(offset + width))
         read = ir.Read(ahead.type, ahead)
         # What lies before them is at the upper end.
@@ -127,17 +127,23 @@ class Primitives:
 
     # --- headers
 
+    def _header(self, expressions: Expressions, value: Part) -> ir.Expression:
+        place = expressions.place(value)
+        if not isinstance(place.type, ir.Header):
+            raise self._document.error("expected a header", value)
+        return place
+
     def _op_add_header(
         self, expressions: Expressions, parameters: Sequence[Part], position: Position
     ) -> list[ir.Statement]:
-        return [ir.SetValid(expressions.place(parameters[0]), True, position=position)]
+        return [ir.SetValid(self._header(expressions, parameters[0]), True, position=position)]
 
     _op_add_header_fast = _op_add_header
 
     def _op_remove_header(
         self, expressions: Expressions, parameters: Sequence[Part], position: Position
     ) -> list[ir.Statement]:
-        return [ir.SetValid(expressions.place(parameters[0]), False, position=position)]
+        return [ir.SetValid(self._header(expressions, parameters[0]), False, position=position)]
 
     def _op_push(
         self, expressions: Expressions, parameters: Sequence[Part], position: Position
@@ -295,7 +301,7 @@ class Primitives:
 
     def _element(self, expressions: Expressions, item: Part) -> ir.Expression:
         if item["type"] == "hexstr":
-            width = int(item.get("bitwidth") or 32)
+            width = self._document.width(item.get("bitwidth") or 32, item)
             return ir.Const(ir.Bits(width), number_of(item["value"]))
         return expressions.place(item)
 

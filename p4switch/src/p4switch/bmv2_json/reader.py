@@ -21,6 +21,16 @@ from p4switch.position import P4Error, Position
 NOTES = "p4switch"
 """The member of a file in which `bundle` keeps its name and its P4Info."""
 MAJOR_VERSION = 2
+MOST_ERRORS = 1 << 16
+_MALFORMED = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    TypeError,
+    ValueError,
+)
+"""What comes of parts that are missing, or are not of the kind that p4c writes."""
 CORE_ERRORS = (
     "NoError",
     "PacketTooShort",
@@ -45,12 +55,12 @@ def bundle(data: bytes, file: str, p4info: str = "") -> bytes:
 def read(data: bytes, file: str = "<BMv2 JSON>") -> ir.Program:
     """Return the program of a BMv2 JSON, or of what `bundle` made of one. Raises P4Error."""
     root = _parsed(data, file)
-    notes = root.get(NOTES) or {}
+    notes = root.get(NOTES, {})
     document = Document(root, str(notes.get("file", file)))
     try:
         with deep_recursion():
             return _Reader(document, ControlPlane(str(notes.get("p4info", "")))).program()
-    except (KeyError, IndexError, TypeError, ValueError) as error:
+    except _MALFORMED as error:
         raise document.error(f"not as expected: {type(error).__name__}: {error}") from error
 
 
@@ -64,9 +74,11 @@ def _parsed(data: bytes, file: str) -> dict[str, Any]:
         raise P4Error(start, f"BMv2 JSON: {error}") from error
     if not isinstance(root, dict) or "header_types" not in root or "pipelines" not in root:
         raise P4Error(start, "BMv2 JSON: expected header_types, pipelines, ... as p4c writes them")
-    version = (root.get("__meta__") or {}).get("version", [MAJOR_VERSION, 0])
-    if version[0] != MAJOR_VERSION:
-        raise P4Error(start, f"BMv2 JSON: version {version[0]}: expected {MAJOR_VERSION}")
+    match root.get("__meta__"):
+        case {"version": [major, *_]} if major != MAJOR_VERSION:
+            raise P4Error(start, f"BMv2 JSON: version {major}: expected {MAJOR_VERSION}")
+    if not isinstance(root.get(NOTES, {}), dict):
+        raise P4Error(start, f"BMv2 JSON: {NOTES}: expected what `p4switch compile -o` writes")
     return root
 
 
@@ -184,7 +196,10 @@ class _Reader:
         parts = self._document.parts("deparsers")
         if len(parts) != 1:
             raise self._document.unsupported(f"{len(parts)} deparsers: expected one")
-        code = self._primitives.code(parts[0].get("primitives") or [], self._expressions)
+        code: list[ir.Statement] = []
+        # One by one: a jump to the end would leave the headers out.
+        for part in parts[0].get("primitives") or []:
+            code += self._primitives.statements(part, self._expressions)
         code += [ir.Emit(self._headers.header(name)) for name in parts[0]["order"]]
         return code
 
@@ -201,6 +216,8 @@ class _Reader:
         numbers = self._error_numbers()
         if any(number == 0 and name != "NoError" for name, number in numbers.items()):
             raise self._document.unsupported("an error other than NoError that is 0")
+        if any(not 0 <= number < MOST_ERRORS for number in numbers.values()):
+            raise self._document.error(f"an error's number: expected 0 to {MOST_ERRORS - 1}")
         names = [f"error {index}" for index in range(max(numbers.values(), default=0) + 1)]
         for name, number in numbers.items():
             if name != "NoError":

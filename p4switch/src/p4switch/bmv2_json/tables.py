@@ -16,6 +16,7 @@ from p4switch.bmv2_json.primitives import Primitives
 OWN_TABLES = re.compile(r"tbl_\w+|switch_\d+_table\w*")
 """p4c's names of the tables that it makes of calls and assignments, and of switch statements."""
 NO_ACTION = "NoAction"
+MATCH_KINDS = ("exact", "lpm", "ternary", "range", "valid")
 
 
 class Tables:
@@ -74,7 +75,9 @@ class Tables:
             ir.Parameter(
                 item["name"],
                 "",
-                self._variables(f"{name}_{item['name']}", ir.Bits(int(item["bitwidth"]))),
+                self._variables(
+                    f"{name}_{item['name']}", ir.Bits(self._document.width(item["bitwidth"], part))
+                ),
                 ids.get(item["name"], ()),
             )
             for item in part["runtime_data"]
@@ -115,6 +118,9 @@ class Tables:
         ]
         default, constant = self._default(part, actions)
         direct = self._arrays.of_table.get(name, [])
+        entries = tuple(self._entry(entry, keys, part) for entry in part.get("entries") or [])
+        if len({entry.priority is None for entry in entries}) > 1:
+            raise self._document.error("some entries have a priority, others none", part)
         profile = part.get("action_profile") if part["type"] != "simple" else None
         return ir.Table(
             name,
@@ -122,8 +128,8 @@ class Tables:
             tuple(actions),
             default,
             constant,
-            tuple(self._entry(entry, keys, part) for entry in part.get("entries") or []),
-            bool(part.get("entries")) and self._control_plane.is_const(name),
+            entries,
+            bool(entries) and self._control_plane.is_const(name),
             int(part.get("max_size") or 0) or None,
             largest_priority_wins=False,
             implementation=self._arrays.instances[profile] if profile else None,
@@ -140,6 +146,9 @@ class Tables:
         for index, item in enumerate(part["key"]):
             kind, target = item["match_type"], item["target"]
             expression: ir.Expression
+            if kind not in MATCH_KINDS:
+                kinds = ", ".join(MATCH_KINDS)
+                raise self._document.error(f"match kind {kind!r}: expected one of {kinds}", item)
             if kind == "valid":
                 kind = "exact"
                 header = target if isinstance(target, str) else target[0]
@@ -206,11 +215,12 @@ class Tables:
         if action["action_id"] not in numbers:
             raise self._document.error(f"no action {action['action_id']} in the table", part)
         index = numbers.index(action["action_id"])
+        priority = entry.get("priority") if part["match_type"] in ("ternary", "range") else None
         return ir.Entry(
             tuple(_const_key(*pair) for pair in zip(entry["match_key"], keys, strict=True)),
             _choice(index, self.actions[action["action_id"]], action.get("action_data") or []),
             True,
-            entry.get("priority") if part["match_type"] in ("ternary", "range") else None,
+            None if priority is None else int(priority),
             position=self._document.position(entry),
         )
 
