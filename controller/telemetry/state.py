@@ -205,8 +205,11 @@ class NetworkState:
 
         Reports show that in the course of `smoothing`; until then `shares` and `free` reckon it in.
         """
-        links = before.keys() | after.keys()
-        more = {link: after.get(link, 0.0) - before.get(link, 0.0) for link in links}
+        # What its move before lets expect still holds, as far as reports do not show it yet.
+        more = self._expected_of(self._moves[job], now) if job in self._moves else {}
+        for link in before.keys() | after.keys():
+            change = after.get(link, 0.0) - before.get(link, 0.0)
+            more[link] = more.get(link, 0.0) + change
         self._moves[job] = _Move(more, now)
         # After so long nothing is left to expect.
         last = now - FORGOTTEN * self.options.smoothing
@@ -216,10 +219,13 @@ class NetworkState:
         """Return what jobs will send more than reports show yet, bit/s."""
         expected: dict[DirectedLink, float] = {}
         for move in self._moves.values():
-            left = math.exp(min(0.0, move.at - now) / self.options.smoothing)
-            for link, more in move.more.items():
-                expected[link] = expected.get(link, 0.0) + left * more
+            for link, more in self._expected_of(move, now).items():
+                expected[link] = expected.get(link, 0.0) + more
         return expected
+
+    def _expected_of(self, move: _Move, now: float) -> dict[DirectedLink, float]:
+        left = math.exp(min(0.0, move.at - now) / self.options.smoothing)
+        return {link: left * more for link, more in move.more.items()}
 
     def forget(self, node: str) -> None:
         """Drop what a host or switch has said: its agent is gone, or it was restarted."""

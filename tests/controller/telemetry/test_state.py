@@ -190,6 +190,27 @@ def test_a_job_that_is_planned_anew_has_its_own_bandwidth_to_give() -> None:
     assert known.free(0.0, {(HOST, LEAF): 9e7})[HOST, LEAF] == Fraction(10) ** 8
 
 
+def test_what_a_job_is_expected_to_send_counts_until_reports_show_it() -> None:
+    known = state()
+    known.report(HOST, [InterfaceUse(LEAF, 4e7, 0.0)], 0.0)
+    known.expect(1, {(HOST, LEAF): 4e7}, {(LEAF, HOST): 3e7}, 0.0)
+    shares = known.shares(0.0)
+    assert shares[HOST, LEAF] == pytest.approx(1)
+    assert shares[LEAF, HOST] == pytest.approx(0.7)
+    assert known.shares(TAU)[LEAF, HOST] == pytest.approx(1 - 0.3 * math.exp(-1))
+
+
+def test_a_job_that_moves_twice_is_expected_where_it_went_last() -> None:
+    known = state()
+    known.report(HOST, [InterfaceUse(LEAF, 4e7, 0.0)], 0.0)
+    here, there = {(HOST, LEAF): 4e7}, {(LEAF, HOST): 3e7}
+    known.expect(1, here, there, 0.0)
+    known.expect(1, there, here, 0.0)
+    shares = known.shares(0.0)
+    assert shares[HOST, LEAF] == pytest.approx(0.6)
+    assert shares[LEAF, HOST] == pytest.approx(1)
+
+
 def test_a_link_without_bandwidth_has_no_free_part() -> None:
     network = load_network("star:2")
     known = state(network)
