@@ -59,7 +59,6 @@ control Results(inout headers_t hdr,
         meta.slot.reduction = hdr.hopsum.reduction;
         meta.slot.weight = hdr.hopsum.weight;
         meta.slot.exponent = hdr.hopsum.exponent;
-        meta.slot.reduction = hdr.hopsum.reduction;
         meta.slot.overflow = hdr.hopsum.overflow;
         meta.slot.ecn = hdr.hopsum.ecn;
         meta.lanes_operation = lanes_operation_t.STORE;

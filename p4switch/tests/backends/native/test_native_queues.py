@@ -88,6 +88,13 @@ def test_what_waits_in_the_interface_counts_for_all_that_leave_after_it(make: Ma
     assert data[5] == 0
 
 
+def test_what_waits_at_a_port_that_there_is_not_changes_nothing(make: Maker) -> None:
+    engine = make(priority_queues=4)
+    engine.set_waiting(1 << 24, [5] * 8)
+    ((_, data),) = engine.process([(0, frame(1))])
+    assert data[5] == 0
+
+
 def test_each_port_and_priority_has_a_queue_of_its_own(make: Maker) -> None:
     engine = make(queue_depth=2, priority_queues=4)
     batch = [(0, frame(port, priority)) for port in (1, 2) for priority in (0, 3) for _ in "abc"]

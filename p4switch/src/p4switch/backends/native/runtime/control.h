@@ -122,6 +122,7 @@ EXPORT int p4_process(p4_switch *sw, u32 count, const u16 *ports, const u64 *off
 
 /* How many packets wait in a port's interface, by priority: LARGEST_PRIORITIES numbers. */
 EXPORT void p4_set_waiting(p4_switch *sw, u32 port, const u64 *packets) {
+    if (port >= PORTS) return;
     switch_lock(sw);
     for (u32 i = 0; i < LARGEST_PRIORITIES; i++) sw->waiting[port][i] = (u32)packets[i];
     switch_unlock(sw);
