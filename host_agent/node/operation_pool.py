@@ -104,6 +104,8 @@ class OperationPool:
             self._tasks = [task for task in self._tasks if task.job != job]
             heapq.heapify(self._tasks)
             self._completed = [done for done in self._completed if done.job != job]
+            if not self._completed:
+                self._wakeup.clear()
 
     def close(self) -> None:
         """Take no more tasks; those that run are left to end."""

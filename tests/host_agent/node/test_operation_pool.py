@@ -52,6 +52,22 @@ def test_values_and_errors_come_back_under_their_numbers(pool: OperationPool) ->
     assert str(bad.error) == "no"
 
 
+def test_a_pool_whose_completions_are_dropped_is_not_readable(pool: OperationPool) -> None:
+    """Else its loop would wake at once, again and again, until another task completes."""
+    poll = select.poll()
+    poll.register(pool.fileno(), select.POLLIN)
+    pool.put(1, lambda: None)
+    pool.put(2, lambda: None)
+    _, end = blocked(pool)
+    assert poll.poll(0)
+    pool.drop(1)
+    assert poll.poll(0)
+    pool.drop(2)
+    assert not poll.poll(0)
+    assert pool.completed() == []
+    end.set()
+
+
 def test_urgent_tasks_go_first_and_equal_ones_in_order(pool: OperationPool) -> None:
     _, end = blocked(pool)
     order: list[str] = []
