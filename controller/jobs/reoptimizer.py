@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from collectives.decomposition import tree_elements
@@ -57,8 +57,25 @@ def own_rates(
     network: Network, plan: JobPlan, elements: int, rounds_a_second: float
 ) -> dict[DirectedLink, float]:
     """Return what a job's trees use themselves, bit/s on every directed link."""
-    links = estimate(network, trees_alone(plan, elements)).links
+    return _rates(network, trees_alone(plan, elements), rounds_a_second)
+
+
+def _rates(network: Network, work: PlanWork, rounds_a_second: float) -> dict[DirectedLink, float]:
+    links = estimate(network, work).links
     return {link: 8 * count * rounds_a_second for link, count in links.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class _Due:
+    """Why a job's plan is to be looked at, and what is known then."""
+
+    cause: Cause
+    own: Mapping[DirectedLink, float]
+    """Bit/s that the job sends itself."""
+    shares: Mapping[DirectedLink, float]
+    """Free part of each link, and what the job would give up."""
+    regained: Collection[str]
+    """Switches where it may sum again."""
 
 
 @dataclass
@@ -91,24 +108,32 @@ class Reoptimizer:
         if now > self.at:
             self.rate = (round_ - self.round) / (now - self.at)
         self.round, self.at = round_, now
+        if self._due(round_, elements, now) is None:
+            # Others that decide at present need not be waited for.
+            return None
         async with self.manager.reoptimizing:
-            return await self._look(round_, elements, now)
+            due = self._due(round_, elements, now)
+            return None if due is None else await self._look(due, round_, elements, now)
 
-    async def _look(self, round_: int, elements: int, now: float) -> Cause | None:
+    def _due(self, round_: int, elements: int, now: float) -> _Due | None:
+        """Return why the plan is to be looked at in the present state; None: it is not."""
         plan = self.manager.plan_of(self.job)
-        if self.manager.lost_to(self.job):
-            # It waits for what failed (`failover`).
+        if self.manager.lost_to(self.job) or not plan.trees:
+            # It waits for what failed (`failover`), or has nothing to move.
             return None
         network = self.manager.working()
         own = own_rates(network, plan, elements, self.rate) if elements else {}
         shares = self.state.shares(now, own)
-        if not plan.trees:
-            return None
         regained = self.manager.regained(self.job)
         recovered = self.manager.avoided(self.job)
         cause = self.replanner.due(round_, shares, now, bool(regained), recovered)
         if cause is None or not elements:
             return None
+        return _Due(cause, own, shares, regained)
+
+    async def _look(self, due: _Due, round_: int, elements: int, now: float) -> Cause | None:
+        plan, network = self.manager.plan_of(self.job), self.manager.working()
+        shares, regained = due.shares, due.regained
         view = free_network(network, shares)
         self.replanner.looked(round_, shares, now)
         try:
@@ -120,10 +145,12 @@ class Reoptimizer:
         if self.replanner.worth(
             round_cost(view, plan, elements), round_cost(view, candidate, elements)
         ):
-            newer = await self.manager.replan(self.job, on=view, regain=regained, why=f"{cause}")
+            why = f"{due.cause}"
+            newer = await self.manager.replan(self.job, on=view, regain=regained, why=why)
             # Jobs that decide next must not go where this one does.
-            self.state.expect(self.job, own, own_rates(network, newer, elements, self.rate), now)
-            return cause
+            after = own_rates(network, newer, elements, self.rate)
+            self.state.expect(self.job, due.own, after, now)
+            return due.cause
         self.manager.keep_plan(self.job)
         return None
 
@@ -147,8 +174,7 @@ class Reoptimizer:
         if not elements or self.manager.lost_to(self.job):
             return plan
         tensors = [(elements, DataType.INT32)]
-        rates = estimate(network, PlanWork(plan, tensors)).links
-        own = {link: 8 * count * self.rate for link, count in rates.items()}
+        own = _rates(network, PlanWork(plan, tensors), self.rate)
         view = free_network(network, self.state.shares(now, own))
 
         def faster() -> bool:
@@ -161,9 +187,8 @@ class Reoptimizer:
                 plan = await self.manager.replan(
                     self.job, on=view, recut=True, why="other weights are faster"
                 )
-                rates = estimate(network, PlanWork(plan, tensors)).links
-                newer = {link: 8 * count * self.rate for link, count in rates.items()}
-                self.state.expect(self.job, own, newer, now)
+                after = _rates(network, PlanWork(plan, tensors), self.rate)
+                self.state.expect(self.job, own, after, now)
         except PlanError as error:
             LOGGER.info("job %d keeps its weights: %s", self.job, error)
         return plan

@@ -164,6 +164,21 @@ def test_of_two_jobs_that_look_at_the_same_moment_one_moves() -> None:
     asyncio.run(main())
 
 
+def test_a_job_with_nothing_due_waits_for_no_other() -> None:
+    async def main() -> None:
+        network = spines()
+        manager, _, _ = await submitted(network)
+        state = NetworkState(network)
+        looking = Reoptimizer.begin(manager, state, 1, POLICY, 0.0)
+        async with manager.reoptimizing:
+            task = asyncio.create_task(looking.look(0, 100_000, 1.0))
+            await asyncio.sleep(0)
+            assert task.done()
+            assert task.result() is None
+
+    asyncio.run(main())
+
+
 def report_jobs(
     manager: Manager, state: NetworkState, elements: int, rounds_a_second: float, now: float
 ) -> None:
