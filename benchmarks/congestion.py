@@ -1,35 +1,48 @@
-"""How jobs and TCP connections share a link: what each of them carries, all at the same time."""
+"""How jobs and TCP connections share a link: what each of them carries, all at the same time.
+
+In virtual time, and in Mininet with real switches, agents and sockets.
+"""
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import tempfile
+import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from pathlib import Path
 
 import numpy as np
 
+from benchmarks.faults import Processes, processes, wait
+from benchmarks.report import Rows
 from cli.experiment.pipelines import PROGRAM
+from cli.job_commands import make_submission
 from collectives.execution import Execution
 from collectives.plan import DataType
 from collectives.schedule import Collective, Ranges, Schedule, make_step
 from collectives.workload import RANDOM
+from host_agent.congestion import SEGMENT_FRAME_BYTES
 from host_agent.node.work import Work
 from host_agent.options import WorkerOptions
 from host_agent.task import Task
 from host_agent.workload import WorkloadSpec
 from network.builder import NetworkBuilder
+from network.loaders import save_network
 from network.model import Network
 from p4switch.backends.choose import engine_maker
 from p4switch.targets.v1model.engine import Engine
 from planning.model.allocation import Allocator
 from planning.model.request import PlanRequest
 from planning.registry import make_plan
-from protocol.wire import Address, is_hopsum
+from protocol.wire import Address, frame_bytes, is_hopsum
 from simulation.all_reduce import Simulation
 from simulation.stream import StreamMember, receive_buffer
 from simulation.world import Agent, Frames
+from timing.tcp_segments import SEGMENT_BYTES
 
 RATE = 25e6
 """Of the shared link, bit/s."""
@@ -41,8 +54,14 @@ WINDOW = 256
 START, STOP = 1.0, 4.0
 """Seconds between which bytes count."""
 FIRST_PORT = 0x5000
+EMULATED_RATE = 4e6
+"""In Mininet: so little that two cores have time to spare."""
+ELEMENTS, ROUNDS = 30_000, 100_000
+"""Of a job in Mininet; more than there is time for."""
+SECONDS = 30.0
+SETTLE = 3.0
+"""Seconds after the first sums and bytes in Mininet, before bytes count."""
 _JOB = slice(46, 48)
-_SOURCE = slice(26, 30)
 
 
 @dataclass(frozen=True)
@@ -96,6 +115,31 @@ CASES: tuple[tuple[Callable[[int, int], Case], int, int], ...] = (
     (of_a_host, 2, 0),
     (of_a_host, 2, 1),
 )
+
+EMULATED_CASES = ((2, 0), (1, 1), (2, 1))
+"""Jobs and connections between switches."""
+
+_SINK = """
+import pathlib, socket, sys
+listening = socket.create_server(("", int(sys.argv[1])))
+count, taken = 0, listening.accept()[0]
+partial = pathlib.Path(sys.argv[2] + ".partial")
+while data := taken.recv(1 << 16):
+    count += len(data)
+    partial.write_text(str(count))
+    partial.rename(sys.argv[2])
+"""
+_SOURCE = """
+import socket, sys
+made = None
+while made is None:
+    try:
+        made = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+    except ConnectionRefusedError:
+        pass
+while True:
+    made.sendall(bytes(1 << 14))
+"""
 
 
 @cache
@@ -195,19 +239,75 @@ def shares(case: Case) -> dict[str, float]:
     return {name: count / capacity for name, count in sorted(meter.bytes.items())}
 
 
-def measure(
-    make: Callable[[int, int], Case], jobs: int, connections: int
-) -> Iterator[dict[str, Any]]:
-    """Return a row for each flow of a case."""
-    case = make(jobs, connections)
-    fair = 1 / (jobs + connections)
-    for flow, share in shares(case).items():
-        yield {
-            "world": "virtual time",
+def emulated_shares(case: Case, up: Processes, received: Path) -> dict[str, float]:
+    """Return the part of a link's rate that each flow gets, in a network that is up."""
+    names = [f"job-{number}" for number in range(1, 1 + len(case.jobs))]
+    for name, (workers, server) in zip(names, case.jobs, strict=True):
+        wanted = make_submission(name, ",".join(workers), server, elements=ELEMENTS, rounds=ROUNDS)
+        up.client.submit(wanted)
+    port = str(FIRST_PORT)
+    for source, sink in case.connections:
+        heed_marks = up.emulation.command(["sysctl", "-qw", "net.ipv4.tcp_ecn=1"], source)
+        subprocess.run(heed_marks, check=True)
+        up.emulation.popen(sink, [sys.executable, "-c", _SINK, port, str(received)])
+        address = case.network.hosts[sink].ip
+        up.emulation.popen(source, [sys.executable, "-c", _SOURCE, address, port])
+
+    def carried() -> dict[str, float]:
+        fragments = -(-ELEMENTS // LANES)
+        sent = {
+            name: up.client.job(name).round * fragments * frame_bytes(LANES, 1) for name in names
+        }
+        if case.connections:
+            text = received.read_text() if received.exists() else ""
+            sent["TCP"] = int(text or 0) * SEGMENT_FRAME_BYTES // SEGMENT_BYTES
+        return {name: float(count) for name, count in sent.items()}
+
+    wait(lambda: all(carried().values()), "a sum of each job, and bytes")
+    time.sleep(SETTLE)
+    before, start = carried(), time.monotonic()
+    time.sleep(SECONDS)
+    after, seconds = carried(), time.monotonic() - start
+    for name in names:
+        up.client.cancel(name)
+    return {name: 8 * (after[name] - before[name]) / (EMULATED_RATE * seconds) for name in after}
+
+
+def measure() -> Rows:
+    """Return a row for each flow of all cases in virtual time."""
+    return [row for make, *flows in CASES for row in rows(make(*flows))]
+
+
+def rows(case: Case) -> Rows:
+    """Return a row for each flow of a case in virtual time."""
+    return _rows("virtual time", case, shares(case))
+
+
+def measure_emulated() -> Rows:
+    """Return a row for each flow of all cases in Mininet."""
+    found: list[dict[str, object]] = []
+    for jobs, connections in EMULATED_CASES:
+        case = between_switches(jobs, connections, EMULATED_RATE)
+        with tempfile.TemporaryDirectory() as name:
+            file = Path(name, "network.json")
+            save_network(case.network, file)
+            with processes(case.network, str(file), "--no-priorities") as up:
+                measured = emulated_shares(case, up, Path(name, "received"))
+        found += _rows("Mininet", case, measured)
+    return found
+
+
+def _rows(world: str, case: Case, measured: Mapping[str, float]) -> Rows:
+    fair = 1 / (len(case.jobs) + len(case.connections))
+    return [
+        {
+            "world": world,
             "link": case.name,
-            "jobs": jobs,
-            "connections": connections,
+            "jobs": len(case.jobs),
+            "connections": len(case.connections),
             "flow": flow,
             "share": round(share, 3),
             "of_fair_share": round(share / fair, 3),
         }
+        for flow, share in measured.items()
+    ]

@@ -151,14 +151,9 @@ def torch_sharded(seconds: float, folder: Path) -> Rows:
 
 def congestion(seconds: float, folder: Path) -> Rows:
     """Return how jobs and TCP connections share a link."""
-    from benchmarks import congestion, congestion_emulated
+    from benchmarks.congestion import measure, measure_emulated
 
-    rows = [row for case in congestion.CASES for row in congestion.measure(*case)]
-    if why_unavailable() is None:
-        rows += [
-            row for each in congestion_emulated.CASES for row in congestion_emulated.measure(*each)
-        ]
-    return rows
+    return [*measure(), *(measure_emulated() if why_unavailable() is None else ())]
 
 
 BENCHMARKS: dict[str, tuple[bool, Callable[[float, Path], Rows]]] = {

@@ -22,7 +22,7 @@ from protocol.wire import frame_bytes
 
 LEAST_WINDOW = 4
 """Fragments: fewer would wait for timeouts when one is lost."""
-SEGMENT_BYTES = 1514
+SEGMENT_FRAME_BYTES = 1514
 """A frame of a TCP connection, which adds one to its window every round trip."""
 NO_QUEUE = 1.5
 """Round trips up to so many times what frames need for the way show that they waited nowhere."""
@@ -120,4 +120,4 @@ def way_of(network: Network, plan: JobPlan, tree: TreePlan) -> Way | None:
     longest = max(
         sum(link.latency + 8 * size / (link.bandwidth or inf) for link in way) for way in ways
     )
-    return Way(2 * longest, SEGMENT_BYTES / size)
+    return Way(2 * longest, SEGMENT_FRAME_BYTES / size)

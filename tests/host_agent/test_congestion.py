@@ -9,7 +9,7 @@ import pytest
 
 from collectives.plan import JobPlan
 from host_agent.codec import fragments_of
-from host_agent.congestion import LEAST_WINDOW, SEGMENT_BYTES, CongestionWindow, Way, way_of
+from host_agent.congestion import LEAST_WINDOW, SEGMENT_FRAME_BYTES, CongestionWindow, Way, way_of
 from host_agent.stream import WorkerOptions
 from host_agent.worker import Worker
 from network.model import Network
@@ -120,7 +120,7 @@ def test_the_way_is_that_of_the_worker_that_is_furthest_away() -> None:
     assert way_of(network, plan, tree) is None
     size = frame_bytes(plan.lanes, 0)
     way = way_of(with_rate(network, 1e6), plan, tree)
-    assert way == pytest.approx((2 * 3 * (1e-3 + 8 * size / 1e6), SEGMENT_BYTES / size))
+    assert way == pytest.approx((2 * 3 * (1e-3 + 8 * size / 1e6), SEGMENT_FRAME_BYTES / size))
 
 
 def busy_worker(window: int = 8, fragments: int = 40) -> tuple[Worker, JobPlan, Network]:
