@@ -10,7 +10,6 @@ import random
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from socket import IPPROTO_TCP, IPPROTO_UDP
 from typing import Protocol
 
 import numpy as np
@@ -19,10 +18,8 @@ from numpy.typing import NDArray
 from network.model import Network
 from network.paths import PlainRoutes, forwards
 from p4switch.targets.v1model.engine import Engine, Packet
-from protocol.tos import LEVELS, UDP_PORT, URGENT, queue_of_tos
 from protocol.wire import (
     ETHERNET_BYTES,
-    ETHERTYPE_IPV4,
     HEADER_BYTES,
     HOP_BYTES,
     IPV4_BYTES,
@@ -31,24 +28,22 @@ from protocol.wire import (
 )
 from simulation.events import EventQueue, SimulationError
 from simulation.faults import Faults
+from simulation.queues import (
+    NOTHING_WAITS,
+    QUEUE_FRAMES,
+    FairQueues,
+    Fifo,
+    PriorityQueues,
+    priority_of,
+    queue_of,
+)
 
 _STACK_START = ETHERNET_BYTES + IPV4_BYTES + UDP_BYTES + HEADER_BYTES
 _HOPS_AT = 49
 """See docs/protocol.md."""
 
 Frames = NDArray[np.uint8]
-TURN_BYTES = 1514
-_NOTHING = [0] * LEVELS
-QUEUE_FRAMES = 1000
-"""Frames a sender's queue holds, as Linux's default txqueuelen."""
-_IPV4 = ETHERTYPE_IPV4.to_bytes(2, "big")
 _TARGET_IP = slice(ETHERNET_BYTES + 16, ETHERNET_BYTES + 20)
-_PROTOCOL = ETHERNET_BYTES + 9
-_TARGET_PORT = slice(ETHERNET_BYTES + 22, ETHERNET_BYTES + 24)
-_OUR_PORT = UDP_PORT.to_bytes(2, "big")
-_JOB = slice(46, 48)
-_CONNECTION = slice(ETHERNET_BYTES + 12, ETHERNET_BYTES + 24)
-"""Addresses and ports."""
 
 
 class Agent(Protocol):
@@ -81,121 +76,6 @@ class Observer(Protocol):
 
     def handled(self, time: float, switch: str, frame: bytes, engine: Engine) -> None:
         """Take note that a switch has handled the frame that entered last."""
-
-
-class Discipline(Protocol):
-    """Frames that wait at a sender, and which of them goes next."""
-
-    def put(self, frame: bytes) -> bool:
-        """Let a frame wait; False if there is no room."""
-
-    def take(self) -> bytes | None:
-        """Return the frame whose turn it is, which waits no more; None if none does."""
-
-
-class Fifo:
-    """First come, first served; holds `QUEUE_FRAMES`."""
-
-    def __init__(self) -> None:
-        self._waiting: deque[bytes] = deque()
-
-    def put(self, frame: bytes) -> bool:
-        """See `Discipline`."""
-        if len(self._waiting) >= QUEUE_FRAMES:
-            return False
-        self._waiting.append(frame)
-        return True
-
-    def take(self) -> bytes | None:
-        """See `Discipline`."""
-        return self._waiting.popleft() if self._waiting else None
-
-
-class PriorityQueues:
-    """A queue for every class selector of IP; the highest goes first, what is urgent before all.
-
-    What is not IPv4 waits with the lowest. `make_queue`: what each of them is.
-    """
-
-    def __init__(self, make_queue: Callable[[], Discipline]) -> None:
-        self._queues = [make_queue() for _ in range(LEVELS + 1)]
-        self.waiting = [0] * LEVELS
-        """Frames, by the priority of v1model, the last goes first."""
-
-    def put(self, frame: bytes) -> bool:
-        """See `Discipline`."""
-        number = _queue_of(frame)
-        put = self._queues[number].put(frame)
-        self.waiting[_priority_of(number)] += put
-        return put
-
-    def take(self) -> bytes | None:
-        """See `Discipline`."""
-        for number, queue in enumerate(self._queues):
-            frame = queue.take()
-            if frame is not None:
-                self.waiting[_priority_of(number)] -= 1
-                return frame
-        return None
-
-
-def _queue_of(frame: bytes) -> int:
-    """Return which of the `PriorityQueues` a frame waits in."""
-    if frame[12:14] != _IPV4:
-        return LEVELS
-    ours = frame[_PROTOCOL] == IPPROTO_UDP and frame[_TARGET_PORT] == _OUR_PORT
-    tos = frame[ETHERNET_BYTES + 1]
-    return queue_of_tos(tos if ours else tos & ~URGENT)
-
-
-def _priority_of(queue: int) -> int:
-    """Return the priority that a switch gives to what waits in one of the `PriorityQueues`."""
-    return LEVELS - max(queue, 1)
-
-
-class FairQueues:
-    """Flows in turn, as many bytes each: jobs, TCP connections, and the rest.
-
-    So does a Linux host whose interfaces have `fq_codel`, and the host in Mininet
-    (`mininet_topos.link_queues`). All together hold what windows allow: sockets keep back what the
-    queue cannot take. Deficit round robin (Shreedhar and Varghese, SIGCOMM '95).
-    """
-
-    def __init__(self) -> None:
-        self._turns: dict[bytes, deque[bytes]] = {}
-        self._left: dict[bytes, int] = {}
-        """Bytes of its turn that a flow has left."""
-
-    def put(self, frame: bytes) -> bool:
-        """See `Discipline`."""
-        self._turns.setdefault(_flow_of(frame), deque()).append(frame)
-        return True
-
-    def take(self) -> bytes | None:
-        """See `Discipline`."""
-        while self._turns:
-            flow, waiting = next(iter(self._turns.items()))
-            left = self._left.setdefault(flow, TURN_BYTES)
-            if len(waiting[0]) <= left:
-                frame = waiting.popleft()
-                self._left[flow] = left - len(frame)
-                if not waiting:
-                    del self._turns[flow], self._left[flow]
-                return frame
-            # To the end of the line.
-            self._turns[flow] = self._turns.pop(flow)
-            self._left[flow] = left + TURN_BYTES
-        return None
-
-
-def _flow_of(frame: bytes) -> bytes:
-    if frame[12:14] != _IPV4:
-        return b""
-    if frame[_PROTOCOL] == IPPROTO_TCP:
-        return frame[_CONNECTION]
-    if frame[_PROTOCOL] == IPPROTO_UDP and frame[_TARGET_PORT] == _OUR_PORT:
-        return frame[_JOB]
-    return b""
 
 
 class Channel:
@@ -248,7 +128,7 @@ class Channel:
     @property
     def waiting(self) -> list[int]:
         """Frames that wait, by the priority of v1model."""
-        return _NOTHING if self._discipline is None else self._discipline.waiting
+        return NOTHING_WAITS if self._discipline is None else self._discipline.waiting
 
     def transmit(self, frame: bytes) -> None:
         """Queue a frame; it arrives later, or never."""
@@ -509,7 +389,7 @@ class World:
             # As in a batch, where those before it are still in the switch's queues.
             for port, frame in sent:
                 if port in self._out[switch]:
-                    told.setdefault(port, [*_NOTHING])[_priority_of(_queue_of(frame))] += 1
+                    told.setdefault(port, [*NOTHING_WAITS])[priority_of(queue_of(frame))] += 1
                     engine.set_waiting(port, told[port])
             for observer in self.observers:
                 observer.handled(time, switch, packet[1], engine)
@@ -523,7 +403,7 @@ class World:
             self._told[switch] = engine, told
         for port, channel in self._out[switch].items():
             waiting = channel.waiting
-            if waiting != told.get(port, _NOTHING):
+            if waiting != told.get(port, NOTHING_WAITS):
                 told[port] = [*waiting]
                 engine.set_waiting(port, waiting)
         return told

@@ -28,7 +28,8 @@ from protocol.tos import LEVELS, URGENT, tos_of_level
 from protocol.wire import Address, Header, Kind, frame_template
 from simulation.faults import Faults
 from simulation.install import install, read_outcomes, update
-from simulation.world import QUEUE_FRAMES, Fifo, Frames, PriorityQueues, World
+from simulation.queues import QUEUE_FRAMES, Fifo, PriorityQueues
+from simulation.world import Frames, World
 from tests.simulation.test_all_reduce import LANES, make_engine
 
 RATE = 1e8
