@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 from p4switch import ir
 from p4switch.backends.native.types import (
     is_composite,
@@ -19,26 +21,26 @@ from p4switch.backends.native.writer import Writer
 COMPARISONS = ("<", ">", "<=", ">=", "==", "!=")
 
 
-class Scalars(Writer):
+class Scalars(Writer, ABC):
     """Translates expressions; what must come first is written as lines before the statement."""
 
     # Given by the classes for wide integers and for statements.
 
+    @abstractmethod
     def wide_operand(self, expression: ir.Expression) -> str:
         """Return a C array that holds a wide value (or a narrow one, in one word)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def wide_compare(self, operator: str, left: ir.Expression, right: ir.Expression) -> str:
         """Return a comparison of wide integers."""
-        raise NotImplementedError
 
+    @abstractmethod
     def build_into(self, place: str, expression: ir.Expression) -> None:
         """Set a place of a composite or varbit type."""
-        raise NotImplementedError
 
+    @abstractmethod
     def assign(self, statement: ir.Assign) -> None:
         """`target = value`."""
-        raise NotImplementedError
 
     # --- places
 

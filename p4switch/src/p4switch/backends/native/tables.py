@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+
 from p4switch import ir
 from p4switch.backends.native.externs import Externs
 from p4switch.backends.native.layout import TableLayout
@@ -13,9 +15,9 @@ from p4switch.targets.v1model.matches import match_keys
 class Tables(Externs):
     """Translates tables."""
 
+    @abstractmethod
     def statements(self, body: list[ir.Statement] | list[ir.Assign]) -> None:
         """Write a list of statements; the class for statements has it."""
-        raise NotImplementedError
 
     def table(self, table: ir.Table, number: int) -> None:
         """Write the body of the table's function: sets *hit and *run, 1 if the action stopped."""
