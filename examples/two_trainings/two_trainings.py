@@ -11,12 +11,10 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 from cli.experiment.training import step_times
 from cli.reports.step_times import step_times_plot
-from controller.api.rendezvous import find_controller
 
 HOPSUM = Path(sys.executable).with_name("hopsum")
 EXAMPLES = Path(__file__).resolve().parent.parent
@@ -34,12 +32,14 @@ def environment(folder: Path) -> dict[str, str]:
     return {**os.environ, "XDG_RUNTIME_DIR": str(folder)}
 
 
-def wait_until_up(cluster: subprocess.Popen[bytes], folder: Path) -> None:
-    """Return when the cluster has a controller; its agents follow."""
-    while find_controller(folder / "hopsum-controller") is None:
-        if cluster.poll() is not None:
-            sys.exit("hopsum cluster has ended; it needs root and Mininet")
-        time.sleep(0.1)
+def wait_until_up(cluster: subprocess.Popen[str]) -> None:
+    """Return when the cluster says that it is up, with its controller; its agents follow."""
+    assert cluster.stderr is not None
+    for line in cluster.stderr:
+        print(line, end="", file=sys.stderr)
+        if " is up, " in line:
+            return
+    sys.exit("hopsum cluster has ended; it needs root and Mininet")
 
 
 def train_at_once(folder: Path, way: str) -> dict[str, str]:
@@ -71,9 +71,11 @@ def main() -> None:
             [str(HOPSUM), "cluster", "star:4", "--link-rate", "50Mbit"],
             cwd=folder,
             env=environment(folder),
+            stderr=subprocess.PIPE,
+            text=True,
         )
         try:
-            wait_until_up(cluster, folder)
+            wait_until_up(cluster)
             for way in AGENTS:
                 print(f"over {way}" if way == "gloo" else f"through the {way}", flush=True)
                 for name, printed in train_at_once(folder, way).items():
