@@ -114,6 +114,13 @@ def sharded(seconds: float, folder: Path) -> Rows:
     return [row for workers in (3, 4, 8) for row in measure(workers)]
 
 
+def local_ranks(seconds: float, folder: Path) -> Rows:
+    """Return what several ranks cost their host's link, by who adds them up, in virtual time."""
+    from benchmarks.local_ranks import all_ways
+
+    return all_ways()
+
+
 def torch_operations(seconds: float, folder: Path) -> Rows:
     """Return which of gloo's operations the switches take, and whether all give gloo's values."""
     from benchmarks.torch_figures import operations
@@ -164,6 +171,7 @@ BENCHMARKS: dict[str, tuple[bool, Callable[[float, Path], Rows]]] = {
     "level-wise": (False, level_wise),
     "integrity": (False, integrity),
     "sharded": (False, sharded),
+    "local-ranks": (False, local_ranks),
     "switch": (True, switch),
     "agents": (True, agents),
     "goodput": (True, goodput),

@@ -317,11 +317,9 @@ class ProcessSource:
     def _guessed_values(self, call: _Call, guess: Wanted) -> Tensor:
         """Return the values, if they are as guessed and cannot spoil the others'; else zeros."""
         asked = [request for request in call.requests if request is not None]
-        if (
-            len(asked) < len(self._here)
-            or any(wanted(each) != guess or each.fault is not None for each in asked)
-            or not self._narrow(guess, [self._magnitude(each, guess) for each in asked])
-        ):
+        others = any(wanted(each) != guess or each.fault is not None for each in asked)
+        magnitudes = [self._magnitude(each, guess) for each in asked]
+        if others or not self._narrow(guess, magnitudes):
             return np.zeros(guess.elements, guess.type)
         # The processes' own must be as they were if the guess is wrong.
         return add_up(call.request, [np.array(tensor) for tensor in call.tensors])

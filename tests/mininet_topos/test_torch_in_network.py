@@ -315,7 +315,7 @@ def test_two_trainings_at_once_have_gloos_losses(tmp_path: Path) -> None:
     assert (tmp_path / "steps.png").read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize(("hosts", "here"), [(3, 1), (2, 2), (2, 3)])
+@pytest.mark.parametrize(("hosts", "here"), [(3, 1), (2, 3)])
 def test_every_operation_gives_gloos_values(hosts: int, here: int, tmp_path: Path) -> None:
     """Those of hopsum_torch's own tests, with one rank a host and several."""
     ranks = hosts * here

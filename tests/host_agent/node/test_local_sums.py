@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from host_agent.node.process import MOST
 from tests.support.process_job import EXPECTED, Job
 
 PLACEMENTS = {
@@ -101,6 +102,8 @@ def test_a_sum_of_a_host_beyond_float32_that_others_take_back() -> None:
     rows = [great, great, -great, -great]
     _, total = added(PLACEMENTS["two a host"], rows, lanes=2, window=2)
     assert total.tolist() == [0.0] * 5
+    _, total = added(PLACEMENTS["two a host"], [great, great, -great, 0 * great], lanes=2, window=2)
+    np.testing.assert_allclose(total, great, rtol=1e-6)
     _, total = added(PLACEMENTS["two a host"], [great] * 4, lanes=2, window=2)
     assert np.isposinf(total).all()
 
@@ -135,3 +138,14 @@ def test_a_host_waits_for_the_last_of_its_ranks() -> None:
     job.processes[2].sum(np.ones(3, np.int32))
     job.run()
     assert [process.tensors[0].tolist() for process in job.processes] == [[3, 3, 3]] * 3
+
+
+def test_integers_that_overflow_over_the_ranks_are_found_by_every_way() -> None:
+    """Though those of two hosts would not; also where a host submits them with their check."""
+    job = Job(4, ranks=PLACEMENTS["two a host"])
+    for turn in range(3):
+        for process in job.processes:
+            process.sum(np.full(3, MOST // 3, np.int32))
+        job.run()
+        for process in job.processes:
+            assert f"the sum is {MOST // 3 * 4}, beyond int32" in process.ended[turn]

@@ -1,0 +1,89 @@
+"""Several ranks a host: what each way to sum them costs the host's link, in virtual time."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from benchmarks.report import Rows
+from cli.experiment.description import Experiment
+from cli.experiment.prepare import prepare
+from cli.experiment.simulated import run_simulated
+from collectives.choices import Algorithm
+from network.builder import NetworkBuilder
+from network.loaders import save_network
+from network.model import Network
+from protocol.wire import LANE_BYTES
+
+HOSTS, ELEMENTS = 4, 100_000
+LINK_RATE, LOCAL_RATE = 50e6, 10e9
+"""Of a host's link, and between the ranks of a host; bit/s."""
+
+
+class Way(StrEnum):
+    """How the ranks of a host are summed. `RING` is gloo's way: all ranks, host by host."""
+
+    AGENT = "the agent adds them up"
+    WORKERS = "each a worker, child of the next switch"
+    SWITCH = "each a worker, child of a switch on the host"
+    RING = "a ring of all ranks"
+
+
+CASES = [(way, ranks) for way in Way for ranks in ((1,) if way is Way.AGENT else (2, 3))]
+"""What the agent adds up is one tensor, however many ranks it is of."""
+
+
+def star(way: Way, ranks: int) -> Network:
+    """Return a star of hosts; their ranks are hosts behind a switch, unless the agent adds up."""
+    builder = NetworkBuilder(f"{ranks} ranks a host", bandwidth=LINK_RATE)
+    middle = builder.add_switch("s1")
+    builder.link(builder.add_host("ps"), middle)
+    for number in range(1, HOSTS + 1):
+        if way is Way.AGENT:
+            builder.link(builder.add_host(f"h{number}"), middle)
+            continue
+        host = builder.add_switch(f"host{number}", aggregates=way is Way.SWITCH)
+        builder.link(host, middle)
+        for rank in range(ranks):
+            builder.link(builder.add_host(f"h{number}.{rank}"), host, bandwidth=LOCAL_RATE)
+    return builder.build()
+
+
+def measure(way: Way, ranks: int) -> dict[str, Any]:
+    """Return what one all-reduce takes, and the bytes of a host's link in units of the tensor."""
+    network = star(way, ranks)
+    workers = tuple(host for host in network.hosts if host != "ps")
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "network.json"
+        save_network(network, file)
+        prepared = prepare(
+            Experiment(
+                str(file),
+                workers=len(workers),
+                worker_names=workers,
+                server_names=("ps",),
+                elements=ELEMENTS,
+                rounds=1,
+                algorithm=Algorithm.RING if way is Way.RING else Algorithm.IN_NETWORK,
+            )
+        )
+    measured = run_simulated(prepared, lambda done, of: None)
+    assert not measured.verdict.wrong
+    host = "h1" if way is Way.AGENT else "host1"
+    up, down = (
+        measured.links[link] / (LANE_BYTES * ELEMENTS) for link in ((host, "s1"), ("s1", host))
+    )
+    return {
+        "ranks_a_host": "any" if way is Way.AGENT else ranks,
+        "way": str(way),
+        "seconds": round(measured.seconds, 4),
+        "up": round(up, 2),
+        "down": round(down, 2),
+    }
+
+
+def all_ways() -> Rows:
+    """Return a row a way and number of ranks."""
+    return [measure(way, ranks) for way, ranks in CASES]
