@@ -137,7 +137,7 @@ class ControllerService(pb_grpc.ControllerServicer):
             return
         if tracker.needs_new_epoch(host, asked.state):
             try:
-                await self._cluster.manager.replan(job, why=f"{host} was restarted")
+                await self._cluster.manager.replan(job, why=f"another process serves on {host}")
             except (DriverError, PlanError, TimeoutError) as error:
                 # It tries again.
                 await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
