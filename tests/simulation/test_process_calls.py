@@ -20,6 +20,7 @@ from p4switch.backends.choose import engine_maker
 from planning.model.placement import place
 from planning.model.request import PlanRequest
 from planning.registry import make_plan
+from protocol.wire import EXPONENT_BIAS
 from simulation.all_reduce import Simulation
 from simulation.faults import Faults, Reboot
 from simulation.host import VirtualHost
@@ -33,6 +34,7 @@ REDUCED_BY = {
     ("int32", "and"): np.bitwise_and,
     ("int32", "or"): np.bitwise_or,
     ("int32", "xor"): np.bitwise_xor,
+    ("float32", "sum"): np.add,
     ("float32", "max"): np.maximum,
     ("float32", "min"): np.minimum,
 }
@@ -52,7 +54,9 @@ class Handed:
             values = generator.integers(-1000, 1000, elements).astype(dtype)
             self.given.append(values.copy())
             self.tensors.append(values)
-            magnitude = 1000 if reduction == "sum" else 0
+            # 2^10, of float32 as an exponent byte; sums of whole numbers so small are exact.
+            most = 10 + EXPONENT_BIAS if dtype == "float32" else 1000
+            magnitude = most if reduction == "sum" else 0
             number = len(self._asked)
             self._asked.append(Request("sum", number, values, magnitude, None, reduction))
         self._asked.append(Request("leave"))
