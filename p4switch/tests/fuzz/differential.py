@@ -43,7 +43,7 @@ class Options:
 
 def compare(seed: int, options: Options, links: wires.Wires | None = None) -> str | None:
     """Return what differs, or None. With `links` frames go through the packet loop, too."""
-    text = program_of(seed)
+    text = program_of(seed, beyond=not options.bmv2)
     program = compile_program(parse_text(text, f"seed{seed}.p4"))
     frames = frames_of(seed, options.frames)
     reference = Interpreter(program)

@@ -57,8 +57,9 @@ V1Switch(P(), V(), I(), E(), C(), D()) main;
 class Generator:
     """Makes the text of one program."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, beyond: bool) -> None:
         self.rng = random.Random(seed)
+        self._beyond = beyond
         self.fields: list[tuple[str, int]] = []
         """(name, width) of what statements may read and write: it always has a value."""
         self.second: list[tuple[str, int]] = []
@@ -234,6 +235,8 @@ class Generator:
         self._locals += 1
         name = f"c{self._locals}"
         index = self.rng.randrange(CELLS + 1)  # one is out of bounds
+        if not self._beyond:
+            index = min(index, CELLS - 1)
         return (
             f"bit<32> {name} = 0; {register}.read({name}, {index}); "
             f"{name} = {name} + {self.expression(1, 32)}; {register}.write({index}, {name});"
@@ -274,9 +277,13 @@ class Generator:
         return f"({self.condition(depth - 1)} ? {left} : {other})"
 
 
-def program_of(seed: int) -> str:
-    """Return the text of a seed's program."""
-    return Generator(seed).text()
+def program_of(seed: int, *, beyond: bool = True) -> str:
+    """Return the text of a seed's program.
+
+    `beyond`: with indices beyond registers, too, which BMv2 does not check if it is built with
+    -DNDEBUG.
+    """
+    return Generator(seed, beyond).text()
 
 
 def frames_of(seed: int, count: int) -> list[bytes]:

@@ -42,7 +42,7 @@ def work(first: int, step: int, minutes: float, options: Options) -> int:
     if difference is not None:
         folder = OUT / str(seed)
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "program.p4").write_text(program_of(seed))
+        (folder / "program.p4").write_text(program_of(seed, beyond=not options.bmv2))
         frames = "\n".join(f.hex() for f in frames_of(seed, options.frames))
         (folder / "frames.txt").write_text(frames + "\n")
         (folder / "difference.txt").write_text(difference + "\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import shutil
 
 import pytest
 
@@ -11,7 +12,7 @@ from p4switch.frontend.program import compile_program
 from p4switch.frontend.syntax.parser import parse_text
 from tests.fuzz import wires
 from tests.fuzz.differential import Options, compare, program_outputs
-from tests.fuzz.programs import frames_of, program_of
+from tests.fuzz.programs import CELLS, frames_of, program_of
 
 SEEDS = range(100, 140)
 
@@ -22,6 +23,23 @@ def test_programs_are_legal_and_the_same_for_a_seed() -> None:
     assert texts == [program_of(seed) for seed in SEEDS]
     for seed, text in zip(SEEDS, texts, strict=True):
         compile_program(parse_text(text, f"seed{seed}.p4"))
+
+
+def test_bmv2_gets_no_index_beyond_its_registers() -> None:
+    """One that is built with -DNDEBUG does not check them."""
+    outside = f"memory.write({CELLS}, "
+    assert any(outside in program_of(seed) for seed in SEEDS)
+    assert not any(outside in program_of(seed, beyond=False) for seed in SEEDS)
+
+
+@pytest.mark.slow
+def test_bmv2_agrees() -> None:
+    for command in ("p4c", "simple_switch_grpc"):
+        if shutil.which(command) is None:
+            pytest.skip(f"{command} is not on PATH")
+    # The first of them has such an index otherwise.
+    for seed in (1795457839012, SEEDS[0]):
+        assert compare(seed, Options(frames=60, bmv2=True)) is None
 
 
 def test_packets_leave_and_are_changed() -> None:
