@@ -40,6 +40,7 @@ from controller.jobs.cluster import Cluster
 from controller.jobs.journal import Unrecorded
 from controller.jobs.settings import ClusterSettings
 from mininet_topos.addresses import grpc_address
+from mininet_topos.bmv2_links import Bmv2Links
 from mininet_topos.emulation import Emulation
 from mininet_topos.lifetime import less_of_root
 from network.model import Network
@@ -210,7 +211,7 @@ async def with_running_cluster(
             known_at(f"unix:{folder}/controller"),
             settings,
             # Others say so themselves.
-            other_links=emulation.link_states if emulation.engine == Engine.BMV2 else dict,
+            other_links=Bmv2Links(emulation).states if emulation.engine == Engine.BMV2 else dict,
             link_bytes=partial(_link_bytes, emulation),
         ) as (cluster, bound):
             running = Running(cluster, driver, emulation.link_bytes, bound)
