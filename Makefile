@@ -94,7 +94,7 @@ test-fast: setup  ## those that are neither slow nor start Mininet: a minute
 	$(call pytest,-n 2 -m 'not slow and not network and not long')
 
 test-slow: setup  ## the long ones, which `make test` leaves out: whole systems and all documents
-	$(call pytest,-n 3 -m long)
+	$(call pytest,-n 3 -m long --timeout 900)
 
 search: setup  ## random searches with all their examples, of which `make test` tries a few
 	$(call pytest,-n 2 -m 'slow and not network and not long' --all-examples)
