@@ -52,11 +52,6 @@ class CongestionWindow:
         self._way = way
 
     @property
-    def heeds_marks(self) -> bool:
-        """Whether a mark makes it smaller."""
-        return self._way is not None
-
-    @property
     def limit(self) -> int:
         """Fragments that may be in flight."""
         return int(self._size)

@@ -112,6 +112,14 @@ class Flight:
         self._set_timeout(slots, now)
         self._statistics.sent += len(slots)
 
+    def went_out(self, frames: Frames, now: float, due: float) -> None:
+        """Count frames that a pass has sent from idle slots, which are `due` then."""
+        self._output.append(frames)
+        self.open += len(frames)
+        self.recovery.sent_in_order(len(frames), now)
+        self.next_due = min(self.next_due, due)
+        self._statistics.sent += len(frames)
+
     def answered(
         self, slots: NDArray[np.intp], now: float, *, marked: bool = False
     ) -> NDArray[np.int64]:
@@ -120,7 +128,11 @@ class Flight:
         `marked`: a result met a long queue. Sends again what these results show to be lost.
         """
         if marked or self.congestion.limited:
-            self._heed_congestion(slots, now, marked=marked)
+            once = slots[self.tries[slots] == 1]
+            if len(once):
+                newest = int(low_high(self.recovery.order[once])[1])
+                shortest = now - low_high(self.recovery.sent_at[once])[1]
+                self.heed_congestion(newest, shortest, marked=marked)
         # Those of packets without lanes are too short to expect of others.
         measured = (self.tries[slots] == 1) & (reductions_of(self.frames)[slots] != NO_LANES)
         round_trip = self.recovery.answered(slots, measured, now)
@@ -136,14 +148,14 @@ class Flight:
             self._repair(now)
         return fragments
 
-    def _heed_congestion(self, slots: NDArray[np.intp], now: float, *, marked: bool) -> None:
-        """Let the window follow what results say of queues; of fragments sent once."""
-        slots = slots[self.tries[slots] == 1]
-        if len(slots):
-            newest = int(low_high(self.recovery.order[slots])[1])
-            round_trip = now - low_high(self.recovery.sent_at[slots])[1]
-            following = self.recovery.stands["next"]
-            self.congestion.answered(newest, following, self.open, round_trip, marked=marked)
+    def heed_congestion(self, newest: int, round_trip: float, *, marked: bool) -> None:
+        """Let the window follow what results say of queues.
+
+        They are of fragments sent once, `newest` the last sending of them and `round_trip` the
+        shortest of theirs (s). `marked`: one of them met a long queue.
+        """
+        following = self.recovery.stands["next"]
+        self.congestion.answered(newest, following, self.open, round_trip, marked=marked)
 
     def due_after(self, now: float) -> float:
         """Return when fragments that are sent now have waited too long."""

@@ -1,5 +1,5 @@
-/* What a worker's stream does with ordinary results, and a server with ordinary totals, in one pass:
- * see ordinary.py, and stream.py and server.py for all else. Frames are looked at before anything
+/* What a worker's stream does with ordinary results and fragments, and a server with ordinary totals,
+ * in one pass: see ordinary.py, and stream.py and server.py for all else. Frames are looked at before anything
  * changes, so whatever is not ordinary is left whole. */
 #include <math.h>
 #include <stdint.h>
@@ -13,7 +13,7 @@ struct stream {
     /* The stream's arrays, by slot. */
     int64_t *fragment, *wire, *result_wire, *order, *last;
     double *due, *first_sent_at, *sent_at, *overtaken_at;
-    int32_t *tries;
+    int32_t *tries, *timeouts;
     uint8_t *code, *result_code, *result_reduction, *result_lanes, *frames;
     /* What its neighbour may ask for, by number. */
     int64_t *log;
@@ -164,50 +164,72 @@ static void load(const struct stream *s, int64_t data, uint8_t *lanes, float fac
     memset(lanes + 4 * n, 0, (size_t)(4 * (s->lanes - n)));
 }
 
-/* Take the results in that ordinary_look has found ordinary. The next fragments of their slots go
- * to `out`, one behind the other, and are due at `due`. Returns how many. */
+/* Make the frame of a data fragment, which is sent for the first time, from an idle slot. */
+static void make_frame(struct stream *s, int64_t fragment, uint8_t *made, double due)
+{
+    int64_t wire = fragment & 0xFFFFFFFF, slot = fragment & (s->window - 1);
+    uint64_t length = (uint64_t)(s->prefix_bytes + 4 * s->lanes);
+    memcpy(made, s->prefix, (size_t)s->prefix_bytes);
+    put32(made + FRAGMENT, (uint32_t)wire);
+    made[EXPONENT] = s->prologue ? s->announced[fragment - s->first] : 0;
+    made[FLAGS] = (uint8_t)s->flags;
+    made[REDUCTION] = (uint8_t)s->reduction;
+    load(s, fragment - s->first - s->prologue, made + s->prefix_bytes, s->up[s->code[slot]]);
+    if (s->numbered) {
+        s->log[s->log_next % s->log_size] = wire;
+        give_number(made, s->log_next++);
+    }
+    memcpy(s->frames + (uint64_t)slot * length, made, length);
+    s->wire[slot] = wire;
+    s->due[slot] = due;
+    s->first_sent_at[slot] = s->sent_at[slot] = s->now;
+    s->tries[slot] = 1;
+    s->timeouts[slot] = 0;
+    s->order[slot] = s->next++;
+}
+
+/* Take the results in that ordinary_look has found ordinary. If `go_on`, the next fragments of their
+ * slots go to `out`, one behind the other, and are due at `due`. Returns how many. */
 uint32_t ordinary_take(struct stream *s, const uint8_t *frames, uint32_t n, uint64_t stride,
-                       uint64_t lanes_at, uint8_t *out, double due)
+                       uint64_t lanes_at, int go_on, uint8_t *out, double due)
 {
     uint64_t lane_bytes = (uint64_t)(4 * s->lanes), length = (uint64_t)s->prefix_bytes + lane_bytes;
     uint32_t sent = 0;
     for (uint32_t i = 0; i < n; i++) {
         const uint8_t *frame = frames + i * stride;
         int64_t wire = big32(frame + FRAGMENT), slot = wire & (s->window - 1);
-        int64_t fragment = s->fragment[slot], data = fragment - s->first - s->prologue;
-        uint8_t code = frame[EXPONENT];
-        store(s, data, frame + lanes_at, s->down[s->code[slot]]);
+        int64_t fragment = s->fragment[slot];
+        store(s, fragment - s->first - s->prologue, frame + lanes_at, s->down[s->code[slot]]);
         s->result_wire[slot] = wire;
-        s->result_code[slot] = s->code[slot] = code;
+        s->result_code[slot] = s->code[slot] = frame[EXPONENT];
         s->result_reduction[slot] = (uint8_t)s->reduction;
         memcpy(s->result_lanes + (uint64_t)slot * lane_bytes, frame + lanes_at, lane_bytes);
         s->overtaken_at[slot] = INFINITY;
         s->fragment[slot] = fragment += s->window;
-        if (fragment >= s->end) {
+        if (go_on && fragment < s->end) {
+            make_frame(s, fragment, out + sent++ * length, due);
+        } else {
             s->wire[slot] = IDLE;
             s->due[slot] = INFINITY;
-            continue;
         }
-        uint8_t *made = out + sent++ * length;
-        wire = fragment & 0xFFFFFFFF;
-        memcpy(made, s->prefix, (size_t)s->prefix_bytes);
-        put32(made + FRAGMENT, (uint32_t)wire);
-        made[EXPONENT] = s->prologue ? s->announced[fragment - s->first] : 0;
-        made[FLAGS] = (uint8_t)s->flags;
-        made[REDUCTION] = (uint8_t)s->reduction;
-        load(s, data + s->window, made + s->prefix_bytes, s->up[code]);
-        if (s->numbered) {
-            s->log[s->log_next % s->log_size] = wire;
-            give_number(made, s->log_next++);
-        }
-        memcpy(s->frames + (uint64_t)slot * length, made, length);
-        s->wire[slot] = wire;
-        s->due[slot] = due;
-        s->first_sent_at[slot] = s->sent_at[slot] = s->now;
-        s->tries[slot] = 1;
-        s->order[slot] = s->next++;
     }
     return sent;
+}
+
+/* Make the frames of n fragments of the tensor, which idle slots send for the first time, one behind
+ * the other in `out`. Returns 0, and changes nothing, if one of them is not ordinary. */
+int ordinary_send(struct stream *s, const int64_t *fragments, uint32_t n, uint8_t *out, double due)
+{
+    uint64_t length = (uint64_t)(s->prefix_bytes + 4 * s->lanes);
+    for (uint32_t i = 0; i < n; i++) {
+        if (fragments[i] < s->first + s->prologue || fragments[i] >= s->end)
+            return 0;
+        if (s->prologue && s->up[s->code[fragments[i] & (s->window - 1)]] == 0)
+            return 0;
+    }
+    for (uint32_t i = 0; i < n; i++)
+        make_frame(s, fragments[i], out + i * length, due);
+    return 1;
 }
 
 struct server {

@@ -1,7 +1,8 @@
 """What agents do with ordinary frames, in C.
 
 Nearly all batches that come to a worker are ordinary: plain results of one tensor's fragments, each
-sent once, in order. And so it is with totals that come to a server. What `host_agent.stream` and
+sent once, in order. And so it is with fragments that are sent, and with totals that come to a
+server. What `host_agent.stream` and
 `host_agent.server` do with those takes some seventy operations on short arrays, and a pass in C a
 fifth of the time. Everything else is left to them, and all where there is no C compiler or where
 check lanes are wanted; both ways do the same to the last bit (tests/host_agent/test_ordinary.py).
@@ -16,6 +17,7 @@ from operator import attrgetter
 from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from host_agent import codec
 from host_agent.codec import Frames
@@ -49,6 +51,7 @@ _POINTERS = {
     "sent_at": "_flight.recovery.sent_at",
     "overtaken_at": "_flight.recovery.overtaken_at",
     "tries": "_flight.tries",
+    "timeouts": "_flight.timeouts",
     "code": "_code",
     "result_code": "_results.code",
     "result_reduction": "_results.reduction",
@@ -149,8 +152,10 @@ def library() -> ctypes.CDLL | None:
     loaded = ctypes.CDLL(str(path))
     batch = ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64
     loaded.ordinary_look.argtypes = loaded.ordinary_look_at_totals.argtypes = batch
-    loaded.ordinary_take.argtypes = (*batch, ctypes.c_uint64, ctypes.c_void_p, ctypes.c_double)
+    out = ctypes.c_void_p, ctypes.c_double
+    loaded.ordinary_take.argtypes = (*batch, ctypes.c_uint64, ctypes.c_int, *out)
     loaded.ordinary_take.restype = ctypes.c_uint32
+    loaded.ordinary_send.argtypes = (*batch[:3], *out)
     loaded.ordinary_take_totals.argtypes = (*batch, ctypes.c_void_p)
     loaded.ordinary_take_totals.restype = None
     return loaded
@@ -193,12 +198,12 @@ class _Pass:
         self._frames = frames.ctypes.data, len(frames), frames.strides[0]
         return True
 
-    def _room(self) -> Frames:
-        return np.empty((self._frames[1], self._length), dtype=np.uint8)
+    def _room(self, frames: int) -> Frames:
+        return np.empty((frames, self._length), dtype=np.uint8)
 
 
 class Ordinary(_Pass):
-    """What a stream does with ordinary results."""
+    """What a stream does with ordinary results and fragments."""
 
     _struct = _Stream
     _pointers = _POINTERS
@@ -232,18 +237,39 @@ class Ordinary(_Pass):
         found: _Stream = self._state
         return found
 
-    def take(self, lanes_at: int, now: float, due: float) -> Frames:
+    def take(self, lanes_at: int, now: float, due: float, *, go_on: bool) -> Frames:
         """Take in what was looked at; return the next fragments, which are `due` then.
 
-        `lanes_at`: where the lanes of results begin, bytes.
+        `lanes_at`: where the lanes of results begin, bytes. `go_on`: if False, there are no next
+        ones, and the slots become idle.
         """
         assert self._library is not None
         self._state.now = now
-        made = self._room()
+        made = self._room(self._frames[1] if go_on else 0)
         sent = self._library.ordinary_take(
-            self._address, *self._frames, lanes_at, made.ctypes.data, due
+            self._address, *self._frames, lanes_at, go_on, made.ctypes.data, due
         )
         return made[:sent]
+
+    def send(
+        self, fragments: NDArray[np.int64], now: float, due: float, **stands: int
+    ) -> tuple[Frames, int] | None:
+        """Send fragments (n,) of the segment from idle slots: their frames, and the next number.
+
+        None, and nothing changes, if they are not ordinary. `stands`: as for `look`.
+        """
+        if self._library is None:
+            return None
+        for name, value in stands.items():
+            setattr(self._state, name, value)
+        self._state.now = now
+        made = self._room(len(fragments))
+        fragments = np.ascontiguousarray(fragments, dtype=np.int64)
+        if not self._library.ordinary_send(
+            self._address, fragments.ctypes.data, len(fragments), made.ctypes.data, due
+        ):
+            return None
+        return made, self._state.log_next
 
 
 class OrdinaryTotals(_Pass):
@@ -263,6 +289,6 @@ class OrdinaryTotals(_Pass):
         assert self._library is not None
         if not self._library.ordinary_look_at_totals(self._address, *self._frames):
             return None
-        made = self._room()
+        made = self._room(len(frames))
         self._library.ordinary_take_totals(self._address, *self._frames, made.ctypes.data)
         return made, self._state.overflowed

@@ -206,17 +206,19 @@ class Stream:
     ) -> None:
         """Send fragments of one segment for the first time."""
         data = fragments - (segment.first + segment.prologue)
+        if segment.scaled and low_high(data)[0] < self._window:
+            early = data < self._window
+            code = segment.first_window_code
+            if code is None or segment.call.prologues:
+                ready = ~early | (data < 0)
+                slots, fragments, data = slots[ready], fragments[ready], data[ready]
+                if not len(slots):
+                    return
+            else:
+                self._code[slots[early]] = code
+        if self._send_ordinary(segment, fragments, now):
+            return
         if segment.scaled:
-            if low_high(data)[0] < self._window:
-                early = data < self._window
-                code = segment.first_window_code
-                if code is None or segment.call.prologues:
-                    ready = ~early | (data < 0)
-                    slots, fragments, data = slots[ready], fragments[ready], data[ready]
-                    if not len(slots):
-                        return
-                else:
-                    self._code[slots[early]] = code
             values = quantise(segment.values(data), self._code[slots], self._bits)
         else:
             values = segment.values(data)
@@ -275,15 +277,11 @@ class Stream:
         arrivals = links.arrivals[0]
         if self._checks is not None or self._handing_due != NEVER or not arrivals.complete:
             return False
-        if flight.congestion.limited:
-            return False
         wire = int.from_bytes(frames[0, FRAGMENT_AT : FRAGMENT_AT + 4].tobytes(), "big")
         segment = self._segments.at(flight.fragment[wire & (self._window - 1)])
         if segment is None:
             return False
-        if not self._ordinary.bound:
-            self._ordinary.bind(self)
-        self._ordinary.tensor(segment)
+        self._go_to(segment)
         found = self._ordinary.look(
             frames,
             end_of_stream=self._end,
@@ -292,28 +290,52 @@ class Stream:
             open=flight.open,
             **flight.recovery.stands,
         )
-        if found is None or (found.marked and flight.congestion.heeds_marks):
+        if found is None:
             return False
         count = len(frames)
+        limited = flight.congestion.limited
+        if found.marked or limited:
+            flight.heed_congestion(found.newest, now - found.latest, marked=found.marked > 0)
+            limited |= flight.congestion.limited
         self._statistics.ecn += found.marked
         if found.sequenced:
             arrivals.newest += count
         times = found.oldest, found.latest
         flight.round_trip.sample(flight.recovery.answered_in_order(found.newest, *times, now))
         due = flight.due_after(now)
-        following = self._ordinary.take(self._down.lanes_start, now, due)
-        sent = len(following)
-        if sent:
-            self._output.append(following)
-            flight.recovery.sent_in_order(sent, now)
+        following = self._ordinary.take(self._down.lanes_start, now, due, go_on=not limited)
+        if len(following):
             links.sent.next = found.log_next
-            flight.next_due = min(flight.next_due, due)
-            self._statistics.sent += sent
+            flight.went_out(following, now, due)
         self._statistics.accepted += count
-        flight.open += sent - count
+        flight.open -= count
         segment.open -= count
         if not segment.open:
             self._close(segment)
+        if limited:
+            # Idle slots may have older fragments to send than these.
+            self.fill_window(now)
+        return True
+
+    def _go_to(self, segment: Segment) -> None:
+        """Let the pass be over a segment's fragments."""
+        if not self._ordinary.bound:
+            self._ordinary.bind(self)
+        self._ordinary.tensor(segment)
+
+    def _send_ordinary(self, segment: Segment, fragments: NDArray[np.int64], now: float) -> bool:
+        """Send fragments of idle slots in one pass; whether they are such that it can."""
+        if self._checks is not None:
+            return False
+        self._go_to(segment)
+        flight = self._flight
+        due = flight.due_after(now)
+        stands = flight.recovery.stands
+        made = self._ordinary.send(fragments, now, due, log_next=self._links.sent.next, **stands)
+        if made is None:
+            return False
+        frames, self._links.sent.next = made
+        flight.went_out(frames, now, due)
         return True
 
     @property

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from collectives.plan import Results
 from host_agent import ordinary
 from host_agent.codec import Frames, flags_of, reduction_byte, reductions_of
+from host_agent.congestion import Way
 from host_agent.server import Server
 from host_agent.stream import Stream, WorkerOptions
 from host_agent.worker import Worker
@@ -44,6 +45,7 @@ def snapshot(run: Run) -> Snapshot:
     look("server.", server)
     for part in ("_flight", "_results", "_statistics"):
         look(f"stream.{part}.", getattr(stream, part))
+    look("congestion.", stream._flight.congestion)
     look("recovery.", stream._flight.recovery)
     look("round_trip.", stream._flight.round_trip)
     for part in ("_history", "_sums", "statistics"):
@@ -80,6 +82,8 @@ class Run:
         # Numbers on the link, of 16 bits, that soon begin anew.
         start = random.choice([0, (1 << 16) - 40])
         stream: Any = self.worker._all[0]
+        if random.random() < 0.5:
+            stream._flight.congestion.move(Way(0.002, 1.4))
         for links in (stream._links, self.server._links):
             links.sent.next = start
             links.arrivals[0].newest = start - 1
@@ -212,36 +216,45 @@ def test_a_result_of_another_reduction_is_not_taken() -> None:
     assert worker.idle
 
 
+@pytest.mark.parametrize("marked", [False, True])
 def test_nearly_all_batches_are_ordinary_where_nothing_is_lost(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, marked: bool
 ) -> None:
     took: dict[type, list[bool]] = {Stream: [], Server: []}
+    sent: list[bool] = []
 
-    def count(kind: Any) -> None:
-        take = kind._take_ordinary
+    def count(kind: Any, name: str, found: list[bool]) -> None:
+        method = getattr(kind, name)
 
         def counted(*batch: Any) -> bool:
-            took[kind].append(take(*batch))
-            return took[kind][-1]
+            found.append(method(*batch))
+            return found[-1]
 
-        monkeypatch.setattr(kind, "_take_ordinary", counted)
+        monkeypatch.setattr(kind, name, counted)
 
-    count(Stream)
-    count(Server)
+    count(Stream, "_take_ordinary", took[Stream])
+    count(Stream, "_send_ordinary", sent)
+    count(Server, "_take_ordinary", took[Server])
     for results in Results:
         plan, network = star_plan(1, window=64, results=results)
         worker, server = Worker(plan, 0, network), Server(plan, 0, network)
+        stream: Any = worker._all[0]
+        if marked:
+            stream._flight.congestion.move(Way(0.002, 1.4))
         tensor = np.linspace(-1, 1, 100 * LANES, dtype=np.float32)
         worker.submit(tensor, 0.0)
         while batches := worker.take_output():
             for batch in batches:
                 server.receive(at_server(batch), 0.0)
             for batch in map(at_worker, server.take_output()):
+                if marked and len(batch) > 1:
+                    flags_of(batch)[...] |= np.uint8(Flag.ECN)
                 for start in range(0, len(batch), 5):
                     worker.receive(batch[start : start + 5], 0.0)
         assert worker.idle
+        assert stream._flight.congestion.limited == marked
     # The prologue's result is not: with it the first window can be scaled.
-    assert took[Stream].count(False) == len(Results)
+    assert took[Stream].count(False) == sent.count(False) == len(Results)
     assert len(took[Stream]) > 40
     # Nor are totals whose results go to each worker by itself.
     assert took[Server][: took[Server].index(False)] == [True] * (len(took[Server]) // 2)
