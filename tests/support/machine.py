@@ -23,7 +23,7 @@ from pathlib import Path
 
 from network.model import Network
 
-PATIENCE = 900.0
+PATIENCE = 300.0
 """Seconds until a wait is given up. Only a hung process takes as long, however busy the machine."""
 
 _reserved: list[socket.socket] = []

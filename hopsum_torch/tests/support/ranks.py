@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-PATIENCE = 600.0
+PATIENCE = 300.0
 """Seconds until a wait is given up. Only a hung process takes as long, however busy the machine."""
 SUPPORT = Path(__file__).parent
 COMMON = {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}

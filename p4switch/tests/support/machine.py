@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable
 
-PATIENCE = 900.0
+PATIENCE = 300.0
 """Seconds until a wait is given up. Only a hung process takes as long, however busy the machine."""
 
 _reserved: list[socket.socket] = []

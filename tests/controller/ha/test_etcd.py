@@ -122,10 +122,7 @@ def test_a_key_goes_with_its_lease(address: EtcdAddress) -> None:
 
 
 @needs_etcd
-def test_endpoints_that_are_away_are_passed_over(
-    server: EtcdServer, address: EtcdAddress, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "TIMEOUT", 0.2)
+def test_endpoints_that_are_away_are_passed_over(server: EtcdServer, address: EtcdAddress) -> None:
     [host] = loopback(1)
     silent = socket.create_server((host, 0))
     both = replace(
@@ -139,6 +136,6 @@ def test_endpoints_that_are_away_are_passed_over(
         # The one that answered is asked first from then on.
         assert (etcd._clients[0].host, etcd._clients[0].port) == address.endpoints[0]
         away = Etcd(replace(address, endpoints=both.endpoints[:2]))
-        refused, no_answer = f"{host}:1: connection refused", "no answer within 0.2 s"
+        refused, no_answer = f"{host}:1: connection refused", "no answer within 1 s"
         with pytest.raises(EtcdError, match=f"{refused}; {host}:.*: {no_answer}"):
             away.get(address.key("a"))
