@@ -144,7 +144,7 @@ def test_jobs_go_around_links_that_switches_and_agents_tell_of(cluster: ServedCl
     until(lambda: queries.job("long").round > 0, "rounds")
     used = spine()
     ip("link", "set", cluster.emulation.interface("l1", used), "down")
-    until(lambda: queries.job("long").epoch == 2, "a plan around the link")
+    until(lambda: queries.job("long").epoch >= 2, "a plan around the link")
     assert spine() != used
     seen = queries.job("long").round
     until(lambda: queries.job("long").round > seen, "rounds that way")
