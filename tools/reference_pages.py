@@ -24,13 +24,13 @@ BASE = "HopsumError"
 ERRORS = """\
 # Errors
 
-A command that cannot do what it was asked to prints one line, `error: ` or `failed: `, and ends
-with 2 or 1. The line says what failed, the value that was wrong, what was expected, and what to do;
-a traceback is a defect. In Python each has a class of its own, all of them `HopsumError`:
-`InputError` (also a `ValueError`; 2) is for what somebody asked for and cannot be, `OperationError`
-(also a `RuntimeError`; 1) for what went wrong on the way.
+A command that fails prints one line, which begins with `error: ` or `failed: `, and exits with
+status 2 or 1. The line says what failed, the offending value, what was expected, and what to do;
+a traceback is a defect. In Python every error has a class derived from `HopsumError`:
+`InputError` (also a `ValueError`; status 2) for invalid or impossible requests, `OperationError`
+(also a `RuntimeError`; status 1) for failures during an operation.
 
-| error | in | what |
+| error | module | meaning |
 | --- | --- | --- |"""
 
 

@@ -76,7 +76,7 @@ def test_the_document_says_the_layout() -> None:
     block = re.search(r"^```\n([0-9a-f ]+)\n```$", DOCUMENT, re.MULTILINE)
     assert block is not None
     assert encode(frame) == bytes.fromhex(block[1])
-    numbered = re.findall(r"(\d+) (\w+)[,.]", DOCUMENT.partition("Messages by number:")[2])
+    numbered = re.findall(r"(\d+) (\w+)[,.]", DOCUMENT.partition("Message types:")[2])
     expected = [(str(number), kind.__name__) for number, kind in enumerate(MESSAGES, start=1)]
     assert numbered[: len(MESSAGES)] == expected
     assert encode(Frame(3, 1, 300, 7, 0, 9)) == bytes([3, 1, 0xAC, 2, 7, 0, 9, 0])

@@ -32,8 +32,8 @@ def test_every_test_that_it_names_is_there() -> None:
 
 
 def test_every_defence_has_a_test_and_every_gap_says_so() -> None:
-    lines = [row for row in ROWS if len(row) == 3 and row[0] not in ("it tries", "what", "process")]
-    attacks = [row for row in lines if "most" not in row and "MOST" not in row[2]]
+    lines = [row for row in ROWS if len(row) == 3 and row[0] not in ("attempt", "what", "process")]
+    attacks = [row for row in lines if "limit" not in row and "MOST" not in row[2]]
     attacks = [row for row in attacks if not row[2].startswith("`") or "::" in row[2]]
     assert len(attacks) >= 40
     for what, by, tests in attacks:
